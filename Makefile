@@ -1,0 +1,67 @@
+# Everything a contributor runs. Needs Python >= 3.11, make and git; the rest goes into .venv.
+# Another interpreter: make PYTHON=python3.12 test
+
+PYTHON ?= python3
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+DEV := $(VENV)/.installed-dev
+DOC := $(VENV)/.installed-doc
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types format docs build clean distclean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The environment is made once, and again whenever its description changes.
+$(DEV): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "dice needs Python 3.11 or newer: make PYTHON=python3.11 ..."; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV); the first time takes some minutes."
+	@$(PIP) 'pip>=25.1'
+	@$(PIP) --constraint constraints.txt --group dev --editable .
+	@touch $@
+
+$(DOC): $(DEV)
+	@$(PIP) --constraint constraints.txt --group doc
+	@touch $@
+
+install: $(DEV)  ## make .venv with the package and the development tools
+
+demo: $(DEV)  ## train, denoise and compare on real data; writes dice_demo/
+	$(BIN)/dice demo
+
+# One thread per worker, so that the workers do not fight over the cores.
+test: lint types  ## lint, types and tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+lint: $(DEV)  ## ruff: rules and formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(DEV)  ## mypy on src
+	$(BIN)/mypy
+
+format: $(DEV)  ## apply ruff's fixes and formatting
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(DOC)  ## build the documentation into docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going --fresh-env -b html docs docs/_build/html
+
+build: $(DEV)  ## build sdist and wheel into dist/ and check them
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
+clean:  ## remove what was built; keeps .venv
+	rm -rf build dist htmlcov dice_demo docs/_build docs/generated
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## remove .venv as well
+	rm -rf $(VENV)

@@ -1,0 +1,44 @@
+"""The one place that writes to a user's AnnData object, after everything else has succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anndata import AnnData
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What a call writes, by slot and key."""
+
+    obs: Mapping[str, Any] = field(default_factory=dict)
+    obsm: Mapping[str, Any] = field(default_factory=dict)
+    varm: Mapping[str, Any] = field(default_factory=dict)
+    obsp: Mapping[str, Any] = field(default_factory=dict)
+    uns: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
+    """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention)."""
+    target = adata.copy() if copy else adata
+    for name in ("obsm", "varm", "obsp", "uns", "obs"):
+        for key, value in getattr(slots, name).items():
+            getattr(target, name)[key] = value
+    return target if copy else None
+
+
+def plain_params(**params: Any) -> dict[str, Any]:
+    """Arguments of a call in a form that .h5ad and .zarr can hold: None is left out."""
+    plain: dict[str, Any] = {}
+    for name, value in params.items():
+        if isinstance(value, bool | int | float | str):
+            plain[name] = value
+        elif isinstance(value, list | tuple):
+            plain[name] = [float(item) for item in value]
+        elif callable(value):
+            plain[name] = getattr(value, "__name__", type(value).__name__)
+        elif value is not None:
+            plain[name] = str(value)
+    return plain

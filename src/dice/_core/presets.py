@@ -1,0 +1,136 @@
+"""The ways to learn a denoiser: presets by name, and what each of them sets up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dice._core.augment import Mixup
+from dice._core.denoiser import Denoiser, EDMDenoiser
+from dice._core.mixture import MixtureDenoiser
+from dice._core.paper import PaperDenoiser
+from dice._core.training import HeldOut, Trainer, TrainingConfig
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A trained denoiser: its class, its size and how it is trained.
+
+    ``epochs`` counts passes over the data, as the paper does, in place of ``training.max_steps``.
+    """
+
+    denoiser: type[Denoiser]
+    size: dict[str, int]
+    training: TrainingConfig
+    epochs: int | None = None
+
+
+#: Appendix C of the paper: AdamW 1e-4 with cosine decay, batches of 4048, no averaging, no early stop.
+_PAPER = TrainingConfig(
+    batch_size=4048,
+    learning_rate=1e-4,
+    beta2=0.999,
+    warmup=1,
+    clip_norm=math.inf,
+    ema_decay=0.0,
+    evaluate_every=100,
+    patience=0,
+)
+PRESETS = {
+    "default": Preset(EDMDenoiser, {"width": 256, "depth": 3}, TrainingConfig()),
+    "paper": Preset(PaperDenoiser, {"width": 512, "depth": 8}, _PAPER, epochs=10_000),
+    "paper-small": Preset(PaperDenoiser, {"width": 64, "depth": 2}, _PAPER, epochs=2_000),
+}
+NAMES = (*PRESETS, "gmm")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Scaled latents of the cells to learn from and of those held out (None: nobody)."""
+
+    train: Tensor
+    held_out: Tensor | None
+    #: Positions of the training cells among all.
+    cells: np.ndarray
+
+
+def split(latents: np.ndarray, fraction: float, seed: int, device: torch.device) -> Split:
+    """Hold out a random `fraction` of the cells."""
+    order = np.random.default_rng(seed).permutation(len(latents))
+    n_held_out = round(fraction * len(latents))
+    held_out, cells = order[:n_held_out], np.sort(order[n_held_out:])
+    values = torch.as_tensor(latents, dtype=torch.float32, device=device)
+    return Split(values[cells], values[held_out] if n_held_out else None, cells)
+
+
+def make_trainer(
+    preset: str,
+    data: Split,
+    *,
+    noise: float,
+    mixup: Mixup | None = None,
+    seed: int = 0,
+    **overrides: float | None,
+) -> Trainer:
+    """A trainer for one of the trained presets.
+
+    Parameters
+    ----------
+    preset
+        Name in `PRESETS`.
+    data
+        Scaled latents.
+    noise
+        Noise of the reference in scaled units: the lower end of the band that inference uses.
+    mixup
+        Augmentation, with one group for every training cell.
+    seed
+        Seed of weights, batches and noise.
+    overrides
+        Fields of :class:`TrainingConfig`; None keeps the preset's.
+    """
+    chosen = PRESETS[preset]
+    config = replace(chosen.training, **{k: v for k, v in overrides.items() if v is not None})
+    if chosen.epochs and overrides.get("max_steps") is None:
+        steps = chosen.epochs * math.ceil(len(data.train) / config.batch_size)
+        config = replace(config, max_steps=steps)
+    device = data.train.device
+    denoiser = chosen.denoiser.empty({"n_latent": data.train.shape[1], **chosen.size})
+    denoiser.initialize(torch.Generator().manual_seed(seed))
+    variances = data.train.var(0)
+    if isinstance(denoiser, EDMDenoiser):
+        denoiser.variances.copy_(variances.clamp_min(1e-6))
+    band = (float(np.clip(noise, 0.05, 0.5)), 2.0)
+    held_out = HeldOut(data.held_out, variances, band, seed) if data.held_out is not None else None
+    return Trainer(denoiser.to(device), data.train, held_out, config, mixup=mixup, seed=seed)
+
+
+def fit_mixture(data: Split, *, seed: int = 0) -> tuple[MixtureDenoiser, dict[str, list[float]]]:
+    """Gaussian mixture by expectation maximisation; held-out likelihood chooses its size.
+
+    Sizes double until the held-out log-likelihood falls. Covariances are shrunk a little towards their
+    diagonal mean, which keeps components of few cells invertible.
+    """
+    from sklearn.mixture import GaussianMixture
+
+    train = data.train.cpu().numpy().astype(np.float64)
+    test = train if data.held_out is None else data.held_out.cpu().numpy().astype(np.float64)
+    best, history = None, {"n_components": [], "log_likelihood": []}
+    for n_components in (1, 2, 4, 8, 16, 32, 64):
+        if n_components * 10 > len(train):
+            break
+        model = GaussianMixture(n_components, reg_covar=1e-3, random_state=seed, max_iter=200)
+        model.fit(train)
+        likelihood = float(model.score(test))
+        history["n_components"].append(float(n_components))
+        history["log_likelihood"].append(likelihood)
+        if best is not None and likelihood <= max(history["log_likelihood"][:-1]):
+            break
+        best = model
+    moments = (best.weights_, best.means_, best.covariances_)
+    mixture = MixtureDenoiser.from_moments(*(torch.as_tensor(m) for m in moments)).float()
+    return mixture.eval(), history

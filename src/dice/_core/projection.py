@@ -1,0 +1,195 @@
+"""PCA of the reference: exact, deterministic, chunk by chunk.
+
+The matrix is read three times: moments, Gram matrix of the standardised and capped values (the cap needs
+the moments first), and the projection itself. Memory is O(chunk x genes + genes^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse
+
+from dice._core.standardize import Chunk, Floats, Standardizer
+
+#: Values of a scaled gene are capped here, as in the paper.
+CAP = 10.0
+#: Beyond this many genes the Gram matrix (8 bytes x genes^2) gives way to subspace iteration.
+MAX_GRAM_GENES = 8000
+#: Number of leading singular values kept by subspace iteration and examined for an elbow.
+SPECTRUM = 100
+
+Chunks = Callable[[], Iterable[Chunk]]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Standardisation and loadings of the reference.
+
+    ``loadings`` (d, k) are orthonormal; ``gene_noise`` (d,) is the variance of every standardised gene that
+    they leave unexplained, and ``noise`` the square root of its mean per degree of freedom.
+    """
+
+    mean: Floats
+    scale: Floats
+    center: Floats
+    cap: float
+    loadings: Floats
+    singular_values: Floats
+    gene_noise: Floats
+    noise: float
+
+    @property
+    def n_latent(self) -> int:
+        return int(self.loadings.shape[1])
+
+    @property
+    def standardizer(self) -> Standardizer:
+        return Standardizer(self.mean, self.scale, self.center, self.cap)
+
+    def project(self, chunk: Chunk) -> Floats:
+        """Latents (n, k) of a chunk that holds all genes in order: the plain PCA projection."""
+        return self.standardizer(chunk) @ self.loadings
+
+
+def fit_projection(
+    chunks: Chunks, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
+) -> Projection:
+    """PCA of the cells that ``chunks()`` yields, each time from the first one on.
+
+    Parameters
+    ----------
+    chunks
+        Returns a fresh iterator over chunks of cells, dense or CSR.
+    n_latent
+        Number k of latents, or ``"elbow"``.
+    scale
+        Divide every gene by its standard deviation and cap at 10; else centre only.
+    max_gram
+        Number of genes up to which the Gram matrix is formed.
+    """
+    standardizer, n_cells = fit_standardizer(chunks, scale=scale)
+    n_genes = len(standardizer.mean)
+    if n_genes <= max_gram:
+        center, variances, singular_values, vectors = _eigen_gram(chunks, standardizer)
+    else:
+        wanted = SPECTRUM if n_latent == "elbow" else max(int(n_latent), SPECTRUM)
+        size = min(wanted, n_cells - 1, n_genes)
+        center, variances, singular_values, vectors = _eigen_subspace(chunks, standardizer, size)
+    k = elbow(singular_values) if n_latent == "elbow" else int(n_latent)
+    loadings = fix_signs(vectors[:, :k])
+    explained = loadings**2 @ (singular_values[:k] ** 2 / (n_cells - 1))
+    gene_noise = np.maximum(variances - explained, 0)
+    free = max(np.count_nonzero(variances) - k, 1)
+    return Projection(
+        mean=standardizer.mean,
+        scale=standardizer.scale,
+        center=center.astype(np.float32),
+        cap=standardizer.cap,
+        loadings=loadings.astype(np.float32),
+        singular_values=singular_values.astype(np.float32),
+        gene_noise=gene_noise.astype(np.float32),
+        noise=float(np.sqrt(gene_noise.sum() / free)),
+    )
+
+
+def fit_standardizer(chunks: Chunks, *, scale: bool) -> tuple[Standardizer, int]:
+    """Mean and standard deviation (ddof 1) of every gene in one pass, and the number of cells.
+
+    Constant genes get scale 1, so that standardising turns them into zeros.
+    """
+    n = 0
+    total = squares = np.zeros(1)
+    for chunk in chunks():
+        values = chunk.astype(np.float64)
+        n += values.shape[0]
+        total = total + np.asarray(values.sum(0)).ravel()
+        squared = values.multiply(values) if sparse.issparse(values) else values * values
+        squares = squares + np.asarray(squared.sum(0)).ravel()
+    mean = total / n
+    deviation = np.sqrt(np.maximum(squares - n * mean**2, 0) / max(n - 1, 1))
+    constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
+    unit = np.where(constant | (not scale), 1.0, deviation)
+    center = np.zeros_like(mean, dtype=np.float32)
+    cap = CAP if scale else np.inf
+    return Standardizer(mean.astype(np.float32), unit.astype(np.float32), center, cap), n
+
+
+Eigen = tuple[Floats, Floats, Floats, Floats]
+
+
+def _eigen_gram(chunks: Chunks, standardizer: Standardizer) -> Eigen:
+    """Centre, gene variances, all singular values and right singular vectors, by the Gram matrix."""
+    n_genes = len(standardizer.mean)
+    n, total, gram = 0, np.zeros(n_genes), np.zeros((n_genes, n_genes))
+    for chunk in chunks():
+        values = standardizer(chunk).dense()
+        n += len(values)
+        total += values.sum(0, dtype=np.float64)
+        gram += values.T @ values
+    center = total / n
+    gram -= n * np.outer(center, center)
+    eigenvalues, vectors = linalg.eigh(gram, overwrite_a=True, check_finite=False)
+    variances = np.maximum(vectors**2 @ np.maximum(eigenvalues, 0), 0) / (n - 1)
+    rank = min(n - 1, n_genes)
+    singular_values = np.sqrt(np.maximum(eigenvalues[::-1][:rank], 0))
+    return center, variances, singular_values, vectors[:, ::-1][:, :rank]
+
+
+def _eigen_subspace(
+    chunks: Chunks, standardizer: Standardizer, size: int, *, max_passes: int = 30
+) -> Eigen:
+    """The same for the leading `size` components by block subspace iteration, one pass each.
+
+    Deterministic (fixed start), without the genes x genes matrix; iterates until the leading singular
+    values have settled to a relative 1e-6.
+    """
+    n_genes = len(standardizer.mean)
+    n, total, squares = 0, np.zeros(n_genes), np.zeros(n_genes)
+    for chunk in chunks():
+        values = standardizer(chunk).dense()
+        n += len(values)
+        total += values.sum(0, dtype=np.float64)
+        squares += np.einsum("ij,ij->j", values, values, dtype=np.float64)
+    center = total / n
+    variances = np.maximum(squares - n * center**2, 0) / (n - 1)
+    guard = min(size + max(10, size // 2), n_genes)
+    basis = linalg.qr(np.random.default_rng(0).normal(size=(n_genes, guard)), mode="economic")[0]
+    previous = np.zeros(size)
+    for _ in range(max_passes):
+        image = np.zeros((n_genes, guard))
+        for chunk in chunks():
+            values = standardizer(chunk).dense() - center.astype(np.float32)
+            image += values.T @ (values @ basis.astype(np.float32))
+        eigenvalues, rotation = linalg.eigh(basis.T @ image)
+        singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))[:size]
+        vectors = (basis @ rotation)[:, ::-1][:, :size]
+        if np.allclose(singular_values, previous, rtol=1e-6):
+            break
+        previous = singular_values
+        basis = linalg.qr(image, mode="economic")[0]
+    return center, variances, singular_values, vectors
+
+
+def elbow(singular_values: Floats) -> int:
+    """Number of latents at the elbow of the scree plot: the point farthest below its chord.
+
+    Only the leading `SPECTRUM` values are looked at, as on a scree plot: the long noise tail would
+    otherwise decide where the chord ends.
+    """
+    values = np.asarray(singular_values[:SPECTRUM], dtype=np.float64)
+    if len(values) < 3 or values[0] == values[-1]:
+        return max(len(values), 1)
+    height = (values - values[-1]) / (values[0] - values[-1])
+    chord = 1 - np.linspace(0, 1, len(values))
+    # The elbow itself is the first value of the flat part; what stands before it is kept.
+    return max(int(np.argmax(chord - height)), 1)
+
+
+def fix_signs(vectors: Floats) -> Floats:
+    """Flip every component so that its loading of largest magnitude is positive."""
+    largest = np.abs(vectors).argmax(0)
+    signs = np.sign(vectors[largest, np.arange(vectors.shape[1])])
+    return vectors * np.where(signs == 0, 1, signs)

@@ -1,0 +1,172 @@
+"""The closed schema of a stored prior: what may be in it is listed here, all else is refused.
+
+A prior may come from anybody's file. Names, types, shapes, bounds, finiteness and the checksum are verified
+on the raw values before anything is built from them; nothing is ever executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dice._errors import PriorFormatError
+
+FORMAT = 1
+MAX_GENES = 200_000
+MAX_LATENT = 1_000
+#: Largest value allowed for each constructor argument of a denoiser.
+BOUNDS = {"n_latent": MAX_LATENT, "width": 4096, "depth": 64, "n_components": 1_000}
+
+_SCALARS = {"noise": float, "latent_scale": float, "format": int}
+_TEXTS = ("config", "params", "sha256")
+_PER_GENE = ("mean", "scale", "center", "gene_noise")
+_TABLES = ("weights", "history", "statistics")
+_FIELDS = {*_SCALARS, *_TEXTS, *_PER_GENE, *_TABLES, "genes", "loadings", "singular_values"}
+
+
+def checksum(raw: Mapping[str, Any]) -> str:
+    """SHA-256 over every field but the checksum itself, in an order and form that files preserve."""
+    digest = hashlib.sha256()
+    for name, value in _flatten(raw):
+        if name != "sha256":
+            digest.update(f"{name}\0".encode())
+            digest.update(_canonical(value))
+    return digest.hexdigest()
+
+
+def validate(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a stored prior as plain Python and numpy values, or one sentence why not."""
+    if not isinstance(raw, Mapping) or "format" not in raw:
+        raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
+    version = _integer(raw["format"], "format")
+    if version > FORMAT:
+        raise PriorFormatError(
+            f"The prior has format {version}, but this version of dice reads up to {FORMAT}: "
+            "install a newer one with 'pip install -U scdice'."
+        )
+    if set(raw) != _FIELDS:
+        odd = sorted(map(str, set(raw) ^ _FIELDS))
+        raise PriorFormatError(f"The stored prior has missing or unknown fields: {odd[:5]}.")
+    fields = {name: _text(raw[name], name) for name in _TEXTS}
+    fields |= {name: _finite_float(raw[name], name) for name in ("noise", "latent_scale")}
+    genes = _names(raw["genes"])
+    fields |= {name: _array(raw[name], name, (len(genes),)) for name in _PER_GENE}
+    spectrum = np.shape(raw["singular_values"])
+    if len(spectrum) != 1 or spectrum[0] > MAX_GENES:
+        raise PriorFormatError("The stored prior's 'singular_values' are not one short vector.")
+    fields["singular_values"] = _array(raw["singular_values"], "singular_values", spectrum)
+    config = _config(fields["config"])
+    shape = (len(genes), config["denoiser"]["n_latent"])
+    fields["loadings"] = _array(raw["loadings"], "loadings", shape)
+    for name in _TABLES:
+        fields[name] = _table(raw[name], name)
+    if checksum(raw) != fields["sha256"]:
+        raise PriorFormatError(
+            "The stored prior does not match its checksum: it was damaged or edited; "
+            "train it again or take it from its source."
+        )
+    if not (fields["latent_scale"] > 0 and fields["noise"] >= 0 and (fields["scale"] > 0).all()):
+        raise PriorFormatError("The stored prior holds a scale or a noise that is not positive.")
+    return fields | {"format": version, "genes": genes, "config": config}
+
+
+def check_weights(weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse weights that are not exactly those that the configured denoiser has."""
+    if set(weights) != set(shapes):
+        odd = sorted(set(weights) ^ set(shapes))
+        raise PriorFormatError(f"The stored prior has missing or unknown weights: {odd[:5]}.")
+    for name, shape in shapes.items():
+        _array(weights[name], f"weights/{name}", shape)
+
+
+def _config(text: str) -> dict[str, Any]:
+    try:
+        config = json.loads(text)
+        preset, kind, cap, denoiser = (config[x] for x in ("preset", "kind", "cap", "denoiser"))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise PriorFormatError("The stored prior's 'config' is not readable.") from error
+    numbers = isinstance(denoiser, dict) and all(
+        type(value) is int and name in BOUNDS and 0 < value <= BOUNDS[name]
+        for name, value in denoiser.items()
+    )
+    sound = isinstance(preset, str) and isinstance(kind, str) and len(config) == 4
+    if not (sound and numbers and "n_latent" in denoiser and _is_cap(cap)):
+        raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
+    return config
+
+
+def _is_cap(cap: object) -> bool:
+    return cap is None or (isinstance(cap, float) and cap > 0)
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise PriorFormatError(f"The stored prior's {name!r} is not a whole number.")
+    return int(value)
+
+
+def _finite_float(value: Any, name: str) -> float:
+    if not isinstance(value, (float, np.floating)) or not np.isfinite(value):
+        raise PriorFormatError(f"The stored prior's {name!r} is not a finite number.")
+    return float(value)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or len(value) > 1_000_000:
+        raise PriorFormatError(f"The stored prior's {name!r} is not a short text.")
+    return str(value)
+
+
+def _names(value: Any) -> np.ndarray:
+    names = np.asarray(value)
+    if names.ndim != 1 or not 0 < len(names) <= MAX_GENES or names.dtype.kind not in "OUT":
+        raise PriorFormatError("The stored prior's 'genes' are not a list of names.")
+    if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise PriorFormatError("The stored prior's 'genes' are not unique names.")
+    return names.astype(object)
+
+
+def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.shape != shape:
+        raise PriorFormatError(f"The stored prior's {name!r} is not float32 of shape {shape}.")
+    if not np.isfinite(value).all():
+        raise PriorFormatError(f"The stored prior's {name!r} holds values that are not finite.")
+    return value
+
+
+def _table(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or len(value) > 10_000:
+        raise PriorFormatError(f"The stored prior's {name!r} is not a table of arrays.")
+    for key, entry in value.items():
+        plain = isinstance(entry, (np.ndarray, float, np.floating))
+        if not isinstance(key, str) or not plain or np.asarray(entry).dtype.kind != "f":
+            raise PriorFormatError(f"The stored prior's {name!r} holds something not numeric.")
+    return dict(value)
+
+
+def _flatten(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    items: list[tuple[str, Any]] = []
+    for name in sorted(raw):
+        value = raw[name]
+        if isinstance(value, Mapping):
+            items += _flatten(value, f"{prefix}{name}/")
+        else:
+            items.append((f"{prefix}{name}", value))
+    return items
+
+
+def _canonical(value: Any) -> bytes:
+    """Bytes of a value that do not depend on how a file format stored it."""
+    if isinstance(value, str):
+        return b"text" + value.encode()
+    array = np.asarray(value)
+    if array.dtype.kind in "OUT":
+        return b"names" + "\0".join(map(str, array)).encode()
+    if array.dtype.kind in "iu":
+        return b"int" + np.ascontiguousarray(array, dtype="<i8").tobytes()
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return f"{little.dtype.str}{array.shape}".encode() + little.tobytes()

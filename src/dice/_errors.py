@@ -1,0 +1,31 @@
+"""Every exception a user can meet: one sentence that names the culprit and the fix."""
+
+from __future__ import annotations
+
+
+class DiceError(Exception):
+    """Base class of all errors raised by dice on purpose."""
+
+
+class InputError(DiceError, ValueError):
+    """An argument or a matrix cannot be used as it is."""
+
+
+class SlotError(DiceError, KeyError):
+    """A slot of an AnnData object that a call needs is missing."""
+
+    # KeyError prints the repr of its argument; a sentence should be printed as a sentence.
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class PriorFormatError(DiceError, ValueError):
+    """A stored prior is damaged, forged, or written by a newer version."""
+
+
+class TrainingError(DiceError, RuntimeError):
+    """Training of a prior cannot go on."""
+
+
+class DiceWarning(UserWarning):
+    """Category of all warnings issued by dice."""

@@ -1,0 +1,51 @@
+"""Names of every slot that dice reads or writes, resolved once per call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PriorKeys:
+    """Slots written by :func:`dice.tl.train_prior`."""
+
+    key: str = "dice"
+
+    @property
+    def uns(self) -> str:
+        return self.key
+
+    @property
+    def loadings(self) -> str:
+        return f"{self.key}_loadings"
+
+    @property
+    def projection(self) -> str:
+        return f"X_{self.key}_pca"
+
+
+@dataclass(frozen=True)
+class DenoiseKeys:
+    """Slots written by :func:`dice.tl.denoise`."""
+
+    key: str = "X_dice"
+
+    @property
+    def mean(self) -> str:
+        return self.key
+
+    @property
+    def projection(self) -> str:
+        return f"{self.key}_pca"
+
+    @property
+    def samples(self) -> str:
+        return f"{self.key}_samples"
+
+    @property
+    def uncertainty(self) -> str:
+        return f"{self.key.removeprefix('X_')}_uncertainty"
+
+    @property
+    def uns(self) -> str:
+        return self.key

@@ -1,0 +1,91 @@
+"""The neighbour graph of an embedding and its communities."""
+
+from __future__ import annotations
+
+import random
+import threading
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from scipy import sparse
+
+from dice._errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from anndata import AnnData
+    from igraph import Graph
+
+    from dice.metrics._inputs import Codes, Floats
+
+Method = Literal["leiden", "louvain"]
+
+_igraph_lock = threading.Lock()
+
+
+def neighbor_graph(values: Floats, n_neighbors: int) -> Graph:
+    """Return scanpy's weighted neighbour graph for igraph."""
+    import igraph
+
+    weights = _with_neighbors(values, n_neighbors).obsp["connectivities"]
+    upper = sparse.triu(weights, k=1, format="coo")
+    edges = np.column_stack([upper.row, upper.col])
+    return igraph.Graph(n=len(values), edges=edges, edge_attrs={"weight": upper.data})
+
+
+def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
+    """Return the two-dimensional UMAP that scanpy draws."""
+    import scanpy as sc
+
+    cells = _with_neighbors(values, n_neighbors)
+    sc.tl.umap(cells, random_state=random_state)
+    return np.asarray(cells.obsm["X_umap"], dtype=np.float64)
+
+
+def partition(graph: Graph, resolution: float, method: Method, random_state: int) -> Codes:
+    """Return the cluster of every node."""
+    with _igraph_seed(random_state):
+        if method == "leiden":
+            found = graph.community_leiden(
+                objective_function="modularity",
+                weights="weight",
+                resolution=resolution,
+                n_iterations=2,
+            )
+        else:
+            found = graph.community_multilevel(weights="weight", resolution=resolution)
+    return np.asarray(found.membership, dtype=np.intp)
+
+
+def _with_neighbors(values: Floats, n_neighbors: int) -> AnnData:
+    """Put the embedding into an object of its own and search neighbours exactly, without a seed."""
+    import anndata as ad
+    import scanpy as sc
+
+    n_cells = len(values)
+    if n_cells < 2 or n_neighbors < 2:
+        raise InputError("A neighbour graph needs two cells and n_neighbors=2 or more: raise them.")
+    cells = ad.AnnData(shape=(n_cells, 0), obsm={"X": values})
+    with warnings.catch_warnings():
+        # Raised where cells coincide; the graph is right.
+        warnings.simplefilter("ignore", sparse.SparseEfficiencyWarning)
+        sc.pp.neighbors(
+            cells, n_neighbors=min(n_neighbors, n_cells), use_rep="X", transformer="sklearn"
+        )
+    return cells
+
+
+@contextmanager
+def _igraph_seed(random_state: int) -> Iterator[None]:
+    """Give igraph a generator of its own; it has one for the process, hence the lock."""
+    import igraph
+
+    with _igraph_lock:
+        igraph.set_random_number_generator(random.Random(random_state))  # noqa: S311 - no secret
+        try:
+            yield
+        finally:
+            igraph.set_random_number_generator(random)

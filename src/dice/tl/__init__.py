@@ -1,0 +1,9 @@
+"""Tools: learn a prior, denoise a query, evaluate the result."""
+
+from __future__ import annotations
+
+
+from dice.tl._evaluate import evaluate
+from dice.tl._train_prior import train_prior
+
+__all__ = ["evaluate", "train_prior"]

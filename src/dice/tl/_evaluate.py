@@ -1,0 +1,174 @@
+"""How well representations tell known labels apart."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from dice import _log, metrics
+from dice._errors import InputError, SlotError
+from dice.metrics._graph import umap_layout
+from dice.metrics._inputs import as_embedding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from anndata import AnnData
+    from numpy.typing import NDArray
+
+    from dice.metrics._inputs import Floats
+
+Protocol = Literal["embedding", "paper"]
+
+
+def evaluate(
+    adata: AnnData,
+    labels_key: str,
+    *,
+    use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
+    protocol: Protocol = "embedding",
+    batch_key: str | None = None,
+    resolution: float = 1.0,
+    n_neighbors: int = 15,
+    random_state: int = 0,
+) -> pd.DataFrame:
+    """Score representations of cells against known labels; writes nothing.
+
+    Sharpness is not faithfulness: silhouette, LISI and ARI reward any embedding that pulls cells
+    together, also beyond what the data support.
+
+    Parameters
+    ----------
+    adata
+        Annotated data with the representations in ``obsm``.
+    labels_key
+        Column of ``obs`` with the known labels; cells without one are clustered, but not scored.
+    use_rep
+        Key or keys of ``obsm``, by default the plain projection and the denoised embedding.
+    protocol
+        ``"embedding"`` works on the representation itself: Leiden, and cLISI with Harmony's
+        perplexity of 30. ``"paper"`` repeats the authors' runs: a two-dimensional UMAP first, on it
+        Louvain, and cLISI with 9 equally weighted neighbours; its tables report ``nmi_max``. The
+        silhouette is that of the representation in both.
+    batch_key
+        Column of ``obs`` with batches, for the column ``ilisi``.
+    resolution
+        Fixed resolution of the clustering behind ``ari_fixed``, which no label has chosen.
+    n_neighbors
+        Size of the neighbourhoods in the graphs for clustering and UMAP.
+    random_state
+        Seed of UMAP and of the clusterings.
+
+    Returns
+    -------
+    One row per representation, with its name as index, and the columns
+
+    - ``protocol``;
+    - ``silhouette``: average cosine silhouette of the labels, higher is better;
+    - ``ari``, ``nmi``, ``nmi_max``, ``v_measure``, ``n_clusters``: for the clustering with the best
+      ARI over :data:`dice.metrics.PAPER_RESOLUTIONS`, found at ``best_resolution``; ``nmi`` divides
+      by the mean entropy and ``nmi_max`` by the larger one;
+    - ``ari_fixed``: ARI at the given ``resolution``;
+    - ``kmeans_ari``: ARI of k-means with as many clusters as there are labels;
+    - ``clisi``: labels per neighbourhood, lower is better;
+    - ``ilisi``: batches per neighbourhood, higher is better (with ``batch_key`` only);
+    - ``seconds``: time taken.
+
+    Examples
+    --------
+    >>> import dice
+    >>> cells, _ = dice.datasets.mismatch(n_reference=300)
+    >>> table = dice.tl.evaluate(cells, "cell_type", use_rep="U_true")
+    >>> table["n_clusters"].tolist()
+    [5]
+    """
+    if protocol not in ("embedding", "paper"):
+        raise InputError(f"protocol={protocol!r} is unknown: use 'embedding' or 'paper'.")
+    labels = _column(adata, labels_key, "labels_key")
+    batches = None if batch_key is None else _column(adata, batch_key, "batch_key")
+    embeddings = _representations(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
+    rows = []
+    with _log.progress(total=len(embeddings), desc="evaluate", unit="representation") as bar:
+        for embedding in embeddings.values():
+            start = time.perf_counter()
+            space = embedding
+            if protocol == "paper":
+                space = umap_layout(embedding, n_neighbors, random_state)
+            row = {"protocol": protocol, "silhouette": metrics.silhouette(embedding, labels)}
+            row |= _clustering(space, labels, protocol, resolution, n_neighbors, random_state)
+            row |= _mixing(space, labels, batches, protocol)
+            rows.append(row | {"seconds": time.perf_counter() - start})
+            bar.update()
+    return pd.DataFrame(rows, index=pd.Index(list(embeddings), name="representation"))
+
+
+def _clustering(
+    space: Floats,
+    labels: NDArray[Any],
+    protocol: Protocol,
+    resolution: float,
+    n_neighbors: int,
+    random_state: int,
+) -> dict[str, float]:
+    """Compare labels with clusters: best resolution, fixed resolution, k-means."""
+    sweep = metrics.leiden_sweep(
+        space,
+        labels,
+        resolutions=(*metrics.PAPER_RESOLUTIONS, resolution),
+        n_neighbors=n_neighbors,
+        method="louvain" if protocol == "paper" else "leiden",
+        random_state=random_state,
+    )
+    # The last row is the fixed resolution, which takes no part in the choice of the best.
+    best = sweep.loc[sweep["ari"].iloc[:-1].idxmax()]
+    clusters = metrics.kmeans(space, pd.Series(labels).nunique(), random_state=random_state)
+    return {
+        **{name: float(best[name]) for name in ("ari", "nmi", "nmi_max", "v_measure")},
+        "best_resolution": float(best["resolution"]),
+        "n_clusters": int(best["n_clusters"]),
+        "ari_fixed": float(sweep["ari"].iloc[-1]),
+        "kmeans_ari": metrics.ari(labels, clusters),
+    }
+
+
+def _mixing(
+    space: Floats, labels: NDArray[Any], batches: NDArray[Any] | None, protocol: Protocol
+) -> dict[str, float]:
+    """Count labels, and batches where given, around each cell."""
+    paper = protocol == "paper"
+    row = {"clisi": (metrics.lisi_neighbors if paper else metrics.clisi)(space, labels)}
+    if batches is not None:
+        row["ilisi"] = (metrics.lisi_neighbors if paper else metrics.ilisi)(space, batches)
+    return row
+
+
+def _column(adata: AnnData, key: str, parameter: str) -> NDArray[Any]:
+    if key not in adata.obs:
+        raise SlotError(
+            f"adata.obs has no column {key!r}: set {parameter} to one of {_names(adata.obs)}."
+        )
+    return np.asarray(adata.obs[key], dtype=object)
+
+
+def _representations(adata: AnnData, keys: Sequence[str]) -> dict[str, Floats]:
+    if len(keys) == 0:
+        raise InputError("use_rep is empty: name at least one key of adata.obsm.")
+    found = {}
+    for key in keys:
+        if key not in adata.obsm:
+            raise SlotError(
+                f"adata.obsm has no {key!r}: run dice.tl.denoise first, or set use_rep to one or "
+                f"more of {_names(adata.obsm)}."
+            )
+        try:
+            found[key] = as_embedding(adata.obsm[key])
+        except InputError as error:
+            raise InputError(f"adata.obsm[{key!r}] cannot be evaluated. {error}") from error
+    return found
+
+
+def _names(keys: Iterable[str]) -> str:
+    return ", ".join(repr(key) for key in keys) or "(none found)"

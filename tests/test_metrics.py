@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.metrics as skm
+from scipy import sparse
+
+from dice import metrics
+from dice._errors import InputError
+
+MODULES = ["_agreement", "_clustering", "_embedding", "_lisi"]
+
+
+@pytest.fixture
+def blobs() -> tuple[np.ndarray, np.ndarray]:
+    """Three groups in five dimensions that overlap a little, 150 cells."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(3, size=150)
+    centres = rng.normal(size=(3, 5)) * 1.5
+    return centres[codes] + rng.normal(size=(150, 5)), np.array(["B", "NK", "T"])[codes]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_run(module: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"dice.metrics.{module}"))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_import_is_light() -> None:
+    code = "import dice.metrics, sys; print([m for m in ('scanpy', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# ---- agreement -------------------------------------------------------------------------------
+
+
+def test_agreement_by_hand() -> None:
+    labels, clusters = ["a", "a", "b", "b"], [0, 0, 1, 2]
+    # One pair agrees; of 6 pairs labels join 2 and clusters 1, so 1/3 is expected and 3/2 the most.
+    assert metrics.ari(labels, clusters) == pytest.approx((1 - 1 / 3) / (3 / 2 - 1 / 3))
+    # In bits: I = 1, H(labels) = 1, H(clusters) = 1.5.
+    assert metrics.nmi(labels, clusters) == pytest.approx(2 / 2.5)
+    assert metrics.nmi(labels, clusters, average="max") == pytest.approx(1 / 1.5)
+    # Homogeneity 1, completeness 1 - 0.5 / 1.5.
+    assert metrics.v_measure(labels, clusters) == pytest.approx(2 * (2 / 3) / (5 / 3))
+
+
+def test_agreement_matches_sklearn() -> None:
+    rng = np.random.default_rng(1)
+    labels, clusters = rng.integers(4, size=200), rng.integers(6, size=200)
+    named = pd.Categorical.from_codes(labels, list("wxyz"))
+    assert metrics.ari(named, clusters) == pytest.approx(skm.adjusted_rand_score(labels, clusters))
+    assert metrics.v_measure(named, clusters) == pytest.approx(
+        skm.v_measure_score(labels, clusters)
+    )
+    assert metrics.nmi(named, clusters) == pytest.approx(metrics.v_measure(named, clusters))
+    assert metrics.nmi(named, clusters, average="max") == pytest.approx(
+        skm.normalized_mutual_info_score(labels, clusters, average_method="max")
+    )
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_cells_without_label_are_left_out(missing: object) -> None:
+    labels = ["a", missing, "a", "b", "b"]
+    assert metrics.ari(labels, [0, 1, 0, 1, 2]) == metrics.ari(list("aabb"), [0, 0, 1, 2])
+    assert metrics.label_accuracy(labels, ["a", "a", "b", "b", missing]) == 0.5
+
+
+def test_label_accuracy_compares_names() -> None:
+    truth = pd.Categorical(["a", "b"], categories=["b", "a"])
+    assert metrics.label_accuracy(truth, pd.Series(["a", "b"], index=[5, 6])) == 1.0
+    assert metrics.label_accuracy(truth, ["b", "a"]) == 0.0
+
+
+# ---- silhouette and neighbours -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_silhouette_matches_sklearn(blobs, metric: str) -> None:
+    values, labels = blobs
+    expected = skm.silhouette_score(values, labels, metric=metric)
+    assert metrics.silhouette(values, labels, metric=metric) == pytest.approx(expected, abs=1e-12)
+
+
+def test_silhouette_of_odd_cells_matches_sklearn(blobs) -> None:
+    values, labels = blobs[0].copy(), blobs[1].astype(object)
+    values[:3] = 0  # no direction
+    values[3] = values[4]
+    labels[5] = "lonely"
+    expected = skm.silhouette_score(values, labels, metric="cosine")
+    assert metrics.silhouette(values, labels) == pytest.approx(expected, abs=1e-12)
+
+
+def test_silhouette_of_identical_cells_is_zero() -> None:
+    assert metrics.silhouette(np.ones((4, 2)), list("aabb")) == pytest.approx(0, abs=1e-6)
+
+
+def test_silhouette_reads_any_array_kind(blobs) -> None:
+    values, labels = blobs
+    expected = metrics.silhouette(values, labels)
+    for kind in (pd.DataFrame(values), sparse.csr_matrix(values), values.tolist()):
+        assert metrics.silhouette(kind, labels) == pytest.approx(expected, abs=1e-12)
+
+
+def test_missing_labels_equal_dropped_cells(blobs) -> None:
+    values, labels = blobs
+    holes = labels.astype(object)
+    holes[::7] = None
+    kept = np.arange(len(labels)) % 7 != 0
+    for score in (metrics.silhouette, metrics.clisi, metrics.lisi_neighbors, metrics.knn_macro_f1):
+        assert score(values, holes) == score(values[kept], labels[kept])
+
+
+def test_knn_macro_f1(blobs) -> None:
+    values, labels = blobs
+    first = metrics.knn_macro_f1(values, labels)
+    assert 0.7 < first < 1
+    assert metrics.knn_macro_f1(values, labels) == first
+    shuffled = np.random.default_rng(0).permutation(labels)
+    assert metrics.knn_macro_f1(values, shuffled) < 0.5
+    rare = labels.astype(object)
+    rare[0] = "only one"
+    # A label that no fold can learn scores 0 and weighs as much as the others.
+    assert metrics.knn_macro_f1(values, rare) == pytest.approx(first * 3 / 4, abs=0.03)
+
+
+# ---- LISI --------------------------------------------------------------------------------------
+
+
+def test_lisi_neighbors_by_hand() -> None:
+    line = np.array([[0.0], [1.0], [2.1], [3.3]])
+    # Two nearest of each: {1, 2}, {0, 2}, {1, 3}, {2, 1}; labels a a b b.
+    assert metrics.lisi_neighbors(line, list("aabb"), n_neighbors=2) == pytest.approx(2.0)
+    # Three nearest: the others, one of the own label and two of the other one.
+    assert metrics.lisi_neighbors(line, list("aabb")) == pytest.approx(1 / (1 / 9 + 4 / 9))
+    # One nearest neighbour holds one label, always.
+    assert metrics.lisi_neighbors(line, list("abab"), n_neighbors=1) == 1.0
+
+
+def test_lisi_neighbors_matches_brute_force(blobs) -> None:
+    values, labels = blobs
+    distances = np.linalg.norm(values[:, None] - values, axis=2)
+    np.fill_diagonal(distances, np.inf)
+    nearest = labels[np.argsort(distances, axis=1)[:, :9]]
+    simpson = [(pd.Series(row).value_counts(normalize=True) ** 2).sum() for row in nearest]
+    assert metrics.lisi_neighbors(values, labels) == pytest.approx(np.mean(1 / np.array(simpson)))
+
+
+def test_lisi_is_harmonys(blobs) -> None:
+    import harmonypy
+
+    values, labels = blobs
+    table = pd.DataFrame({"label": labels})
+    expected = harmonypy.compute_lisi(values, table, ["label"], 30).mean()
+    assert metrics.clisi(values, labels) == pytest.approx(expected)
+    assert metrics.ilisi(values, labels) == pytest.approx(expected)
+    assert metrics.clisi(values, labels, perplexity=10) < expected
+
+
+@pytest.mark.parametrize("n_cells", [2, 3, 5, 8, 40, 89])
+def test_lisi_of_few_cells_stays_local(n_cells: int) -> None:
+    rng = np.random.default_rng(n_cells)
+    labels = np.arange(n_cells) % 2
+    apart = rng.normal(size=(n_cells, 3)) + 50 * labels[:, None]
+    mixed = rng.normal(size=(n_cells, 3))
+    assert 1 <= metrics.clisi(mixed, labels) <= 2
+    if n_cells >= 8:
+        assert metrics.clisi(apart, labels) == pytest.approx(1, abs=0.01)
+
+
+# ---- clustering --------------------------------------------------------------------------------
+
+
+def test_paper_resolutions() -> None:
+    found = metrics.PAPER_RESOLUTIONS
+    assert len(found) == 39
+    assert found[:20] == pytest.approx(np.arange(1, 21) / 100)
+    assert found[20:] == pytest.approx(np.arange(2, 21) / 10)
+
+
+@pytest.mark.parametrize("cluster", [metrics.leiden, metrics.louvain])
+def test_communities_find_separated_groups(cluster) -> None:
+    rng = np.random.default_rng(0)
+    codes = np.repeat([0, 1, 2], 40)
+    values = rng.normal(size=(120, 4)) + 20 * codes[:, None]
+    found = cluster(values, resolution=0.1)
+    assert found.shape == (120,)
+    assert metrics.ari(codes, found) == 1.0
+    assert np.array_equal(found, cluster(values, resolution=0.1))
+    finer = cluster(values, resolution=2.0)
+    assert len(np.unique(finer)) > 3
+
+
+def test_leiden_agrees_with_scanpy(blobs) -> None:
+    import anndata as ad
+    import scanpy as sc
+
+    values, _ = blobs
+    cells = ad.AnnData(shape=(len(values), 0), obsm={"X": values})
+    sc.pp.neighbors(cells, use_rep="X")
+    sc.tl.leiden(cells, resolution=0.3, flavor="igraph", n_iterations=2, directed=False)
+    assert metrics.ari(cells.obs["leiden"], metrics.leiden(values, resolution=0.3)) > 0.9
+
+
+def test_sweep_is_the_single_runs(blobs) -> None:
+    values, labels = blobs
+    sweep = metrics.leiden_sweep(values, labels, resolutions=[0.2, 1.0, 0.2])
+    columns = ["resolution", "n_clusters", "ari", "nmi", "nmi_max", "v_measure"]
+    assert list(sweep.columns) == columns
+    assert sweep["resolution"].tolist() == [0.2, 1.0, 0.2]
+    assert sweep.iloc[0].equals(sweep.iloc[2])
+    clusters = metrics.leiden(values, resolution=1.0)
+    assert sweep["n_clusters"].tolist()[1] == len(np.unique(clusters))
+    assert sweep["ari"][1] == metrics.ari(labels, clusters)
+    assert sweep["nmi_max"][1] == metrics.nmi(labels, clusters, average="max")
+    plain = metrics.leiden_sweep(values, resolutions=[1.0], method="louvain")
+    assert list(plain.columns) == columns[:2]
+
+
+def test_sweep_clusters_unlabelled_cells_too(blobs) -> None:
+    values, labels = blobs
+    holes = labels.astype(object)
+    holes[::5] = np.nan
+    sweep = metrics.leiden_sweep(values, holes, resolutions=[0.3])
+    assert sweep["ari"][0] == metrics.ari(holes, metrics.leiden(values, resolution=0.3))
+
+
+def test_coinciding_cells_can_be_clustered() -> None:
+    values = np.repeat([[0.0, 0.0], [5.0, 5.0]], 30, axis=0)
+    assert metrics.leiden(values).shape == (60,)
+
+
+def test_kmeans(blobs) -> None:
+    values, labels = blobs
+    found = metrics.kmeans(values, 3)
+    assert metrics.ari(labels, found) > 0.5
+    assert np.array_equal(found, metrics.kmeans(values, 3))
+
+
+def test_global_random_state_is_untouched(blobs) -> None:
+    values, labels = blobs
+    before, python_before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    metrics.leiden(values)
+    metrics.louvain(values)
+    metrics.kmeans(values, 3)
+    metrics.knn_macro_f1(values, labels)
+    metrics.clisi(values, labels)
+    after = np.random.get_state()  # noqa: NPY002
+    assert all(np.array_equal(b, a) for b, a in zip(before, after, strict=True))
+    assert random.getstate() == python_before
+
+
+def test_threads_do_not_mix_seeds(blobs) -> None:
+    values, _ = blobs
+    expected = [metrics.leiden(values, random_state=seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda seed: metrics.leiden(values, random_state=seed), range(4)))
+    assert all(np.array_equal(e, f) for e, f in zip(expected, found, strict=True))
+
+
+# ---- bad input ---------------------------------------------------------------------------------
+
+TWO = [[0.0, 1.0], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "fix"),
+    [
+        (lambda: metrics.silhouette([1.0, 2.0], ["a", "b"]), "pass a 2-D array"),
+        (lambda: metrics.silhouette(np.ones((2, 3, 4)), ["a", "b"]), "mean over axis 1"),
+        (lambda: metrics.silhouette([["x", "y"]], ["a"]), r"adata\.obsm\['X_dice'\]"),
+        (lambda: metrics.clisi([[np.nan, 1], [0, 1]], ["a", "b"]), "first is row 0.*remove"),
+        (lambda: metrics.clisi(TWO, ["a"]), "1 labels but 2 cells.*one entry per cell"),
+        (lambda: metrics.clisi(TWO, [["a", "b"]]), r"adata\.obs\['cell_type'\]"),
+        (lambda: metrics.clisi(TWO, ["a", "b"], perplexity=1), "above 1"),
+        (lambda: metrics.ilisi(TWO, ["a", None]), "pass more cells"),
+        (lambda: metrics.ilisi(TWO, [None, None]), "batches have 0 .* choose batches"),
+        (lambda: metrics.lisi_neighbors(TWO, ["a", "b"], n_neighbors=0), "use 1 or more"),
+        (lambda: metrics.silhouette(TWO, ["a", "a"]), "choose labels that tell cells apart"),
+        (lambda: metrics.silhouette(TWO, ["a", "b"]), "labels that several cells share"),
+        (lambda: metrics.silhouette(TWO * 2, list("abab"), metric="no"), "use 'cosine'"),
+        (lambda: metrics.knn_macro_f1(TWO, ["a", "b"], n_splits=1), "n_splits of 2"),
+        (lambda: metrics.ari(["a"], [1, 2]), "1 labels but 2 clusters"),
+        (lambda: metrics.ari(["a", None], [None, 1]), "check for missing values"),
+        (lambda: metrics.nmi(["a"], [1], average="min"), "use 'arithmetic' or 'max'"),
+        (lambda: metrics.label_accuracy(["a"], ["a", "b"]), "2 predicted labels"),
+        (lambda: metrics.label_accuracy([None], ["a"]), "not all missing"),
+        (lambda: metrics.leiden(TWO, resolution=0), "positive numbers"),
+        (lambda: metrics.leiden([[0.0]]), "needs two cells"),
+        (lambda: metrics.leiden_sweep(TWO, resolutions=[]), "positive numbers"),
+        (lambda: metrics.leiden_sweep(TWO, ["a"]), "one entry per cell"),
+        (lambda: metrics.leiden_sweep(TWO, method="lpa"), "'leiden' or 'louvain'"),
+        (lambda: metrics.kmeans(TWO, 3), "from 1 to 2"),
+    ],
+)
+def test_bad_input_names_the_fix(call, fix: str) -> None:
+    with pytest.raises(InputError, match=fix):
+        call()

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import doctest
+import random
+import sys
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+
+from dice import metrics
+from dice._errors import InputError, SlotError
+from dice.tl._evaluate import evaluate
+
+COLUMNS = [
+    "protocol",
+    "silhouette",
+    "ari",
+    "nmi",
+    "nmi_max",
+    "v_measure",
+    "best_resolution",
+    "n_clusters",
+    "ari_fixed",
+    "kmeans_ari",
+    "clisi",
+    "seconds",
+]
+
+
+@pytest.fixture
+def cells() -> ad.AnnData:
+    """120 cells of three types: vague in X_dice_pca, sharp in X_dice."""
+    rng = np.random.default_rng(0)
+    codes = np.arange(120) % 3
+    vague = rng.normal(size=(3, 6))[codes] * 1.5 + rng.normal(size=(120, 6))
+    sharp = rng.normal(size=(3, 6))[codes] * 10 + rng.normal(size=(120, 6))
+    obs = pd.DataFrame(
+        {
+            "cell_type": pd.Categorical(np.array(["B", "NK", "T"])[codes]),
+            "batch": rng.integers(2, size=120).astype(str),
+        },
+        index=[f"cell_{i}" for i in range(120)],
+    )
+    obsm = {"X_dice_pca": vague.astype(np.float32), "X_dice": sharp.astype(np.float32)}
+    return ad.AnnData(rng.normal(size=(120, 4)).astype(np.float32), obs=obs, obsm=obsm)
+
+
+def content(adata: ad.AnnData) -> dict[str, object]:
+    return {
+        "X": adata.X.tobytes(),
+        "obs": adata.obs.to_csv(),
+        "var": adata.var.to_csv(),
+        "obsm": {key: np.asarray(value).tobytes() for key, value in adata.obsm.items()},
+        "rest": [list(part) for part in (adata.uns, adata.obsp, adata.varm, adata.layers)],
+    }
+
+
+def test_table_of_the_embedding_protocol(cells) -> None:
+    before = content(cells)
+    table = evaluate(cells, "cell_type")
+    assert content(cells) == before
+    assert table.index.tolist() == ["X_dice_pca", "X_dice"]
+    assert table.index.name == "representation"
+    assert table.columns.tolist() == COLUMNS
+    assert not table.isna().to_numpy().any()
+    labels = cells.obs["cell_type"]
+    for key, row in table.iterrows():
+        values = cells.obsm[key]
+        sweep = metrics.leiden_sweep(values, labels)
+        best = sweep.loc[sweep["ari"].idxmax()]
+        assert row["ari"] == best["ari"]
+        assert row["best_resolution"] == best["resolution"]
+        assert row["nmi_max"] == best["nmi_max"] <= row["nmi"]
+        assert row["nmi"] == pytest.approx(row["v_measure"])
+        assert row["ari_fixed"] == metrics.ari(labels, metrics.leiden(values))
+        assert row["kmeans_ari"] == metrics.ari(labels, metrics.kmeans(values, 3))
+        assert row["silhouette"] == metrics.silhouette(values, labels)
+        assert row["clisi"] == metrics.clisi(values, labels)
+    assert table.loc["X_dice", "ari"] == 1.0
+    assert table.loc["X_dice", "silhouette"] > table.loc["X_dice_pca", "silhouette"]
+    assert table.loc["X_dice", "clisi"] < table.loc["X_dice_pca", "clisi"]
+
+
+def test_table_of_the_paper_protocol(cells) -> None:
+    before = content(cells)
+    state, python_state = np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    table = evaluate(cells, "cell_type", use_rep="X_dice", protocol="paper", batch_key="batch")
+    assert content(cells) == before
+    assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+    assert random.getstate() == python_state
+    assert table["protocol"].tolist() == ["paper"]
+    row = table.iloc[0]
+    assert row["ari"] == 1.0
+    assert row["clisi"] == 1.0
+    assert 1 < row["ilisi"] <= 2
+    assert row["silhouette"] == metrics.silhouette(cells.obsm["X_dice"], cells.obs["cell_type"])
+    again = evaluate(cells, "cell_type", use_rep="X_dice", protocol="paper", batch_key="batch")
+    pd.testing.assert_frame_equal(table.drop(columns="seconds"), again.drop(columns="seconds"))
+
+
+def test_fixed_resolution_does_not_take_part_in_the_choice(cells) -> None:
+    odd = evaluate(cells, "cell_type", use_rep="X_dice_pca", resolution=3.7)
+    assert odd["best_resolution"].isin(metrics.PAPER_RESOLUTIONS).all()
+    clusters = metrics.leiden(cells.obsm["X_dice_pca"], resolution=3.7)
+    assert odd["ari_fixed"].iloc[0] == metrics.ari(cells.obs["cell_type"], clusters)
+
+
+def test_views_and_batches(cells) -> None:
+    view = cells[::-1]
+    table = evaluate(view, "cell_type", batch_key="batch", use_rep=["X_dice"])
+    assert view.is_view
+    assert table.columns.tolist() == [*COLUMNS[:-1], "ilisi", "seconds"]
+    assert table.loc["X_dice", "ilisi"] == metrics.ilisi(view.obsm["X_dice"], view.obs["batch"])
+
+
+def test_missing_labels_and_empty_categories(cells) -> None:
+    cells.obs["cell_type"] = cells.obs["cell_type"].cat.add_categories("nobody")
+    cells.obs.loc[["cell_3", "cell_7"], "cell_type"] = np.nan
+    table = evaluate(cells, "cell_type", use_rep="X_dice")
+    labels = cells.obs["cell_type"]
+    assert table.loc["X_dice", "kmeans_ari"] == 1.0
+    assert table.loc["X_dice", "silhouette"] == metrics.silhouette(cells.obsm["X_dice"], labels)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"labels_key": "type"}, SlotError, "labels_key to one of 'cell_type', 'batch'"),
+        ({"batch_key": "lane"}, SlotError, "batch_key to one of 'cell_type', 'batch'"),
+        ({"use_rep": "X_pca"}, SlotError, "run dice.tl.denoise.*'X_dice_pca', 'X_dice'"),
+        ({"use_rep": []}, InputError, "name at least one key of adata.obsm"),
+        ({"protocol": "authors"}, InputError, "'embedding' or 'paper'"),
+        ({"use_rep": "cube"}, InputError, r"adata.obsm\['cube'\].*mean over axis 1"),
+        ({"labels_key": "same"}, InputError, "choose labels that tell cells apart"),
+        ({"resolution": -1.0}, InputError, "positive numbers"),
+    ],
+)
+def test_errors_name_the_fix(cells, arguments, error, text) -> None:
+    if arguments.get("use_rep") == "cube":
+        cells.obsm["cube"] = np.zeros((120, 2, 3))
+    if arguments.get("labels_key") == "same":
+        cells.obs["same"] = "B"
+    with pytest.raises(error, match=text):
+        evaluate(cells, **{"labels_key": "cell_type"} | arguments)
+
+
+def test_error_where_nothing_is_there() -> None:
+    with pytest.raises(SlotError, match=r"\(none found\)"):
+        evaluate(ad.AnnData(np.ones((3, 2), dtype=np.float32)), "cell_type")
+
+
+def test_example_runs() -> None:
+    assert doctest.testmod(sys.modules[evaluate.__module__]).failed == 0
