@@ -60,9 +60,7 @@ def test_agreement_matches_sklearn() -> None:
     labels, clusters = rng.integers(4, size=200), rng.integers(6, size=200)
     named = pd.Categorical.from_codes(labels, list("wxyz"))
     assert metrics.ari(named, clusters) == pytest.approx(skm.adjusted_rand_score(labels, clusters))
-    assert metrics.v_measure(named, clusters) == pytest.approx(
-        skm.v_measure_score(labels, clusters)
-    )
+    assert metrics.v_measure(named, clusters) == pytest.approx(skm.v_measure_score(labels, clusters))
     assert metrics.nmi(named, clusters) == pytest.approx(metrics.v_measure(named, clusters))
     assert metrics.nmi(named, clusters, average="max") == pytest.approx(
         skm.normalized_mutual_info_score(labels, clusters, average_method="max")

@@ -28,9 +28,7 @@ def warn(message: str) -> None:
 
 def progress(*, total: int, desc: str, unit: str = "it", **kwargs: Any) -> tqdm[Any]:
     """Progress bar that vanishes when done and is silent at ``settings.verbosity == 0``."""
-    return tqdm(
-        total=total, desc=desc, unit=unit, disable=settings.verbosity < 1, leave=False, **kwargs
-    )
+    return tqdm(total=total, desc=desc, unit=unit, disable=settings.verbosity < 1, leave=False, **kwargs)
 
 
 def _depth_outside_package() -> int:

@@ -154,9 +154,7 @@ def test_results_share_no_memory() -> None:
     reference.uns["dice_synthetic"]["means"][:] = 7
     assert query.varm["V_true"].any()
     assert query.uns["dice_synthetic"]["means"].max() == 1
-    assert (
-        datasets.synthetic(1, n_reference=5, n_query=5)[0].uns["dice_synthetic"]["means"].max() == 1
-    )
+    assert datasets.synthetic(1, n_reference=5, n_query=5)[0].uns["dice_synthetic"]["means"].max() == 1
 
 
 @pytest.mark.parametrize("kind", ["fewer", "more"])

@@ -15,7 +15,7 @@ from dice._errors import InputError, SlotError
 def check_expression(chunk: Chunk) -> None:
     """Refuse raw counts where log-normalised expression is expected."""
     values = chunk.data if sparse.issparse(chunk) else chunk.ravel()
-    counts = len(values) and values.min() >= 0 and values.max() > 15 and not np.any(values % 1)
+    counts = len(values) and values.min() >= 0 and values.max() >= 3 and not np.any(values % 1)
     if counts:
         raise InputError(
             "The matrix holds raw counts, but log-normalised expression is expected: call "
@@ -27,9 +27,7 @@ def check_expression(chunk: Chunk) -> None:
 def read_labels(adata: AnnData, labels_key: str) -> pd.Categorical:
     """Labels of all cells; missing ones stay missing (code -1)."""
     if labels_key not in adata.obs:
-        raise SlotError(
-            f"There is no column {labels_key!r} in adata.obs; available: {list(adata.obs.columns)[:20]}."
-        )
+        raise SlotError(f"There is no column {labels_key!r} in adata.obs; available: {list(adata.obs.columns)[:20]}.")
     labels = pd.Categorical(adata.obs[labels_key]).remove_unused_categories()
     if len(labels.categories) < 2:
         raise InputError(
@@ -59,13 +57,9 @@ def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArr
         return None
     if isinstance(mask_var, str):
         if mask_var not in adata.var:
-            raise SlotError(
-                f"There is no column {mask_var!r} in adata.var; available: {list(adata.var.columns)[:20]}."
-            )
+            raise SlotError(f"There is no column {mask_var!r} in adata.var; available: {list(adata.var.columns)[:20]}.")
         mask_var = adata.var[mask_var].to_numpy()
     mask = np.asarray(mask_var)
     if mask.dtype != bool or mask.shape != (adata.n_vars,) or not mask.any():
-        raise InputError(
-            f"mask_var must be True for at least one of the {adata.n_vars} genes and boolean throughout."
-        )
+        raise InputError(f"mask_var must be True for at least one of the {adata.n_vars} genes and boolean throughout.")
     return np.flatnonzero(mask)

@@ -51,6 +51,5 @@ def check_unique(names: pd.Index, where: str) -> None:
     if not names.is_unique:
         doubles = list(names[names.duplicated()].unique()[:5])
         raise InputError(
-            f"{where} holds duplicate names, for example {doubles}: "
-            "call adata.var_names_make_unique() first."
+            f"{where} holds duplicate names, for example {doubles}: call adata.var_names_make_unique() first."
         )

@@ -71,9 +71,7 @@ def find_prior(source: AnnData | core.Prior | str | os.PathLike[str], *, key: st
         return Prior.from_anndata(source, key=key)
     if isinstance(source, str | os.PathLike):
         return Prior.load(source, key=key)
-    raise InputError(
-        f"reference is a {type(source).__name__}: pass an AnnData object, a dice.Prior or a path."
-    )
+    raise InputError(f"reference is a {type(source).__name__}: pass an AnnData object, a dice.Prior or a path.")
 
 
 def _read_stored(path: Path, key: str) -> Mapping[str, Any]:

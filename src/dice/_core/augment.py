@@ -34,60 +34,64 @@ class Mixup:
     probability: float = 0.9
     concentration: float = 1.0
 
-    def sampler(self, latents: Tensor) -> BatchSampler:
-        """Draw batches of `latents` (n, k), on their device."""
+    def sampler(self, latents: Tensor) -> MixingSampler:
+        """Draw mixed batches of `latents` (n, k), on their device."""
         # Cells of a group stand side by side in `order`, so that a mate is one random offset away.
         order = np.argsort(self.groups, kind="stable")
         _, codes, counts = np.unique(self.groups, return_inverse=True, return_counts=True)
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        to = {"device": latents.device}
-        return BatchSampler(
-            latents,
-            self,
-            torch.as_tensor(order, **to),
-            torch.as_tensor(starts[codes], **to),
-            torch.as_tensor(counts[codes], **to),
-            torch.as_tensor(self.groups >= 0, **to),
-        )
+        arrays = (order, starts[codes], counts[codes], self.groups >= 0)
+        tensors = (torch.as_tensor(array, device=latents.device) for array in arrays)
+        return MixingSampler(latents, self, *tensors)
 
 
 @dataclass(frozen=True)
 class BatchSampler:
-    """Batches of latents, mixed within groups where a mixup is given."""
+    """Batches of latents, cells drawn with replacement; all cells if the batch is larger."""
 
     latents: Tensor
-    mixup: Mixup | None = None
-    order: Tensor | None = None
-    starts: Tensor | None = None
-    counts: Tensor | None = None
-    mixable: Tensor | None = None
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
-        """One batch (size, k), cells drawn with replacement; or all cells if there are fewer."""
-        device, size = self.latents.device, min(size, len(self.latents))
-        cells = torch.randint(len(self.latents), (size,), generator=generator, device=device)
-        if size == len(self.latents):
-            cells = torch.arange(size, device=device)
-        batch = self.latents[cells]
-        if self.mixup is None:
-            return batch
-        shape = (size, self.mixup.n_points - 1)
-        offsets = torch.rand(shape, generator=generator, device=device) * self.counts[cells, None]
-        mates = self.order[self.starts[cells, None] + offsets.long()]
+        """One batch (size, k)."""
+        return self.latents[self._cells(size, generator)]
+
+    def _cells(self, size: int, generator: torch.Generator) -> Tensor:
+        device, n = self.latents.device, len(self.latents)
+        if size >= n:
+            return torch.arange(n, device=device)
+        return torch.randint(n, (size,), generator=generator, device=device)
+
+
+@dataclass(frozen=True)
+class MixingSampler(BatchSampler):
+    """Batches whose cells are mixed with others of their group."""
+
+    mixup: Mixup
+    order: Tensor
+    starts: Tensor
+    counts: Tensor
+    mixable: Tensor
+
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
+        """One batch (size, k) of mixtures and, with the complementary probability, cells as they are."""
+        device = self.latents.device
+        cells = self._cells(size, generator)
+        batch, n = self.latents[cells], len(cells)
+        offsets = torch.rand((n, self.mixup.n_points - 1), generator=generator, device=device)
+        mates = self.order[self.starts[cells, None] + (offsets * self.counts[cells, None]).long()]
         points = torch.cat([batch[:, None], self.latents[mates]], dim=1)
-        mixed = torch.einsum("np,npk->nk", self._weights(size, generator), points)
-        coin = torch.rand(size, generator=generator, device=device) < self.mixup.probability
+        mixed = torch.einsum("np,npk->nk", self._weights(n, generator), points)
+        coin = torch.rand(n, generator=generator, device=device) < self.mixup.probability
         return torch.where((coin & self.mixable[cells])[:, None], mixed, batch)
 
     def _weights(self, size: int, generator: torch.Generator) -> Tensor:
         """Symmetric Dirichlet weights (size, n_points), as normalised Gamma variables."""
-        shape = (size, self.mixup.n_points)
-        device = self.latents.device
+        shape, device = (size, self.mixup.n_points), self.latents.device
         if self.mixup.concentration == 1.0:
             gamma = -torch.log1p(-torch.rand(shape, generator=generator, device=device))
         else:
             # Torch has no Gamma variables from a generator of one's own; numpy's are seeded by it.
             seed = torch.randint(2**62, (), generator=generator, device=device)
             draws = np.random.default_rng(int(seed)).gamma(self.mixup.concentration, size=shape)
-            gamma = torch.as_tensor(draws, dtype=self.latents.dtype, device=device) + 1e-30
-        return gamma / gamma.sum(1, keepdim=True)
+            gamma = torch.as_tensor(draws, dtype=self.latents.dtype, device=device)
+        return gamma / gamma.sum(1, keepdim=True).clamp_min(1e-30)

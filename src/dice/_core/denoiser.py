@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 
 #: Training noise levels are log-normal and cover what inference can ask for, in scaled units.
 LOG_NOISE_MEAN, LOG_NOISE_SD = -0.8, 1.4
+CELLS_PER_LEVEL = 8
 
 
 class Denoiser(nn.Module, ABC):
@@ -80,7 +81,7 @@ class EDMDenoiser(Denoiser):
 
     variances: Tensor
 
-    def __init__(self, n_latent: int, width: int = 256, depth: int = 3) -> None:
+    def __init__(self, n_latent: int, width: int = 128, depth: int = 4) -> None:
         super().__init__()
         self.n_latent = n_latent
         self.width = width
@@ -99,7 +100,7 @@ class EDMDenoiser(Denoiser):
     def initialize(self, generator: torch.Generator) -> None:
         """Start as the Wiener filter: F is zero and every block the identity."""
         super().initialize(generator)
-        for layer in (self.outlet, *(block.contract for block in self.blocks)):
+        for layer in (self.outlet, *(cast("FilmBlock", block).contract for block in self.blocks)):
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
         nn.init.ones_(self.variances)
@@ -117,17 +118,26 @@ class EDMDenoiser(Denoiser):
         return c_skip * z + c_out * self.network(c_in * z, s)
 
     def loss(self, clean: Tensor, generator: torch.Generator) -> Tensor:
-        """Squared error of D at random noise levels, each weighted to matter equally."""
-        draw = {"generator": generator, "device": clean.device, "dtype": clean.dtype}
-        s = torch.exp(LOG_NOISE_MEAN + LOG_NOISE_SD * torch.randn(len(clean), 1, **draw))
-        noisy = clean + s * torch.randn(clean.shape, **draw)
+        """Squared error of D at random noise levels, each weighted to matter equally.
+
+        Cells share levels in groups, because a level's embedding costs as much as a cell; the levels of a
+        batch are stratified over their distribution, which steadies the gradient.
+        """
+        group = CELLS_PER_LEVEL if len(clean) % CELLS_PER_LEVEL == 0 else 1
+        clean = clean.reshape(-1, group, self.n_latent)
+        n_levels, device = len(clean), clean.device
+        jitter = torch.rand(n_levels, generator=generator, device=device)
+        quantile = (torch.arange(n_levels, device=device) + jitter) / n_levels
+        normal = torch.special.ndtri(quantile.clamp(1e-6, 1 - 1e-6))
+        s = torch.exp(LOG_NOISE_MEAN + LOG_NOISE_SD * normal)[:, None, None]
+        noisy = clean + s * torch.randn(clean.shape, generator=generator, device=device)
         c_skip, c_out, c_in = self.coefficients(s)
         # (D - U)^2 = c_out^2 (F - target)^2; dividing by the mean of c_out^2 evens out the levels.
         error = c_out * self.network(c_in * noisy, s) - (clean - c_skip * noisy)
-        return (error.square() / c_out.square().mean(1, keepdim=True)).mean()
+        return (error.square() / c_out.square().mean(-1, keepdim=True)).mean()
 
     def network(self, z: Tensor, s: Tensor) -> Tensor:
-        """The learned part F on preconditioned input z (n, k) at noise levels s (n or 1, 1)."""
+        """The learned part F on preconditioned input z (..., k) at noise levels s (..., 1)."""
         embedding = self.noise_embedding(s.log() / 4)
         hidden = self.inlet(z)
         for block in self.blocks:

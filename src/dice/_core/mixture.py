@@ -79,9 +79,7 @@ class MixtureDenoiser(Denoiser):
     def posterior_covariance(self, z: Tensor, s: Tensor) -> Tensor:
         """Exact Cov[U | z] (n, k, k): within components plus between their means."""
         responsibilities, means, variances = self.components(z, s)
-        within = torch.einsum(
-            "nc,ckj,ncj,clj->nkl", responsibilities, self.axes, variances, self.axes
-        )
+        within = torch.einsum("nc,ckj,ncj,clj->nkl", responsibilities, self.axes, variances, self.axes)
         centred = means - torch.einsum("nc,nck->nk", responsibilities, means)[:, None]
         return within + torch.einsum("nc,nck,ncl->nkl", responsibilities, centred, centred)
 
@@ -106,6 +104,3 @@ class MixtureDenoiser(Denoiser):
         """Log of pi_c N(z; mu_c, S_c + s^2 I) without the 2 pi, from coordinates along the axes."""
         quadratic = (along.square() / total).sum(-1)
         return self.weights.log() - 0.5 * (quadratic + total.log().sum(-1))
-
-
-

@@ -56,13 +56,9 @@ class PaperDenoiser(Denoiser):
         self.width = width
         self.depth = depth
         self.inlet = nn.Linear(n_latent, width)
-        self.time = nn.Sequential(
-            nn.Linear(TIME_FEATURES, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
-        )
+        self.time = nn.Sequential(nn.Linear(TIME_FEATURES, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
         self.blocks = nn.ModuleList(_block(width) for _ in range(depth))
-        self.head = nn.Sequential(
-            nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, n_latent)
-        )
+        self.head = nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, n_latent))
 
     @property
     def config(self) -> dict[str, int]:
@@ -78,9 +74,7 @@ class PaperDenoiser(Denoiser):
 
     def loss(self, clean: Tensor, generator: torch.Generator) -> Tensor:
         """Mean squared error of the predicted noise at uniformly drawn steps."""
-        t = torch.randint(
-            1, N_STEPS + 1, (len(clean),), generator=generator, device=clean.device
-        )
+        t = torch.randint(1, N_STEPS + 1, (len(clean),), generator=generator, device=clean.device)
         s = LOG_NOISE.to(clean)[t - 1].exp()[:, None]
         noise = torch.randn(clean.shape, generator=generator, device=clean.device)
         noisy = (clean + s * noise) / (1 + s**2).sqrt()
@@ -113,8 +107,6 @@ def _block(width: int) -> nn.Module:
 def _sinusoidal(t: Tensor) -> Tensor:
     """Sines and cosines (n, 16) of normalised time (n,), over geometric frequencies."""
     half = TIME_FEATURES // 2
-    frequencies = torch.exp(
-        torch.arange(half, dtype=torch.float32, device=t.device) * (-math.log(1e4) / (half - 1))
-    )
+    frequencies = torch.exp(torch.arange(half, dtype=torch.float32, device=t.device) * (-math.log(1e4) / (half - 1)))
     angles = t.float()[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)

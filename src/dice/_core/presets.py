@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ _PAPER = TrainingConfig(
     patience=0,
 )
 PRESETS = {
-    "default": Preset(EDMDenoiser, {"width": 256, "depth": 3}, TrainingConfig()),
+    "default": Preset(EDMDenoiser, {"depth": 4}, TrainingConfig()),
     "paper": Preset(PaperDenoiser, {"width": 512, "depth": 8}, _PAPER, epochs=10_000),
     "paper-small": Preset(PaperDenoiser, {"width": 64, "depth": 2}, _PAPER, epochs=2_000),
 }
@@ -74,7 +75,7 @@ def make_trainer(
     noise: float,
     mixup: Mixup | None = None,
     seed: int = 0,
-    **overrides: float | None,
+    **overrides: Any,
 ) -> Trainer:
     """A trainer for one of the trained presets.
 
@@ -99,7 +100,9 @@ def make_trainer(
         steps = chosen.epochs * math.ceil(len(data.train) / config.batch_size)
         config = replace(config, max_steps=steps)
     device = data.train.device
-    denoiser = chosen.denoiser.empty({"n_latent": data.train.shape[1], **chosen.size})
+    n_latent = data.train.shape[1]
+    size = {"n_latent": n_latent, "width": default_width(n_latent)} | chosen.size
+    denoiser = chosen.denoiser.empty(size)
     denoiser.initialize(torch.Generator().manual_seed(seed))
     variances = data.train.var(0)
     if isinstance(denoiser, EDMDenoiser):
@@ -107,6 +110,11 @@ def make_trainer(
     band = (float(np.clip(noise, 0.05, 0.5)), 2.0)
     held_out = HeldOut(data.held_out, variances, band, seed) if data.held_out is not None else None
     return Trainer(denoiser.to(device), data.train, held_out, config, mixup=mixup, seed=seed)
+
+
+def default_width(n_latent: int) -> int:
+    """Hidden width for k latents: about 4 k, in steps of 64 from 128 to 512."""
+    return int(np.clip(64 * math.ceil(4 * n_latent / 64), 128, 512))
 
 
 def fit_mixture(data: Split, *, seed: int = 0) -> tuple[MixtureDenoiser, dict[str, list[float]]]:
@@ -119,7 +127,8 @@ def fit_mixture(data: Split, *, seed: int = 0) -> tuple[MixtureDenoiser, dict[st
 
     train = data.train.cpu().numpy().astype(np.float64)
     test = train if data.held_out is None else data.held_out.cpu().numpy().astype(np.float64)
-    best, history = None, {"n_components": [], "log_likelihood": []}
+    best: Any = None
+    history: dict[str, list[float]] = {"n_components": [], "log_likelihood": []}
     for n_components in (1, 2, 4, 8, 16, 32, 64):
         if n_components * 10 > len(train):
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -77,6 +78,11 @@ class Prior:
         """D in PCA units: E[U | y] for y (n, k) seen through noise s, () or (n,)."""
         level = torch.as_tensor(s, dtype=y.dtype, device=y.device)
         return self.denoiser(y / self.latent_scale, level / self.latent_scale) * self.latent_scale
+
+    def denoiser_on(self, device: torch.device) -> Denoiser:
+        """The denoiser on `device`; a copy, unless it is there already."""
+        here = next(iter(self.denoiser.state_dict().values())).device
+        return self.denoiser if here == device else deepcopy(self.denoiser).to(device)
 
     def to_arrays(self) -> dict[str, Any]:
         """The prior as plain arrays, numbers and strings, with format number and checksum."""

@@ -88,7 +88,7 @@ def fit_projection(
         scale=standardizer.scale,
         center=center.astype(np.float32),
         cap=standardizer.cap,
-        loadings=loadings.astype(np.float32),
+        loadings=np.ascontiguousarray(loadings, dtype=np.float32),
         singular_values=singular_values.astype(np.float32),
         gene_noise=gene_noise.astype(np.float32),
         noise=float(np.sqrt(gene_noise.sum() / free)),
@@ -138,9 +138,7 @@ def _eigen_gram(chunks: Chunks, standardizer: Standardizer) -> Eigen:
     return center, variances, singular_values, vectors[:, ::-1][:, :rank]
 
 
-def _eigen_subspace(
-    chunks: Chunks, standardizer: Standardizer, size: int, *, max_passes: int = 30
-) -> Eigen:
+def _eigen_subspace(chunks: Chunks, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Eigen:
     """The same for the leading `size` components by block subspace iteration, one pass each.
 
     Deterministic (fixed start), without the genes x genes matrix; iterates until the leading singular

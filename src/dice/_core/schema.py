@@ -38,7 +38,7 @@ def checksum(raw: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def validate(raw: Mapping[str, Any]) -> dict[str, Any]:
+def validate(raw: Any) -> dict[str, Any]:
     """The fields of a stored prior as plain Python and numpy values, or one sentence why not."""
     if not isinstance(raw, Mapping) or "format" not in raw:
         raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
@@ -51,7 +51,7 @@ def validate(raw: Mapping[str, Any]) -> dict[str, Any]:
     if set(raw) != _FIELDS:
         odd = sorted(map(str, set(raw) ^ _FIELDS))
         raise PriorFormatError(f"The stored prior has missing or unknown fields: {odd[:5]}.")
-    fields = {name: _text(raw[name], name) for name in _TEXTS}
+    fields: dict[str, Any] = {name: _text(raw[name], name) for name in _TEXTS}
     fields |= {name: _finite_float(raw[name], name) for name in ("noise", "latent_scale")}
     genes = _names(raw["genes"])
     fields |= {name: _array(raw[name], name, (len(genes),)) for name in _PER_GENE}
@@ -90,8 +90,7 @@ def _config(text: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PriorFormatError("The stored prior's 'config' is not readable.") from error
     numbers = isinstance(denoiser, dict) and all(
-        type(value) is int and name in BOUNDS and 0 < value <= BOUNDS[name]
-        for name, value in denoiser.items()
+        type(value) is int and name in BOUNDS and 0 < value <= BOUNDS[name] for name, value in denoiser.items()
     )
     sound = isinstance(preset, str) and isinstance(kind, str) and len(config) == 4
     if not (sound and numbers and "n_latent" in denoiser and _is_cap(cap)):

@@ -7,13 +7,15 @@ the stored entries of a sparse chunk deviate from it. Products and norms then ne
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 Floats = NDArray[np.floating]
-Chunk = Floats | sparse.csr_array | sparse.csr_matrix
+#: A dense array or a scipy CSR matrix (which has no type that can be named).
+Chunk: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class Standardized:
     def squared_norms(self, weights: Floats | None = None) -> Floats:
         """Sum over genes of weights * x^2 for every cell (n,)."""
         if self.constant is None:
-            squares = np.asarray(self.deviation) ** 2
+            squares: Floats = np.asarray(self.deviation) ** 2
             return squares.sum(1) if weights is None else squares @ weights
         # For stored entries (v + c)^2 - c^2 = v (v + 2 c); all others contribute c^2.
         w = np.ones_like(self.constant) if weights is None else weights
-        v = self.deviation.copy()
+        v = self.deviation.astype(np.float64)
         v.data *= (v.data + 2 * self.constant[v.indices]) * w[v.indices]
         return np.asarray(v.sum(1)).ravel() + (w * self.constant**2).sum()
 
@@ -71,9 +73,7 @@ class Standardizer:
         genes = chunk.indices
         values = (chunk.data - self.mean[genes]) / self.scale[genes]
         np.clip(values, -self.cap, self.cap, out=values)
-        deviation = sparse.csr_array(
-            (values - zero[genes], genes, chunk.indptr), shape=chunk.shape
-        )
+        deviation = sparse.csr_array((values - zero[genes], genes, chunk.indptr), shape=chunk.shape)
         return Standardized(deviation, zero - self.center)
 
     def take(self, genes: NDArray[np.intp]) -> Standardizer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -30,9 +31,9 @@ class TrainingConfig:
     the last weights, as the paper does. ``ema_decay`` 0 turns weight averaging off.
     """
 
-    max_steps: int = 2000
+    max_steps: int = 1500
     batch_size: int = 512
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
     weight_decay: float = 1e-2
     beta2: float = 0.99
     warmup: int = 50
@@ -64,9 +65,7 @@ class HeldOut:
         self.clean = latents
         self.levels = torch.as_tensor(levels, dtype=latents.dtype, device=latents.device)
         self.noisy = [
-            latents
-            + s * torch.randn(latents.shape, generator=generator, device=latents.device)
-            for s in self.levels
+            latents + s * torch.randn(latents.shape, generator=generator, device=latents.device) for s in self.levels
         ]
         self.wiener = [(variances * s**2 / (variances + s**2)).sum() for s in self.levels]
 
@@ -120,9 +119,7 @@ class Trainer:
             betas=(0.9, config.beta2),
             fused=True,
         )
-        self.average = AveragedModel(
-            denoiser, multi_avg_fn=_ema(config.ema_decay), use_buffers=False
-        )
+        self.average = AveragedModel(denoiser, multi_avg_fn=_ema(config.ema_decay), use_buffers=False)
         self.step = 0
         self.best_step = 0
         self.best_loss = math.inf
@@ -180,7 +177,7 @@ class Trainer:
             )
 
     def _evaluate(self) -> float:
-        averaged = self.average.module.eval()
+        averaged = cast("Denoiser", self.average.module.eval())
         loss = self.held_out.loss(averaged) if self.held_out else math.nan
         # Without patience or held-out cells the last weights are kept, whatever their loss.
         if loss < self.best_loss or not self.config.patience or not self.held_out:

@@ -229,6 +229,4 @@ def _constants(mixture: _Mixture, noise: _Noise) -> dict[str, Any]:
 
 def _check_sizes(n_reference: int, n_query: int) -> None:
     if min(n_reference, n_query) < 1:
-        raise InputError(
-            f"n_reference={n_reference} and n_query={n_query} must both be 1 or more: raise them."
-        )
+        raise InputError(f"n_reference={n_reference} and n_query={n_query} must both be 1 or more: raise them.")

@@ -41,9 +41,7 @@ def ari(labels: ArrayLike, clusters: ArrayLike) -> float:
     return float(adjusted_rand_score(*paired_codes(labels, clusters, "clusters")))
 
 
-def nmi(
-    labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic", "max"] = "arithmetic"
-) -> float:
+def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic", "max"] = "arithmetic") -> float:
     """Normalised mutual information between labels and clusters.
 
     Parameters

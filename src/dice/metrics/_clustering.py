@@ -26,9 +26,7 @@ PAPER_RESOLUTIONS: tuple[float, ...] = (
 )
 
 
-def leiden(
-    embedding: ArrayLike, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0
-) -> Codes:
+def leiden(embedding: ArrayLike, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0) -> Codes:
     """Leiden clusters on scanpy's neighbour graph (igraph, modularity, two iterations).
 
     Parameters
@@ -58,9 +56,7 @@ def leiden(
     return partition(graph, resolution, "leiden", random_state)
 
 
-def louvain(
-    embedding: ArrayLike, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0
-) -> Codes:
+def louvain(embedding: ArrayLike, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0) -> Codes:
     """Louvain clusters on scanpy's neighbour graph, as in the paper's own runs.
 
     Parameters
@@ -145,9 +141,7 @@ def leiden_sweep(
     return pd.DataFrame([rows[resolution] for resolution in resolutions])
 
 
-def kmeans(
-    embedding: ArrayLike, n_clusters: int, *, n_init: int = 10, random_state: int = 0
-) -> Codes:
+def kmeans(embedding: ArrayLike, n_clusters: int, *, n_init: int = 10, random_state: int = 0) -> Codes:
     """k-means clusters, the best of several starts.
 
     Parameters
@@ -174,8 +168,7 @@ def kmeans(
     values = as_embedding(embedding)
     if not 1 <= n_clusters <= len(values):
         raise InputError(
-            f"n_clusters={n_clusters} is impossible for {len(values)} cells: "
-            f"use a number from 1 to {len(values)}."
+            f"n_clusters={n_clusters} is impossible for {len(values)} cells: use a number from 1 to {len(values)}."
         )
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
     return np.asarray(model.fit_predict(values), dtype=np.intp)

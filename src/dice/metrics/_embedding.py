@@ -49,8 +49,7 @@ def silhouette(embedding: ArrayLike, labels: ArrayLike, *, metric: str = "cosine
         return float(silhouette_score(values, codes, metric=metric))
     except ValueError as error:
         raise InputError(
-            f"metric={metric!r} does not work here: use 'cosine', 'euclidean' or another "
-            "distance of scikit-learn."
+            f"metric={metric!r} does not work here: use 'cosine', 'euclidean' or another distance of scikit-learn."
         ) from error
 
 
@@ -108,9 +107,7 @@ def knn_macro_f1(
     """
     values, codes = labelled_cells(embedding, labels, min_labels=2)
     if n_splits < 2 or n_neighbors < 1:
-        raise InputError(
-            "Cross-validation needs n_splits of 2 or more and n_neighbors of 1 or more."
-        )
+        raise InputError("Cross-validation needs n_splits of 2 or more and n_neighbors of 1 or more.")
     n_splits = min(n_splits, len(codes))
     # Dealing shuffled, label-sorted cells stratifies without scikit-learn's demand on rare labels.
     order = np.random.default_rng(random_state).permutation(len(codes))

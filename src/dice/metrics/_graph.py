@@ -72,9 +72,7 @@ def _with_neighbors(values: Floats, n_neighbors: int) -> AnnData:
     with warnings.catch_warnings():
         # Raised where cells coincide; the graph is right.
         warnings.simplefilter("ignore", sparse.SparseEfficiencyWarning)
-        sc.pp.neighbors(
-            cells, n_neighbors=min(n_neighbors, n_cells), use_rep="X", transformer="sklearn"
-        )
+        sc.pp.neighbors(cells, n_neighbors=min(n_neighbors, n_cells), use_rep="X", transformer="sklearn")
     return cells
 
 

@@ -24,8 +24,7 @@ def as_embedding(embedding: Any) -> Floats:
     except (TypeError, ValueError) as error:
         kind = type(embedding).__name__
         raise InputError(
-            f"The embedding must be a numeric array, not {kind}: "
-            "pass for example adata.obsm['X_dice']."
+            f"The embedding must be a numeric array, not {kind}: pass for example adata.obsm['X_dice']."
         ) from error
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError(
@@ -53,9 +52,7 @@ def as_codes(labels: Any, what: str = "labels") -> Codes:
     return np.asarray(pd.factorize(values)[0], dtype=np.intp)
 
 
-def labelled_cells(
-    embedding: Any, labels: Any, *, what: str = "labels", min_labels: int = 1
-) -> tuple[Floats, Codes]:
+def labelled_cells(embedding: Any, labels: Any, *, what: str = "labels", min_labels: int = 1) -> tuple[Floats, Codes]:
     """Return embedding and label codes of the cells that have a label."""
     values, codes = as_embedding(embedding), as_codes(labels, what)
     check_lengths(len(codes), what, len(values), "cells in the embedding")
@@ -71,18 +68,14 @@ def paired_codes(labels: Any, others: Any, what: str) -> tuple[Codes, Codes]:
     check_lengths(len(first), "labels", len(second), what)
     known = (first >= 0) & (second >= 0)
     if not known.any():
-        raise InputError(
-            f"No cell has both a label and one of the {what}: check for missing values."
-        )
+        raise InputError(f"No cell has both a label and one of the {what}: check for missing values.")
     return first[known], second[known]
 
 
 def check_lengths(n_first: int, first: str, n_second: int, second: str) -> None:
     """Raise if two inputs do not hold one entry per cell."""
     if n_first != n_second:
-        raise InputError(
-            f"There are {n_first} {first} but {n_second} {second}: pass one entry per cell."
-        )
+        raise InputError(f"There are {n_first} {first} but {n_second} {second}: pass one entry per cell.")
 
 
 def _check_count(codes: Codes, what: str, min_labels: int) -> None:

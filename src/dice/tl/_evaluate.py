@@ -134,9 +134,7 @@ def _clustering(
     }
 
 
-def _mixing(
-    space: Floats, labels: NDArray[Any], batches: NDArray[Any] | None, protocol: Protocol
-) -> dict[str, float]:
+def _mixing(space: Floats, labels: NDArray[Any], batches: NDArray[Any] | None, protocol: Protocol) -> dict[str, float]:
     """Count labels, and batches where given, around each cell."""
     paper = protocol == "paper"
     row = {"clisi": (metrics.lisi_neighbors if paper else metrics.clisi)(space, labels)}
@@ -147,9 +145,7 @@ def _mixing(
 
 def _column(adata: AnnData, key: str, parameter: str) -> NDArray[Any]:
     if key not in adata.obs:
-        raise SlotError(
-            f"adata.obs has no column {key!r}: set {parameter} to one of {_names(adata.obs)}."
-        )
+        raise SlotError(f"adata.obs has no column {key!r}: set {parameter} to one of {_names(adata.obs)}.")
     return np.asarray(adata.obs[key], dtype=object)
 
 

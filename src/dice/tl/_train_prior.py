@@ -143,7 +143,7 @@ def train_prior(
         denoiser=denoiser.cpu().requires_grad_(False).eval(),
         latent_scale=latent_scale,
         preset=preset,
-        history=history,
+        history={name: np.asarray(values) for name, values in history.items()},
         params=plain_params(
             n_latent=n_latent,
             labels_key=labels_key,
@@ -160,14 +160,18 @@ def train_prior(
 
 
 def _learn(
-    preset: str, data: presets.Split, *, noise: float, seed: int, mixup: Mixup | None, **overrides: Any
+    preset: str,
+    data: presets.Split,
+    *,
+    noise: float,
+    seed: int,
+    mixup: Mixup | None,
+    **overrides: Any,
 ) -> tuple[Denoiser, dict[str, list[float]]]:
     """Fit or train the denoiser of a preset, with a progress bar."""
     if preset == "gmm":
         return presets.fit_mixture(data, seed=seed)
-    trainer = presets.make_trainer(
-        preset, data, noise=noise, mixup=mixup, seed=seed, **overrides
-    )
+    trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
     history = _drive(trainer)
     _log.info(
         f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "

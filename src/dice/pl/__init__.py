@@ -1,0 +1,11 @@
+"""Plots: see what denoising did. Nothing heavy is imported before a plot is drawn."""
+
+from __future__ import annotations
+
+from dice.pl._comparison import comparison
+from dice.pl._posterior import posterior
+from dice.pl._scree import scree
+from dice.pl._training import training
+from dice.pl._uncertainty import uncertainty
+
+__all__ = ["comparison", "posterior", "scree", "training", "uncertainty"]

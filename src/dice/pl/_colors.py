@@ -1,0 +1,137 @@
+"""From a column of a data set to colours that everybody can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dice._errors import InputError, SlotError
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+    from numpy.typing import NDArray
+
+Palette = str | Sequence[str] | Mapping[str, str]
+
+#: Okabe and Ito's colours without black, then three of Paul Tol's: safe for colour-blind readers.
+SAFE = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#F0E442",
+    "#332288",
+    "#882255",
+    "#117733",
+)
+MISSING = "#B8B8B8"
+REFERENCE = "#E4E4E4"
+SEQUENTIAL = "viridis"
+
+
+@dataclass(frozen=True)
+class Colors:
+    """What a scatter plot needs to colour its cells and to explain the colours."""
+
+    name: str
+    #: Codes of the labels, or the numbers themselves; missing ones are NaN.
+    values: NDArray[np.float64]
+    #: Colour by label, in the order of the categories; empty for numbers.
+    labels: Mapping[str, str]
+    colormap: str = SEQUENTIAL
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        return np.isnan(self.values)
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """Labels that cells have, and missing ones last."""
+        present = np.unique(self.values[~self.missing]).astype(int)
+        entries = list(self.labels.items())
+        found = dict(entries[code] for code in present) if entries else {}
+        if entries and self.missing.any():
+            found["NA"] = MISSING
+        return found
+
+    def rgb(self, cells: NDArray[np.intp]) -> list[str]:
+        """Colours of labelled cells."""
+        by_code = list(self.labels.values())
+        return [by_code[int(code)] for code in self.values[cells]]
+
+
+def read_colors(adata: AnnData, key: str, palette: Palette | None = None) -> Colors:
+    """Colours for a column of ``obs`` or a gene of ``X``."""
+    column = _column(adata, key)
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers = np.where(np.isfinite(numbers), numbers, np.nan)
+        colormap = palette if isinstance(palette, str) else SEQUENTIAL
+        return Colors(key, numbers, {}, colormap)
+    labels = pd.Categorical(column)
+    codes = np.where(labels.codes < 0, np.nan, labels.codes)
+    names = [str(label) for label in labels.categories]
+    stored = adata.uns.get(f"{key}_colors") if palette is None else palette
+    return Colors(key, codes, dict(zip(names, _assign(names, stored, palette), strict=True)))
+
+
+def _column(adata: AnnData, key: str) -> pd.Series[Any]:
+    if key in adata.obs:
+        return adata.obs[key]
+    if key not in adata.var_names:
+        raise SlotError(
+            f"{key!r} is neither a column of adata.obs nor a gene: set color to one of {list(adata.obs.columns)[:20]}."
+        )
+    from scipy import sparse
+
+    values = adata[:, key].X
+    values = values.compute() if hasattr(values, "compute") else values
+    values = values.toarray() if sparse.issparse(values) else np.asarray(values)
+    return pd.Series(values.ravel())
+
+
+def _assign(names: list[str], stored: Any, palette: Palette | None) -> list[str]:
+    """One colour per label: the caller's, those stored beside the data, or safe ones."""
+    from matplotlib.colors import to_hex
+
+    if isinstance(stored, Mapping):
+        absent = [name for name in names if name not in stored]
+        if absent:
+            raise InputError(f"palette has no colour for {absent[:5]}: add them, or leave it out.")
+        return [to_hex(stored[name]) for name in names]
+    if isinstance(stored, str):
+        return _sample(stored, len(names))
+    if stored is not None and len(stored) >= len(names):
+        return [to_hex(color) for color in list(stored)[: len(names)]]
+    if palette is not None:
+        raise InputError(f"palette has {len(palette)} colours for {len(names)} labels: add colours, or leave it out.")
+    return distinct(len(names))
+
+
+def _sample(colormap: str, n: int) -> list[str]:
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, to_hex
+
+    if colormap not in colormaps:
+        raise InputError(f"palette={colormap!r} is no colour map of matplotlib: try 'tab20'.")
+    found = colormaps[colormap]
+    # Qualitative maps list few colours in a chosen order; all others are spread over their range.
+    listed = isinstance(found, ListedColormap) and n <= found.N < 256
+    return [to_hex(found(i if listed else i / max(n - 1, 1))) for i in range(n)]
+
+
+def distinct(n: int) -> list[str]:
+    """`n` colours: safe ones as far as they reach, then scanpy's larger sets, then repeated."""
+    if n <= len(SAFE):
+        return list(SAFE[:n])
+    from scanpy.plotting import palettes
+
+    sets = (palettes.default_20, palettes.default_28, palettes.default_102)
+    chosen = next((colors for colors in sets if n <= len(colors)), sets[-1])
+    return [chosen[i % len(chosen)] for i in range(n)]

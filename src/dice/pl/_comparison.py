@@ -1,0 +1,167 @@
+"""Projection and denoised embedding side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dice._errors import InputError
+from dice.pl._colors import REFERENCE, read_colors
+from dice.pl._figure import finish, panels
+from dice.pl._layout import MIN_CELLS_UMAP, layout, layout_on, reference_map
+from dice.pl._panels import (
+    COLORBAR_WIDTH,
+    add_colorbar,
+    add_legend,
+    dots,
+    legend_width,
+    scatter_colored,
+    scatter_reference,
+    style_map,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from anndata import AnnData
+    from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
+
+    from dice.pl._colors import Colors, Palette
+    from dice.pl._layout import Coordinates
+
+TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
+
+
+def comparison(
+    adata: AnnData,
+    *,
+    color: str | Sequence[str] | None = None,
+    use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
+    reference: AnnData | None = None,
+    reference_rep: str = "X_dice_pca",
+    neighbors_key: str | None = None,
+    titles: Sequence[str] | None = None,
+    n_neighbors: int = 15,
+    random_state: int = 0,
+    size: float | None = None,
+    palette: Palette | None = None,
+    ncols: int | None = None,
+    show: bool | None = None,
+    save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
+) -> Any:
+    """Draw UMAPs of the projection and of the denoised embedding side by side.
+
+    Every representation gets a column, every colour a row. The coordinates are computed once and
+    reused by later calls with the same parameters, also for a subset of the cells; scanpy's own
+    ``X_umap`` and ``neighbors`` are neither needed nor touched.
+
+    Parameters
+    ----------
+    adata
+        Annotated data with the representations in ``obsm``, as of :func:`dice.tl.denoise`.
+    color
+        Column or columns of ``obs``, or genes; None draws all cells alike. Labels have the colours
+        of ``uns[f"{color}_colors"]`` where present; cells without a value are light grey.
+    use_rep
+        Key or keys of ``obsm``.
+    reference
+        The reference that the query was denoised with. Its map is then shared by all panels, with
+        the reference in grey and the query placed upon it; `reference` is not written to.
+    reference_rep
+        Key of ``reference.obsm`` to fit that map on.
+    neighbors_key
+        Neighbour graph in ``uns``, as of :func:`dice.tl.neighbors` or :func:`scanpy.pp.neighbors`,
+        to lay out for the representation that it was computed on; not used with `reference`.
+    titles
+        One title per representation.
+    n_neighbors
+        Neighbours that UMAP looks at.
+    random_state
+        Seed of UMAP.
+    size
+        Area of a point; None fits it to the number of cells.
+    palette
+        Colours of the labels: a list, a mapping from label to colour, or the name of a matplotlib
+        colour map, which also serves numbers.
+    ncols
+        Panels in a row, by default one per representation.
+    show
+        Show the figure. None shows it where it can be shown; False returns the axes instead.
+    save
+        Path to save the figure to; its ending tells the format.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Sets, unless
+    `adata` is a view:
+
+    ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32
+        Coordinates of ``obsm["X_dice"]``; likewise for other representations. With `reference`,
+        ``adata.obsm["X_dice_umap_reference"]``.
+    ``adata.uns["X_dice_umap"]``
+        The parameters and fingerprints of the cells that these coordinates hold for.
+
+    Examples
+    --------
+    >>> import dice
+    >>> cells, _ = dice.datasets.mismatch(n_reference=300)
+    >>> figure = dice.pl.comparison(cells, use_rep="U_true", color="cell_type", return_fig=True)
+    >>> cells.obsm["U_true_umap"].shape
+    (300, 2)
+    """
+    keys = [use_rep] if isinstance(use_rep, str) else list(use_rep)
+    names = [TITLES.get(key, key) for key in keys] if titles is None else list(titles)
+    if not keys:
+        raise InputError("use_rep is empty: name at least one key of adata.obsm.")
+    if len(names) != len(keys):
+        raise InputError(f"There are {len(names)} titles for {len(keys)} representations: pass one each.")
+    wanted: list[str | None] = [color] if color is None or isinstance(color, str) else list(color)
+    rows = [None if key is None else read_colors(adata, key, palette) for key in wanted or [None]]
+    ground: Coordinates | None = None
+    options: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state}
+    if reference is None:
+        maps = [layout(adata, key, neighbors_key=neighbors_key, **options) for key in keys]
+    else:
+        onto, digest = reference_map(reference, reference_rep, **options)
+        maps = [layout_on(adata, key, onto, digest, **options) for key in keys]
+        ground = onto.coordinates
+
+    grey = {} if ground is None else {"reference": REFERENCE}
+    figure, axes = panels(
+        len(rows) * len(keys),
+        ncols=ncols or len(keys),
+        margin=max(_margin(colors, grey) for colors in rows),
+        shared=ground is not None,
+    )
+    n_mapped = adata.n_obs if ground is None else len(ground)
+    axis = "UMAP" if n_mapped >= MIN_CELLS_UMAP else "latent"
+    for i, colors in enumerate(rows):
+        row = axes[i * len(keys) : (i + 1) * len(keys)]
+        for ax, where, name in zip(row, maps, names, strict=True):
+            if ground is not None:
+                scatter_reference(ax, ground)
+            points = scatter_colored(ax, where, colors, size=size)
+            style_map(ax, title=name, axis=axis)
+        _explain(row[-1], points, colors, grey)
+    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+
+
+def _margin(colors: Colors | None, grey: dict[str, str]) -> float:
+    """Inches that the legend or the colour bar of a row needs."""
+    bar = COLORBAR_WIDTH if colors is not None and not colors.labels else 0.0
+    return max(bar, legend_width({} if colors is None else colors.legend), legend_width(grey))
+
+
+def _explain(ax: Axes, points: PathCollection, colors: Colors | None, grey: dict[str, str]) -> None:
+    """Legend or colour bar beside the last panel of a row."""
+    entries = grey if colors is None else colors.legend | grey
+    numbers = colors is not None and not colors.labels
+    if colors is not None and numbers:
+        add_colorbar(ax, points, label=colors.name)
+    if entries:
+        title = "" if colors is None or numbers else colors.name
+        add_legend(ax, dots(entries), title=title, low=numbers)

@@ -1,0 +1,98 @@
+"""Where panels come from and where figures go: scanpy's manners for `ax`, `show` and `save`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dice._errors import InputError
+
+if TYPE_CHECKING:
+    import os
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANEL = 3.6  # inches
+#: Backends that only write files; all others can show a figure.
+_FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
+
+
+def panels(
+    n_panels: int,
+    *,
+    ax: Axes | None = None,
+    ncols: int = 1,
+    size: tuple[float, float] = (PANEL, PANEL),
+    margin: float = 0.0,
+    shared: bool = False,
+    **grid: Any,
+) -> tuple[Figure, list[Axes]]:
+    """Axes for `n_panels` in a new figure, with `margin` inches for legends; or the caller's `ax`.
+
+    Parameters
+    ----------
+    n_panels
+        How many are needed.
+    ax
+        The caller's axes, good for one panel.
+    ncols
+        Panels in a row.
+    size
+        Width and height of a panel in inches.
+    margin
+        Width to add on the right.
+    shared
+        Same limits in all panels.
+    grid
+        Further arguments of :meth:`matplotlib.figure.Figure.subplots`.
+    """
+    if ncols < 1:
+        raise InputError(f"ncols={ncols} leaves no room for panels: pass 1 or more.")
+    if ax is not None:
+        if n_panels != 1:
+            raise InputError(f"ax is one panel, but {n_panels} are drawn: leave ax out.")
+        # Twice, because axes may sit in a subfigure.
+        return ax.figure.figure, [ax]
+    import matplotlib.pyplot as plt
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    n_cols = min(ncols, n_panels)
+    n_rows = -(-n_panels // n_cols)
+    figure = plt.figure(
+        figsize=(n_cols * size[0] + margin, n_rows * size[1]),
+        layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04),
+    )
+    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=shared, sharey=shared, **grid)
+    axes = list(np.ravel(cells))
+    for spare in axes[n_panels:]:
+        spare.remove()
+    return figure, axes[:n_panels]
+
+
+def finish(
+    figure: Figure,
+    axes: Any,
+    *,
+    show: bool | None,
+    save: str | os.PathLike[str] | None,
+    return_fig: bool,
+    owned: bool = True,
+) -> Any:
+    """Save, show, return or close a figure as scanpy does; a caller's `ax` is not `owned`."""
+    import matplotlib.pyplot as plt
+
+    if save is not None:
+        figure.savefig(Path(save), dpi=150, bbox_inches="tight")
+    if return_fig:
+        return figure
+    if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
+        show = True
+    if show:
+        plt.show()
+    if show is False or not owned:
+        return axes
+    plt.close(figure)
+    return None

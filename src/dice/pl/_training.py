@@ -1,0 +1,127 @@
+"""How the training of a prior went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dice._errors import InputError
+from dice.pl._colors import SAFE
+from dice.pl._figure import finish, panels
+from dice.pl._prior import summarize
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from anndata import AnnData
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from dice._core.prior import Prior
+
+    Curves = Mapping[str, NDArray[np.float64]]
+
+HELD_OUT, LOSS = SAFE[0], "#8C8C8C"
+
+
+def training(
+    adata_or_prior: AnnData | Prior | str | os.PathLike[str],
+    *,
+    key: str = "dice",
+    title: str = "",
+    ax: Axes | None = None,
+    show: bool | None = None,
+    save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
+) -> Any:
+    """Draw loss and held-out loss by step, with the step whose weights were kept.
+
+    The held-out loss is relative to the best linear denoiser: 1 is what PCA alone could do, less is
+    what the prior adds. The loss of the training itself has another unit and an axis of its own. For
+    a Gaussian mixture, the held-out log-likelihood by number of components is drawn instead.
+
+    Parameters
+    ----------
+    adata_or_prior
+        The reference after :func:`dice.tl.train_prior`, a prior, or the path of a file with either.
+    key
+        Key of the prior in ``uns``.
+    title
+        Title of the panel.
+    ax
+        Axes to draw into.
+    show
+        Show the figure. None shows it where it can be shown; False returns the axes instead.
+    save
+        Path to save the figure to; its ending tells the format.
+    return_fig
+        Return the figure.
+
+    Returns
+    -------
+    None, the figure with ``return_fig=True``, or the axes with ``show=False`` or `ax`. Writes nothing.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, _ = dice.datasets.synthetic(1)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=100)
+    >>> figure = dice.pl.training(reference, return_fig=True)
+    >>> figure.axes[0].get_xlabel()
+    'step'
+    """
+    prior = summarize(adata_or_prior, key)
+    mixture = "log_likelihood" in prior.history
+    if not mixture and not len(prior.history.get("validation", ())):
+        raise InputError(
+            "The prior has no record of its training: run dice.tl.train_prior with validation_fraction above 0."
+        )
+    figure, (panel,) = panels(1, ax=ax, size=(5.2, 3.4))
+    if mixture:
+        _draw_mixture(panel, prior.history)
+    else:
+        _draw_losses(panel, prior.history, keeps_last=prior.preset.startswith("paper"))
+    panel.set_title(title, fontsize=11)
+    return finish(figure, panel, show=show, save=save, return_fig=return_fig, owned=ax is None)
+
+
+def _draw_losses(ax: Axes, history: Curves, *, keeps_last: bool) -> None:
+    """Two curves in two units; the presets of the paper keep the last weights, others the best."""
+    step, held_out = history["step"], history["validation"]
+    kept = len(step) - 1 if keeps_last else int(np.nanargmin(held_out))
+    marker = "o" if len(step) == 1 else ""
+    right = ax.twinx()
+    (loss,) = right.plot(step, history["loss"], color=LOSS, marker=marker, label="training loss")
+    (curve,) = ax.plot(step, held_out, color=HELD_OUT, marker=marker, label="held-out loss")
+    linear = ax.axhline(1, color=HELD_OUT, linestyle=":", linewidth=1, label="linear denoiser")
+    line = _mark(ax, step[kept], held_out[kept], f"kept: step {step[kept]:.0f}")
+    # The held-out curve is the point of the picture and lies above the other.
+    ax.set_zorder(right.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    ax.set_xlabel("step")
+    ax.set_ylabel("held-out loss / linear denoiser's", color=HELD_OUT)
+    right.set_ylabel("training loss", color=LOSS)
+    right.spines["top"].set_visible(False)
+    ax.spines["top"].set_visible(False)
+    ax.legend(handles=[curve, linear, loss, line], frameon=False, fontsize=9)
+
+
+def _draw_mixture(ax: Axes, history: Curves) -> None:
+    size, likelihood = history["n_components"], history["log_likelihood"]
+    best = int(np.nanargmax(likelihood))
+    ax.plot(size, likelihood, color=HELD_OUT, marker="o", label="held-out log-likelihood")
+    _mark(ax, size[best], likelihood[best], f"kept: {size[best]:.0f} components")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(size, [f"{n:.0f}" for n in size])
+    ax.minorticks_off()
+    ax.set_xlabel("components")
+    ax.set_ylabel("held-out log-likelihood per cell")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=9)
+
+
+def _mark(ax: Axes, x: float, y: float, label: str) -> Any:
+    ax.plot([x], [y], color="black", marker="o", markersize=6, linestyle="")
+    return ax.axvline(x, color="black", linestyle="--", linewidth=1, label=label)

@@ -1,0 +1,9 @@
+"""Preprocessing: from raw counts to what the method expects."""
+
+from __future__ import annotations
+
+from dice.pp._correct_batches import correct_batches
+from dice.pp._prepare import prepare
+from dice.pp._shared_genes import shared_genes
+
+__all__ = ["correct_batches", "prepare", "shared_genes"]

@@ -1,0 +1,94 @@
+"""PCA against scikit-learn, on every kind of matrix and both algorithms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.decomposition import PCA
+
+from dice._core.projection import elbow, fit_projection, fix_signs
+
+RNG = np.random.default_rng(0)
+FACTORS = RNG.normal(size=(90, 5)) * [6, 5, 4, 3, 2]
+DENSE = (FACTORS @ RNG.normal(size=(5, 30)) + RNG.normal(size=(90, 30))).astype(np.float32)
+COUNTS = np.log1p(RNG.poisson(np.exp(RNG.normal(size=(90, 30)) - 1))).astype(np.float32)
+
+
+def in_chunks(matrix, size=17):
+    return lambda: (matrix[i : i + size] for i in range(0, matrix.shape[0], size))
+
+
+def standardize(matrix, cap=10.0):
+    scaled = np.clip((matrix - matrix.mean(0)) / matrix.std(0, ddof=1), -cap, cap)
+    return scaled - scaled.mean(0)
+
+
+@pytest.mark.parametrize("max_gram", [8000, 10], ids=["gram", "subspace"])
+@pytest.mark.parametrize("scale", [True, False])
+def test_equals_scikit_learn(scale, max_gram):
+    projection = fit_projection(in_chunks(DENSE), n_latent=4, scale=scale, max_gram=max_gram)
+    expected = PCA(4, svd_solver="full").fit(standardize(DENSE) if scale else DENSE)
+    loadings = fix_signs(expected.components_.T)
+    np.testing.assert_allclose(projection.loadings, loadings, atol=2e-4)
+    np.testing.assert_allclose(projection.singular_values[:4], expected.singular_values_, rtol=1e-4)
+    total = (standardize(DENSE) if scale else DENSE).var(0, ddof=1).sum()
+    residual = total - expected.explained_variance_.sum()
+    assert projection.noise == pytest.approx(np.sqrt(residual / (30 - 4)), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csr_array])
+def test_sparse_chunks_give_the_dense_answer(kind):
+    dense = fit_projection(in_chunks(COUNTS), n_latent=3)
+    other = fit_projection(in_chunks(kind(COUNTS), size=40), n_latent=3)
+    np.testing.assert_allclose(other.loadings, dense.loadings, atol=1e-4)
+    np.testing.assert_allclose(other.project(kind(COUNTS)), dense.project(COUNTS), atol=1e-4)
+
+
+def test_cap_is_applied_on_both_sides_of_sparse_chunks():
+    """Also where a zero itself lies beyond the cap: a gene that is high in all cells but few."""
+    matrix = np.abs(RNG.normal(5, 0.01, size=(400, 3))).astype(np.float32)
+    matrix[0] = [0.0, 50.0, 5.0]
+    projection = fit_projection(in_chunks(matrix, 100), n_latent=1)
+    assert (projection.standardizer(matrix).dense() + projection.center).max() == 10
+    assert (projection.standardizer(matrix).dense() + projection.center).min() == -10
+    sparse_chunk = projection.standardizer(sparse.csr_array(matrix))
+    np.testing.assert_allclose(sparse_chunk.dense(), projection.standardizer(matrix).dense(), atol=1e-5)
+    weights = np.array([0.5, 1.0, 2.0], dtype=np.float32)
+    np.testing.assert_allclose(
+        sparse_chunk.squared_norms(weights),
+        sparse_chunk.dense() ** 2 @ weights,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_loadings_are_orthonormal_and_signs_fixed():
+    loadings = fit_projection(in_chunks(DENSE), n_latent=6).loadings
+    np.testing.assert_allclose(loadings.T @ loadings, np.eye(6), atol=1e-5)
+    assert (loadings[np.abs(loadings).argmax(0), range(6)] > 0).all()
+
+
+def test_latents_are_centred():
+    projection = fit_projection(in_chunks(COUNTS), n_latent=3)
+    np.testing.assert_allclose(projection.project(COUNTS).mean(0), 0, atol=1e-4)
+
+
+def test_constant_genes_become_zero():
+    matrix = np.hstack([COUNTS, np.full((90, 2), 3.0, dtype=np.float32)])
+    projection = fit_projection(in_chunks(matrix), n_latent=3)
+    assert not projection.standardizer(matrix).dense()[:, -2:].any()
+    np.testing.assert_allclose(projection.loadings[-2:], 0, atol=1e-6)
+    assert projection.noise == pytest.approx(fit_projection(in_chunks(COUNTS), n_latent=3).noise)
+
+
+@pytest.mark.parametrize("k", [2, 5, 15])
+def test_elbow_finds_the_number_of_strong_components(k):
+    spectrum = np.concatenate([np.linspace(60, 40, k), np.linspace(8, 6, 200)])
+    assert elbow(spectrum) == k
+
+
+def test_elbow_is_recorded_with_the_spectrum():
+    projection = fit_projection(in_chunks(DENSE), n_latent="elbow")
+    assert projection.n_latent == elbow(projection.singular_values)
+    assert len(projection.singular_values) == 30

@@ -1,0 +1,60 @@
+"""The architecture: imports go one way, and importing dice costs nothing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "dice"
+#: For each layer, what it must not import.
+FORBIDDEN = {
+    "_core": {"anndata", "scanpy", "pandas", "dice._anndata", "dice.pp", "dice.tl", "dice.pl"},
+    "_anndata": {"scanpy", "dice.pp", "dice.tl", "dice.pl", "dice.cli"},
+    "tl": {"dice.pl", "dice.cli"},
+    "pp": {"dice.pl", "dice.cli", "dice.tl"},
+    "pl": {"dice.cli"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("layer", FORBIDDEN)
+def test_imports_go_one_way(layer):
+    files = list((SOURCE / layer).rglob("*.py"))
+    assert files
+    for path in files:
+        for name in imported(path):
+            for forbidden in FORBIDDEN[layer]:
+                assert name != forbidden, f"{path.name} imports {name}"
+                assert not name.startswith(forbidden + "."), f"{path.name} imports {name}"
+
+
+def test_no_private_imports_from_others():
+    for path in SOURCE.rglob("*.py"):
+        for name in imported(path):
+            root, *rest = name.split(".")
+            private = [part for part in rest if part.startswith("_") and not part.endswith("__")]
+            assert root in {"dice", "__future__"} or not private, f"{path.name} imports {name}"
+
+
+def test_import_is_light_and_fast():
+    code = (
+        "import sys, time; start = time.perf_counter(); import dice;"
+        "print(time.perf_counter() - start, *{'torch', 'scanpy', 'anndata'} & set(sys.modules))"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+    outputs = [run.stdout.split() for run in runs]
+    assert all(len(output) == 1 for output in outputs), outputs
+    assert min(float(output[0]) for output in outputs) < 0.5
