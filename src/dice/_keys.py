@@ -47,5 +47,9 @@ class DenoiseKeys:
         return f"{self.key.removeprefix('X_')}_uncertainty"
 
     @property
+    def empty(self) -> str:
+        return f"{self.key.removeprefix('X_')}_empty"
+
+    @property
     def uns(self) -> str:
         return self.key

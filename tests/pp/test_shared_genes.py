@@ -90,7 +90,7 @@ def test_errors_name_the_fix(pair, change, text) -> None:
 def test_no_variable_gene_in_common() -> None:
     values = np.random.default_rng(0).gamma(1, size=(60, 30))
     one, two = (ad.AnnData(values[:, order]) for order in (np.arange(30), np.arange(30)[::-1]))
-    with pytest.raises(InputError, match="None of the 30 shared genes.*larger n_top_genes"):
+    with pytest.raises(InputError, match=r"None of the 30 shared genes.*larger n_top_genes"):
         shared_genes(one, two, n_top_genes=1)
     with pytest.raises(InputError, match="n_top_genes=0"):
         shared_genes(one, two, n_top_genes=0)
@@ -98,7 +98,7 @@ def test_no_variable_gene_in_common() -> None:
 
 def test_one_cell_is_too_few() -> None:
     cells = ad.AnnData(np.arange(60.0).reshape(2, 30))
-    with pytest.raises(InputError, match="Hardly any gene varies in the 1 cells.*use more cells"):
+    with pytest.raises(InputError, match=r"Hardly any gene varies in the 1 cells.*use more cells"):
         shared_genes(cells[:1], cells, n_top_genes=3)
 
 

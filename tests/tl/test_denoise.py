@@ -56,6 +56,159 @@ def test_chunks_and_order_do_not_matter(query, reference):
     )
 
 
+def test_samples_surround_the_mean_and_belong_to_the_cell(query, reference):
+    dice.tl.denoise(query, reference, rho=30, n_samples=20)
+    samples = query.obsm["X_dice_samples"]
+    assert samples.shape == (400, 20, 15)
+    spread = samples.std(1).mean()
+    error = np.abs(samples.mean(1) - query.obsm["X_dice"]).mean()
+    assert error < 1.2 * spread / np.sqrt(20)
+    np.testing.assert_allclose(query.obs["dice_uncertainty"], np.sqrt(samples.var(1, ddof=1).mean(1)), rtol=1e-4)
+    part = query[100:130][::-1].copy()
+    noise = query.uns["X_dice"]["params"]["noise"]
+    dice.tl.denoise(part, reference, rho=30, n_samples=20, noise=noise, chunk_size=7)
+    np.testing.assert_allclose(part.obsm["X_dice_samples"], samples[100:130][::-1], atol=1e-2)
+
+
+def test_other_seed_other_samples_same_mean(query, reference):
+    one, two = (dice.tl.denoise(query, reference, n_samples=2, random_state=seed, copy=True).obsm for seed in (0, 1))
+    np.testing.assert_array_equal(one["X_dice"], two["X_dice"])
+    assert np.abs(one["X_dice_samples"] - two["X_dice_samples"]).mean() > 1
+
+
+def test_gibbs_agrees_with_direct(query, reference):
+    """Algorithm 1 as printed has the mean of the direct path, up to Monte-Carlo error."""
+    query = query[:100].copy()
+    direct = dice.tl.denoise(query, reference, rho=30, copy=True)
+    gibbs = dice.tl.denoise(query, reference, rho=30, method="gibbs", n_iterations=40, copy=True)
+    assert direct.uns["X_dice"]["params"]["method"] == "direct"
+    assert gibbs.uns["X_dice"]["params"]["method"] == "gibbs"
+    moved = np.sqrt(((direct.obsm["X_dice"] - direct.obsm["X_dice_pca"]) ** 2).mean())
+    apart = np.sqrt(((direct.obsm["X_dice"] - gibbs.obsm["X_dice"]) ** 2).mean())
+    assert apart < 0.05 * moved
+    ratio = gibbs.obs["dice_uncertainty"].mean() / direct.obs["dice_uncertainty"].mean()
+    assert 0.9 < ratio < 1.1
+
+
+def test_missing_genes_are_unobserved_never_zero(query, reference):
+    """Half of the genes gone: closer to the full answer than filling with zeros, and honest about it."""
+    full = dice.tl.denoise(query, reference, rho=20, copy=True)
+    keep = np.random.default_rng(0).random(query.n_vars) < 0.5
+    part = dice.tl.denoise(query[:, keep].copy(), reference, rho=20, copy=True)
+    assert part.uns["X_dice"]["params"]["method"] == "split"
+    zeros = query.copy()
+    zeros.X[:, ~keep] = 0
+    dice.tl.denoise(zeros, reference, rho=20, noise=1.0)
+    error = [np.sqrt(((a.obsm["X_dice"] - full.obsm["X_dice"]) ** 2).mean()) for a in (part, zeros)]
+    assert error[0] < 0.1 * error[1]
+
+
+def test_paper_settings_in_one_call(query):
+    reference, _ = dice.datasets.synthetic(1)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="paper-small", max_steps=30)
+    query = query[:8].copy()
+    dice.tl.denoise(query, reference, method="gibbs", rho=(5, 0.5), n_iterations=6, n_chains=2, average="chains")
+    params = query.uns["X_dice"]["params"]
+    assert (params["n_iterations"], params["n_chains"]) == (6, 2)
+    assert np.isfinite(query.obsm["X_dice"]).all()
+    with pytest.warns(dice.DiceWarning, match="beyond the paper's noise schedule"):
+        dice.tl.denoise(query, reference, method="gibbs", rho=2000.0, n_iterations=1)
+
+
+@pytest.mark.parametrize("likelihood", ["student_t", "student_t_genes"])
+def test_heavy_tailed_likelihoods_run_and_agree_on_gaussian_noise(query, reference, likelihood):
+    query = query[:40].copy()
+    gaussian = dice.tl.denoise(query, reference, rho=30, copy=True)
+    heavy = dice.tl.denoise(query, reference, rho=30, likelihood=likelihood, df=30, n_iterations=20, copy=True)
+    moved = np.sqrt(((gaussian.obsm["X_dice"] - gaussian.obsm["X_dice_pca"]) ** 2).mean())
+    apart = np.sqrt(((gaussian.obsm["X_dice"] - heavy.obsm["X_dice"]) ** 2).mean())
+    assert apart < 0.1 * moved
+
+
+def test_setup_3_per_cell_noise_equals_student_t(reference):
+    """Multivariate t noise is a noise level of each cell, so that the direct path handles it."""
+    _, query = dice.datasets.synthetic(3, n_query=100)
+    direct = dice.tl.denoise(query, reference, rho=20, noise="per_cell", copy=True)
+    gibbs = dice.tl.denoise(query, reference, rho=20, likelihood="student_t", n_iterations=60, copy=True)
+    moved = np.sqrt(((direct.obsm["X_dice"] - direct.obsm["X_dice_pca"]) ** 2).mean())
+    apart = np.sqrt(((direct.obsm["X_dice"] - gibbs.obsm["X_dice"]) ** 2).mean())
+    assert apart < 0.06 * moved
+
+
+def test_any_log_density_may_be_passed(query, reference):
+    query = query[:20].copy()
+    gaussian = dice.tl.denoise(query, reference, rho=30, copy=True)
+
+    def log_density(residual):
+        return -residual.square().sum(1) / 2
+
+    general = dice.tl.denoise(query, reference, rho=30, likelihood=log_density, n_iterations=20, copy=True)
+    assert 0.2 < general.uns["X_dice"]["params"]["acceptance"] <= 1
+    moved = np.sqrt(((gaussian.obsm["X_dice"] - gaussian.obsm["X_dice_pca"]) ** 2).mean())
+    apart = np.sqrt(((gaussian.obsm["X_dice"] - general.obsm["X_dice"]) ** 2).mean())
+    assert apart < 0.15 * moved
+
+
+def test_deconvolution_needs_noise_to_remove(query, reference):
+    dice.tl.denoise(query, reference, rho=30, deconvolve=True)
+    assert np.isfinite(query.obsm["X_dice"]).all()
+    with pytest.raises(dice.DiceError, match="deconvolve=True needs more noise"):
+        dice.tl.denoise(query, reference, rho=0, noise=0.5, deconvolve=True)
+
+
+def test_empty_query_and_single_cell(query, reference):
+    nobody = query[:0].copy()
+    dice.tl.denoise(nobody, reference, n_samples=2)
+    assert nobody.obsm["X_dice"].shape == (0, 15)
+    assert nobody.obsm["X_dice_samples"].shape == (0, 2, 15)
+    single = query[:1].copy()
+    noise = dice.tl.denoise(query, reference, copy=True)
+    dice.tl.denoise(single, reference, noise=noise.uns["X_dice"]["params"]["noise"])
+    np.testing.assert_allclose(single.obsm["X_dice"], noise.obsm["X_dice"][:1], atol=1e-3)
+
+
+def test_a_cell_without_expression_gets_the_prior(query, reference):
+    query.X[5] = 0
+    with pytest.warns(dice.DiceWarning, match=r"1 cells express none .* \['query_5'\]"):
+        dice.tl.denoise(query, reference)
+    assert query.obs["dice_empty"].sum() == 1
+    assert query.obs["dice_empty"].iloc[5]
+    scale = reference.uns["dice"]["latent_scale"]
+    assert np.abs(query.obsm["X_dice"][5]).max() < 0.3 * scale
+    assert query.obs["dice_uncertainty"].iloc[5] > 0.8 * scale
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int32, bool])
+def test_any_number_type(query, reference, dtype):
+    query = query[:20].copy()
+    query.X = np.abs(query.X).astype(dtype)
+    expected = query.copy()
+    expected.X = query.X.astype(np.float32)
+    for adata in (query, expected):
+        dice.tl.denoise(adata, reference, check=False)
+    np.testing.assert_allclose(query.obsm["X_dice"], expected.obsm["X_dice"], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"method": "magic"}, "There is no method 'magic'"),
+        ({"likelihood": "cauchy"}, "There is no likelihood 'cauchy'"),
+        ({"method": "direct", "rho": (5, 1)}, "pass method='auto'"),
+        ({"noise": "much"}, "noise='much'"),
+        ({"noise": -1.0}, "noise=-1.0"),
+        ({"n_samples": -1}, "n_samples=-1"),
+        ({"average": "all"}, "There is no average 'all'"),
+        ({"schedule": "wild"}, "There is no schedule 'wild'"),
+        ({"rho": (5, -1)}, r"rho=\(5, -1\)"),
+    ],
+)
+def test_bad_arguments(query, reference, arguments, sentence):
+    with pytest.raises(dice.DiceError, match=sentence):
+        dice.tl.denoise(query, reference, **arguments)
+    assert "X_dice" not in query.obsm
+
+
 def renamed(query):
     query.var_names = [f"ENSG{i:011}" for i in range(query.n_vars)]
     return query

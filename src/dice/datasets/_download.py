@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dice import _log
 from dice._errors import DiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Environment variable that names another cache folder.
 CACHE_VARIABLE = "DICE_CACHE"
@@ -46,14 +51,16 @@ def fetch(remote: Remote, *, cache_dir: str | os.PathLike[str] | None = None) ->
     path = cache_folder(cache_dir) / remote.name
     part = path.with_name(f"{path.name}.part")
     resumed = part.exists()
+    pooch = _pooch()
     try:
-        found = _pooch().retrieve(
-            remote.url,
-            known_hash=f"sha256:{remote.sha256}",
-            fname=path.name,
-            path=path.parent,
-            downloader=_Resuming(part, path),
-        )
+        with _quiet(pooch.get_logger()):
+            found = pooch.retrieve(
+                remote.url,
+                known_hash=f"sha256:{remote.sha256}",
+                fname=path.name,
+                path=path.parent,
+                downloader=_Resuming(part, path),
+            )
     except ValueError as error:  # pooch's word for a wrong checksum; the file is gone by now
         if resumed:  # from the remains of another version perhaps: once more, from the start
             return fetch(remote, cache_dir=cache_dir)
@@ -62,6 +69,17 @@ def fetch(remote: Remote, *, cache_dir: str | os.PathLike[str] | None = None) ->
             "try again, and report it to the developers of dice if that does not help."
         ) from error
     return Path(found)
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Keep pooch from announcing what the progress bar shows."""
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 class _Resuming:
@@ -74,6 +92,7 @@ class _Resuming:
     def __call__(self, url: str, output_file: str, pooch: Any) -> None:
         from requests import HTTPError, RequestException
 
+        _log.info(f"Downloading {url} to {self.path}.")
         size = self._size()
         while True:
             try:
@@ -109,6 +128,8 @@ class _Resuming:
                 for block in answer.iter_content(BLOCK):
                     file.write(block)
                     bar.update(len(block))
+            if self._size() < total:  # old versions of urllib3 do not notice
+                raise requests.ConnectionError("the connection broke off")
 
     def _size(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0

@@ -126,8 +126,8 @@ def paper_citeseq_split(
     Examples
     --------
     >>> import anndata as ad, numpy as np, dice
-    >>> counts = np.random.default_rng(0).poisson(1.0, size=(120, 300)).astype("float32")
-    >>> cells = ad.AnnData(counts)
+    >>> rng = np.random.default_rng(0)
+    >>> cells = ad.AnnData(rng.poisson(rng.gamma(2.0, size=600), size=(120, 600)))
     >>> cells.obs["cell_type"], cells.obs["lane"] = ["B", "T", "T"] * 40, ["1", "2"] * 60
     >>> reference, query = dice.datasets.paper_citeseq_split(cells, n_cells=100, n_query=10, n_top_genes=200)
     >>> reference.shape, query.shape

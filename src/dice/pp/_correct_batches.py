@@ -150,6 +150,7 @@ def _harmony(latents: Floats, batches: pd.Series, random_state: int) -> Floats:
             labels,
             "batch",
             nclust=n_clusters,
+            sigma=np.full(n_clusters, 0.1),  # its default; old versions need one for each cluster
             random_state=random_state,
             verbose=False,
         )

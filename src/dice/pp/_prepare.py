@@ -93,11 +93,11 @@ def prepare(
     Examples
     --------
     >>> import anndata as ad, numpy as np, dice
-    >>> counts = np.random.default_rng(0).poisson(1.0, size=(60, 300)).astype("float32")
-    >>> cells = ad.AnnData(counts)
-    >>> dice.pp.prepare(cells, min_genes=100, n_top_genes=50)
+    >>> rng = np.random.default_rng(0)
+    >>> cells = ad.AnnData(rng.poisson(rng.gamma(2.0, size=600), size=(60, 600)))
+    >>> dice.pp.prepare(cells, n_top_genes=100)
     >>> cells.shape, int(cells.var["highly_variable"].sum())
-    ((60, 300), 50)
+    ((60, 600), 100)
     """
     _check(adata, layer, batch_key, n_top_genes)
     result = adata.copy()

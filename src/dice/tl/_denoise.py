@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from anndata import AnnData
+from numpy.typing import NDArray
 
 from dice import _log
 from dice._anndata.checks import check_expression
@@ -14,12 +17,15 @@ from dice._anndata.genes import match_genes
 from dice._anndata.matrix import Matrix
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, plain_params, write
+from dice._core.gibbs import GibbsSettings
+from dice._core.inference import Inference, Observation, Plan, clip_rho, make_plan
 from dice._core.likelihood import GaussianLikelihood
-from dice._core.noise import CellNoise, cell_keys
-from dice._core.posterior import direct
+from dice._core.noise import cell_keys
+from dice._core.steps import LogDensity
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
+from dice.tl._cells import Cells, cell_noise, read_cells
 
 #: Default rho in units of the prior's latent scale.
 DEFAULT_RHO = 0.5
@@ -31,8 +37,19 @@ def denoise(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
     *,
-    rho: float | None = None,
+    rho: float | Sequence[float] | None = None,
+    method: str = "auto",
+    n_samples: int = 0,
+    likelihood: str | LogDensity = "gaussian",
+    df: float = 4.0,
     noise: str | float = "estimate",
+    deconvolve: bool = False,
+    n_chains: int = 1,
+    n_iterations: int | None = None,
+    burn_in: int | None = None,
+    schedule: str = "linear",
+    average: str = "rao-blackwell",
+    uncertainty: bool = True,
     layer: str | None = None,
     check: bool = True,
     key_added: str = "X_dice",
@@ -46,16 +63,45 @@ def denoise(
     Parameters
     ----------
     adata
-        The query: log-normalised expression, as the reference was. Genes are matched by name.
+        The query: log-normalised expression, as the reference was. Genes are matched by name; genes that the query
+        lacks are unobserved, never zero.
     reference
         AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one; None takes the
         prior inside `adata` itself.
     rho
         How much the prior may move a cell beyond the measured noise, in PCA units. Larger values pull harder
-        towards the reference. None takes half of the prior's latent scale.
+        towards the reference. None takes half of the prior's latent scale. A pair ``(start, end)`` or a
+        sequence anneals rho over the iterations of split Gibbs, as the paper does.
+    method
+        ``"direct"`` is exact for Gaussian noise of one variance, all genes and one rho, and takes one network
+        evaluation per cell. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that is exact, else a
+        Gibbs chain.
+    n_samples
+        Number of posterior samples of each cell to keep.
+    likelihood
+        ``"gaussian"``; ``"student_t"`` for heavy tails per cell; ``"student_t_genes"`` for heavy tails per gene; or a
+        function that maps residuals (cells, genes) to their log densities (cells,) with torch operations.
+    df
+        Degrees of freedom of the Student-t likelihoods.
     noise
-        Standard deviation of the query's noise per scaled gene, or ``"estimate"`` to measure it from what the
-        loadings do not explain.
+        Standard deviation of the query's noise per scaled gene. ``"estimate"`` measures it from what the
+        loadings do not explain, ``"per_cell"`` does so for each cell (shrunk to the mean), ``"per_gene"`` weighs the
+        genes by their noise in the reference.
+    deconvolve
+        The reference's latents are noisy themselves. True removes that noise too: denoising beyond the
+        reference, which sharpens label transfer. For the direct method.
+    n_chains
+        Independent chains of Gibbs; their last states are averaged with ``average="chains"``.
+    n_iterations
+        Iterations of each chain; None chooses (100 for a pair, else 30 or what the noise asks for).
+    burn_in
+        Iterations left out of averages; None is a third.
+    schedule
+        ``"linear"`` or ``"geometric"`` interpolation of a pair `rho`.
+    average
+        ``"rao-blackwell"`` averages D(Z; rho) along the chain, ``"chains"`` the last states of the chains.
+    uncertainty
+        Whether to compute ``adata.obs["dice_uncertainty"]`` (four more evaluations on the direct path).
     layer
         Layer to denoise instead of ``adata.X``.
     check
@@ -79,71 +125,168 @@ def denoise(
         Posterior mean of every cell.
     ``adata.obsm["X_dice_pca"]`` (n_obs, k) float32
         The projection it started from.
+    ``adata.obsm["X_dice_samples"]`` (n_obs, n_samples, k) float32
+        Posterior samples, if asked for.
     ``adata.obs["dice_uncertainty"]`` float32
         Posterior standard deviation, root mean square over the latents, in PCA units.
+    ``adata.obs["dice_empty"]`` bool
+        Cells without any expression of the prior's genes, which get the prior; only if there are any.
     ``adata.uns["X_dice"]``
-        Everything needed to repeat the call.
+        Everything needed to repeat the call, and the genes found.
+
+    Notes
+    -----
+    The paper's settings are ``dice.tl.denoise(query, reference, method="gibbs", rho=(5, 0.5), n_iterations=100,
+    n_chains=10, average="chains")`` for cells and ``rho=20, n_iterations=200`` for its synthetic experiments.
 
     Examples
     --------
     >>> import dice
     >>> reference, query = dice.datasets.synthetic(1)
     >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
-    >>> dice.tl.denoise(query, reference, rho=30)
-    >>> query.obsm["X_dice"].shape
-    (400, 15)
+    >>> dice.tl.denoise(query, reference, rho=30, n_samples=5)
+    >>> query.obsm["X_dice"].shape, query.obsm["X_dice_samples"].shape
+    ((400, 15), (400, 5, 15))
     """
     prior = find_prior(adata if reference is None else reference)
-    if rho is None:
-        rho = DEFAULT_RHO * prior.latent_scale
-    elif not np.isfinite(rho) or rho < 0:
-        raise InputError(f"rho={rho} is not a number of at least 0.")
     target = resolve_device(device)
     match = match_genes(adata, prior.genes)
     _log.info(f"{match}.")
     matrix = Matrix(adata, layer=layer, genes=match.query, chunk_size=chunk_size)
     if check and matrix.n_cells:
         check_expression(matrix.read(matrix.slices()[0]))
-    likelihood = GaussianLikelihood.of(prior.projection, match.prior)
+    gaussian = GaussianLikelihood.of(prior.projection, match.prior, per_gene=noise == "per_gene")
+    rho = _check_rho(rho, prior)
 
-    y, variances = _read(matrix, likelihood)
-    s_x = float(np.sqrt(variances.mean())) if noise == "estimate" else float(noise)
-    mean, variance = _posterior(prior, y, np.hypot(s_x, rho), adata, random_state, target)
-
-    keys = DenoiseKeys(key_added)
-    params = plain_params(rho=float(rho), noise=s_x, layer=layer, random_state=random_state, preset=prior.preset)
-    slots = Slots(
-        obsm={keys.mean: mean, keys.projection: y},
-        obs={keys.uncertainty: np.sqrt(variance)},
-        uns={keys.uns: {"params": params, "genes": str(match)}},
+    cells = read_cells(matrix, gaussian)
+    heavy = df if likelihood == "student_t" or likelihood == "student_t_genes" else None
+    level, each = cell_noise(cells, noise, n_genes=len(match.prior), df=heavy, scale=prior.latent_scale)
+    plan = make_plan(
+        method,
+        likelihood,
+        rho,
+        GibbsSettings(
+            n_chains=_positive("n_chains", n_chains),
+            burn_in=burn_in,
+            rao_blackwell=_choice("average", average, ("rao-blackwell", "chains")) == "rao-blackwell",
+            n_samples=_positive("n_samples", n_samples, least=0),
+        ),
+        isotropic=gaussian.isotropic,
+        noise_range=_noise_range(gaussian, level if noise != "per_cell" else each[~cells.empty].max(initial=level)),
+        n_iterations=None if n_iterations is None else _positive("n_iterations", n_iterations),
+        geometric=_choice("schedule", schedule, ("linear", "geometric")) == "geometric",
+        df=float(df),
+        deconvolve=_check_deconvolve(deconvolve, np.hypot(level, np.min(rho)), prior.noise),
+        uncertainty=uncertainty,
     )
+    plan = _within_schedule(prior, plan)
+    _log.info(f"Method: {plan.method}; noise {level:.3g}, rho {plan.rho:.3g} (PCA units).")
+    inference = Inference(prior, gaussian, plan, target)
+    keys = cell_keys(adata.obs_names.astype(str), random_state)
+    result = _posterior(inference, matrix, cells, each, keys)
+
+    params = plain_params(
+        rho=rho,
+        method=plan.method,
+        likelihood=likelihood,
+        noise=level,
+        n_iterations=None if plan.method == "direct" else len(plan.rhos),
+        n_chains=None if plan.method == "direct" else n_chains,
+        acceptance=float(np.mean(inference.acceptance)) if inference.acceptance else None,
+        deconvolve=deconvolve,
+        layer=layer,
+        random_state=random_state,
+        preset=prior.preset,
+    )
+    slots = _slots(DenoiseKeys(key_added), cells, result, {"params": params, "genes": str(match)})
     return write(adata, slots, copy=copy)
 
 
-def _read(matrix: Matrix, likelihood: GaussianLikelihood) -> tuple[np.ndarray, np.ndarray]:
-    """Latent points and noise variances of all cells, in one pass over the matrix."""
-    y = np.empty((matrix.n_cells, likelihood.n_latent), dtype=np.float32)
-    variances = np.empty(matrix.n_cells, dtype=np.float32)
-    with _log.progress(total=matrix.n_cells, desc="Projecting", unit="cell") as bar:
-        for rows in matrix.slices():
-            y[rows], variances[rows] = likelihood.read(matrix.read(rows))
-            bar.update(rows.stop - rows.start)
-    return y, variances
+@dataclass(frozen=True)
+class Result:
+    """Posterior of all cells; PCA units."""
+
+    mean: NDArray[np.float32]
+    samples: NDArray[np.float32] | None
+    variance: NDArray[np.float32] | None
 
 
 def _posterior(
-    prior: Prior, y: np.ndarray, s: float, adata: AnnData, seed: int, device: torch.device
-) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior mean and variance of all cells, chunk by chunk through the network."""
-    scale = prior.latent_scale
-    denoiser = prior.denoiser_on(device)
-    keys = torch.as_tensor(cell_keys(adata.obs_names, seed), device=device)
-    mean, variance = np.empty_like(y), np.empty(len(y), dtype=np.float32)
-    for start in range(0, len(y), NETWORK_CHUNK):
-        rows = slice(start, start + NETWORK_CHUNK)
-        points = torch.as_tensor(y[rows] / scale, device=device)
-        level = torch.as_tensor(s / scale, dtype=torch.float32, device=device)
-        result = direct(denoiser, points, level, CellNoise(keys[rows]))
-        mean[rows] = (result.mean * scale).cpu().numpy()
-        variance[rows] = (result.variance * scale**2).cpu().numpy()
-    return mean, variance
+    inference: Inference, matrix: Matrix, cells: Cells, noise: NDArray[np.float32], keys: NDArray[np.int64]
+) -> Result:
+    """Run the plan over all cells; expression is read again only where single genes matter."""
+    plan, (n, k) = inference.plan, cells.y.shape
+    n_samples = plan.gibbs.n_samples
+    mean = np.empty((n, k), dtype=np.float32)
+    samples = np.empty((n, n_samples, k), dtype=np.float32) if n_samples else None
+    variance = np.empty(n, dtype=np.float32) if plan.uncertainty else None
+    size = min(NETWORK_CHUNK, matrix.chunk_size) if plan.needs_genes else NETWORK_CHUNK
+    with _log.progress(total=n, desc="Denoising", unit="cell") as bar:
+        for start in range(0, n, size):
+            rows = slice(start, min(start + size, n))
+            x = inference.likelihood.standardizer(matrix.read(rows)).dense() if plan.needs_genes else None
+            observed = Observation(cells.y[rows], noise[rows], cells.residual[rows], x)
+            result = inference.posterior(observed, keys[rows])
+            mean[rows] = result.mean.cpu().numpy()
+            if samples is not None and result.samples is not None:
+                samples[rows] = result.samples.cpu().numpy()
+            if variance is not None and result.variance is not None:
+                variance[rows] = result.variance.cpu().numpy()
+            bar.update(rows.stop - rows.start)
+    return Result(mean, samples, variance)
+
+
+def _slots(keys: DenoiseKeys, cells: Cells, result: Result, record: dict[str, object]) -> Slots:
+    obsm = {keys.mean: result.mean, keys.projection: cells.y}
+    if result.samples is not None:
+        obsm[keys.samples] = result.samples
+    obs = {} if result.variance is None else {keys.uncertainty: np.sqrt(result.variance)}
+    if cells.empty.any():
+        obs[keys.empty] = cells.empty
+    return Slots(obsm=obsm, obs=obs, uns={keys.uns: record})
+
+
+def _noise_range(likelihood: GaussianLikelihood, level: float) -> tuple[float, float]:
+    """Smallest and largest noise variance over the directions of the latent space."""
+    spread = np.linalg.eigvalsh(likelihood.covariance) * level**2
+    return float(spread[0]), float(spread[-1])
+
+
+def _within_schedule(prior: Prior, plan: Plan) -> Plan:
+    rhos = clip_rho(prior, plan.rhos)
+    if (rhos < plan.rhos).any():
+        _log.warn(
+            f"rho={plan.rhos.max():.4g} is beyond the paper's noise schedule; the largest it has was used, "
+            f"{rhos.max():.4g} in PCA units."
+        )
+    return replace(plan, rhos=rhos)
+
+
+def _check_rho(rho: float | Sequence[float] | None, prior: Prior) -> float | list[float]:
+    if rho is None:
+        return DEFAULT_RHO * prior.latent_scale
+    values = np.asarray(rho, dtype=np.float64)
+    if values.ndim > 1 or not values.size or not np.isfinite(values).all() or (values < 0).any():
+        raise InputError(f"rho={rho} is not a number of at least 0, a (start, end) pair or a sequence of them.")
+    return float(values) if values.ndim == 0 else values.tolist()
+
+
+def _check_deconvolve(deconvolve: bool, level: float, reference_noise: float) -> bool:
+    if deconvolve and level <= reference_noise:
+        raise InputError(
+            f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
+            f"make {level:.3g}: pass rho={reference_noise:.2g} or more."
+        )
+    return deconvolve
+
+
+def _positive(name: str, value: int, *, least: int = 1) -> int:
+    if value != int(value) or value < least:
+        raise InputError(f"{name}={value} is not a whole number of at least {least}.")
+    return int(value)
+
+
+def _choice(name: str, value: str, options: tuple[str, ...]) -> str:
+    if value not in options:
+        raise InputError(f"There is no {name} {value!r}: choose one of {list(options)}.")
+    return value

@@ -1,0 +1,89 @@
+"""The query as the prior sees it: latent points and noise of every cell, read in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice import _log
+from dice._anndata.matrix import Matrix
+from dice._core.likelihood import GaussianLikelihood, shrink_noise
+from dice._core.standardize import Chunk
+from dice._errors import InputError
+
+#: Noise of cells without any expression in units of the latent scale: so large that only the prior speaks.
+EMPTY_NOISE = 100.0
+
+
+@dataclass(frozen=True)
+class Cells:
+    """All cells of a query; PCA units."""
+
+    #: Latent points (n, k).
+    y: NDArray[np.float32]
+    #: Residual energy per degree of freedom (n,).
+    residual: NDArray[np.float32]
+    #: Cells without any expression (n,).
+    empty: NDArray[np.bool_]
+
+
+def read_cells(matrix: Matrix, likelihood: GaussianLikelihood) -> Cells:
+    """Project all cells, chunk by chunk; empty cells are named in a warning."""
+    n = matrix.n_cells
+    y = np.empty((n, likelihood.n_latent), dtype=np.float32)
+    residual, empty = np.empty(n, dtype=np.float32), np.empty(n, dtype=bool)
+    with _log.progress(total=n, desc="Projecting", unit="cell") as bar:
+        for rows in matrix.slices():
+            chunk = matrix.read(rows)
+            empty[rows] = _is_empty(chunk)
+            y[rows], residual[rows] = likelihood.read(chunk)
+            bar.update(rows.stop - rows.start)
+    if empty.any():
+        y[empty] = 0
+        names = list(matrix.names[empty][:5])
+        _log.warn(f"{empty.sum()} cells express none of the prior's genes and get the prior, for example {names}.")
+    return Cells(y, residual, empty)
+
+
+def cell_noise(
+    cells: Cells, noise: str | float, *, n_genes: int, df: float | None, scale: float
+) -> tuple[float, NDArray[np.float32]]:
+    """Noise level of the data set and standard deviation of every cell (n,).
+
+    Parameters
+    ----------
+    cells
+        The query.
+    noise
+        As in :func:`dice.tl.denoise`.
+    n_genes
+        Number of observed genes.
+    df
+        Degrees of freedom where the noise is Student-t, whose scale is smaller than its standard deviation.
+    scale
+        Latent scale of the prior.
+    """
+    if isinstance(noise, str) and noise not in ("estimate", "per_cell", "per_gene"):
+        raise InputError(f"noise={noise!r} is not a number, 'estimate', 'per_cell' or 'per_gene'.")
+    if not isinstance(noise, str) and not (np.isfinite(noise) and noise > 0):
+        raise InputError(f"noise={noise} is not a positive number.")
+    measured = cells.residual[~cells.empty]
+    level = float(np.sqrt(measured.mean())) if len(measured) else 0.0
+    if isinstance(noise, str) and df is not None:
+        level *= np.sqrt(max(df - 2, 0.5) / df)
+    if not isinstance(noise, str):
+        level = float(noise)
+    each = np.full(len(cells.y), level, dtype=np.float32)
+    if noise == "per_cell":
+        each[~cells.empty] = np.sqrt(shrink_noise(measured, n_genes))
+    each[cells.empty] = EMPTY_NOISE * scale
+    return level, each
+
+
+def _is_empty(chunk: Chunk) -> NDArray[np.bool_]:
+    if sparse.issparse(chunk):
+        return np.asarray(abs(chunk).sum(1)).ravel() == 0
+    return ~chunk.any(1)
