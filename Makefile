@@ -35,9 +35,10 @@ install: $(DEV)  ## make .venv with the package and the development tools
 demo: $(DEV)  ## train, denoise and compare on real data; writes dice_demo/
 	$(BIN)/dice demo
 
-# One thread per worker, so that the workers do not fight over the cores.
+# One thread per worker, so that the workers do not fight over the cores. Numba has to be told too: its first parallel
+# function (scanpy's normalize_total) otherwise raises the thread count of the OpenMP that torch uses.
 test: lint types  ## lint, types and tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 lint: $(DEV)  ## ruff: rules and formatting
 	$(BIN)/ruff check

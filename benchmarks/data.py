@@ -1,0 +1,39 @@
+"""Real data sets as benchmarks use them: normalised, labelled, restricted to the reference's variable genes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anndata as ad
+import numpy as np
+import scanpy as sc
+
+FOLDER = Path(os.environ.get("DICE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+def load(name: str) -> ad.AnnData:
+    """A data set with log-normalised ``X`` and raw counts in ``layers["counts"]`` where they are known."""
+    path = FOLDER / f"{name}.h5ad"
+    if not path.exists():
+        raise SystemExit(f"{name}.h5ad is not in {FOLDER}: set DICE_DATA to the folder that holds it.")
+    adata = ad.read_h5ad(path)
+    if name != "pbmc_symphony_3chem":
+        adata.layers["counts"] = adata.X.copy()
+        sc.pp.normalize_total(adata, target_sum=1e4)
+        sc.pp.log1p(adata)
+    return adata
+
+
+def hold_out(adata: ad.AnnData, n_query: int, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
+    """Random query cells and the rest as reference."""
+    order = np.random.default_rng(seed).permutation(adata.n_obs)
+    return adata[np.sort(order[n_query:])].copy(), adata[np.sort(order[:n_query])].copy()
+
+
+def variable_genes(reference: ad.AnnData, n_top_genes: int = 3000) -> ad.AnnData:
+    """The reference restricted to its highly variable genes."""
+    if reference.n_vars <= n_top_genes:
+        return reference
+    sc.pp.highly_variable_genes(reference, n_top_genes=n_top_genes)
+    return reference[:, reference.var["highly_variable"]].copy()

@@ -1,0 +1,92 @@
+"""The averaged neighbour graph and the stability of clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scanpy as sc
+
+import dice
+from dice.tl._cluster_stability import shared_company
+
+KEY = "dice_neighbors"
+
+
+def test_zero_spread_gives_scanpys_graph(query, reference):
+    dice.tl.denoise(query, reference)
+    query.obsm["X_dice_samples"] = np.repeat(query.obsm["X_dice"][:, None], 3, axis=1)
+    dice.tl.neighbors(query, n_samples=3)
+    sc.pp.neighbors(query, use_rep="X_dice", key_added="plain")
+    for part in ("connectivities", "distances"):
+        expected = query.obsp[f"plain_{part}"].toarray()
+        if part == "connectivities":
+            expected[expected < 1e-3] = 0
+        np.testing.assert_allclose(query.obsp[f"{KEY}_{part}"].toarray(), expected, rtol=1e-5, atol=1e-6)
+    assert set(query.uns["plain"]) <= set(query.uns[KEY])
+    assert query.uns[KEY]["params"] == query.uns["plain"]["params"]
+
+
+def test_scanpy_takes_the_graph(query, reference):
+    dice.tl.denoise(query, reference, rho=30, n_samples=5)
+    dice.tl.neighbors(query, n_samples=5)
+    graph = query.obsp[f"{KEY}_connectivities"]
+    assert (abs(graph - graph.T) > 1e-6).nnz == 0
+    assert graph.max() <= 1
+    sc.tl.leiden(query, neighbors_key=KEY, flavor="igraph", n_iterations=2, directed=False)
+    sc.tl.umap(query, neighbors_key=KEY)
+    sc.tl.paga(query, groups="leiden", neighbors_key=KEY)
+    sc.tl.diffmap(query, neighbors_key=KEY)
+    assert {"X_umap", "X_diffmap"} <= set(query.obsm)
+
+
+def test_samples_are_drawn_where_there_are_none(query, reference):
+    dice.tl.denoise(query, reference, rho=30, n_samples=4)
+    dice.tl.neighbors(query, n_samples=4)
+    expected = query.obsp[f"{KEY}_connectivities"].toarray()
+    del query.obsm["X_dice_samples"]
+    dice.tl.neighbors(query, n_samples=4, reference=reference)
+    assert "X_dice_samples" not in query.obsm
+    np.testing.assert_allclose(query.obsp[f"{KEY}_connectivities"].toarray(), expected, atol=1e-3)
+
+
+def test_permuting_cells_permutes_the_graph(query, reference):
+    dice.tl.denoise(query, reference, n_samples=3)
+    order = np.random.default_rng(0).permutation(query.n_obs)
+    shuffled = query[order].copy()
+    for adata in (query, shuffled):
+        dice.tl.neighbors(adata, n_samples=3)
+    np.testing.assert_allclose(
+        shuffled.obsp[f"{KEY}_connectivities"].toarray(),
+        query.obsp[f"{KEY}_connectivities"].toarray()[np.ix_(order, order)],
+        atol=1e-5,
+    )
+
+
+def test_company_counts_the_other_cells_of_a_group():
+    groups, clusters = np.array([0, 0, 0, 1, 1, 2, -1]), np.array([0, 0, 1, 1, 1, 0, 0])
+    expected = [0.5, 0.5, 0, 1, 1, np.nan, np.nan]
+    np.testing.assert_allclose(shared_company(groups, clusters), expected)
+
+
+def test_stability_tells_real_groups_from_invented_ones(query, reference):
+    dice.tl.denoise(query, reference, rho=60, n_samples=5)
+    query.obs["random"] = np.random.default_rng(0).integers(8, size=query.n_obs).astype(str)
+    dice.tl.cluster_stability(query, "cell_type", n_samples=5, resolution=0.1, key_added="real")
+    with pytest.warns(dice.DiceWarning, match="do not hold these groups together"):
+        dice.tl.cluster_stability(query, "random", n_samples=5, key_added="invented")
+    assert query.uns["real"]["stability"].min() > query.uns["invented"]["stability"].max()
+    assert list(query.uns["invented"]["unsupported"])
+    assert query.obs["real"].between(0, 1).all()
+
+
+def test_errors(query, reference):
+    with pytest.raises(dice.DiceError, match=r"call dice.tl.denoise\(adata, reference\) first"):
+        dice.tl.neighbors(query)
+    dice.tl.denoise(query, reference, n_samples=1)
+    with pytest.raises(dice.DiceError, match="n_neighbors=1"):
+        dice.tl.neighbors(query, n_neighbors=1)
+    with pytest.raises(dice.DiceError, match="5 cells are too few"):
+        dice.tl.neighbors(query[:5].copy(), n_samples=1)
+    with pytest.raises(dice.DiceError, match="There is no column 'nothing'"):
+        dice.tl.cluster_stability(query, "nothing")
+    assert KEY not in query.uns
