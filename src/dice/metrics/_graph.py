@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from dice._errors import InputError
+from dice._threads import openmp_threads_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,8 @@ def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
     import scanpy as sc
 
     cells = _with_neighbors(values, n_neighbors)
-    sc.tl.umap(cells, random_state=random_state)
+    with openmp_threads_kept():
+        sc.tl.umap(cells, random_state=random_state)
     return np.asarray(cells.obsm["X_umap"], dtype=np.float64)
 
 
@@ -69,7 +71,7 @@ def _with_neighbors(values: Floats, n_neighbors: int) -> AnnData:
     if n_cells < 2 or n_neighbors < 2:
         raise InputError("A neighbour graph needs two cells and n_neighbors=2 or more: raise them.")
     cells = ad.AnnData(shape=(n_cells, 0), obsm={"X": values})
-    with warnings.catch_warnings():
+    with openmp_threads_kept(), warnings.catch_warnings():
         # Raised where cells coincide; the graph is right.
         warnings.simplefilter("ignore", sparse.SparseEfficiencyWarning)
         sc.pp.neighbors(cells, n_neighbors=min(n_neighbors, n_cells), use_rep="X", transformer="sklearn")

@@ -13,6 +13,7 @@ from dice._errors import InputError, SlotError
 
 if TYPE_CHECKING:
     from anndata import AnnData
+    from matplotlib.colors import Colormap
     from numpy.typing import NDArray
 
 Palette = str | Sequence[str] | Mapping[str, str]
@@ -42,8 +43,8 @@ class Colors:
     name: str
     #: Codes of the labels, or the numbers themselves; missing ones are NaN.
     values: NDArray[np.float64]
-    #: Colour by label, in the order of the categories; empty for numbers.
-    labels: Mapping[str, str]
+    #: Colour by label, in the order of the categories; None for numbers.
+    labels: Mapping[str, str] | None = None
     colormap: str = SEQUENTIAL
 
     @property
@@ -53,16 +54,17 @@ class Colors:
     @property
     def legend(self) -> dict[str, str]:
         """Labels that cells have, and missing ones last."""
-        present = np.unique(self.values[~self.missing]).astype(int)
+        if self.labels is None:
+            return {}
         entries = list(self.labels.items())
-        found = dict(entries[code] for code in present) if entries else {}
-        if entries and self.missing.any():
+        found = dict(entries[int(code)] for code in np.unique(self.values[~self.missing]))
+        if self.missing.any():
             found["NA"] = MISSING
         return found
 
     def rgb(self, cells: NDArray[np.intp]) -> list[str]:
         """Colours of labelled cells."""
-        by_code = list(self.labels.values())
+        by_code = list((self.labels or {}).values())
         return [by_code[int(code)] for code in self.values[cells]]
 
 
@@ -72,8 +74,7 @@ def read_colors(adata: AnnData, key: str, palette: Palette | None = None) -> Col
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
         numbers = np.where(np.isfinite(numbers), numbers, np.nan)
-        colormap = palette if isinstance(palette, str) else SEQUENTIAL
-        return Colors(key, numbers, {}, colormap)
+        return Colors(key, numbers, colormap=_colormap(palette).name)
     labels = pd.Categorical(column)
     codes = np.where(labels.codes < 0, np.nan, labels.codes)
     names = [str(label) for label in labels.categories]
@@ -114,16 +115,23 @@ def _assign(names: list[str], stored: Any, palette: Palette | None) -> list[str]
     return distinct(len(names))
 
 
-def _sample(colormap: str, n: int) -> list[str]:
-    from matplotlib import colormaps
+def _sample(name: str, n: int) -> list[str]:
     from matplotlib.colors import ListedColormap, to_hex
 
-    if colormap not in colormaps:
-        raise InputError(f"palette={colormap!r} is no colour map of matplotlib: try 'tab20'.")
-    found = colormaps[colormap]
+    found = _colormap(name)
     # Qualitative maps list few colours in a chosen order; all others are spread over their range.
     listed = isinstance(found, ListedColormap) and n <= found.N < 256
     return [to_hex(found(i if listed else i / max(n - 1, 1))) for i in range(n)]
+
+
+def _colormap(palette: Palette | None) -> Colormap:
+    """The colour map that a palette names; numbers ignore the colours of labels."""
+    from matplotlib import colormaps
+
+    name = palette if isinstance(palette, str) else SEQUENTIAL
+    if name not in colormaps:
+        raise InputError(f"{name!r} is no colour map of matplotlib: try 'viridis' or 'tab20'.")
+    return colormaps[name]
 
 
 def distinct(n: int) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dice._errors import InputError
 from dice.pl._colors import REFERENCE, read_colors
 from dice.pl._figure import finish, panels
-from dice.pl._layout import MIN_CELLS_UMAP, layout, layout_on, reference_map
+from dice.pl._layout import check_neighbors, layout, layout_on, reference_map
 from dice.pl._panels import (
     COLORBAR_WIDTH,
     add_colorbar,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection
+    from matplotlib.figure import Figure
 
     from dice.pl._colors import Colors, Palette
     from dice.pl._layout import Coordinates
@@ -88,7 +89,7 @@ def comparison(
     ncols
         Panels in a row, by default one per representation.
     show
-        Show the figure. None shows it where it can be shown; False returns the axes instead.
+        Show the figure. None shows it where that can be; False returns the axes instead.
     save
         Path to save the figure to; its ending tells the format.
     return_fig
@@ -114,52 +115,68 @@ def comparison(
     (300, 2)
     """
     keys = [use_rep] if isinstance(use_rep, str) else list(use_rep)
-    names = [TITLES.get(key, key) for key in keys] if titles is None else list(titles)
     if not keys:
         raise InputError("use_rep is empty: name at least one key of adata.obsm.")
+    names = [TITLES.get(key, key) for key in keys] if titles is None else list(titles)
     if len(names) != len(keys):
         raise InputError(f"There are {len(names)} titles for {len(keys)} representations: pass one each.")
-    wanted: list[str | None] = [color] if color is None or isinstance(color, str) else list(color)
-    rows = [None if key is None else read_colors(adata, key, palette) for key in wanted or [None]]
-    ground: Coordinates | None = None
+    rows = _rows(adata, color, palette)
     options: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state}
+    ground = None
+    if reference is None and neighbors_key is not None:
+        check_neighbors(adata, neighbors_key, keys)
     if reference is None:
         maps = [layout(adata, key, neighbors_key=neighbors_key, **options) for key in keys]
     else:
         onto, digest = reference_map(reference, reference_rep, **options)
         maps = [layout_on(adata, key, onto, digest, **options) for key in keys]
         ground = onto.coordinates
+    figure, axes = _draw(rows, list(zip(names, maps, strict=True)), ground, ncols, size)
+    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
+
+def _rows(adata: AnnData, color: str | Sequence[str] | None, palette: Palette | None) -> list[Colors | None]:
+    """Colours of every row of panels."""
+    keys = [color] if isinstance(color, str) else list(color or [])
+    return [read_colors(adata, key, palette) for key in keys] or [None]
+
+
+def _draw(
+    rows: list[Colors | None],
+    maps: list[tuple[str, Coordinates]],
+    ground: Coordinates | None,
+    ncols: int | None,
+    size: float | None,
+) -> tuple[Figure, list[Axes]]:
+    """All panels; `maps` holds titles and coordinates, `ground` those of the reference."""
     grey = {} if ground is None else {"reference": REFERENCE}
     figure, axes = panels(
-        len(rows) * len(keys),
-        ncols=ncols or len(keys),
+        len(rows) * len(maps),
+        ncols=len(maps) if ncols is None else ncols,
         margin=max(_margin(colors, grey) for colors in rows),
         shared=ground is not None,
     )
-    n_mapped = adata.n_obs if ground is None else len(ground)
-    axis = "UMAP" if n_mapped >= MIN_CELLS_UMAP else "latent"
     for i, colors in enumerate(rows):
-        row = axes[i * len(keys) : (i + 1) * len(keys)]
-        for ax, where, name in zip(row, maps, names, strict=True):
+        row = axes[i * len(maps) : (i + 1) * len(maps)]
+        for ax, (title, where) in zip(row, maps, strict=True):
             if ground is not None:
                 scatter_reference(ax, ground)
             points = scatter_colored(ax, where, colors, size=size)
-            style_map(ax, title=name, axis=axis)
+            style_map(ax, title=title, n_cells=len(where if ground is None else ground))
         _explain(row[-1], points, colors, grey)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return figure, axes
 
 
 def _margin(colors: Colors | None, grey: dict[str, str]) -> float:
     """Inches that the legend or the colour bar of a row needs."""
-    bar = COLORBAR_WIDTH if colors is not None and not colors.labels else 0.0
+    bar = COLORBAR_WIDTH if colors is not None and colors.labels is None else 0.0
     return max(bar, legend_width({} if colors is None else colors.legend), legend_width(grey))
 
 
 def _explain(ax: Axes, points: PathCollection, colors: Colors | None, grey: dict[str, str]) -> None:
     """Legend or colour bar beside the last panel of a row."""
     entries = grey if colors is None else colors.legend | grey
-    numbers = colors is not None and not colors.labels
+    numbers = colors is not None and colors.labels is None
     if colors is not None and numbers:
         add_colorbar(ax, points, label=colors.name)
     if entries:

@@ -28,7 +28,7 @@ def panels(
     size: tuple[float, float] = (PANEL, PANEL),
     margin: float = 0.0,
     shared: bool = False,
-    **grid: Any,
+    square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """Axes for `n_panels` in a new figure, with `margin` inches for legends; or the caller's `ax`.
 
@@ -46,8 +46,8 @@ def panels(
         Width to add on the right.
     shared
         Same limits in all panels.
-    grid
-        Further arguments of :meth:`matplotlib.figure.Figure.subplots`.
+    square
+        All panels are square maps, and are moved together as far as that leaves room.
     """
     if ncols < 1:
         raise InputError(f"ncols={ncols} leaves no room for panels: pass 1 or more.")
@@ -63,9 +63,9 @@ def panels(
     n_rows = -(-n_panels // n_cols)
     figure = plt.figure(
         figsize=(n_cols * size[0] + margin, n_rows * size[1]),
-        layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04),
+        layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square),
     )
-    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=shared, sharey=shared, **grid)
+    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=shared, sharey=shared)
     axes = list(np.ravel(cells))
     for spare in axes[n_panels:]:
         spare.remove()
@@ -91,8 +91,10 @@ def finish(
     if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
         show = True
     if show:
+        # Not closed afterwards: where show does not block, that would take the window away again.
         plt.show()
     if show is False or not owned:
         return axes
-    plt.close(figure)
+    if not show:
+        plt.close(figure)
     return None

@@ -6,14 +6,18 @@ import hashlib
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dice._errors import InputError, SlotError
+from dice._threads import openmp_threads_kept
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from anndata import AnnData
 
 Coordinates = NDArray[np.float32]
@@ -25,6 +29,14 @@ _MAX_EXACT = 50_000
 #: Maps of references kept in memory, so that the next figure over the same reference is quick.
 _MAX_MAPS = 2
 _maps: OrderedDict[tuple[str, int, int], Map] = OrderedDict()
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Keep to themselves what umap and numba do: warnings that nobody can act upon, and threads."""
+    with openmp_threads_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class Map:
@@ -39,9 +51,7 @@ class Map:
         if len(values) < MIN_CELLS_UMAP:
             self.coordinates = _first_two(values)
             return
-        with warnings.catch_warnings():
-            # umap and numba warn of their own internals, which nobody can act upon.
-            warnings.simplefilter("ignore")
+        with _apart():
             from umap import UMAP
 
             self._umap = UMAP(
@@ -59,8 +69,7 @@ class Map:
         """Coordinates of cells that the map was not fitted on."""
         if self._umap is None or len(values) == 0:
             return _first_two(values)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _apart():
             return np.asarray(self._umap.transform(values), dtype=np.float32)
 
 
@@ -187,17 +196,31 @@ def _first_two(values: Coordinates) -> Coordinates:
     return padded
 
 
-def _graph(adata: AnnData, neighbors_key: str, key: str) -> Any:
-    """Connectivities of ``uns[neighbors_key]`` if it is the graph of this representation."""
+def check_neighbors(adata: AnnData, neighbors_key: str, keys: list[str]) -> None:
+    """Neighbours must be there, and be those of a representation that is drawn."""
     if neighbors_key not in adata.uns:
         raise SlotError(
             f"adata.uns has no neighbours {neighbors_key!r}: run dice.tl.neighbors or "
             "sc.pp.neighbors first, or leave neighbors_key out."
         )
-    record = adata.uns[neighbors_key]
-    if record.get("params", {}).get("use_rep") != key:
+    found = _graph_rep(adata, neighbors_key)
+    if found not in keys:
+        raise InputError(
+            f"The neighbours {neighbors_key!r} are those of {found!r}, which is not drawn: add it to "
+            "use_rep, or leave neighbors_key out."
+        )
+
+
+def _graph_rep(adata: AnnData, neighbors_key: str) -> str | None:
+    return adata.uns[neighbors_key].get("params", {}).get("use_rep")
+
+
+def _graph(adata: AnnData, neighbors_key: str, key: str) -> Any:
+    """Connectivities of ``uns[neighbors_key]`` if they are those of this representation."""
+    if _graph_rep(adata, neighbors_key) != key:
         return None
-    return adata.obsp[record.get("connectivities_key", "connectivities")].tocsr()
+    slot = adata.uns[neighbors_key].get("connectivities_key", "connectivities")
+    return adata.obsp[slot].tocsr()
 
 
 def _from_graph(values: Coordinates, graph: Any, random_state: int) -> Coordinates:
@@ -212,7 +235,6 @@ def _from_graph(values: Coordinates, graph: Any, random_state: int) -> Coordinat
         "connectivities_key": "connectivities",
         "params": {"method": "umap", "use_rep": "X"},
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _apart():
         sc.tl.umap(cells, random_state=random_state)
     return np.asarray(cells.obsm["X_umap"], dtype=np.float32)

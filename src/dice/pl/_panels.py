@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dice.pl._colors import MISSING, REFERENCE, SAFE
+from dice.pl._layout import MIN_CELLS_UMAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +28,7 @@ RASTERIZE_ABOVE = 2_000
 
 def point_size(n_cells: int) -> float:
     """Area of a point that neither vanishes nor hides its neighbours."""
-    return float(np.clip(10_000 / max(n_cells, 1), 1.5, 30))
+    return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20))
 
 
 def scatter(ax: Axes, where: Coordinates, *, label: str, size: float, zorder: int, **kwargs: Any) -> PathCollection:
@@ -68,7 +69,7 @@ def scatter_colored(
     if colors.missing.any():
         scatter(ax, where[colors.missing], label="NA", zorder=2, color=MISSING, **look)
     known = np.flatnonzero(~colors.missing)
-    if colors.labels:
+    if colors.labels is not None:
         # In file order, one label would cover another wherever labels come in blocks.
         known = np.random.default_rng(0).permutation(known)
         look |= {"color": colors.rgb(known)}
@@ -78,8 +79,9 @@ def scatter_colored(
     return scatter(ax, where[known], label=colors.name, zorder=3, **look)
 
 
-def style_map(ax: Axes, *, title: str = "", axis: str = "UMAP") -> None:
-    """Square panel without ticks: distances on such a map have no unit."""
+def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
+    """Square panel without ticks: distances on the map of `n_cells` have no unit."""
+    axis = "UMAP" if n_cells >= MIN_CELLS_UMAP else "latent"
     ax.set_box_aspect(1)
     ax.set_xticks([])
     ax.set_yticks([])

@@ -11,7 +11,7 @@ from dice._keys import DenoiseKeys
 from dice.pl._colors import REFERENCE, read_colors
 from dice.pl._density import highest_density_region
 from dice.pl._figure import finish, panels
-from dice.pl._layout import MIN_CELLS_UMAP, check_same_space, read_embedding, reference_map
+from dice.pl._layout import check_same_space, read_embedding, reference_map
 from dice.pl._panels import (
     add_legend,
     dots,
@@ -62,14 +62,13 @@ def posterior(
 ) -> Any:
     """Draw posterior samples of chosen cells over the map of the reference.
 
-    One panel per cell. Samples in one cluster mean that the data decide; samples spread over
-    several mean that they do not. The contour holds a share `level` of the samples on the map: it
-    shows where they lie, but areas on a UMAP have no meaning of their own. Writes nothing.
+    One panel per cell: samples in one cluster mean that the data decide, samples in several that
+    they do not. Areas on a UMAP have no meaning of their own. Writes nothing.
 
     Parameters
     ----------
     adata
-        Query with posterior samples, as of ``dice.tl.denoise(adata, reference, n_samples=200)``.
+        Query with samples, as of ``dice.tl.denoise(adata, reference, n_samples=200)``.
     cells
         Name or position of a cell, or several of them.
     reference
@@ -79,8 +78,7 @@ def posterior(
     color
         Column of the reference's ``obs`` to colour it by; None draws it in grey.
     use_rep
-        Key of the denoised embedding; the samples are in ``obsm[f"{use_rep}_samples"]`` and the
-        observation in ``obsm[f"{use_rep}_pca"]``.
+        Key of the denoised embedding, beside its ``obsm[f"{use_rep}_samples"]`` and ``_pca``.
     reference_rep
         Key of ``reference.obsm`` to fit the map on.
     titles
@@ -114,39 +112,38 @@ def posterior(
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
     >>> cells.obsm["U_pca"] = cells.obsm["U"] = cells.obsm["U_true"]
     >>> cells.obsm["U_samples"] = cells.obsm["U_true"][:, None].repeat(50, axis=1)
-    >>> figure = dice.pl.posterior(cells, 0, use_rep="U", color="cell_type", return_fig=True)
-    >>> len(figure.axes)
-    1
+    >>> figure = dice.pl.posterior(cells, 0, use_rep="U", return_fig=True)
     """
     if not 0 < level < 1:
         raise InputError(f"level={level} is not a share: pass a number between 0 and 1.")
-    rows = _positions(adata, cells)
+    keys, rows = DenoiseKeys(use_rep), _positions(adata, cells)
     names = list(adata.obs_names[rows]) if titles is None else list(titles)
     if len(names) != len(rows):
         raise InputError(f"There are {len(names)} titles for {len(rows)} cells: pass one each.")
-    samples = _samples(adata, DenoiseKeys(use_rep), rows)
-    observed = read_embedding(adata, DenoiseKeys(use_rep).projection)[rows]
-    source, source_rep = (adata, use_rep) if reference is None else (reference, reference_rep)
-    ground = None if color is None else read_colors(source, color, palette)
-    onto, _ = reference_map(
-        source,
-        source_rep,
-        n_neighbors=n_neighbors,
-        random_state=random_state,
-        name="adata" if reference is None else "reference",
-    )
-    check_same_space(samples.shape[2], onto, f"adata.obsm[{DenoiseKeys(use_rep).samples!r}]")
+    samples = _samples(adata, keys, rows)
+    observed = read_embedding(adata, keys.projection)[rows]
+    name, source, source_rep = "reference", reference, reference_rep
+    if source is None:
+        name, source, source_rep = "adata", adata, use_rep
+    colors = None if color is None else read_colors(source, color, palette)
+    fit: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state, "name": name}
+    onto, _ = reference_map(source, source_rep, **fit)
+    check_same_space(samples.shape[2], onto, f"adata.obsm[{keys.samples!r}]")
 
-    ink = SAMPLES if ground is None else SAMPLES_ON_COLORS
-    legend = _legend(ground, "all cells" if reference is None else "reference", ink, level)
+    ground = "all cells" if reference is None else "reference"
+    legend = _legend(colors, ground, level)
     margin = legend_width(str(handle.get_label()) for handle in legend)
     figure, axes = panels(len(rows), ax=ax, ncols=ncols, margin=margin, shared=True)
-    for panel, name, cloud, start in zip(axes, names, samples, observed, strict=True):
-        _ground(panel, onto, ground)
-        _cloud(panel, onto, cloud, start, level=level, size=size, color=ink)
-        style_map(panel, title=name, axis="UMAP" if onto.n_cells >= MIN_CELLS_UMAP else "latent")
+    for panel, title, cloud, start in zip(axes, names, samples, observed, strict=True):
+        _ground(panel, onto, colors, ground)
+        _cloud(panel, onto, cloud, start, level=level, size=size, color=_ink(colors))
+        style_map(panel, title=title, n_cells=onto.n_cells)
     add_legend(axes[min(ncols, len(axes)) - 1], legend)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig, owned=ax is None)
+
+
+def _ink(colors: Colors | None) -> str:
+    return SAMPLES if colors is None else SAMPLES_ON_COLORS
 
 
 def _positions(adata: AnnData, cells: Any) -> NDArray[np.intp]:
@@ -185,9 +182,9 @@ def _samples(adata: AnnData, keys: DenoiseKeys, rows: NDArray[np.intp]) -> Coord
     return samples
 
 
-def _ground(ax: Axes, onto: Map, colors: Colors | None) -> None:
+def _ground(ax: Axes, onto: Map, colors: Colors | None, label: str) -> None:
     if colors is None:
-        scatter_reference(ax, onto.coordinates)
+        scatter_reference(ax, onto.coordinates, label=label)
     else:
         scatter_colored(ax, onto.coordinates, colors, alpha=0.25)
 
@@ -207,11 +204,11 @@ def _cloud(
     Each cell is placed by itself, so that its picture does not depend on which others were chosen.
     """
     where = onto.place(cloud)
-    area = float(np.clip(3_000 / len(where), 4, 25)) if size is None else size
-    scatter(ax, where, label="samples", size=area, zorder=4, color=color, alpha=0.5)
+    area = float(np.clip(2_000 / len(where), 3, 15)) if size is None else size
+    scatter(ax, where, label="samples", size=area, zorder=4, color=color, alpha=0.4)
     if len(where) >= MIN_SAMPLES:
         extent = float(np.ptp(onto.coordinates, axis=0).max())
-        region = highest_density_region(where, level, min_width=0.01 * extent)
+        region = highest_density_region(where, level, min_width=0.01 * (extent or 1.0))
         lines = ax.contour(region.x, region.y, region.density, [region.threshold], colors="black", zorder=5)
         lines.set(label=f"{level:.0%} of samples", linewidth=1.0)
     at = onto.place(start[None])
@@ -219,13 +216,13 @@ def _cloud(
     ax.scatter(at[:, 0], at[:, 1], label="observed", zorder=6, **mark)
 
 
-def _legend(colors: Colors | None, ground: str, ink: str, level: float) -> list[Line2D]:
+def _legend(colors: Colors | None, ground: str, level: float) -> list[Line2D]:
     from matplotlib.lines import Line2D
 
     mark: dict[str, Any] = {"marker": "X", "markersize": 8, "markeredgecolor": "black"}
     return [
         Line2D([], [], color="white", linestyle="", label="observed", **mark),
-        *dots({"samples": ink}),
+        *dots({"samples": _ink(colors)}),
         Line2D([], [], color="black", linewidth=1.0, label=f"{level:.0%} of samples"),
         *dots({ground: REFERENCE} if colors is None else colors.legend),
     ]

@@ -65,8 +65,8 @@ def scree(
     Examples
     --------
     >>> import dice
-    >>> reference, _ = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> reference, _ = dice.datasets.mismatch(n_reference=300)
+    >>> dice.tl.train_prior(reference, n_latent=5, preset="gmm")
     >>> figure = dice.pl.scree(reference, return_fig=True)
     >>> figure.axes[0].get_xlabel()
     'component'
@@ -77,7 +77,7 @@ def scree(
     if not len(values):
         raise InputError("The prior holds no singular values: run dice.tl.train_prior again.")
     position = np.arange(1, len(values) + 1)
-    figure, (panel,) = panels(1, ax=ax, size=(5.2, 3.4))
+    figure, (panel,) = panels(1, ax=ax, size=(5.2, 3.4), square=False)
     look: dict[str, Any] = {"linewidths": 0, "s": 18, "zorder": 3}
     panel.plot(position, values, color=REST, linewidth=1)
     panel.scatter(position[:k], values[:k], color=SAFE[0], label=f"kept: {k} latents", **look)

@@ -66,8 +66,8 @@ def training(
     Examples
     --------
     >>> import dice
-    >>> reference, _ = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=100)
+    >>> reference, _ = dice.datasets.mismatch(n_reference=300)
+    >>> dice.tl.train_prior(reference, n_latent=5, max_steps=50)
     >>> figure = dice.pl.training(reference, return_fig=True)
     >>> figure.axes[0].get_xlabel()
     'step'
@@ -78,7 +78,7 @@ def training(
         raise InputError(
             "The prior has no record of its training: run dice.tl.train_prior with validation_fraction above 0."
         )
-    figure, (panel,) = panels(1, ax=ax, size=(5.2, 3.4))
+    figure, (panel,) = panels(1, ax=ax, size=(5.2, 3.8), square=False)
     if mixture:
         _draw_mixture(panel, prior.history)
     else:
@@ -93,7 +93,7 @@ def _draw_losses(ax: Axes, history: Curves, *, keeps_last: bool) -> None:
     kept = len(step) - 1 if keeps_last else int(np.nanargmin(held_out))
     marker = "o" if len(step) == 1 else ""
     right = ax.twinx()
-    (loss,) = right.plot(step, history["loss"], color=LOSS, marker=marker, label="training loss")
+    (loss,) = right.plot(step, history["loss"], color=LOSS, linewidth=1, marker=marker, label="training loss")
     (curve,) = ax.plot(step, held_out, color=HELD_OUT, marker=marker, label="held-out loss")
     linear = ax.axhline(1, color=HELD_OUT, linestyle=":", linewidth=1, label="linear denoiser")
     line = _mark(ax, step[kept], held_out[kept], f"kept: step {step[kept]:.0f}")
@@ -105,7 +105,9 @@ def _draw_losses(ax: Axes, history: Curves, *, keeps_last: bool) -> None:
     right.set_ylabel("training loss", color=LOSS)
     right.spines["top"].set_visible(False)
     ax.spines["top"].set_visible(False)
-    ax.legend(handles=[curve, linear, loss, line], frameon=False, fontsize=9)
+    # Below the panel: inside, it would cover one of two curves that know nothing of each other.
+    where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
+    ax.legend(handles=[curve, loss, linear, line], ncols=2, frameon=False, fontsize=9, **where)
 
 
 def _draw_mixture(ax: Axes, history: Curves) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from dice._errors import InputError, SlotError
 from dice.pl._colors import MISSING, SAFE, read_colors
 from dice.pl._figure import PANEL, finish, panels
-from dice.pl._layout import MIN_CELLS_UMAP, layout
+from dice.pl._layout import layout
 from dice.pl._panels import COLORBAR_WIDTH, add_colorbar, scatter_colored, style_map
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def uncertainty(
     """Draw the embedding coloured by uncertainty, and the distribution of uncertainty per label.
 
     Labels come in the order of their median, the least certain first; boxes hold the middle half of
-    the cells, whiskers the middle nine tenths.
+    the cells, whiskers the middle nine tenths, dots are medians.
 
     Parameters
     ----------
@@ -95,19 +95,21 @@ def uncertainty(
     if key not in adata.obs:
         raise SlotError(f"adata.obs has no column {key!r}: run dice.tl.denoise first.")
     numbers = read_colors(adata, key, color_map)
-    if numbers.labels:
+    if numbers.labels is not None:
         raise InputError(f"adata.obs[{key!r}] holds labels: set key to a column of numbers.")
     groups = None if groupby is None else read_colors(adata, groupby, palette)
-    if groups is not None and not groups.labels:
+    if groups is not None and groups.labels is None:
         raise InputError(f"adata.obs[{groupby!r}] holds no labels: set groupby to a column of labels.")
     where = layout(adata, use_rep, n_neighbors=n_neighbors, random_state=random_state)
 
     n_rows = 0 if groups is None else len(groups.legend)
     height = max(PANEL, 0.8 + n_rows * _LABEL_HEIGHT)
-    figure, axes = panels(2, ncols=2, size=(PANEL + 0.4, height), margin=COLORBAR_WIDTH + _names_width(groups))
+    figure, axes = panels(
+        2, ncols=2, size=(PANEL + 0.4, height), margin=COLORBAR_WIDTH + _names_width(groups), square=False
+    )
     points = scatter_colored(axes[0], where, numbers, size=size)
-    axis = "UMAP" if adata.n_obs >= MIN_CELLS_UMAP else "latent"
-    style_map(axes[0], title=key if title is None else title, axis=axis)
+    style_map(axes[0], title=key if title is None else title, n_cells=adata.n_obs)
+    axes[0].set_anchor("N")
     add_colorbar(axes[0], points, label="")
     if groups is None:
         _histogram(axes[1], numbers.values)
@@ -131,27 +133,25 @@ def _histogram(ax: Axes, values: Floats) -> None:
 def _boxes(ax: Axes, values: Floats, groups: Colors) -> None:
     """One horizontal box per label, which leaves room for long names."""
     finite = np.isfinite(values)
-    names = list(groups.labels)
+    palette = groups.labels or {}
+    names = list(palette)
     found = {name: values[finite & (groups.values == i)] for i, name in enumerate(names)}
     order = sorted((n for n in names if len(found[n])), key=lambda n: -float(np.median(found[n])))
     missing = values[finite & groups.missing]
     boxes = [found[name] for name in order]
-    colors = [groups.labels[name] for name in order]
+    colors = [palette[name] for name in order]
     if len(missing):
         order, boxes, colors = [*order, "NA"], [*boxes, missing], [*colors, MISSING]
-    drawn = ax.boxplot(
-        boxes,
-        vert=False,
-        whis=(5, 95),
-        widths=0.7,
-        showfliers=False,
-        patch_artist=True,
-        medianprops={"color": "black"},
-    )
-    for box, color in zip(drawn["boxes"], colors, strict=True):
-        box.set_facecolor(color)
-    ax.set_yticks(range(1, len(order) + 1), order, fontsize=9)
-    ax.invert_yaxis()
+    y = np.arange(len(boxes))
+    # Drawn by hand: the option of ``boxplot`` for horizontal boxes differs between matplotlib versions.
+    marks = np.array([np.quantile(box, (0.05, 0.25, 0.5, 0.75, 0.95)) for box in boxes])
+    low, left, middle, right, high = marks.reshape(-1, 5).T
+    ax.hlines(y, low, high, color="black", linewidth=0.8, zorder=2)
+    ax.barh(y, right - left, left=left, height=0.7, color=colors, edgecolor="black", linewidth=0.8, zorder=3)
+    # A dot shows on every colour, and for a label with one cell only.
+    ax.scatter(middle, y, s=22, color="white", edgecolor="black", linewidths=0.8, zorder=4)
+    ax.set_yticks(y, order, fontsize=9)
+    ax.set_ylim(len(order) - 0.4, -0.6)
     _plain(ax)
 
 

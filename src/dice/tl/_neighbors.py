@@ -14,6 +14,7 @@ from dice._anndata.store import Prior
 from dice._anndata.write import Slots, write
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
+from dice._threads import openmp_threads_kept
 from dice.tl._denoise import denoise
 
 #: Averaged connectivities below this are dropped: edges of few samples and little weight.
@@ -115,7 +116,7 @@ def posterior_samples(
     params = adata.uns[keys.uns]["params"]
     rho = params["rho"] if np.ndim(params["rho"]) == 0 else list(params["rho"])
     layer = params.get("layer")
-    drawn = denoise(
+    drawn: AnnData = denoise(
         adata,
         reference,
         rho=rho,
@@ -135,24 +136,21 @@ def average_graph(
     samples: NDArray[np.float32], n_neighbors: int, metric: str, random_state: int
 ) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
     """Mean connectivities, and mean distances where there was an edge, over the graphs of all samples."""
-    n_samples = samples.shape[1]
-    total = edges = lengths = None
+    n_cells, n_samples = samples.shape[:2]
+    weights, lengths, edges = (sparse.csr_matrix((n_cells, n_cells)) for _ in range(3))
     with _log.progress(total=n_samples, desc="Neighbours", unit="sample") as bar:
         for index in range(n_samples):
-            weights, distances = sample_graph(samples[:, index], n_neighbors, metric, random_state)
-            found = distances.copy()
-            found.data[:] = 1
-            total = weights if total is None else total + weights
-            lengths = distances if lengths is None else lengths + distances
-            edges = found if edges is None else edges + found
+            connectivities, distances = sample_graph(samples[:, index], n_neighbors, metric, random_state)
+            weights, lengths, edges = weights + connectivities, lengths + distances, edges + (distances > 0)
             bar.update()
-    connectivities = sparse.csr_matrix(total / n_samples, dtype=np.float32)
-    connectivities.data[connectivities.data < MIN_WEIGHT] = 0
-    connectivities.eliminate_zeros()
+    weights = (weights / n_samples).astype(np.float32)
+    weights.data[weights.data < MIN_WEIGHT] = 0
+    weights.eliminate_zeros()
+    # Both have the same entries: every edge that was found in any sample.
     lengths.sort_indices()
     edges.sort_indices()
     lengths.data /= edges.data
-    return connectivities, sparse.csr_matrix(lengths)
+    return weights, lengths
 
 
 def sample_graph(
@@ -162,7 +160,8 @@ def sample_graph(
     import scanpy as sc
 
     cells = AnnData(obsm={"X": np.ascontiguousarray(embedding)}, shape=(len(embedding), 0))
-    sc.pp.neighbors(cells, n_neighbors=n_neighbors, use_rep="X", metric=metric, random_state=random_state)
+    with openmp_threads_kept():
+        sc.pp.neighbors(cells, n_neighbors=n_neighbors, use_rep="X", metric=metric, random_state=random_state)
     distances = sparse.csr_matrix(cells.obsp["distances"])
     # A distance of zero between two equal cells is an edge all the same.
     distances.data = np.maximum(distances.data, np.finfo(np.float64).tiny)

@@ -1,0 +1,76 @@
+"""Small data sets with the slots that dice.tl writes, built by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import anndata as ad
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+
+mpl.use("Agg")
+
+TYPES = ["B", "NK", "T"]
+
+
+def make(n: int, *, n_samples: int = 0, seed: int = 0) -> ad.AnnData:
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % 3
+    # The same three centres for every seed, so that references and queries share them.
+    clean = (np.random.default_rng(99).normal(size=(3, 5)) * 6)[codes] + rng.normal(size=(n, 5))
+    cells = ad.AnnData(
+        X=rng.random((n, 4)).astype(np.float32),
+        obs=pd.DataFrame(
+            {
+                "cell_type": pd.Categorical(np.array(TYPES)[codes], categories=TYPES),
+                "dice_uncertainty": (codes + rng.random(n)).astype(np.float32),
+            },
+            index=[f"cell{i}" for i in range(n)],
+        ),
+        var=pd.DataFrame(index=[f"gene{i}" for i in range(4)]),
+    )
+    cells.obsm["X_dice"] = clean.astype(np.float32)
+    cells.obsm["X_dice_pca"] = (clean + rng.normal(size=(n, 5))).astype(np.float32)
+    if n_samples:
+        cells.obsm["X_dice_samples"] = (clean[:, None] + 0.5 * rng.normal(size=(n, n_samples, 5))).astype(np.float32)
+    return cells
+
+
+def make_prior(*, preset: str = "default", history: dict | None = None) -> dict:
+    """The fields of a stored prior that plots read."""
+    if history is None:
+        history = {
+            "step": [50, 100, 150, 200],
+            "loss": [1.0, 0.6, 0.5, 0.45],
+            "validation": [0.9, 0.6, 0.5, 0.55],
+        }
+    return {
+        "config": json.dumps({"preset": preset, "kind": "edm", "denoiser": {"n_latent": 5}}),
+        "history": {name: np.asarray(values, np.float32) for name, values in history.items()},
+        "singular_values": np.geomspace(100, 1, 150).astype(np.float32),
+    }
+
+
+@pytest.fixture
+def query() -> ad.AnnData:
+    return make(45, n_samples=40)
+
+
+@pytest.fixture
+def reference() -> ad.AnnData:
+    cells = make(60, seed=1)
+    cells.uns["dice"] = make_prior()
+    return cells
+
+
+@pytest.fixture(autouse=True)
+def _close_figures() -> Iterator[None]:
+    import matplotlib.pyplot as plt
+
+    settings = dict(mpl.rcParams)
+    yield
+    plt.close("all")
+    assert dict(mpl.rcParams) == settings

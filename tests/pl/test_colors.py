@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dice.pl._colors import MISSING, SAFE, distinct, read_colors
+
+
+@pytest.mark.parametrize("n", [0, 1, 10, 11, 20, 28, 60, 102])
+def test_colours_are_distinct(n):
+    assert len({color.lower() for color in distinct(n)}) == n
+
+
+def test_few_labels_have_safe_colours_and_too_many_repeat():
+    assert distinct(10) == list(SAFE)
+    assert len(distinct(300)) == 300
+
+
+@pytest.mark.parametrize("dtype", ["category", "object", "string", "bool"])
+def test_kinds_of_labels(query, dtype):
+    query.obs["label"] = pd.Series(np.arange(45) % 2 == 0, index=query.obs_names).astype(dtype)
+    colors = read_colors(query, "label")
+    assert list(colors.legend) == ["False", "True"]
+    assert set(colors.rgb(np.arange(45))) == set(SAFE[:2])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "Int64"])
+def test_kinds_of_numbers(query, dtype):
+    query.obs["number"] = pd.array(np.arange(45), dtype=dtype)
+    colors = read_colors(query, "number")
+    assert colors.legend == {}
+    np.testing.assert_array_equal(colors.values, np.arange(45))
+
+
+def test_nullable_numbers_and_unused_categories(query):
+    query.obs["number"] = pd.array([None, *range(44)], dtype="Int64")
+    assert read_colors(query, "number").missing.sum() == 1
+    query.obs["cell_type"] = query.obs["cell_type"].cat.set_categories(["X", "T", "B"])
+    # An unused category keeps its colour, so that subsets look like the whole.
+    assert read_colors(query, "cell_type").legend == {"T": SAFE[1], "B": SAFE[2], "NA": MISSING}
+
+
+def test_a_colour_map_serves_labels_and_numbers(query):
+    assert read_colors(query, "cell_type", "tab10").legend["B"] == "#1f77b4"
+    assert read_colors(query, "cell_type", "viridis").legend["T"] == "#fde725"
+    assert read_colors(query, "dice_uncertainty", "magma").colormap == "magma"
+
+
+def test_too_few_stored_colours_are_replaced(query):
+    query.uns["cell_type_colors"] = ["#111111"]
+    assert read_colors(query, "cell_type").legend["B"] == SAFE[0]

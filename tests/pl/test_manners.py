@@ -1,0 +1,71 @@
+"""What holds for every plot."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dice import pl
+
+PLOTS = [getattr(pl, name) for name in pl.__all__]
+
+
+def test_import_is_light():
+    code = (
+        "import sys, dice.pl; "
+        "print([m for m in ('scanpy', 'umap', 'torch', 'matplotlib', 'sklearn') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_arguments_are_alike(plot):
+    parameters = inspect.signature(plot).parameters
+    assert {"show", "save", "return_fig"} <= set(parameters)
+    positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert len(positional) <= 2
+    documented = plot.__doc__.split("Returns\n")[0].splitlines()
+    assert [line.strip() for line in documented if line.strip() in parameters] == list(parameters)
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_examples_run(plot):
+    import dice
+
+    dice.settings.verbosity, before = 0, dice.settings.verbosity
+    try:
+        runner = doctest.DocTestRunner()
+        for example in doctest.DocTestFinder().find(plot, globs={}):
+            runner.run(example)
+    finally:
+        dice.settings.verbosity = before
+    assert runner.summarize().failed == 0
+    assert runner.tries > 0
+
+
+def test_numba_leaves_the_threads_of_torch_alone():
+    """Numba starts its threads once per process, hence a process of its own."""
+    code = """
+import numba
+from dice._threads import openmp_threads_kept
+
+@numba.njit(parallel=True)
+def double(values):
+    for i in numba.prange(len(values)):
+        values[i] *= 2
+
+import numpy as np
+with openmp_threads_kept():
+    double(np.ones(3))
+import torch
+print(torch.get_num_threads())
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert found.stdout.strip() == "1"
