@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
+from pathlib import Path
 
 import anndata as ad
+import h5py
 import numpy as np
 import pytest
+import torch
 
 import dice
 from dice._core.schema import checksum
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +114,16 @@ def newer(raw):
     raw["format"] = 2
 
 
+def tilted(raw):
+    raw["loadings"][:, 1] = raw["loadings"][:, 0]
+    resign(raw)
+
+
+def negative_variance(raw):
+    raw["weights"]["variances"][:] = -2
+    resign(raw)
+
+
 def renamed_gene(raw):
     raw["genes"][0] = "other"
 
@@ -120,6 +136,20 @@ def renamed_gene(raw):
         (one_byte, "does not match its checksum"),
         (renamed_gene, "does not match its checksum"),
         (newer, "reads up to 1"),
+        (lambda raw: raw.update(format=0), "never existed"),
+        (lambda raw: raw.update(format=True), "not a whole number"),
+        (tilted, "not orthonormal"),
+        (negative_variance, "do not make a denoiser"),
+        (lambda raw: raw["history"].update(step=np.zeros((2, 2), np.float32)), "float32 vectors"),
+        (lambda raw: raw["statistics"].update(depth=np.inf), "not finite"),
+        (lambda raw: raw["weights"].update({"outlet.bias": "text"}), "not numeric"),
+        (lambda raw: raw.update(params="[1]"), "does not match its checksum"),
+        (lambda raw: raw.update(genes=np.array(["a"] * 3)), "not unique names"),
+        (lambda raw: raw.update(genes=np.zeros(3)), "not a list of names"),
+        (lambda raw: raw.update(latent_scale=np.nan), "not a finite number"),
+        (lambda raw: raw.update(singular_values=np.zeros((1, 1), np.float32)), "one short vector"),
+        (lambda raw: with_config(raw, surprise=1), "out of bounds"),
+        (lambda raw: with_config(raw, n_components=3), "unknown arguments"),
         (lambda raw: with_config(raw, width=10**9), "out of bounds"),
         (lambda raw: with_config(raw, width=256), "is not float32 of shape"),
         (lambda raw: with_config(raw, n_latent=6), "is not float32 of shape"),
@@ -144,3 +174,93 @@ def test_a_file_that_is_no_prior_is_refused(tmp_path):
     ad.AnnData(np.ones((2, 2), dtype=np.float32)).write_h5ad(tmp_path / "empty.h5ad")
     with pytest.raises(dice.DiceError, match="holds no prior"):
         dice.Prior.load(tmp_path / "empty.h5ad")
+
+
+def mutate(raw, rng):
+    """Change one thing in a stored prior at random; the checksum is left as it was, or made to fit."""
+    path, node = [], raw
+    while isinstance(node, dict):
+        path.append(sorted(node)[rng.integers(len(node))])
+        node = node[path[-1]]
+    holder = raw
+    for name in path[:-1]:
+        holder = holder[name]
+    kind = rng.integers(6)
+    if kind == 0:
+        del holder[path[-1]]
+    elif kind == 1:
+        holder[path[-1]] = [None, "", -1, 2.5, np.nan, [], {}, np.zeros(0, np.float32)][rng.integers(8)]
+    elif kind == 2:
+        holder[f"{path[-1]}_"] = node
+    elif isinstance(node, np.ndarray) and node.dtype.kind == "f" and node.size:
+        flat = node.reshape(-1).copy()
+        cell = rng.integers(flat.size)
+        if kind == 3:
+            flat[cell] = [np.nan, np.inf, -1e30, 1e38][rng.integers(4)]
+        elif kind == 4:
+            flat.view(np.uint8)[rng.integers(flat.nbytes)] ^= np.uint8(1 << rng.integers(8))
+        holder[path[-1]] = flat.reshape(node.shape) if kind < 5 else flat[:-1]
+    elif isinstance(node, np.ndarray):
+        holder[path[-1]] = node[::-1].copy()
+    elif isinstance(node, str):
+        at = rng.integers(len(node))
+        holder[path[-1]] = node[:at] + "x" + node[at + 1 :]
+    else:
+        holder[path[-1]] = type(node)(node + 1)
+    if rng.random() < 0.3 and isinstance(raw.get("sha256"), str):
+        # An unreadable value has no checksum either.
+        with contextlib.suppress(Exception):
+            resign(raw)
+
+
+def test_random_mutations_are_refused_or_harmless():
+    """300 of them: one sentence, or a prior that says exactly what it holds and stays finite. Never another error."""
+    source = ad.read_h5ad(FIXTURES / "prior_format1_edm.h5ad").uns["dice"]
+    original = source["sha256"]
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        raw = copy.deepcopy(source)
+        mutate(raw, rng)
+        try:
+            prior = dice.Prior.from_arrays(raw)
+        except dice.DiceError as error:
+            refused += len(str(error).splitlines()) == 1
+        else:
+            assert prior.to_arrays()["sha256"] == raw["sha256"]
+            # Without a new checksum nothing but the original passes.
+            assert raw["sha256"] != original or checksum(source) == checksum(raw)
+    assert refused > 200
+
+
+@pytest.mark.parametrize("kind", ["edm", "paper", "gmm"])
+def test_priors_of_format_1_are_read_for_ever(kind):
+    """Files that an earlier version wrote give the results that it computed."""
+    path = FIXTURES / f"prior_format1_{kind}.h5ad"
+    stored = ad.read_h5ad(path)
+    assert stored.uns["dice"]["format"] == 1
+    for prior in (dice.Prior.load(path), dice.Prior.from_anndata(stored)):
+        assert prior.params == {"n_latent": 3, "random_state": 0}
+        assert prior.statistics == {"example": 1.5}
+        assert list(prior.genes) == list(stored.var_names)
+        y = prior.projection.project(stored.X)
+        np.testing.assert_allclose(y, stored.obsm["projection"], atol=1e-5)
+        for level in (0.5, 3.0):
+            result = prior.denoise(torch.as_tensor(stored.obsm["projection"]), level).numpy()
+            np.testing.assert_allclose(result, stored.obsm[f"denoised_{level}"], atol=1e-4)
+        assert prior.to_arrays()["sha256"] == stored.uns["dice"]["sha256"]
+
+
+@pytest.mark.parametrize("chunks", [None, (10**9,)])
+def test_a_file_that_would_unpack_to_too_much_is_refused_before_it_is_read(reference, chunks, tmp_path):
+    """Empty chunks cost nothing on disk: a file of kilobytes can claim any size."""
+    path = tmp_path / "prior.h5ad"
+    dice.Prior.from_anndata(reference).save(path)
+    with h5py.File(path, "a") as file:
+        del file["uns/dice/mean"]
+        shape, limit = ((10**9,), None) if chunks is None else ((5,), (None,))
+        mean = file.create_dataset("uns/dice/mean", shape, "f4", chunks=chunks or (10**6,), maxshape=limit)
+        mean.attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+    assert path.stat().st_size < 5e6
+    with pytest.raises(dice.DiceError, match="more than any prior does"):
+        dice.Prior.load(path)

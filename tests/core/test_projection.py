@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.decomposition import PCA
 
-from dice._core.projection import elbow, fit_projection, fix_signs
+from dice._core.projection import MAX_GRAM_GENES, adopt_projection, elbow, fit_projection, fix_signs
 
 RNG = np.random.default_rng(0)
 FACTORS = RNG.normal(size=(90, 5)) * [6, 5, 4, 3, 2]
@@ -92,3 +92,40 @@ def test_elbow_is_recorded_with_the_spectrum():
     projection = fit_projection(in_chunks(DENSE), n_latent="elbow")
     assert projection.n_latent == elbow(projection.singular_values)
     assert len(projection.singular_values) == 30
+
+
+def test_more_genes_than_a_gram_matrix_should_have():
+    """Beyond 8,000 genes subspace iteration takes over and finds the same components."""
+    rng = np.random.default_rng(3)
+    matrix = rng.normal(size=(60, 6)) * [9, 8, 7, 6, 5, 4] @ rng.normal(size=(6, MAX_GRAM_GENES + 100)) / 20
+    matrix = (matrix + rng.normal(size=matrix.shape)).astype(np.float32)
+    projection = fit_projection(in_chunks(matrix, 25), n_latent=4)
+    values = standardize(matrix)
+    _, singular_values, right = np.linalg.svd(values, full_matrices=False)
+    np.testing.assert_allclose(projection.singular_values[:4], singular_values[:4], rtol=1e-4)
+    overlap = np.abs(np.sum(projection.loadings * right[:4].T, axis=0))
+    np.testing.assert_allclose(overlap, 1, atol=1e-3)
+    residual = (values - values @ right[:4].T @ right[:4]) ** 2
+    expected = np.sqrt(residual.sum() / (len(values) - 1) / (matrix.shape[1] - 4))
+    assert projection.noise == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_loadings_from_elsewhere_give_the_same_projection(scale):
+    """Signs and order are the other's; noise and spectrum are measured on the cells."""
+    own = fit_projection(in_chunks(DENSE), n_latent=6, scale=scale)
+    flipped = own.loadings * [1, -1, 1, -1, 1, -1]
+    other = adopt_projection(in_chunks(DENSE), flipped, n_latent=4, scale=scale)
+    np.testing.assert_allclose(other.loadings, flipped[:, :4])
+    np.testing.assert_allclose(other.singular_values, own.singular_values[:6], rtol=1e-4)
+    four = fit_projection(in_chunks(DENSE), n_latent=4, scale=scale)
+    assert other.noise == pytest.approx(four.noise, rel=1e-4)
+    np.testing.assert_allclose(other.gene_noise, four.gene_noise, atol=1e-4)
+    assert adopt_projection(in_chunks(DENSE), flipped, n_latent=99, scale=scale).n_latent == 6
+
+
+def test_cells_without_expression_are_cells():
+    matrix = COUNTS.copy()
+    matrix[:5] = 0
+    projection = fit_projection(in_chunks(matrix), n_latent=3)
+    assert np.isfinite(projection.project(matrix)).all()

@@ -18,7 +18,7 @@ def test_slots(query, reference):
     params = query.uns["X_dice"]["params"]
     assert params["noise"] == pytest.approx(1, abs=0.02)
     assert params["rho"] == pytest.approx(reference.uns["dice"]["latent_scale"] / 2)
-    assert query.uns["X_dice"]["genes"] == "2000/2000 genes found"
+    assert query.uns["X_dice"]["genes"]["text"] == "2000/2000 genes found"
 
 
 def test_noise_to_zero_returns_the_data(query, reference):
@@ -94,7 +94,8 @@ def test_missing_genes_are_unobserved_never_zero(query, reference):
     """Half of the genes gone: closer to the full answer than filling with zeros, and honest about it."""
     full = dice.tl.denoise(query, reference, rho=20, copy=True)
     keep = np.random.default_rng(0).random(query.n_vars) < 0.5
-    part = dice.tl.denoise(query[:, keep].copy(), reference, rho=20, copy=True)
+    with pytest.warns(dice.DiceWarning, match="genes found"):
+        part = dice.tl.denoise(query[:, keep].copy(), reference, rho=20, copy=True)
     assert part.uns["X_dice"]["params"]["method"] == "split"
     zeros = query.copy()
     zeros.X[:, ~keep] = 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import anndata as ad
 import numpy as np
 import pytest
+import scanpy as sc
 import torch
 from oracle import exact_mixture
 from scipy import sparse
 
 import dice
+from dice._core.projection import elbow
 
 
 def small(n=120, d=40, seed=0):
@@ -24,14 +26,18 @@ def small(n=120, d=40, seed=0):
 
 
 @pytest.mark.parametrize(("rho", "bound"), [(20, 0.35), (30, 0.30), (60, 0.20)])
-def test_posterior_mean_is_close_to_the_exact_one(reference, query, rho, bound):
-    """RMSE to the exact posterior mean, relative to the distance that there is to go."""
-    dice.tl.denoise(query, reference, rho=rho)
-    exact = exact_mixture(reference, dice.Prior.from_anndata(reference))
-    y = torch.as_tensor(query.obsm["X_dice_pca"]).double()
-    s = torch.as_tensor(np.hypot(query.uns["X_dice"]["params"]["noise"], rho))
-    target = exact(y, s)
-    error = (torch.as_tensor(query.obsm["X_dice"]) - target).square().mean().sqrt()
+@pytest.mark.parametrize("setup", [1, 2, 3, 4])
+def test_posterior_mean_is_close_to_the_exact_one(reference, setup, rho, bound):
+    """RMSE to the exact posterior mean, relative to the distance that there is to go.
+
+    All setups have the same reference; benchmarks/train.py --oracle repeats this for five seeds.
+    """
+    _, query = dice.datasets.synthetic(setup)
+    prior = dice.Prior.from_anndata(reference)
+    y = torch.as_tensor(prior.projection.project(query.X))
+    s = torch.tensor(np.hypot(1.0 if setup in (1, 3) else 10**0.5, rho), dtype=torch.float32)
+    target = exact_mixture(reference, prior)(y.double(), s.double())
+    error = (prior.denoise(y, s) - target).square().mean().sqrt()
     assert error / (y - target).square().mean().sqrt() < bound
 
 
@@ -79,8 +85,8 @@ def test_highly_variable_genes_are_the_default_mask():
 def test_labels_sharpen_the_prior():
     """Same-class mixup shrinks the variance within classes that the prior believes in."""
     plain, sharp = small(400), small(400)
-    dice.tl.train_prior(plain, n_latent=3, max_steps=400)
-    dice.tl.train_prior(sharp, n_latent=3, max_steps=400, labels_key="cell_type")
+    dice.tl.train_prior(plain, n_latent=3, max_steps=200)
+    dice.tl.train_prior(sharp, n_latent=3, max_steps=200, labels_key="cell_type")
     for adata in (plain, sharp):
         dice.tl.denoise(adata, rho=3)
     within = [
@@ -95,6 +101,120 @@ def test_other_presets_denoise_too(preset, query):
     dice.tl.train_prior(reference, n_latent=15, scale=False, preset=preset, max_steps=10)
     dice.tl.denoise(query, reference, rho=20)
     assert np.isfinite(query.obsm["X_dice"]).all()
+
+
+@pytest.mark.parametrize("preset", ["default", "paper-small"])
+def test_labels_may_be_rare_or_missing(preset):
+    adata = small(100)
+    labels = adata.obs["cell_type"].astype(object)
+    labels.iloc[:30] = np.nan
+    labels.iloc[-1] = "the only one"
+    adata.obs["cell_type"] = labels
+    dice.tl.train_prior(adata, n_latent=3, max_steps=5, labels_key="cell_type", preset=preset)
+    assert np.isfinite(adata.uns["dice"]["history"]["loss"]).all()
+
+
+def test_augmentation_is_recorded_and_can_be_turned_off():
+    plain, off, on = small(), small(), small()
+    settings = {"n_latent": 3, "max_steps": 5}
+    dice.tl.train_prior(plain, **settings)
+    dice.tl.train_prior(off, **settings, labels_key="cell_type", augment=None)
+    dice.tl.train_prior(on, **settings, labels_key="cell_type", mixup_points=3, mixup_concentration=2.0)
+    params = [dice.Prior.from_anndata(adata).params for adata in (plain, off, on)]
+    assert "augment" not in params[0]
+    assert "augment" not in params[1]
+    assert params[1]["labels_key"] == "cell_type"
+    recorded = {"augment": "labels", "mixup_points": 3, "mixup_probability": 0.9, "mixup_concentration": 2.0}
+    assert recorded.items() <= params[2].items()
+    weights = [adata.uns["dice"]["weights"]["outlet.weight"] for adata in (plain, off, on)]
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+
+
+def test_reference_statistics_are_kept():
+    adata = small()
+    dice.tl.train_prior(adata, n_latent=3, max_steps=2)
+    statistics = dice.Prior.from_anndata(adata).statistics
+    assert statistics["maximum"] == pytest.approx(adata.X.max())
+    assert statistics["counts"] == 0
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("key", [None, "mine"])
+def test_an_existing_pca_is_used_as_it_is(scaled, key):
+    """Of plain or of scaled genes, under scanpy's default key or another, with its genes and signs."""
+    adata = small()
+    adata.X = adata.X.toarray()
+    adata.var["highly_variable"] = np.arange(40) % 4 > 0
+    work = adata.copy()
+    if scaled:
+        sc.pp.scale(work, max_value=10)
+    sc.pp.pca(work, n_comps=6, key_added=key)
+    adata.obsm, adata.varm = work.obsm, work.varm
+    use_rep = key or "X_pca"
+    dice.tl.train_prior(adata, n_latent=4, max_steps=3, use_rep=use_rep)
+    np.testing.assert_allclose(adata.obsm["X_dice_pca"], adata.obsm[use_rep][:, :4], atol=1e-3)
+    loadings = adata.varm[key or "PCs"][:, :4]
+    np.testing.assert_allclose(adata.varm["dice_loadings"], loadings, atol=1e-6)
+    prior = dice.Prior.from_anndata(adata)
+    assert len(prior.genes) == 30
+    assert len(prior.projection.singular_values) == 6
+    assert (prior.params["use_rep"], prior.params["scale"]) == (use_rep, scaled)
+
+
+def without_loadings(adata):
+    del adata.varm["PCs"]
+
+
+def with_stretched_loadings(adata):
+    adata.varm["PCs"] *= 2
+
+
+def with_other_cells(adata):
+    adata.X = adata.X[::-1].copy()
+
+
+def with_other_shape(adata):
+    adata.varm["PCs"] = adata.varm["PCs"][:, :3]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (without_loadings, "There are no loadings"),
+        (with_stretched_loadings, "not orthonormal"),
+        (with_other_cells, r"differs from adata.obsm\['X_pca'\] by"),
+        (with_other_shape, "are no loadings of"),
+    ],
+)
+def test_an_existing_pca_that_is_none_is_refused(change, sentence):
+    adata = small()
+    sc.pp.pca(adata, n_comps=6)
+    change(adata)
+    with pytest.raises(dice.DiceError, match=sentence) as caught:
+        dice.tl.train_prior(adata, n_latent=4, max_steps=3, use_rep="X_pca")
+    assert "\n" not in str(caught.value)
+    assert "dice" not in adata.uns
+
+
+def test_the_elbow_and_the_whole_spectrum_are_recorded():
+    adata = small()
+    dice.tl.train_prior(adata, n_latent="elbow", max_steps=2)
+    prior = dice.Prior.from_anndata(adata)
+    assert prior.params["n_latent"] == "elbow"
+    assert len(prior.projection.singular_values) == 40
+    assert prior.n_latent == elbow(prior.projection.singular_values)
+
+
+def test_cells_without_expression_and_constant_genes_are_learned_from():
+    adata = small()
+    adata.X = adata.X.toarray()
+    adata.X[:3] = 0
+    adata.X[:, :2] = 1.5
+    adata.X[:3, :2] = 1.5
+    dice.tl.train_prior(adata, n_latent=3, max_steps=2)
+    assert np.isfinite(adata.obsm["X_dice_pca"]).all()
+    np.testing.assert_allclose(adata.varm["dice_loadings"][:2], 0, atol=1e-6)
 
 
 def counts():
@@ -137,6 +257,17 @@ def one_class():
         (small, {"mask_var": "nothing"}, "There is no column 'nothing' in adata.var"),
         (small, {"validation_fraction": 0.9}, "not between 0 and 0.5"),
         (small, {"device": "toaster"}, "pass device='cpu'"),
+        (small, {"augment": "noise"}, "choose 'auto', 'labels' or None"),
+        (small, {"augment": "labels"}, "name their column of adata.obs with labels_key="),
+        (small, {"mixup_points": 1}, "mixup_points=1"),
+        (small, {"mixup_points": 2.5}, "mixup_points=2.5"),
+        (small, {"mixup_probability": 1.1}, "mixup_probability=1.1"),
+        (small, {"mixup_concentration": 0}, "mixup_concentration=0"),
+        (small, {"preset": "gmm", "labels_key": "cell_type"}, "pass augment=None"),
+        (small, {"preset": "gmm", "validation_fraction": 0}, "chooses its size on held-out cells"),
+        (small, {"use_rep": "X_pca"}, "no 'X_pca' in adata.obsm"),
+        (small, {"learning_rate": 1e6, "max_steps": 100}, "smaller learning_rate"),
+        (lambda: small(6), {"n_latent": 10}, "10 cannot be learned from 6 cells"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(make, arguments, sentence):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from anndata import AnnData
 from anndata.io import read_elem
 
 from dice._core import prior as core
+from dice._core import schema
 from dice._errors import DiceError, InputError, PriorFormatError, SlotError
 from dice._files import atomic
 from dice._keys import PriorKeys
@@ -96,4 +98,26 @@ def _element(group: Any, path: Path, key: str) -> Mapping[str, Any]:
         raise SlotError(
             f"{str(path)!r} holds no prior in .uns[{key!r}]: train one with dice.tl.train_prior and save it."
         )
+    _check_sizes(group[f"uns/{key}"], path)
     return read_elem(group[f"uns/{key}"])
+
+
+def _check_sizes(element: Any, path: Path) -> None:
+    """Refuse more than a prior can hold before any of it is read: a small file can unpack to anything."""
+    arrays = list(_arrays(element))
+    # A whole chunk is unpacked for any part of it, and may be larger than the array.
+    sizes = [max(math.prod(a.shape), math.prod(a.chunks or ())) * a.dtype.itemsize for a in arrays]
+    if len(arrays) > schema.MAX_ARRAYS or sum(sizes) > schema.MAX_BYTES:
+        raise PriorFormatError(
+            f"{str(path)!r} claims to hold {sum(sizes) / 2**30:.1f} GB in {len(arrays)} arrays, "
+            "more than any prior does."
+        )
+
+
+def _arrays(element: Any) -> Iterator[Any]:
+    """All arrays of an HDF5 or zarr group, at any depth."""
+    if hasattr(element, "shape"):
+        yield element
+        return
+    for name in element:
+        yield from _arrays(element[name])

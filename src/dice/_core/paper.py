@@ -81,6 +81,8 @@ class PaperDenoiser(Denoiser):
         return (self.predict_noise(noisy, t) - noise).square().mean()
 
     def forward(self, z: Tensor, s: Tensor) -> Tensor:
+        if self.training:
+            raise RuntimeError("Denoising needs inference mode: batch statistics would mix the cells of a chunk.")
         s = as_column(s, z)
         noise = self.predict_noise(z * (1 + s**2).rsqrt(), self.steps(s))
         return z - s * noise

@@ -63,7 +63,7 @@ def direct(
         Noise that the reference latents carry themselves; given, the mean is that of the clean latents
         beneath (:func:`deconvolved_mean`).
     """
-    with torch.no_grad():
+    with torch.inference_mode():
         if reference_noise is None:
             mean = denoiser(y, s)
         else:

@@ -7,7 +7,7 @@ the moments first), and the projection itself. Memory is O(chunk x genes + genes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg, sparse
@@ -79,14 +79,45 @@ def fit_projection(
         size = min(wanted, n_cells - 1, n_genes)
         center, variances, singular_values, vectors = _eigen_subspace(chunks, standardizer, size)
     k = elbow(singular_values) if n_latent == "elbow" else int(n_latent)
-    loadings = fix_signs(vectors[:, :k])
+    spectrum = replace(standardizer, center=center), variances, singular_values
+    return _projection(*spectrum, fix_signs(vectors[:, :k]), n_cells)
+
+
+def adopt_projection(chunks: Chunks, loadings: Floats, *, n_latent: int | str, scale: bool = True) -> Projection:
+    """The projection on `loadings` (d, m) that were computed elsewhere, with their signs.
+
+    Parameters
+    ----------
+    chunks
+        As in :func:`fit_projection`: the cells that the loadings were computed from.
+    loadings
+        Orthonormal loadings in the order of their singular values.
+    n_latent
+        Number k of them to keep, at most m, or ``"elbow"``.
+    scale
+        Whether the loadings belong to scaled and capped genes, or to centred ones.
+    """
+    standardizer, n_cells = fit_standardizer(chunks, scale=scale)
+    center, variances = _moments(chunks, standardizer)
+    centred = replace(standardizer, center=center.astype(np.float32))
+    squares = sum((np.square(centred(chunk) @ loadings, dtype=np.float64).sum(0) for chunk in chunks()), np.zeros(1))
+    singular_values = np.sqrt(squares)
+    k = elbow(singular_values) if n_latent == "elbow" else min(int(n_latent), loadings.shape[1])
+    return _projection(centred, variances, singular_values, loadings[:, :k], n_cells)
+
+
+def _projection(
+    standardizer: Standardizer, variances: Floats, singular_values: Floats, loadings: Floats, n_cells: int
+) -> Projection:
+    """Put a projection together; what the loadings leave of the genes' variances is noise."""
+    k = loadings.shape[1]
     explained = loadings**2 @ (singular_values[:k] ** 2 / (n_cells - 1))
     gene_noise = np.maximum(variances - explained, 0)
     free = max(np.count_nonzero(variances) - k, 1)
     return Projection(
         mean=standardizer.mean,
         scale=standardizer.scale,
-        center=center.astype(np.float32),
+        center=standardizer.center.astype(np.float32),
         cap=standardizer.cap,
         loadings=np.ascontiguousarray(loadings, dtype=np.float32),
         singular_values=singular_values.astype(np.float32),
@@ -138,6 +169,19 @@ def _eigen_gram(chunks: Chunks, standardizer: Standardizer) -> Eigen:
     return center, variances, singular_values, vectors[:, ::-1][:, :rank]
 
 
+def _moments(chunks: Chunks, standardizer: Standardizer) -> tuple[Floats, Floats]:
+    """Mean and variance (ddof 1) of every standardised gene."""
+    n = 0
+    total = squares = np.zeros(len(standardizer.mean))
+    for chunk in chunks():
+        values = standardizer(chunk).dense()
+        n += len(values)
+        total = total + values.sum(0, dtype=np.float64)
+        squares = squares + np.einsum("ij,ij->j", values, values, dtype=np.float64)
+    center = total / n
+    return center, np.maximum(squares - n * center**2, 0) / max(n - 1, 1)
+
+
 def _eigen_subspace(chunks: Chunks, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Eigen:
     """The same for the leading `size` components by block subspace iteration, one pass each.
 
@@ -145,14 +189,7 @@ def _eigen_subspace(chunks: Chunks, standardizer: Standardizer, size: int, *, ma
     values have settled to a relative 1e-6.
     """
     n_genes = len(standardizer.mean)
-    n, total, squares = 0, np.zeros(n_genes), np.zeros(n_genes)
-    for chunk in chunks():
-        values = standardizer(chunk).dense()
-        n += len(values)
-        total += values.sum(0, dtype=np.float64)
-        squares += np.einsum("ij,ij->j", values, values, dtype=np.float64)
-    center = total / n
-    variances = np.maximum(squares - n * center**2, 0) / (n - 1)
+    center, variances = _moments(chunks, standardizer)
     guard = min(size + max(10, size // 2), n_genes)
     basis = linalg.qr(np.random.default_rng(0).normal(size=(n_genes, guard)), mode="economic")[0]
     previous = np.zeros(size)

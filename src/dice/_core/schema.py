@@ -18,6 +18,8 @@ from dice._errors import PriorFormatError
 FORMAT = 1
 MAX_GENES = 200_000
 MAX_LATENT = 1_000
+#: A stored prior may hold so many bytes in so many arrays; files are asked for both before they are read.
+MAX_BYTES, MAX_ARRAYS = 2 * 2**30, 10_000
 #: Largest value allowed for each constructor argument of a denoiser.
 BOUNDS = {"n_latent": MAX_LATENT, "width": 4096, "depth": 64, "n_components": 1_000}
 
@@ -43,6 +45,8 @@ def validate(raw: Any) -> dict[str, Any]:
     if not isinstance(raw, Mapping) or "format" not in raw:
         raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
     version = _integer(raw["format"], "format")
+    if version < 1:
+        raise PriorFormatError(f"The prior has format {version}, which never existed.")
     if version > FORMAT:
         raise PriorFormatError(
             f"The prior has format {version}, but this version of dice reads up to {FORMAT}: "
@@ -69,6 +73,9 @@ def validate(raw: Any) -> dict[str, Any]:
             "The stored prior does not match its checksum: it was damaged or edited; "
             "train it again or take it from its source."
         )
+    gram = fields["loadings"].T @ fields["loadings"]
+    if not np.allclose(gram, np.eye(len(gram)), atol=1e-2):
+        raise PriorFormatError("The stored prior's loadings are not orthonormal.")
     if not (fields["latent_scale"] > 0 and fields["noise"] >= 0 and (fields["scale"] > 0).all()):
         raise PriorFormatError("The stored prior holds a scale or a noise that is not positive.")
     return fields | {"format": version, "genes": genes, "config": config}
@@ -99,7 +106,7 @@ def _config(text: str) -> dict[str, Any]:
 
 
 def _is_cap(cap: object) -> bool:
-    return cap is None or (isinstance(cap, float) and cap > 0)
+    return cap is None or (isinstance(cap, float) and 0 < cap < np.inf)
 
 
 def _integer(value: Any, name: str) -> int:
@@ -138,12 +145,17 @@ def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _table(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or len(value) > 10_000:
+    """Named float arrays; only a course of training (``history``) may hold NaN, where nothing was measured."""
+    if not isinstance(value, Mapping) or len(value) > MAX_ARRAYS:
         raise PriorFormatError(f"The stored prior's {name!r} is not a table of arrays.")
+    kinds = (float, np.floating) if name == "statistics" else (np.ndarray,)
     for key, entry in value.items():
-        plain = isinstance(entry, (np.ndarray, float, np.floating))
-        if not isinstance(key, str) or not plain or np.asarray(entry).dtype.kind != "f":
+        if not isinstance(key, str) or not isinstance(entry, kinds) or np.asarray(entry).dtype.kind != "f":
             raise PriorFormatError(f"The stored prior's {name!r} holds something not numeric.")
+        if name == "history" and (np.ndim(entry) != 1 or np.asarray(entry).dtype != np.float32):
+            raise PriorFormatError("The stored prior's 'history' is not made of float32 vectors.")
+        if name == "statistics" and not np.isfinite(entry):
+            raise PriorFormatError("The stored prior's 'statistics' are not finite.")
     return dict(value)
 
 

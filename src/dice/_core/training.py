@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import NoReturn, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dice._core.augment import BatchSampler, Mixup
 from dice._core.denoiser import Denoiser
+from dice._core.held_out import HeldOut
 from dice._errors import TrainingError
 
 
@@ -45,37 +46,14 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Progress:
-    """What one step reports; ``validation`` only where the held-out loss was evaluated."""
+    """What one step reports; losses only where they were evaluated.
 
-    step: int
-    loss: float
-    validation: float | None = None
-
-
-class HeldOut:
-    """Denoising loss on held-out cells in the noise band that inference uses.
-
-    Relative to the best linear denoiser (the Wiener filter): 1 is what PCA alone could do, less is what the
-    prior adds. Noise is drawn once, so that evaluations differ by the weights alone.
+    ``loss`` is the mean since the last evaluation: to look at every single one, a GPU would have to wait.
     """
 
-    def __init__(self, latents: Tensor, variances: Tensor, band: tuple[float, float], seed: int):
-        generator = torch.Generator(latents.device).manual_seed(seed)
-        levels = np.geomspace(*band, num=6)
-        self.clean = latents
-        self.levels = torch.as_tensor(levels, dtype=latents.dtype, device=latents.device)
-        self.noisy = [
-            latents + s * torch.randn(latents.shape, generator=generator, device=latents.device) for s in self.levels
-        ]
-        self.wiener = [(variances * s**2 / (variances + s**2)).sum() for s in self.levels]
-
-    @torch.no_grad()
-    def loss(self, denoiser: Denoiser) -> float:
-        ratios = [
-            (denoiser(noisy, s) - self.clean).square().sum(1).mean() / wiener
-            for noisy, s, wiener in zip(self.noisy, self.levels, self.wiener, strict=True)
-        ]
-        return float(torch.stack(ratios).mean())
+    step: int
+    loss: float | None = None
+    validation: float | None = None
 
 
 class Trainer:
@@ -124,6 +102,11 @@ class Trainer:
         self.best_step = 0
         self.best_loss = math.inf
         self.best: dict[str, Tensor] = _clone(denoiser.state_dict())
+        #: Step, mean training loss and held-out loss of every evaluation.
+        self.history: list[tuple[float, float, float]] = []
+        #: False while a step is under way, when the state is neither that before it nor that after it.
+        self.between_steps = True
+        self._losses: list[Tensor] = []
 
     @property
     def finished(self) -> bool:
@@ -134,56 +117,74 @@ class Trainer:
 
     def steps(self) -> Iterator[Progress]:
         """Take steps until finished, reporting each; the denoiser ends with the best weights."""
+        self.denoiser.train()
         while not self.finished:
-            loss = self._step()
-            at_evaluation = self.step % self.config.evaluate_every == 0
-            validation = None
-            if at_evaluation or self.step == self.config.max_steps:
-                self._check(loss)
-                validation = self._evaluate()
-            yield Progress(self.step, float(loss), validation)
+            self._step()
+            due = self.step % self.config.evaluate_every == 0 or self.step == self.config.max_steps
+            yield self.evaluate() if due else Progress(self.step)
         self.restore_best()
+
+    def evaluate(self) -> Progress:
+        """Check the losses since the last evaluation, and keep the averaged weights if they are the best.
+
+        Without patience or held-out cells the last weights are kept, whatever their loss.
+        """
+        loss = self._mean_loss()
+        averaged = cast("Denoiser", self.average.module.eval())
+        validation = self.held_out.loss(averaged) if self.held_out else math.nan
+        if self.held_out and not math.isfinite(validation):
+            self._fail("held-out loss", validation, self.step)
+        if validation < self.best_loss or not self.config.patience or not self.held_out:
+            self.best_loss, self.best_step = validation, self.step
+            self.best = _clone(averaged.state_dict())
+        self.history.append((self.step, loss, validation))
+        return Progress(self.step, loss, validation)
 
     def restore_best(self) -> None:
         """Put the best weights seen so far into the denoiser and switch it to inference."""
         self.denoiser.load_state_dict(self.best)
         self.denoiser.eval()
 
-    def _step(self) -> Tensor:
+    def rate(self, step: int) -> float:
+        """Learning rate of a step, counted from 0: a short linear rise, then half a cosine."""
         config = self.config
-        rate = config.learning_rate * min(1.0, (self.step + 1) / max(config.warmup, 1))
-        rate *= 0.5 * (1 + math.cos(math.pi * self.step / config.max_steps))
+        rise = min(1.0, (step + 1) / max(config.warmup, 1))
+        return config.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * step / config.max_steps))
+
+    def _step(self) -> None:
+        self.between_steps = False
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.denoiser.train()
-        clean = self.batches.draw(config.batch_size, self.generator)
+            group["lr"] = self.rate(self.step)
+        clean = self.batches.draw(self.config.batch_size, self.generator)
         loss: Tensor = self.denoiser.loss(clean, self.generator)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.denoiser.parameters(), config.clip_norm)
+        norm = nn.utils.clip_grad_norm_(self.denoiser.parameters(), self.config.clip_norm)
         self.optimizer.step()
         self.average.update_parameters(self.denoiser)
+        # A gradient that is not finite ruins the weights although the loss still looks well.
+        self._losses.append(loss.detach() + 0 * norm)
         self.step += 1
-        return loss.detach()
+        self.between_steps = True
 
-    def _check(self, loss: Tensor) -> None:
-        if not torch.isfinite(loss):
-            self.restore_best()
-            rate = self.optimizer.param_groups[0]["lr"]
-            raise TrainingError(
-                f"The training loss became {float(loss)} at step {self.step} (learning rate {rate:.2g}); "
-                f"the best weights so far are from step {self.best_step}: "
-                f"train again with a smaller learning_rate, for example {rate / 4:.2g}."
-            )
+    def _mean_loss(self) -> float:
+        """Mean loss since the last evaluation, read from the device at once."""
+        if not self._losses:
+            return math.nan
+        losses = torch.stack(self._losses).cpu().numpy()
+        self._losses.clear()
+        bad = np.flatnonzero(~np.isfinite(losses))
+        if len(bad):
+            self._fail("training loss", float(losses[bad[0]]), self.step - len(losses) + int(bad[0]) + 1)
+        return float(losses.mean(dtype=np.float64))
 
-    def _evaluate(self) -> float:
-        averaged = cast("Denoiser", self.average.module.eval())
-        loss = self.held_out.loss(averaged) if self.held_out else math.nan
-        # Without patience or held-out cells the last weights are kept, whatever their loss.
-        if loss < self.best_loss or not self.config.patience or not self.held_out:
-            self.best_loss, self.best_step = loss, self.step
-            self.best = _clone(averaged.state_dict())
-        return loss
+    def _fail(self, what: str, value: float, step: int) -> NoReturn:
+        self.restore_best()
+        rate = self.rate(step - 1)
+        raise TrainingError(
+            f"The {what} became {value} at step {step} (learning rate {rate:.2g}) and training stopped: "
+            f"train again with a smaller learning_rate, for example {self.config.learning_rate / 4:.2g}."
+        )
 
     def state(self) -> dict[str, NDArray]:
         """Everything that the next step depends on, as plain arrays."""
@@ -196,6 +197,8 @@ class Trainer:
                 arrays[f"optimizer/{index}/{name}"] = tensor.cpu().numpy().copy()
         arrays["generator"] = self.generator.get_state().numpy()
         arrays["progress"] = np.array([self.step, self.best_step, self.best_loss], np.float64)
+        arrays["history"] = np.array(self.history, np.float64).reshape(-1, 3)
+        arrays["losses"] = np.array([float(loss) for loss in self._losses], np.float32)
         return arrays
 
     def load_state(self, arrays: dict[str, NDArray]) -> None:
@@ -204,7 +207,7 @@ class Trainer:
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {
-                name.removeprefix(prefix): torch.as_tensor(array, device=device)
+                name.removeprefix(prefix): torch.tensor(array, device=device)
                 for name, array in arrays.items()
                 if name.startswith(prefix)
             }
@@ -221,6 +224,8 @@ class Trainer:
         self.generator.set_state(torch.as_tensor(arrays["generator"]))
         step, best_step, self.best_loss = arrays["progress"].tolist()
         self.step, self.best_step = int(step), int(best_step)
+        self.history = [tuple(row) for row in arrays["history"].tolist()]
+        self._losses = list(torch.tensor(arrays["losses"], device=device))
 
 
 def _ema(decay: float) -> Callable[..., None]:

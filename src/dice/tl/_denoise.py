@@ -12,9 +12,9 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._anndata.checks import check_expression
 from dice._anndata.genes import match_genes
 from dice._anndata.matrix import Matrix
+from dice._anndata.preprocessing import check_query
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, plain_params, write
 from dice._core.gibbs import GibbsSettings
@@ -50,6 +50,8 @@ def denoise(
     schedule: str = "linear",
     average: str = "rao-blackwell",
     uncertainty: bool = True,
+    gene_key: str | None = None,
+    min_gene_overlap: float = 0.2,
     layer: str | None = None,
     check: bool = True,
     key_added: str = "X_dice",
@@ -102,10 +104,14 @@ def denoise(
         ``"rao-blackwell"`` averages D(Z; rho) along the chain, ``"chains"`` the last states of the chains.
     uncertainty
         Whether to compute ``adata.obs["dice_uncertainty"]`` (four more evaluations on the direct path).
+    gene_key
+        Column of ``adata.var`` with the gene names, where ``adata.var_names`` are of another kind than the prior's.
+    min_gene_overlap
+        Smallest share of the prior's genes that the query must have.
     layer
         Layer to denoise instead of ``adata.X``.
     check
-        Refuse raw counts.
+        Compare the values with the reference's: raw counts, scaled, unlogged or twice logged values are refused.
     key_added
         Key of the embedding; other slots derive their name from it.
     chunk_size
@@ -150,11 +156,11 @@ def denoise(
     """
     prior = find_prior(adata if reference is None else reference)
     target = resolve_device(device)
-    match = match_genes(adata, prior.genes)
+    match = match_genes(adata, prior.genes, gene_key=gene_key, min_overlap=min_gene_overlap)
     _log.info(f"{match}.")
     matrix = Matrix(adata, layer=layer, genes=match.query, chunk_size=chunk_size)
-    if check and matrix.n_cells:
-        check_expression(matrix.read(matrix.slices()[0]))
+    if check:
+        check_query(matrix.sample(), match, prior, layer=layer)
     gaussian = GaussianLikelihood.of(prior.projection, match.prior, per_gene=noise == "per_gene")
     rho = _check_rho(rho, prior)
 
@@ -194,11 +200,12 @@ def denoise(
         n_chains=None if plan.method == "direct" else n_chains,
         acceptance=float(np.mean(inference.acceptance)) if inference.acceptance else None,
         deconvolve=deconvolve,
+        gene_key=gene_key,
         layer=layer,
         random_state=random_state,
         preset=prior.preset,
     )
-    slots = _slots(DenoiseKeys(key_added), cells, result, {"params": params, "genes": str(match)})
+    slots = _slots(DenoiseKeys(key_added), cells, result, {"params": params, "genes": match.report()})
     return write(adata, slots, copy=copy)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -9,20 +10,21 @@ import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice import _log
 from dice._anndata.checks import check_expression, check_n_latent, gene_mask, read_labels
 from dice._anndata.genes import check_unique
 from dice._anndata.matrix import Matrix
+from dice._anndata.statistics import matrix_statistics
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, plain_params, write
 from dice._core import presets
 from dice._core.augment import Mixup
-from dice._core.denoiser import Denoiser
 from dice._core.projection import fit_projection
-from dice._core.training import Trainer
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import PriorKeys
+from dice.tl._checkpoint import check_path
+from dice.tl._learn import learn
+from dice.tl._reuse import adopt, read_embedding
 
 
 def train_prior(
@@ -31,13 +33,19 @@ def train_prior(
     n_latent: int | str = "elbow",
     labels_key: str | None = None,
     preset: str = "default",
+    augment: str | None = "auto",
+    mixup_points: int = 5,
+    mixup_probability: float = 0.9,
+    mixup_concentration: float = 1.0,
     layer: str | None = None,
     mask_var: str | NDArray[np.bool_] | None = "auto",
     scale: bool = True,
+    use_rep: str | None = None,
     max_steps: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
     validation_fraction: float = 0.1,
+    checkpoint: str | os.PathLike[str] | None = None,
     check: bool = True,
     key_added: str = "dice",
     device: str | torch.device = "auto",
@@ -56,12 +64,23 @@ def train_prior(
     n_latent
         Number k of principal components, or ``"elbow"`` to read it off the singular values.
     labels_key
-        Column of ``adata.obs``. Turns on same-class mixup: with probability 0.9 a training cell is replaced by a
-        Dirichlet(1) mixture of itself and four cells of its class. The prior then has a third of the
-        variance within classes, so that classes come out sharper than they were measured.
+        Column of ``adata.obs`` with the labels for `augment`. Cells without a label are learned from as they are.
     preset
         ``"default"`` (EDM-preconditioned network, early stopping), ``"paper"`` and ``"paper-small"`` (the paper's
-        networks and schedules), or ``"gmm"`` (Gaussian mixture in closed form).
+        networks and schedules), or ``"gmm"`` (Gaussian mixture in closed form, without augmentation).
+    augment
+        ``"labels"`` replaces training cells by random mixtures of cells with the same label (mixup), None learns
+        from cells as they are, and ``"auto"`` is ``"labels"`` where `labels_key` is given. Mixing pulls cells
+        towards the middle of their class: with the defaults a mixture has one third of the variance
+        within its class (and of all training cells nine in ten are mixtures), so that the prior and everything
+        denoised with it are sharper by label than what was measured.
+    mixup_points
+        Cells in a mixture.
+    mixup_probability
+        Share of training cells that are replaced by a mixture.
+    mixup_concentration
+        Parameter of the symmetric Dirichlet distribution of the mixing weights. A mixture keeps
+        (c + 1) / (m c + 1) of the variance within classes for concentration c and m points.
     layer
         Layer to learn from instead of ``adata.X``.
     mask_var
@@ -69,6 +88,11 @@ def train_prior(
         ``"highly_variable"`` where present.
     scale
         Divide every gene by its standard deviation and cap at 10; False only centres.
+    use_rep
+        Key in ``adata.obsm`` of a PCA to use instead of a new one, as :func:`scanpy.pp.pca` makes it:
+        ``"X_pca"`` with loadings in ``adata.varm["PCs"]``, or another key with loadings in ``adata.varm`` under the
+        same key. At most `n_latent` of its components and exactly the genes of its loadings are used; mean and
+        scale are taken from the matrix, which must be the one that it was computed on.
     max_steps
         Largest number of training steps; None is the preset's.
     batch_size
@@ -77,6 +101,9 @@ def train_prior(
         Largest learning rate; None is the preset's.
     validation_fraction
         Share of the cells held out to stop the training.
+    checkpoint
+        File (.npz) to keep the state of the training in, every 200 steps and on Ctrl-C. Where it exists, the training
+        goes on from it, and a call with the same arguments on the same machine ends with the same prior to the bit.
     check
         Refuse raw counts.
     key_added
@@ -107,32 +134,36 @@ def train_prior(
     >>> reference.obsm["X_dice_pca"].shape
     (1600, 15)
     """
-    if preset not in presets.NAMES:
-        raise InputError(f"There is no preset {preset!r}: choose one of {list(presets.NAMES)}.")
-    if not 0 <= validation_fraction <= 0.5:
-        raise InputError(f"validation_fraction={validation_fraction} is not between 0 and 0.5.")
+    _check(preset, validation_fraction, augment, labels_key)
+    state = None if checkpoint is None else check_path(checkpoint)
     check_unique(adata.var_names, "adata.var_names")
     labels = None if labels_key is None else read_labels(adata, labels_key)
-    if isinstance(mask_var, str) and mask_var == "auto":
-        mask_var = "highly_variable" if "highly_variable" in adata.var else None
-    genes = gene_mask(adata, mask_var)
+    mixing = _mixing(mixup_points, mixup_probability, mixup_concentration)
+    if augment is None or labels is None:
+        mixing = {}
+    target = resolve_device(device)
+    embedding = None if use_rep is None else read_embedding(adata, use_rep)
+    genes = _genes(adata, mask_var) if embedding is None else embedding.genes
     matrix = Matrix(adata, layer=layer, genes=genes)
     check_n_latent(n_latent, matrix.n_cells, matrix.n_genes)
+    sample = matrix.sample()
     if check:
-        check_expression(matrix.read(matrix.slices()[0]))
-    target = resolve_device(device)
+        check_expression(sample if genes is None else sample[:, genes])
 
-    projection = fit_projection(lambda: iter(matrix), n_latent=n_latent, scale=scale)
+    if embedding is None:
+        projection = fit_projection(lambda: iter(matrix), n_latent=n_latent, scale=scale)
+    else:
+        projection = adopt(embedding, matrix, n_latent=n_latent, scale=scale)
     latents = np.concatenate([projection.project(chunk) for chunk in matrix])
     latent_scale = float(np.sqrt(latents.var(0).mean()))
     data = presets.split(latents / latent_scale, validation_fraction, random_state, target)
-    mixup = None if labels is None else Mixup(np.asarray(labels.codes)[data.cells])
-    denoiser, history = _learn(
+    denoiser, history = learn(
         preset,
         data,
         noise=projection.noise / latent_scale,
-        mixup=mixup,
         seed=random_state,
+        mixup=Mixup(np.asarray(labels.codes)[data.cells], **mixing) if labels is not None and mixing else None,
+        checkpoint=state,
         max_steps=max_steps,
         batch_size=batch_size,
         learning_rate=learning_rate,
@@ -143,12 +174,16 @@ def train_prior(
         denoiser=denoiser.cpu().requires_grad_(False).eval(),
         latent_scale=latent_scale,
         preset=preset,
-        history={name: np.asarray(values) for name, values in history.items()},
+        history=history,
+        statistics={name: x for name, x in matrix_statistics(sample, genes).items() if np.isfinite(x)},
         params=plain_params(
             n_latent=n_latent,
             labels_key=labels_key,
+            augment="labels" if mixing else None,
+            **{f"mixup_{name.removeprefix('n_')}": value for name, value in mixing.items()},
             layer=layer,
-            scale=scale,
+            scale=bool(np.isfinite(projection.cap)),
+            use_rep=use_rep,
             max_steps=max_steps,
             batch_size=batch_size,
             learning_rate=learning_rate,
@@ -159,48 +194,37 @@ def train_prior(
     return write(adata, _slots(adata, prior, latents, genes, PriorKeys(key_added)), copy=copy)
 
 
-def _learn(
-    preset: str,
-    data: presets.Split,
-    *,
-    noise: float,
-    seed: int,
-    mixup: Mixup | None,
-    **overrides: Any,
-) -> tuple[Denoiser, dict[str, list[float]]]:
-    """Fit or train the denoiser of a preset, with a progress bar."""
-    if preset == "gmm":
-        return presets.fit_mixture(data, seed=seed)
-    trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
-    history = _drive(trainer)
-    _log.info(
-        f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
-        f"denoiser's at step {trainer.best_step}."
-    )
-    return trainer.denoiser, history
+def _check(preset: str, validation_fraction: float, augment: str | None, labels_key: str | None) -> None:
+    if preset not in presets.NAMES:
+        raise InputError(f"There is no preset {preset!r}: choose one of {list(presets.NAMES)}.")
+    if not 0 <= validation_fraction <= 0.5:
+        raise InputError(f"validation_fraction={validation_fraction} is not between 0 and 0.5.")
+    if augment not in ("auto", "labels", None):
+        raise InputError(f"There is no augment={augment!r}: choose 'auto', 'labels' or None.")
+    if augment == "labels" and labels_key is None:
+        raise InputError("augment='labels' needs labels: name their column of adata.obs with labels_key=.")
+    if preset == "gmm" and augment is not None and labels_key is not None:
+        raise InputError("preset='gmm' is fitted to the cells as they are: pass augment=None, or leave labels_key out.")
+    if preset == "gmm" and validation_fraction == 0:
+        raise InputError("preset='gmm' chooses its size on held-out cells: pass validation_fraction=0.1.")
 
 
-def _drive(trainer: Trainer) -> dict[str, list[float]]:
-    history: dict[str, list[float]] = {"step": [], "loss": [], "validation": []}
-    losses: list[float] = []
-    with _log.progress(total=trainer.config.max_steps, desc="Training prior", unit="step") as bar:
-        try:
-            for report in trainer.steps():
-                losses.append(report.loss)
-                bar.update()
-                if report.validation is not None:
-                    history["step"].append(report.step)
-                    history["loss"].append(float(np.mean(losses)))
-                    history["validation"].append(report.validation)
-                    bar.set_postfix(loss=f"{report.loss:.3f}", held_out=f"{report.validation:.3f}")
-                    losses.clear()
-        except KeyboardInterrupt:
-            trainer.restore_best()
-            _log.warn(
-                f"Training was interrupted at step {trainer.step}; the prior is the best so far, from "
-                f"step {trainer.best_step}."
-            )
-    return history
+def _mixing(points: int, probability: float, concentration: float) -> dict[str, Any]:
+    """Settings of :class:`Mixup`, checked."""
+    if not 2 <= points <= 100 or points != int(points):
+        raise InputError(f"mixup_points={points!r} is not a whole number from 2 to 100.")
+    if not 0 <= probability <= 1:
+        raise InputError(f"mixup_probability={probability} is not between 0 and 1.")
+    if not 0.01 <= concentration <= 1e6:
+        raise InputError(f"mixup_concentration={concentration} is not between 0.01 and 1,000,000.")
+    return {"n_points": int(points), "probability": float(probability), "concentration": float(concentration)}
+
+
+def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[np.intp] | None:
+    """Positions of the genes to learn from; None for all."""
+    if isinstance(mask_var, str) and mask_var == "auto":
+        mask_var = "highly_variable" if "highly_variable" in adata.var else None
+    return gene_mask(adata, mask_var)
 
 
 def _slots(

@@ -1,0 +1,63 @@
+"""Checks of arguments and of the reference's matrix."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+import dice
+from dice._anndata.checks import check_expression, check_n_latent, gene_mask, read_labels
+
+COUNTS = np.random.default_rng(0).poisson(2, size=(30, 20)).astype(np.float32)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
+def test_raw_counts_are_refused(convert):
+    with pytest.raises(
+        dice.DiceError, match=r"sc.pp.normalize_total\(adata, target_sum=1e4\) and sc.pp.log1p\(adata\)"
+    ):
+        check_expression(convert(COUNTS))
+    for harmless in (np.log1p(COUNTS), np.minimum(COUNTS, 1), COUNTS - 1, COUNTS * 0, COUNTS[:0]):
+        check_expression(convert(harmless))
+
+
+def cells(**obs):
+    return ad.AnnData(np.zeros((4, 3), np.float32), obs=pd.DataFrame(obs, index=list("abcd")))
+
+
+def test_labels():
+    labels = read_labels(cells(t=pd.Categorical(["x", None, "y", "x"], categories=["x", "y", "unused"])), "t")
+    assert list(labels.categories) == ["x", "y"]
+    assert list(labels.codes) == [0, -1, 1, 0]
+    with pytest.raises(dice.DiceError, match=r"no column 'u' in adata.obs; available: \['t'\]"):
+        read_labels(cells(t=list("xyxy")), "u")
+    with pytest.raises(dice.DiceError, match=r"1 distinct label\(s\), but at least two are needed"):
+        read_labels(cells(t=["x"] * 4), "t")
+
+
+@pytest.mark.parametrize("n_latent", [0, 10, 2.5, True, "many"])
+def test_impossible_numbers_of_latents(n_latent):
+    with pytest.raises(dice.DiceError, match=r"pass a (whole )?number"):
+        check_n_latent(n_latent, n_cells=10, n_genes=50)
+
+
+@pytest.mark.parametrize("n_latent", [1, 9, np.int64(3), "elbow"])
+def test_possible_numbers_of_latents(n_latent):
+    check_n_latent(n_latent, n_cells=10, n_genes=50)
+
+
+def test_mask():
+    adata = cells()
+    adata.var["hv"] = [True, False, True]
+    adata.var["score"] = [0.1, 0.2, 0.3]
+    assert gene_mask(adata, None) is None
+    for mask in ("hv", np.array([True, False, True])):
+        np.testing.assert_array_equal(gene_mask(adata, mask), [0, 2])
+    for mask in ("score", np.zeros(3, bool), np.ones(2, bool)):
+        with pytest.raises(dice.DiceError, match="at least one of the 3 genes and boolean throughout"):
+            gene_mask(adata, mask)
+    with pytest.raises(dice.DiceError, match=r"no column 'hvg' in adata\.var"):
+        gene_mask(adata, "hvg")
