@@ -197,6 +197,16 @@ def test_an_existing_pca_that_is_none_is_refused(change, sentence):
     assert "dice" not in adata.uns
 
 
+@pytest.mark.parametrize(("shape", "k"), [((120, 40), 20), ((30, 70), 15), ((130, 110), 50)])
+def test_number_of_latents_by_default(shape, k):
+    """50, as long as half of the cells and genes are left."""
+    adata = small(*shape)
+    dice.tl.train_prior(adata, max_steps=1)
+    prior = dice.Prior.from_anndata(adata)
+    assert prior.n_latent == k
+    assert prior.params["n_latent"] == "auto"
+
+
 def test_the_elbow_and_the_whole_spectrum_are_recorded():
     adata = small()
     dice.tl.train_prior(adata, n_latent="elbow", max_steps=2)

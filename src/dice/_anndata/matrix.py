@@ -51,7 +51,8 @@ class Matrix:
         self.names = adata.obs_names
         self.n_cells = adata.n_obs
         self.n_genes = adata.n_vars if genes is None else len(genes)
-        self.chunk_size = chunk_size or max(sources.BLOCK_ENTRIES // max(adata.n_vars, 1), 256)
+        self._block_size = max(sources.BLOCK_ENTRIES // max(adata.n_vars, 1), 256)
+        self.chunk_size = chunk_size or self._block_size
         #: The matrix as AnnData holds it, and the positions of the genes in it.
         self.data = _get(adata, layer)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
@@ -72,12 +73,12 @@ class Matrix:
 
     def slices(self) -> list[slice]:
         """Consecutive ranges of cells that cover the matrix."""
-        edges = getattr(self._opened[0], "edges", np.empty(0, dtype=np.intp))
+        edges = getattr(self._opened[0], "edges", np.zeros(1, dtype=np.intp))
         ranges, start = [], 0
         while start < self.n_cells:
             stop = min(start + self.chunk_size, self.n_cells)
-            inside = edges[(edges > start) & (edges <= stop)]
-            stop = int(inside[-1]) if len(inside) else stop
+            edge = int(edges[np.searchsorted(edges, stop, side="right") - 1])
+            stop = edge if edge > start else stop
             ranges.append(slice(start, stop))
             start = stop
         return ranges
@@ -105,7 +106,7 @@ class Matrix:
 
         For checks and statistics only: which cells these are depends on the order of the file.
         """
-        n_cells = min(n_cells, self.n_cells, self.chunk_size)
+        n_cells = min(n_cells, self.n_cells, self._block_size)
         places = min(SAMPLE_PLACES, max(n_cells, 1))
         size = n_cells // places
         starts = np.linspace(0, self.n_cells - size, places).astype(np.intp)

@@ -1,7 +1,7 @@
-"""Access to the cells of a matrix for the kinds that cannot simply be cut by rows.
+"""Access to the cells of matrices that cannot simply be indexed, as arrays in memory and on disk can.
 
-NumPy arrays, CSR, and dense or CSR matrices on disk can. What is stored by columns is turned around once, and a lazy
-matrix is evaluated block by block.
+CSR is cut by rows, wherever it is; what is stored by columns is turned around once; a lazy matrix is computed block by
+block.
 """
 
 from __future__ import annotations

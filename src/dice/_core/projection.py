@@ -162,8 +162,8 @@ def _eigen_gram(chunks: Chunks, standardizer: Standardizer) -> Eigen:
         gram += values.T @ values
     center = total / n
     gram -= n * np.outer(center, center)
-    eigenvalues, vectors = linalg.eigh(gram, overwrite_a=True, check_finite=False)
-    variances = np.maximum(vectors**2 @ np.maximum(eigenvalues, 0), 0) / (n - 1)
+    variances = np.maximum(np.diagonal(gram), 0) / (n - 1)
+    eigenvalues, vectors = linalg.eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
     rank = min(n - 1, n_genes)
     singular_values = np.sqrt(np.maximum(eigenvalues[::-1][:rank], 0))
     return center, variances, singular_values, vectors[:, ::-1][:, :rank]

@@ -227,10 +227,9 @@ def _posterior(
     mean = np.empty((n, k), dtype=np.float32)
     samples = np.empty((n, n_samples, k), dtype=np.float32) if n_samples else None
     variance = np.empty(n, dtype=np.float32) if plan.uncertainty else None
-    size = min(NETWORK_CHUNK, matrix.chunk_size) if plan.needs_genes else NETWORK_CHUNK
+    chunks = [slice(start, min(start + NETWORK_CHUNK, n)) for start in range(0, n, NETWORK_CHUNK)]
     with _log.progress(total=n, desc="Denoising", unit="cell") as bar:
-        for start in range(0, n, size):
-            rows = slice(start, min(start + size, n))
+        for rows in matrix.slices() if plan.needs_genes else chunks:
             x = inference.likelihood.standardizer(matrix.read(rows)).dense() if plan.needs_genes else None
             observed = Observation(cells.y[rows], noise[rows], cells.residual[rows], x)
             result = inference.posterior(observed, keys[rows])

@@ -26,11 +26,14 @@ from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
 from dice.tl._reuse import adopt, read_embedding
 
+#: Latents where the user does not choose (docs/prior.md), as long as half of the genes are left to tell noise by.
+AUTO_LATENT = 50
+
 
 def train_prior(
     adata: AnnData,
     *,
-    n_latent: int | str = "elbow",
+    n_latent: int | str = "auto",
     labels_key: str | None = None,
     preset: str = "default",
     augment: str | None = "auto",
@@ -62,7 +65,8 @@ def train_prior(
     adata
         The reference: log-normalised expression of cells x genes.
     n_latent
-        Number k of principal components, or ``"elbow"`` to read it off the singular values.
+        Number k of principal components. ``"elbow"`` reads it off the singular values, as the paper does. ``"auto"``
+        is 50, or half of the cells or genes where there are fewer than 100.
     labels_key
         Column of ``adata.obs`` with the labels for `augment`. Cells without a label are learned from as they are.
     preset
@@ -145,15 +149,17 @@ def train_prior(
     embedding = None if use_rep is None else read_embedding(adata, use_rep)
     genes = _genes(adata, mask_var) if embedding is None else embedding.genes
     matrix = Matrix(adata, layer=layer, genes=genes)
-    check_n_latent(n_latent, matrix.n_cells, matrix.n_genes)
+    most = max(min(AUTO_LATENT, matrix.n_cells // 2, matrix.n_genes // 2), 1)
+    k = most if n_latent == "auto" else n_latent
+    check_n_latent(k, matrix.n_cells, matrix.n_genes)
     sample = matrix.sample()
     if check:
         check_expression(sample if genes is None else sample[:, genes])
 
     if embedding is None:
-        projection = fit_projection(lambda: iter(matrix), n_latent=n_latent, scale=scale)
+        projection = fit_projection(lambda: iter(matrix), n_latent=k, scale=scale)
     else:
-        projection = adopt(embedding, matrix, n_latent=n_latent, scale=scale)
+        projection = adopt(embedding, matrix, n_latent=k, scale=scale)
     latents = np.concatenate([projection.project(chunk) for chunk in matrix])
     latent_scale = float(np.sqrt(latents.var(0).mean()))
     data = presets.split(latents / latent_scale, validation_fraction, random_state, target)
