@@ -10,7 +10,7 @@ import dice
 @pytest.fixture(scope="session")
 def _pair():
     reference, query = dice.datasets.synthetic(1)
-    dice.tl.train_prior(reference, scale=False)
+    dice.tl.train_prior(reference, n_latent="elbow", scale=False)
     return reference, query
 
 

@@ -42,8 +42,9 @@ def test_posterior_mean_is_close_to_the_exact_one(reference, setup, rho, bound):
 
 
 def test_slots(reference):
-    assert reference.varm["dice_loadings"].shape == (2000, 15)
-    assert reference.obsm["X_dice_pca"].shape == (1600, 15)
+    k = dice.Prior.from_anndata(reference).n_latent
+    assert reference.varm["dice_loadings"].shape == (2000, k)
+    assert reference.obsm["X_dice_pca"].shape == (1600, k)
     assert reference.obsm["X_dice_pca"].dtype == np.float32
     stored = reference.uns["dice"]
     assert stored["format"] == 1

@@ -66,6 +66,11 @@ class GaussianLikelihood:
         floor = 1e-3 * np.trace(precision) / self.n_latent + 1e-12
         return np.linalg.inv(precision + floor * np.eye(self.n_latent)).astype(np.float32)
 
+    def noise_range(self, level: float) -> tuple[float, float]:
+        """Smallest and largest noise variance over the directions of the latent space, at noise `level`."""
+        spread = np.linalg.eigvalsh(self.covariance) * level**2
+        return float(spread[0]), float(spread[-1])
+
     @cached_property
     def _readout(self) -> Floats:
         if self.isotropic:

@@ -30,15 +30,19 @@ class Cells:
     empty: NDArray[np.bool_]
 
 
-def read_cells(matrix: Matrix, likelihood: GaussianLikelihood) -> Cells:
-    """Project all cells, chunk by chunk; empty cells are named in a warning."""
+def read_cells(matrix: Matrix, likelihood: GaussianLikelihood, *, zero_is_empty: bool) -> Cells:
+    """Project all cells, chunk by chunk.
+
+    Where values are expression from 0 on, a cell of zeros tells nothing; such cells are named in a warning. In data
+    that also have negative values, zeros are values like others.
+    """
     n = matrix.n_cells
     y = np.empty((n, likelihood.n_latent), dtype=np.float32)
     residual, empty = np.empty(n, dtype=np.float32), np.empty(n, dtype=bool)
     with _log.progress(total=n, desc="Projecting", unit="cell") as bar:
         for rows in matrix.slices():
             chunk = matrix.read(rows)
-            empty[rows] = _is_empty(chunk)
+            empty[rows] = _is_empty(chunk) if zero_is_empty else False
             y[rows], residual[rows] = likelihood.read(chunk)
             bar.update(rows.stop - rows.start)
     if empty.any():

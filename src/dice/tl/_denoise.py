@@ -23,12 +23,10 @@ from dice._core.likelihood import GaussianLikelihood
 from dice._core.noise import cell_keys
 from dice._core.steps import LogDensity
 from dice._device import resolve_device
-from dice._errors import InputError
 from dice._keys import DenoiseKeys
+from dice.tl._arguments import check_deconvolve, choice, resolve_rho, whole_number
 from dice.tl._cells import Cells, cell_noise, read_cells
 
-#: Default rho in units of the prior's latent scale.
-DEFAULT_RHO = 0.5
 #: Cells that go through the network at once.
 NETWORK_CHUNK = 8192
 
@@ -162,27 +160,29 @@ def denoise(
     if check:
         check_query(matrix.sample(), match, prior, layer=layer)
     gaussian = GaussianLikelihood.of(prior.projection, match.prior, per_gene=noise == "per_gene")
-    rho = _check_rho(rho, prior)
+    rho = resolve_rho(rho, prior.latent_scale)
 
-    cells = read_cells(matrix, gaussian)
+    cells = read_cells(matrix, gaussian, zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0)
     heavy = df if likelihood == "student_t" or likelihood == "student_t_genes" else None
     level, each = cell_noise(cells, noise, n_genes=len(match.prior), df=heavy, scale=prior.latent_scale)
+    if deconvolve:
+        check_deconvolve(float(np.hypot(level, np.min(rho))), prior.noise)
     plan = make_plan(
         method,
         likelihood,
         rho,
         GibbsSettings(
-            n_chains=_positive("n_chains", n_chains),
+            n_chains=whole_number("n_chains", n_chains),
             burn_in=burn_in,
-            rao_blackwell=_choice("average", average, ("rao-blackwell", "chains")) == "rao-blackwell",
-            n_samples=_positive("n_samples", n_samples, least=0),
+            rao_blackwell=choice("average", average, ("rao-blackwell", "chains")) == "rao-blackwell",
+            n_samples=whole_number("n_samples", n_samples, least=0),
         ),
         isotropic=gaussian.isotropic,
-        noise_range=_noise_range(gaussian, level if noise != "per_cell" else each[~cells.empty].max(initial=level)),
-        n_iterations=None if n_iterations is None else _positive("n_iterations", n_iterations),
-        geometric=_choice("schedule", schedule, ("linear", "geometric")) == "geometric",
+        noise_range=gaussian.noise_range(each[~cells.empty].max(initial=level)),
+        n_iterations=None if n_iterations is None else whole_number("n_iterations", n_iterations),
+        geometric=choice("schedule", schedule, ("linear", "geometric")) == "geometric",
         df=float(df),
-        deconvolve=_check_deconvolve(deconvolve, np.hypot(level, np.min(rho)), prior.noise),
+        deconvolve=deconvolve,
         uncertainty=uncertainty,
     )
     plan = _within_schedule(prior, plan)
@@ -252,12 +252,6 @@ def _slots(keys: DenoiseKeys, cells: Cells, result: Result, record: dict[str, ob
     return Slots(obsm=obsm, obs=obs, uns={keys.uns: record})
 
 
-def _noise_range(likelihood: GaussianLikelihood, level: float) -> tuple[float, float]:
-    """Smallest and largest noise variance over the directions of the latent space."""
-    spread = np.linalg.eigvalsh(likelihood.covariance) * level**2
-    return float(spread[0]), float(spread[-1])
-
-
 def _within_schedule(prior: Prior, plan: Plan) -> Plan:
     rhos = clip_rho(prior, plan.rhos)
     if (rhos < plan.rhos).any():
@@ -266,33 +260,3 @@ def _within_schedule(prior: Prior, plan: Plan) -> Plan:
             f"{rhos.max():.4g} in PCA units."
         )
     return replace(plan, rhos=rhos)
-
-
-def _check_rho(rho: float | Sequence[float] | None, prior: Prior) -> float | list[float]:
-    if rho is None:
-        return DEFAULT_RHO * prior.latent_scale
-    values = np.asarray(rho, dtype=np.float64)
-    if values.ndim > 1 or not values.size or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(f"rho={rho} is not a number of at least 0, a (start, end) pair or a sequence of them.")
-    return float(values) if values.ndim == 0 else values.tolist()
-
-
-def _check_deconvolve(deconvolve: bool, level: float, reference_noise: float) -> bool:
-    if deconvolve and level <= reference_noise:
-        raise InputError(
-            f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
-            f"make {level:.3g}: pass rho={reference_noise:.2g} or more."
-        )
-    return deconvolve
-
-
-def _positive(name: str, value: int, *, least: int = 1) -> int:
-    if value != int(value) or value < least:
-        raise InputError(f"{name}={value} is not a whole number of at least {least}.")
-    return int(value)
-
-
-def _choice(name: str, value: str, options: tuple[str, ...]) -> str:
-    if value not in options:
-        raise InputError(f"There is no {name} {value!r}: choose one of {list(options)}.")
-    return value
