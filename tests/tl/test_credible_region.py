@@ -61,7 +61,7 @@ def test_errors(query, reference):
     with pytest.raises(dice.DiceError, match="n_samples=500"):
         dice.tl.credible_region(query, 0)
     dice.tl.denoise(query, reference, n_samples=4)
-    with pytest.raises(dice.DiceError, match="draw at least 19"):
+    with pytest.raises(dice.DiceError, match="draw at least 18"):
         dice.tl.credible_region(query, 0)
     with pytest.raises(dice.DiceError, match="level=2"):
         dice.tl.credible_region(query, 0, level=2)

@@ -150,6 +150,40 @@ def test_any_log_density_may_be_passed(query, reference):
     assert apart < 0.15 * moved
 
 
+def test_a_second_call_leaves_nothing_of_the_first(query, reference):
+    dice.tl.denoise(query, reference, rho=30, n_samples=3)
+    dice.tl.denoise(query, reference, rho=1, uncertainty=False)
+    assert "X_dice_samples" not in query.obsm
+    assert "dice_uncertainty" not in query.obs
+
+
+def test_a_backed_object_is_written_in_place_only(query, reference, tmp_path):
+    query.write_h5ad(tmp_path / "query.h5ad")
+    backed = ad.read_h5ad(tmp_path / "query.h5ad", backed="r")
+    with pytest.raises(dice.DiceError, match="to_memory"):
+        dice.tl.denoise(backed, reference, copy=True)
+    dice.tl.denoise(backed, reference)
+    np.testing.assert_allclose(
+        backed.obsm["X_dice"], dice.tl.denoise(query, reference, copy=True).obsm["X_dice"], atol=1e-3
+    )
+
+
+def test_huge_rho_is_the_prior(query, reference):
+    dice.tl.denoise(query, reference, rho=1e9)
+    spread = reference.obsm["X_dice_pca"].std()
+    assert query.obs["dice_uncertainty"].between(0.8 * spread, 1.2 * spread).all()
+
+
+def test_uncertainty_of_chains_is_that_of_the_direct_path(query, reference):
+    """One gene missing in a hundred changes hardly anything, whichever way the posterior is computed."""
+    query = query[:100].copy()
+    direct = dice.tl.denoise(query, reference, rho=30, copy=True).obs["dice_uncertainty"]
+    split = dice.tl.denoise(query[:, 20:].copy(), reference, rho=30, copy=True).obs["dice_uncertainty"]
+    once = dice.tl.denoise(query, reference, rho=30, method="gibbs", n_iterations=1, copy=True).obs["dice_uncertainty"]
+    assert 0.93 < split.mean() / direct.mean() < 1.07
+    assert 0.9 < once.mean() / direct.mean() < 1.1
+
+
 def test_deconvolution_needs_noise_to_remove(query, reference):
     dice.tl.denoise(query, reference, rho=30, deconvolve=True)
     assert np.isfinite(query.obsm["X_dice"]).all()
@@ -212,6 +246,16 @@ def test_any_number_type(query, reference, dtype):
         ({"average": "all"}, "There is no average 'all'"),
         ({"schedule": "wild"}, "There is no schedule 'wild'"),
         ({"rho": (5, -1)}, r"rho=\(5, -1\)"),
+        ({"rho": "much"}, "rho=much"),
+        ({"df": 0.5, "likelihood": "student_t"}, "df=0.5"),
+        ({"burn_in": -3}, "burn_in=-3"),
+        ({"chunk_size": -1}, "chunk_size=-1"),
+        ({"random_state": None}, "random_state=None"),
+        ({"noise": None}, "noise=None"),
+        ({"key_added": None}, "key_added=None"),
+        ({"method": "gibbs", "deconvolve": True, "rho": 30}, "pass deconvolve=False"),
+        ({"n_samples": 2, "deconvolve": True, "rho": 30}, "pass deconvolve=False"),
+        ({"likelihood": lambda residual: residual, "rho": 30}, r"one log density for each cell, shape \(cells,\)"),
     ],
 )
 def test_bad_arguments(query, reference, arguments, sentence):

@@ -8,6 +8,7 @@ import scanpy as sc
 
 import dice
 from dice.tl._cluster_stability import shared_company
+from dice.tl._neighbors import posterior_samples
 
 KEY = "dice_neighbors"
 
@@ -47,6 +48,17 @@ def test_samples_are_drawn_where_there_are_none(query, reference):
     dice.tl.neighbors(query, n_samples=4, reference=reference)
     assert "X_dice_samples" not in query.obsm
     np.testing.assert_allclose(query.obsp[f"{KEY}_connectivities"].toarray(), expected, atol=1e-3)
+
+
+def test_samples_are_drawn_as_the_embedding_was(query, reference):
+    """Also where genes have other names and the noise is not the default."""
+    query.var["symbol"] = query.var_names
+    query.var_names = [f"other_{i}" for i in range(query.n_vars)]
+    arguments = {"gene_key": "symbol", "noise": "per_cell", "rho": 20}
+    dice.tl.denoise(query, reference, n_samples=2, **arguments)
+    stored = query.obsm["X_dice_samples"]
+    dice.tl.denoise(query, reference, **arguments)
+    np.testing.assert_allclose(posterior_samples(query, reference, 2, "X_dice"), stored, atol=1e-2)
 
 
 def test_permuting_cells_permutes_the_graph(query, reference):

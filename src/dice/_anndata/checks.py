@@ -39,9 +39,13 @@ def read_labels(adata: AnnData, labels_key: str) -> pd.Categorical:
 
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
     """The number of latents must leave room in both dimensions of the matrix."""
+    most = min(n_cells - 1, n_genes - 1)
+    if most < 1:
+        raise InputError(
+            f"A prior cannot be learned from {n_cells} cells and {n_genes} genes: pass a larger reference."
+        )
     if n_latent == "elbow":
         return
-    most = min(n_cells - 1, n_genes - 1)
     if isinstance(n_latent, bool) or not isinstance(n_latent, int | np.integer):
         raise InputError(f"n_latent is {n_latent!r}: pass a whole number or 'elbow'.")
     if not 1 <= n_latent <= most:

@@ -8,6 +8,8 @@ from typing import Any
 
 from anndata import AnnData
 
+from dice._errors import InputError
+
 
 @dataclass(frozen=True)
 class Slots:
@@ -18,15 +20,28 @@ class Slots:
     varm: Mapping[str, Any] = field(default_factory=dict)
     obsp: Mapping[str, Any] = field(default_factory=dict)
     uns: Mapping[str, Any] = field(default_factory=dict)
+    #: Keys of ``obs`` and ``obsm`` that an earlier call may have left and that no longer hold.
+    stale: frozenset[str] = frozenset()
 
 
 def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
     """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention)."""
     target = adata.copy() if copy else adata
+    for name in ("obs", "obsm"):
+        for key in slots.stale & set(getattr(target, name).keys()):
+            del getattr(target, name)[key]
     for name in ("obsm", "varm", "obsp", "uns", "obs"):
         for key, value in getattr(slots, name).items():
             getattr(target, name)[key] = value
     return target if copy else None
+
+
+def check_writable(adata: AnnData, *, copy: bool) -> None:
+    """What AnnData itself would refuse only after all the work: copies and views of objects on disk."""
+    if adata.isbacked and (copy or adata.is_view):
+        raise InputError(
+            "A copy or a view of an object that is backed by a file cannot be written to: call adata.to_memory() first."
+        )
 
 
 def plain_params(**params: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class CredibleRegion:
         shape, rest = samples[::2], samples[1::2]
         rank = math.ceil((len(rest) + 1) * level)
         if rank > len(rest):
-            needed = 2 * math.ceil(level / (1 - level) - 1e-9) + 1
+            needed = 2 * math.ceil(level / (1 - level) - 1e-9)
             raise InputError(f"{len(samples)} samples are too few for level={level}: draw at least {needed}.")
         n_neighbors = max(1, round(math.sqrt(len(shape)) / 2))
         radius = np.sort(_distance(shape, rest, n_neighbors))[rank - 1]

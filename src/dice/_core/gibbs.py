@@ -16,10 +16,13 @@ from torch import Tensor
 
 from dice._core.denoiser import Denoiser, as_column
 from dice._core.noise import CellNoise
-from dice._core.posterior import CHAINS, Posterior
+from dice._core.posterior import CHAINS, Posterior, probe_variance
 from dice._core.sampler import sample_ancestral, sample_sde
 from dice._core.steps import GaussianStep, LikelihoodStep
 from dice._errors import InputError
+
+#: Longest chain that is chosen without being asked for.
+MAX_ITERATIONS = 100
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def split_gibbs(
     """
     sampler = sample_ancestral if ancestral else sample_sde
     n_chains = max(settings.n_chains, settings.n_samples)
-    smooth, moments, last = Average(), Average(), []
+    smooth, states, last = Moments(start), Moments(start), []
     with torch.no_grad():
         for chain in range(n_chains):
             u = z = start
@@ -91,16 +94,17 @@ def split_gibbs(
                 z = step.draw(z, u, as_column(level, start), random.spawn(0))
                 u = sampler(denoiser, z, level, random.spawn(1))
                 if iteration >= min(settings.burn_in or 0, len(rhos) - 1):
-                    moments.add(torch.stack([u, u * u]))
+                    states.add(u)
                     if settings.rao_blackwell:
                         smooth.add(denoiser(z, level))
             last.append(u)
-    states = torch.stack(last, dim=1)
-    first, second = moments.mean
+        single = states.n == 1
+        variance = probe_variance(denoiser, z, level, noise) if single else states.variance.mean(1)
+    final = torch.stack(last, dim=1)
     return Posterior(
-        mean=smooth.mean if settings.rao_blackwell else states.mean(1),
-        samples=states[:, : settings.n_samples] if settings.n_samples else None,
-        variance=states.var(1).mean(1) if n_chains > 1 else (second - first * first).clamp_min(0).mean(1),
+        mean=smooth.mean if settings.rao_blackwell else final.mean(1),
+        samples=final[:, : settings.n_samples] if settings.n_samples else None,
+        variance=variance,
     )
 
 
@@ -123,25 +127,43 @@ def exact_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor]:
 def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tuple[int, int]:
     """Iterations and burn-in of the fastest chain, from the smallest and largest noise variance.
 
-    The mean of Z carries at most the share 1 - smallest / largest of U's error over to the next iteration.
+    The mean of Z carries at most the share 1 - smallest / largest of U's error over to the next iteration. The prior
+    pulls as well, so that this is an upper bound; `MAX_ITERATIONS` is where the caller should say so.
     """
     carried = min(max(1 - smallest / largest, 1e-6), 0.999)
-    burn_in = math.ceil(math.log(tolerance) / math.log(carried))
-    n_iterations = int(np.clip(3 * burn_in, 8, 40))
-    return n_iterations, min(max(burn_in, 2), n_iterations // 3)
+    burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)
+    n_iterations = min(max(3 * burn_in, 8), MAX_ITERATIONS)
+    return n_iterations, min(burn_in, n_iterations // 3)
 
 
-class Average:
-    """Running mean of tensors."""
+def wiener_start(step: GaussianStep, rho: float) -> Tensor:
+    """Posterior mean (n, k) if the scaled latents were standard normal: a start that no direction is far from."""
+    shrunk = (step.y @ step.axes) / (1 + step.variances + rho**2)
+    return shrunk @ step.axes.T
 
-    def __init__(self) -> None:
+
+class Moments:
+    """Running mean and variance of states (n, k), measured from a point near them: squares then do not cancel."""
+
+    def __init__(self, origin: Tensor) -> None:
         self.n = 0
-        self.total: Tensor | float = 0.0
+        self.origin = origin
+        self.first = torch.zeros_like(origin)
+        self.second = torch.zeros_like(origin)
 
     def add(self, value: Tensor) -> None:
+        """Take one more state into account."""
+        offset = value - self.origin
         self.n += 1
-        self.total = self.total + value
+        self.first = self.first + offset
+        self.second = self.second + offset.square()
 
     @property
     def mean(self) -> Tensor:
-        return torch.as_tensor(self.total) / max(self.n, 1)
+        """Mean of all states."""
+        return self.origin + self.first / max(self.n, 1)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of all states, unbiased if they are independent."""
+        return ((self.second - self.first.square() / self.n) / max(self.n - 1, 1)).clamp_min(0)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dice._core.gibbs import GibbsSettings, exact_split, rho_schedule, split_gibbs, split_length
+from dice._core.gibbs import GibbsSettings, exact_split, rho_schedule, split_gibbs, split_length, wiener_start
 from dice._core.likelihood import GaussianLikelihood
 from dice._core.noise import CellNoise
 from dice._core.paper import SCHEDULE, PaperDenoiser
@@ -93,6 +93,11 @@ def make_plan(
     noise variances over cells and directions.
     """
     chosen = choose_method(method, likelihood, rho, isotropic)
+    if deconvolve and (chosen != "direct" or gibbs.n_samples):
+        raise InputError(
+            "deconvolve=True gives the mean of the direct method alone, which needs all of the prior's genes, Gaussian "
+            "noise, one rho and n_samples=0: pass deconvolve=False."
+        )
     if chosen == "gibbs":
         rhos = rho_schedule(rho, n_iterations, geometric=geometric)
         burn_in = len(rhos) // 3
@@ -151,6 +156,14 @@ class Inference:
         variance = None if result.variance is None else result.variance * scale**2
         return Posterior(result.mean * scale, samples, variance)
 
+    def prior_samples(self, noise: NDArray[np.float32], keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Samples (n, S, k) of cells that nothing is known of: at a large `noise` level, seen at the origin."""
+        plan = replace(self.plan, method="direct", uncertainty=False, deconvolve=False)
+        nowhere = np.zeros((len(noise), self.prior.n_latent), dtype=np.float32)
+        blank = Inference(self.prior, self.likelihood, plan, self.device)
+        result = blank.posterior(Observation(nowhere, noise, np.zeros_like(noise)), keys)
+        return np.asarray(torch.as_tensor(result.samples).cpu())
+
     def _run(self, y: Tensor, observed: Observation, noise: CellNoise) -> Posterior:
         plan, scale = self.plan, self.prior.latent_scale
         s = self._tensor(observed.noise) / scale
@@ -168,12 +181,13 @@ class Inference:
         gaussian = GaussianStep(y, s[:, None].square() * self.spread, self.axes)
         if plan.method == "split":
             rest, level = exact_split(gaussian, rho)
-            return split_gibbs(self.denoiser, rest, y, [level] * len(plan.rhos), noise, plan.gibbs)
+            start = wiener_start(gaussian, rho)
+            return split_gibbs(self.denoiser, rest, start, [level] * len(plan.rhos), noise, plan.gibbs)
         step = self._likelihood_step(gaussian, observed)
         ancestral = isinstance(self.denoiser, PaperDenoiser)
         rhos = [float(value) / scale for value in plan.rhos]
         result = split_gibbs(self.denoiser, step, y, rhos, noise, plan.gibbs, ancestral=ancestral)
-        if isinstance(step, LangevinStep) and len(y):
+        if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
             self.acceptance.append(float(step.acceptance.mean()))
         return result
 
@@ -183,7 +197,7 @@ class Inference:
             return gaussian
         n_genes = len(likelihood.loadings)
         if plan.likelihood == "student_t":
-            energy = observed.residual * (n_genes - likelihood.n_latent) / observed.noise**2
+            energy = observed.residual * likelihood.degrees_of_freedom / observed.noise**2
             return StudentCellStep(gaussian, self._tensor(energy), n_genes, plan.df)
         x = self._tensor(observed.x)
         # In scaled units the loadings carry the scale: V U = (V scale) (U / scale).

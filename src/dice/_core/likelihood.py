@@ -54,6 +54,11 @@ class GaussianLikelihood:
     def n_latent(self) -> int:
         return int(self.loadings.shape[1])
 
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Observed genes beyond those that the latents explain, at least 1."""
+        return max(len(self.loadings) - self.n_latent, 1)
+
     @cached_property
     def covariance(self) -> Floats:
         """C (k, k): covariance of y around U for noise of level 1."""
@@ -87,7 +92,7 @@ class GaussianLikelihood:
         y = np.asarray(x @ self._readout, dtype=np.float32)
         explained = np.einsum("nk,nk->n", y, y @ np.linalg.inv(self.covariance))
         energy = np.maximum(x.squared_norms(self.weights) - explained, 0)
-        return y, energy / max(len(self.loadings) - self.n_latent, 1)
+        return y, energy / self.degrees_of_freedom
 
 
 def shrink_noise(variances: Floats, n_genes: int) -> Floats:

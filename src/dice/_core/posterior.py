@@ -20,6 +20,8 @@ from dice._core.sampler import sample_sde
 N_PROBES = 2
 #: Step of the differences in units of the noise level.
 DIFFERENCE = 0.05
+#: Largest noise level in scaled units: latents of variance 1 leave hardly a trace beneath it.
+MAX_NOISE = 20.0
 #: Streams of :class:`CellNoise`, one for each purpose.
 PROBES, SAMPLES, CHAINS = 0, 1, 2
 
@@ -64,6 +66,7 @@ def direct(
         beneath (:func:`deconvolved_mean`).
     """
     with torch.inference_mode():
+        y, s = within_reach(y, s)
         if reference_noise is None:
             mean = denoiser(y, s)
         else:
@@ -78,6 +81,15 @@ def direct(
         elif uncertainty:
             variance = probe_variance(denoiser, y, s, noise)
     return Posterior(mean, samples, variance)
+
+
+def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """The same question at the largest noise level that denoisers were trained for, where s is beyond it.
+
+    There the posterior is the prior up to a pull of y / s^2, which is kept.
+    """
+    share = (MAX_NOISE / as_column(s, y)).clamp_max(1)
+    return y * share.square(), torch.as_tensor(s, dtype=y.dtype, device=y.device).clamp_max(MAX_NOISE)
 
 
 def deconvolved_mean(denoiser: Denoiser, y: Tensor, s: Tensor, reference_noise: float) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dice._core.noise import CellNoise
+from dice._errors import InputError
 
 LogDensity = Callable[[Tensor], Tensor]
 
@@ -147,6 +148,11 @@ class LangevinStep:
         with torch.enable_grad():
             point = z.detach().clone().requires_grad_()
             value = self.log_density(self.x - point @ self.loadings.T)
+            if value.shape != (len(z),):
+                raise InputError(
+                    f"The likelihood function returned shape {tuple(value.shape)} for {len(z)} cells: it must sum over "
+                    "genes and return one log density for each cell, shape (cells,)."
+                )
             (gradient,) = torch.autograd.grad(value.sum(), point)
         return value.detach(), gradient
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from anndata import AnnData
 
 from dice._errors import InputError
 
@@ -16,7 +18,10 @@ def resolve_rho(rho: float | Sequence[float] | None, latent_scale: float) -> flo
     """rho as a number or a list of them; None is half of the latent scale."""
     if rho is None:
         return DEFAULT_RHO * latent_scale
-    values = np.asarray(rho, dtype=np.float64)
+    try:
+        values = np.asarray(rho, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.array(np.nan)
     if values.ndim > 1 or not values.size or not np.isfinite(values).all() or (values < 0).any():
         raise InputError(f"rho={rho} is not a number of at least 0, a (start, end) pair or a sequence of them.")
     return float(values) if values.ndim == 0 else values.tolist()
@@ -27,13 +32,27 @@ def check_deconvolve(level: float, reference_noise: float) -> None:
     if level <= reference_noise:
         raise InputError(
             f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
-            f"make {level:.3g}: pass rho={reference_noise:.2g} or more."
+            f"make {level:.3g}: pass rho={1.05 * reference_noise:.3g} or more."
         )
 
 
-def whole_number(name: str, value: int, *, least: int = 1) -> int:
+def check_key(adata: AnnData, key_added: Any) -> str:
+    """A key for an embedding, which must not be that of a stored prior."""
+    if not isinstance(key_added, str) or not key_added or "format" in adata.uns.get(key_added, ()):
+        raise InputError(f"key_added={key_added!r} cannot name an embedding: pass another one, for example 'X_dice'.")
+    return key_added
+
+
+def number(name: str, value: Any, *, least: float) -> float:
+    """A finite number that is not too small."""
+    if not isinstance(value, int | float | np.number) or not np.isfinite(value) or value < least:
+        raise InputError(f"{name}={value!r} is not a number of at least {least}.")
+    return float(value)
+
+
+def whole_number(name: str, value: Any, *, least: int = 1) -> int:
     """A whole number that is not too small."""
-    if value != int(value) or value < least:
+    if not isinstance(value, int | float | np.number) or not np.isfinite(value) or value != int(value) or value < least:
         raise InputError(f"{name}={value} is not a whole number of at least {least}.")
     return int(value)
 

@@ -15,7 +15,7 @@ from dice._core.standardize import Chunk
 from dice._errors import InputError
 
 #: Noise of cells without any expression in units of the latent scale: so large that only the prior speaks.
-EMPTY_NOISE = 100.0
+EMPTY_NOISE = 10.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def read_cells(matrix: Matrix, likelihood: GaussianLikelihood, *, zero_is_empty:
 
 
 def cell_noise(
-    cells: Cells, noise: str | float, *, n_genes: int, df: float | None, scale: float
+    cells: Cells, noise: str | float, *, n_genes: int, df: float | None, scale: float, reference_noise: float
 ) -> tuple[float, NDArray[np.float32]]:
     """Noise level of the data set and standard deviation of every cell (n,).
 
@@ -69,22 +69,29 @@ def cell_noise(
         Degrees of freedom where the noise is Student-t, whose scale is smaller than its standard deviation.
     scale
         Latent scale of the prior.
+    reference_noise
+        Noise of the reference, for queries with too few genes to measure their own.
     """
+    if not isinstance(noise, str | int | float):
+        raise InputError(f"noise={noise!r} is not a number, 'estimate', 'per_cell' or 'per_gene'.")
     if isinstance(noise, str) and noise not in ("estimate", "per_cell", "per_gene"):
         raise InputError(f"noise={noise!r} is not a number, 'estimate', 'per_cell' or 'per_gene'.")
     if not isinstance(noise, str) and not (np.isfinite(noise) and noise > 0):
         raise InputError(f"noise={noise} is not a positive number.")
     measured = cells.residual[~cells.empty]
-    level = float(np.sqrt(measured.mean())) if len(measured) else 0.0
-    if isinstance(noise, str) and df is not None:
-        level *= np.sqrt(max(df - 2, 0.5) / df)
+    # The scale of Student-t noise is smaller than its standard deviation.
+    factor = 1.0 if df is None else np.sqrt(max(df - 2, 0.5) / df)
+    level = factor * float(np.sqrt(measured.mean())) if len(measured) else 0.0
+    if n_genes < 2 * cells.y.shape[1]:
+        # Too few genes leave no residual to measure: the reference's noise is the better guess.
+        level = factor * reference_noise
     if not isinstance(noise, str):
         level = float(noise)
     each = np.full(len(cells.y), level, dtype=np.float32)
-    if noise == "per_cell":
-        each[~cells.empty] = np.sqrt(shrink_noise(measured, n_genes))
+    if noise == "per_cell" and n_genes >= 2 * cells.y.shape[1]:
+        each[~cells.empty] = factor * np.sqrt(shrink_noise(measured, n_genes - cells.y.shape[1]))
     each[cells.empty] = EMPTY_NOISE * scale
-    return level, each
+    return float(level), each
 
 
 def _is_empty(chunk: Chunk) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from dice._anndata.store import Prior
 from dice._anndata.write import Slots, write
 from dice._errors import InputError, SlotError
 from dice.metrics import leiden
+from dice.tl._arguments import whole_number
 from dice.tl._neighbors import posterior_samples
 
 #: A cluster whose cells stay together less often than this is not supported.
@@ -76,7 +77,7 @@ def cluster_stability(
     labels = pd.Categorical(adata.obs[groups]).remove_unused_categories()
     if not len(labels.categories):
         raise InputError(f"adata.obs[{groups!r}] holds no group at all: pass a column with clusters or labels.")
-    samples = posterior_samples(adata, reference, n_samples, key)
+    samples = posterior_samples(adata, reference, whole_number("n_samples", n_samples), key)
     codes = np.asarray(labels.codes)
     each = np.zeros(adata.n_obs)
     with _log.progress(total=n_samples, desc="Clustering samples", unit="sample") as bar:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from anndata import AnnData
 
 from dice._core.credible import CredibleRegion
-from dice._errors import SlotError
+from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 
 
@@ -42,5 +43,7 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key:
         raise SlotError(
             f"There are no posterior samples in adata.obsm[{slot!r}]: call dice.tl.denoise with n_samples=500."
         )
-    row = adata.obs_names.get_loc(cell) if isinstance(cell, str) else cell
-    return CredibleRegion.from_samples(adata.obsm[slot][row], level)
+    rows = np.flatnonzero(adata.obs_names == cell) if isinstance(cell, str) else np.atleast_1d(cell)
+    if len(rows) != 1 or not -adata.n_obs <= rows[0] < adata.n_obs:
+        raise InputError(f"{cell!r} is not the name or position of exactly one cell of {adata.n_obs}.")
+    return CredibleRegion.from_samples(np.asarray(adata.obsm[slot][rows[0]]), level)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +17,16 @@ from dice._anndata.genes import match_genes
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
 from dice._anndata.store import Prior, find_prior
-from dice._anndata.write import Slots, plain_params, write
-from dice._core.gibbs import GibbsSettings
+from dice._anndata.write import Slots, check_writable, plain_params, write
+from dice._core.gibbs import MAX_ITERATIONS, GibbsSettings
 from dice._core.inference import Inference, Observation, Plan, clip_rho, make_plan
 from dice._core.likelihood import GaussianLikelihood
 from dice._core.noise import cell_keys
 from dice._core.steps import LogDensity
 from dice._device import resolve_device
+from dice._errors import InputError
 from dice._keys import DenoiseKeys
-from dice.tl._arguments import check_deconvolve, choice, resolve_rho, whole_number
+from dice.tl._arguments import check_deconvolve, check_key, choice, number, resolve_rho, whole_number
 from dice.tl._cells import Cells, cell_noise, read_cells
 
 #: Cells that go through the network at once.
@@ -84,18 +86,18 @@ def denoise(
     df
         Degrees of freedom of the Student-t likelihoods.
     noise
-        Standard deviation of the query's noise per scaled gene. ``"estimate"`` measures it from what the
-        loadings do not explain, ``"per_cell"`` does so for each cell (shrunk to the mean), ``"per_gene"`` weighs the
-        genes by their noise in the reference.
+        Standard deviation (for Student-t the scale) of the query's noise per scaled gene. ``"estimate"`` measures it
+        from what the loadings do not explain, ``"per_cell"`` does so for each cell (shrunk to the mean), ``"per_gene"``
+        weighs the genes by their noise in the reference.
     deconvolve
         The reference's latents are noisy themselves. True removes that noise too: denoising beyond the
-        reference, which sharpens label transfer. For the direct method.
+        reference, which sharpens label transfer. It changes the mean of the direct method alone.
     n_chains
-        Independent chains of Gibbs; their last states are averaged with ``average="chains"``.
+        Independent chains of Gibbs, at least `n_samples`; their last states are averaged with ``average="chains"``.
     n_iterations
         Iterations of each chain; None chooses (100 for a pair, else 30 or what the noise asks for).
     burn_in
-        Iterations left out of averages; None is a third.
+        Iterations left out of averages; None is a third, or what the noise asks for.
     schedule
         ``"linear"`` or ``"geometric"`` interpolation of a pair `rho`.
     average
@@ -136,7 +138,8 @@ def denoise(
     ``adata.obs["dice_empty"]`` bool
         Cells without any expression of the prior's genes, which get the prior; only if there are any.
     ``adata.uns["X_dice"]``
-        Everything needed to repeat the call, and the genes found.
+        ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...) and ``genes``
+        (how many were found).
 
     Notes
     -----
@@ -152,44 +155,62 @@ def denoise(
     >>> query.obsm["X_dice"].shape, query.obsm["X_dice_samples"].shape
     ((400, 15), (400, 5, 15))
     """
+    check_writable(adata, copy=copy)
     prior = find_prior(adata if reference is None else reference)
-    target = resolve_device(device)
+    keys, target = DenoiseKeys(check_key(adata, key_added)), resolve_device(device)
+    settings = GibbsSettings(
+        n_chains=whole_number("n_chains", n_chains),
+        burn_in=None if burn_in is None else whole_number("burn_in", burn_in, least=0),
+        rao_blackwell=choice("average", average, ("rao-blackwell", "chains")) == "rao-blackwell",
+        n_samples=whole_number("n_samples", n_samples, least=0),
+    )
+    geometric = choice("schedule", schedule, ("linear", "geometric")) == "geometric"
+    seed, df = whole_number("random_state", random_state, least=0), number("df", df, least=1)
+    rho = resolve_rho(rho, prior.latent_scale)
+    call = plain_params(
+        rho=rho, method=method, likelihood=likelihood, df=df, noise=noise, deconvolve=deconvolve, n_chains=n_chains,
+        n_iterations=n_iterations, burn_in=burn_in, schedule=schedule, average=average, gene_key=gene_key,
+        min_gene_overlap=float(min_gene_overlap), layer=layer, random_state=seed,
+    )  # fmt: skip
+
     match = match_genes(adata, prior.genes, gene_key=gene_key, min_overlap=min_gene_overlap)
     _log.info(f"{match}.")
-    matrix = Matrix(adata, layer=layer, genes=match.query, chunk_size=chunk_size)
+    size = None if chunk_size is None else whole_number("chunk_size", chunk_size)
+    matrix = Matrix(adata, layer=layer, genes=match.query, chunk_size=size)
     if check:
         check_query(matrix.sample(), match, prior, layer=layer)
     gaussian = GaussianLikelihood.of(prior.projection, match.prior, per_gene=noise == "per_gene")
-    rho = resolve_rho(rho, prior.latent_scale)
-
     cells = read_cells(matrix, gaussian, zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0)
-    heavy = df if likelihood == "student_t" or likelihood == "student_t_genes" else None
-    level, each = cell_noise(cells, noise, n_genes=len(match.prior), df=heavy, scale=prior.latent_scale)
+    level, each = cell_noise(
+        cells,
+        noise,
+        n_genes=len(match.prior),
+        df=df if likelihood == "student_t" or likelihood == "student_t_genes" else None,
+        scale=prior.latent_scale,
+        reference_noise=prior.noise,
+    )
     if deconvolve:
         check_deconvolve(float(np.hypot(level, np.min(rho))), prior.noise)
     plan = make_plan(
         method,
         likelihood,
         rho,
-        GibbsSettings(
-            n_chains=whole_number("n_chains", n_chains),
-            burn_in=burn_in,
-            rao_blackwell=choice("average", average, ("rao-blackwell", "chains")) == "rao-blackwell",
-            n_samples=whole_number("n_samples", n_samples, least=0),
-        ),
+        settings,
         isotropic=gaussian.isotropic,
         noise_range=gaussian.noise_range(each[~cells.empty].max(initial=level)),
         n_iterations=None if n_iterations is None else whole_number("n_iterations", n_iterations),
-        geometric=choice("schedule", schedule, ("linear", "geometric")) == "geometric",
-        df=float(df),
+        geometric=geometric,
+        df=df,
         deconvolve=deconvolve,
         uncertainty=uncertainty,
     )
     plan = _within_schedule(prior, plan)
     _log.info(f"Method: {plan.method}; noise {level:.3g}, rho {plan.rho:.3g} (PCA units).")
+    if plan.method == "split" and n_iterations is None and len(plan.rhos) == MAX_ITERATIONS:
+        _log.warn(f"{match}, so few that {MAX_ITERATIONS} iterations may be too short: compare with n_iterations=300.")
     inference = Inference(prior, gaussian, plan, target)
-    keys = cell_keys(adata.obs_names.astype(str), random_state)
-    result = _posterior(inference, matrix, cells, each, keys)
+    result = _posterior(inference, matrix, cells, each, cell_keys(adata.obs_names.astype(str), seed))
+    _check_finite(result, level, rho)
 
     params = plain_params(
         rho=rho,
@@ -199,14 +220,10 @@ def denoise(
         n_iterations=None if plan.method == "direct" else len(plan.rhos),
         n_chains=None if plan.method == "direct" else n_chains,
         acceptance=float(np.mean(inference.acceptance)) if inference.acceptance else None,
-        deconvolve=deconvolve,
-        gene_key=gene_key,
-        layer=layer,
-        random_state=random_state,
         preset=prior.preset,
     )
-    slots = _slots(DenoiseKeys(key_added), cells, result, {"params": params, "genes": match.report()})
-    return write(adata, slots, copy=copy)
+    record = {"call": call, "params": params, "genes": match.report()}
+    return write(adata, _slots(keys, cells, result, record), copy=copy)
 
 
 @dataclass(frozen=True)
@@ -239,17 +256,33 @@ def _posterior(
             if variance is not None and result.variance is not None:
                 variance[rows] = result.variance.cpu().numpy()
             bar.update(rows.stop - rows.start)
+    if cells.empty.any():
+        # Their posterior is the prior, whose mean and variance are known: latents are centred and scaled by its root.
+        mean[cells.empty] = 0
+        if variance is not None:
+            variance[cells.empty] = inference.prior.latent_scale**2
+        if samples is not None:
+            samples[cells.empty] = inference.prior_samples(noise[cells.empty], keys[cells.empty])
     return Result(mean, samples, variance)
 
 
-def _slots(keys: DenoiseKeys, cells: Cells, result: Result, record: dict[str, object]) -> Slots:
+def _slots(keys: DenoiseKeys, cells: Cells, result: Result, record: dict[str, Any]) -> Slots:
     obsm = {keys.mean: result.mean, keys.projection: cells.y}
     if result.samples is not None:
         obsm[keys.samples] = result.samples
     obs = {} if result.variance is None else {keys.uncertainty: np.sqrt(result.variance)}
     if cells.empty.any():
         obs[keys.empty] = cells.empty
-    return Slots(obsm=obsm, obs=obs, uns={keys.uns: record})
+    stale = frozenset({keys.samples, keys.uncertainty, keys.empty} - set(obs) - set(obsm))
+    return Slots(obsm=obsm, obs=obs, uns={keys.uns: record}, stale=stale)
+
+
+def _check_finite(result: Result, level: float, rho: float | Sequence[float]) -> None:
+    finite = np.isfinite(result.mean).all() and (result.variance is None or np.isfinite(result.variance).all())
+    if not finite:
+        raise InputError(
+            f"The posterior is not finite with noise {level:.3g} and rho {rho}: pass values of the latents' own size."
+        )
 
 
 def _within_schedule(prior: Prior, plan: Plan) -> Plan:

@@ -12,6 +12,7 @@ from scipy import sparse
 from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, write
+from dice._core.inference import LIKELIHOODS
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 from dice._threads import openmp_threads_kept
@@ -113,22 +114,15 @@ def posterior_samples(
         return np.asarray(stored[:, :n_samples])
     if keys.uns not in adata.uns:
         raise SlotError(f"There is no embedding in adata.obsm[{key!r}]: call dice.tl.denoise(adata, reference) first.")
-    params = adata.uns[keys.uns]["params"]
-    rho = params["rho"] if np.ndim(params["rho"]) == 0 else list(params["rho"])
-    layer = params.get("layer")
-    drawn: AnnData = denoise(
-        adata,
-        reference,
-        rho=rho,
-        noise=float(params["noise"]),
-        n_samples=n_samples,
-        layer=layer,
-        key_added=key,
-        random_state=int(params["random_state"]),
-        uncertainty=False,
-        check=False,
-        copy=True,
-    )
+    call = dict(adata.uns[keys.uns]["call"])
+    if call["likelihood"] not in LIKELIHOODS:
+        raise InputError(
+            f"The embedding was made with the function {call['likelihood']!r}, which cannot be stored: call "
+            f"dice.tl.denoise again with n_samples={n_samples}."
+        )
+    call["rho"] = call["rho"] if np.ndim(call["rho"]) == 0 else list(call["rho"])
+    call |= {"deconvolve": False, "n_samples": n_samples, "key_added": key, "uncertainty": False, "check": False}
+    drawn: AnnData = denoise(adata, reference, copy=True, **call)
     return np.asarray(drawn.obsm[keys.samples])
 
 

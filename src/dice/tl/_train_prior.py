@@ -15,13 +15,14 @@ from dice._anndata.genes import check_unique
 from dice._anndata.matrix import Matrix
 from dice._anndata.statistics import matrix_statistics
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots, plain_params, write
+from dice._anndata.write import Slots, check_writable, plain_params, write
 from dice._core import presets
 from dice._core.augment import Mixup
 from dice._core.projection import fit_projection
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import PriorKeys
+from dice.tl._arguments import number, whole_number
 from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
 from dice.tl._reuse import adopt, read_embedding
@@ -138,7 +139,13 @@ def train_prior(
     >>> reference.obsm["X_dice_pca"].shape
     (1600, 15)
     """
+    check_writable(adata, copy=copy)
     _check(preset, validation_fraction, augment, labels_key)
+    for name, value in (("max_steps", max_steps), ("batch_size", batch_size)):
+        if value is not None:
+            whole_number(name, value)
+    if learning_rate is not None:
+        number("learning_rate", learning_rate, least=1e-12)
     state = None if checkpoint is None else check_path(checkpoint)
     check_unique(adata.var_names, "adata.var_names")
     labels = None if labels_key is None else read_labels(adata, labels_key)
@@ -162,6 +169,10 @@ def train_prior(
         projection = adopt(embedding, matrix, n_latent=k, scale=scale)
     latents = np.concatenate([projection.project(chunk) for chunk in matrix])
     latent_scale = float(np.sqrt(latents.var(0).mean()))
+    if not latent_scale > 0:
+        raise InputError(
+            "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
+        )
     data = presets.split(latents / latent_scale, validation_fraction, random_state, target)
     denoiser, history = learn(
         preset,
