@@ -23,7 +23,7 @@ extensions = [
 root_doc = "index"
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 templates_path = ["_templates"]
-exclude_patterns = ["benchmarks/*", "_build", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 
 # API pages are written from the docstrings; signatures carry the types, so the text need not.
 autosummary_generate = True
