@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
 from anndata import AnnData
-from numpy.typing import NDArray
 
 from dice import _log
 from dice._anndata.genes import match_genes
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
 from dice._anndata.store import Prior, find_prior
-from dice._anndata.write import Slots, check_writable, plain_params, write
+from dice._anndata.write import check_writable, plain_params, write
 from dice._core.gibbs import MAX_ITERATIONS, GibbsSettings
-from dice._core.inference import Inference, Observation, Plan, clip_rho, make_plan
+from dice._core.inference import Inference, Plan, clip_rho, make_plan
 from dice._core.likelihood import GaussianLikelihood
 from dice._core.noise import cell_keys
 from dice._core.steps import LogDensity
 from dice._device import resolve_device
-from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice.tl._arguments import check_deconvolve, check_key, choice, number, resolve_rho, whole_number
-from dice.tl._cells import Cells, cell_noise, read_cells
-
-#: Cells that go through the network at once.
-NETWORK_CHUNK = 8192
+from dice.tl._cells import cell_noise, read_cells
+from dice.tl._posterior import check_finite, denoise_slots, run_plan
 
 
 def denoise(
@@ -209,8 +204,8 @@ def denoise(
     if plan.method == "split" and n_iterations is None and len(plan.rhos) == MAX_ITERATIONS:
         _log.warn(f"{match}, so few that {MAX_ITERATIONS} iterations may be too short: compare with n_iterations=300.")
     inference = Inference(prior, gaussian, plan, target)
-    result = _posterior(inference, matrix, cells, each, cell_keys(adata.obs_names.astype(str), seed))
-    _check_finite(result, level, rho)
+    result = run_plan(inference, matrix, cells, each, cell_keys(adata.obs_names.astype(str), seed))
+    check_finite(result, level, rho)
 
     params = plain_params(
         rho=rho,
@@ -223,66 +218,7 @@ def denoise(
         preset=prior.preset,
     )
     record = {"call": call, "params": params, "genes": match.report()}
-    return write(adata, _slots(keys, cells, result, record), copy=copy)
-
-
-@dataclass(frozen=True)
-class Result:
-    """Posterior of all cells; PCA units."""
-
-    mean: NDArray[np.float32]
-    samples: NDArray[np.float32] | None
-    variance: NDArray[np.float32] | None
-
-
-def _posterior(
-    inference: Inference, matrix: Matrix, cells: Cells, noise: NDArray[np.float32], keys: NDArray[np.int64]
-) -> Result:
-    """Run the plan over all cells; expression is read again only where single genes matter."""
-    plan, (n, k) = inference.plan, cells.y.shape
-    n_samples = plan.gibbs.n_samples
-    mean = np.empty((n, k), dtype=np.float32)
-    samples = np.empty((n, n_samples, k), dtype=np.float32) if n_samples else None
-    variance = np.empty(n, dtype=np.float32) if plan.uncertainty else None
-    chunks = [slice(start, min(start + NETWORK_CHUNK, n)) for start in range(0, n, NETWORK_CHUNK)]
-    with _log.progress(total=n, desc="Denoising", unit="cell") as bar:
-        for rows in matrix.slices() if plan.needs_genes else chunks:
-            x = inference.likelihood.standardizer(matrix.read(rows)).dense() if plan.needs_genes else None
-            observed = Observation(cells.y[rows], noise[rows], cells.residual[rows], x)
-            result = inference.posterior(observed, keys[rows])
-            mean[rows] = result.mean.cpu().numpy()
-            if samples is not None and result.samples is not None:
-                samples[rows] = result.samples.cpu().numpy()
-            if variance is not None and result.variance is not None:
-                variance[rows] = result.variance.cpu().numpy()
-            bar.update(rows.stop - rows.start)
-    if cells.empty.any():
-        # Their posterior is the prior, whose mean and variance are known: latents are centred and scaled by its root.
-        mean[cells.empty] = 0
-        if variance is not None:
-            variance[cells.empty] = inference.prior.latent_scale**2
-        if samples is not None:
-            samples[cells.empty] = inference.prior_samples(noise[cells.empty], keys[cells.empty])
-    return Result(mean, samples, variance)
-
-
-def _slots(keys: DenoiseKeys, cells: Cells, result: Result, record: dict[str, Any]) -> Slots:
-    obsm = {keys.mean: result.mean, keys.projection: cells.y}
-    if result.samples is not None:
-        obsm[keys.samples] = result.samples
-    obs = {} if result.variance is None else {keys.uncertainty: np.sqrt(result.variance)}
-    if cells.empty.any():
-        obs[keys.empty] = cells.empty
-    stale = frozenset({keys.samples, keys.uncertainty, keys.empty} - set(obs) - set(obsm))
-    return Slots(obsm=obsm, obs=obs, uns={keys.uns: record}, stale=stale)
-
-
-def _check_finite(result: Result, level: float, rho: float | Sequence[float]) -> None:
-    finite = np.isfinite(result.mean).all() and (result.variance is None or np.isfinite(result.variance).all())
-    if not finite:
-        raise InputError(
-            f"The posterior is not finite with noise {level:.3g} and rho {rho}: pass values of the latents' own size."
-        )
+    return write(adata, denoise_slots(keys, cells, result, record), copy=copy)
 
 
 def _within_schedule(prior: Prior, plan: Plan) -> Plan:
