@@ -8,6 +8,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dice._core.schema import MAX_LATENT
 from dice._core.standardize import Chunk
 from dice._errors import InputError, SlotError
 
@@ -39,7 +40,7 @@ def read_labels(adata: AnnData, labels_key: str) -> pd.Categorical:
 
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
     """The number of latents must leave room in both dimensions of the matrix."""
-    most = min(n_cells - 1, n_genes - 1)
+    most = min(n_cells - 1, n_genes - 1, MAX_LATENT)
     if most < 1:
         raise InputError(
             f"A prior cannot be learned from {n_cells} cells and {n_genes} genes: pass a larger reference."

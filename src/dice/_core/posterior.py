@@ -21,7 +21,7 @@ N_PROBES = 2
 #: Step of the differences in units of the noise level.
 DIFFERENCE = 0.05
 #: Largest noise level in scaled units: latents of variance 1 leave hardly a trace beneath it.
-MAX_NOISE = 20.0
+MAX_NOISE = 10.0
 #: Streams of :class:`CellNoise`, one for each purpose.
 PROBES, SAMPLES, CHAINS = 0, 1, 2
 

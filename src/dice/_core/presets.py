@@ -106,8 +106,6 @@ def make_trainer(
     denoiser = chosen.denoiser.empty(size)
     denoiser.initialize(torch.Generator().manual_seed(seed))
     variances = data.train.var(0)
-    if isinstance(denoiser, EDMDenoiser):
-        denoiser.variances.copy_(variances.clamp_min(1e-6))
     band = (float(np.clip(noise, 0.05, 0.5)), 2.0)
     held_out = HeldOut(data.held_out, variances, band, seed) if data.held_out is not None else None
     return Trainer(denoiser.to(device), data.train, held_out, config, mixup=mixup, seed=seed)

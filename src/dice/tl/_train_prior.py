@@ -141,11 +141,10 @@ def train_prior(
     """
     check_writable(adata, copy=copy)
     _check(preset, validation_fraction, augment, labels_key)
-    for name, value in (("max_steps", max_steps), ("batch_size", batch_size)):
-        if value is not None:
-            whole_number(name, value)
-    if learning_rate is not None:
-        number("learning_rate", learning_rate, least=1e-12)
+    random_state = whole_number("random_state", random_state, least=0)
+    max_steps = None if max_steps is None else whole_number("max_steps", max_steps)
+    batch_size = None if batch_size is None else whole_number("batch_size", batch_size)
+    learning_rate = None if learning_rate is None else number("learning_rate", learning_rate, least=1e-12)
     state = None if checkpoint is None else check_path(checkpoint)
     check_unique(adata.var_names, "adata.var_names")
     labels = None if labels_key is None else read_labels(adata, labels_key)
