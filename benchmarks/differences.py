@@ -1,6 +1,6 @@
 """The figures of docs/differences.md: the paper's setups by PCA, the learned and the exact posterior.
 
-    python benchmarks/differences.py
+python benchmarks/differences.py
 """
 
 from __future__ import annotations
