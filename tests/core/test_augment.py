@@ -80,3 +80,13 @@ def test_a_batch_larger_than_the_data_is_the_data():
     latents, _ = cells()
     assert BatchSampler(latents).draw(N + 1, torch.Generator()) is not None
     torch.testing.assert_close(BatchSampler(latents).draw(N + 1, torch.Generator()), latents)
+
+
+def test_neighbors_are_the_only_mates():
+    """Every mixture lies between the cell and the two cells beside it on a line."""
+    n = 50
+    latents = torch.arange(n, dtype=torch.float32)[:, None]
+    beside = np.clip(np.arange(n)[:, None] + [-1, 1], 0, n - 1)
+    batch = Mixup(beside, probability=1.0).sampler(latents).draw(n, torch.Generator().manual_seed(0))
+    assert (torch.abs(batch - latents) <= 1).all()
+    assert (batch != latents).all()

@@ -12,6 +12,7 @@ from scipy import sparse
 
 import dice
 from dice._core.projection import elbow
+from dice.tl._augment import Augmentation
 
 
 def small(n=120, d=40, seed=0):
@@ -130,6 +131,28 @@ def test_augmentation_is_recorded_and_can_be_turned_off():
     weights = [adata.uns["dice"]["weights"]["outlet.weight"] for adata in (plain, off, on)]
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("strategy", ["clusters", "neighbors"])
+def test_cells_are_mixed_without_labels(strategy):
+    """The prior is sharper than the cells it was learned from, the same for the same seed, and says so."""
+    plain, sharp, again = small(400), small(400), small(400)
+    dice.tl.train_prior(plain, n_latent=3, max_steps=200, augment=None)
+    for adata in (sharp, again):
+        dice.tl.train_prior(adata, n_latent=3, max_steps=200, augment=strategy)
+    assert dice.Prior.from_anndata(sharp).params["augment"] == strategy
+    assert sharp.uns["dice"]["sha256"] == again.uns["dice"]["sha256"]
+    for adata in (plain, sharp):
+        dice.tl.denoise(adata, rho=3)
+    assert sharp.obsm["X_dice"].var(0).sum() < plain.obsm["X_dice"].var(0).sum()
+
+
+def test_cells_beyond_the_clustered_ones_join_their_nearest(monkeypatch):
+    monkeypatch.setattr("dice.tl._augment.MAX_CLUSTERED", 60)
+    latents = np.concatenate([np.random.default_rng(0).normal(m, 0.1, (100, 2)) for m in (0, 5)])
+    groups = Augmentation("clusters", 5, 0.9, 1.0).mixup(latents, None, seed=0).mates
+    assert len(groups) == 200
+    assert not set(groups[:100]) & set(groups[100:])
 
 
 def test_reference_statistics_are_kept():
@@ -268,7 +291,14 @@ def one_class():
         (small, {"mask_var": "nothing"}, "There is no column 'nothing' in adata.var"),
         (small, {"validation_fraction": 0.9}, "not between 0 and 0.5"),
         (small, {"device": "toaster"}, "pass device='cpu'"),
-        (small, {"augment": "noise"}, "choose 'auto', 'labels' or None"),
+        (small, {"augment": "noise"}, "choose one of .*'clusters', 'neighbors'], or None"),
+        (small, {"augment": "clusters", "preset": "gmm"}, "pass augment=None"),
+        (small, {"mixup_points": "a"}, "mixup_points='a'"),
+        (small, {"mixup_points": 101}, "mixup_points=101"),
+        (small, {"validation_fraction": "a"}, "validation_fraction='a'"),
+        (small, {"checkpoint": 3}, "checkpoint=3"),
+        (small, {"key_added": "a/b"}, "key_added='a/b'"),
+        (small, {"max_steps": True}, "max_steps=True"),
         (small, {"augment": "labels"}, "name their column of adata.obs with labels_key="),
         (small, {"mixup_points": 1}, "mixup_points=1"),
         (small, {"mixup_points": 2.5}, "mixup_points=2.5"),

@@ -1,8 +1,9 @@
-"""Same-group mixup: convex mixtures of cells that share a label or a cluster."""
+"""Mixup: convex mixtures of a cell and others of its group or neighbourhood."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +13,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mixup:
-    """Replace a cell by a Dirichlet mixture of itself and others of its group.
+    """Replace a cell by a Dirichlet mixture of itself and its mates.
 
     With ``Dirichlet(1)`` weights over 5 points a mixture has one third of its group's variance, so that
     the learned prior is sharper than the cells it was trained on.
 
     Parameters
     ----------
-    groups
-        Group of every cell, or -1 for cells that are never mixed (missing labels).
+    mates
+        Who may be mixed with whom: (n,) the group of every cell, -1 for cells that are never mixed (missing labels); or
+        (n, m) the positions of the m neighbours of every cell.
     n_points
         Number of cells in a mixture, the first one included.
     probability
@@ -29,20 +31,27 @@ class Mixup:
         Parameter of the symmetric Dirichlet distribution.
     """
 
-    groups: NDArray[np.integer]
+    mates: NDArray[np.integer]
     n_points: int = 5
     probability: float = 0.9
     concentration: float = 1.0
 
     def sampler(self, latents: Tensor) -> MixingSampler:
         """Draw mixed batches of `latents` (n, k), on their device."""
-        # Cells of a group stand side by side in `order`, so that a mate is one random offset away.
-        order = np.argsort(self.groups, kind="stable")
-        _, codes, counts = np.unique(self.groups, return_inverse=True, return_counts=True)
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        arrays = (order, starts[codes], counts[codes], self.groups >= 0)
+        arrays = self._neighborhoods() if self.mates.ndim == 2 else self._groups()
         tensors = (torch.as_tensor(array, device=latents.device) for array in arrays)
         return MixingSampler(latents, self, *tensors)
+
+    def _groups(self) -> tuple[NDArray[Any], ...]:
+        # Cells of a group stand side by side in `order`, so that a mate is one random offset away.
+        order = np.argsort(self.mates, kind="stable")
+        _, codes, counts = np.unique(self.mates, return_inverse=True, return_counts=True)
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        return order, starts[codes], counts[codes], self.mates >= 0
+
+    def _neighborhoods(self) -> tuple[NDArray[Any], ...]:
+        n, m = self.mates.shape
+        return self.mates.ravel(), m * np.arange(n), np.full(n, m), np.full(n, fill_value=True)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ class BatchSampler:
 
 @dataclass(frozen=True)
 class MixingSampler(BatchSampler):
-    """Batches whose cells are mixed with others of their group."""
+    """Batches whose cells are mixed with their mates."""
 
     mixup: Mixup
     order: Tensor

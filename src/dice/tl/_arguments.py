@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from anndata import AnnData
 
+from dice._core import presets
 from dice._errors import InputError
 
 #: Default rho in units of the prior's latent scale.
@@ -36,6 +37,33 @@ def check_deconvolve(level: float, reference_noise: float) -> None:
         )
 
 
+def check_training(preset: Any, max_steps: Any, batch_size: Any, learning_rate: Any) -> dict[str, Any]:
+    """How to train, as far as the user says so; None is the preset's."""
+    choice("preset", preset, presets.NAMES)
+    return {
+        "max_steps": None if max_steps is None else whole_number("max_steps", max_steps),
+        "batch_size": None if batch_size is None else whole_number("batch_size", batch_size),
+        "learning_rate": None if learning_rate is None else number("learning_rate", learning_rate, least=1e-12),
+    }
+
+
+def check_fraction(validation_fraction: Any, preset: str) -> float:
+    """Share of cells held out to stop a training."""
+    fraction = number("validation_fraction", validation_fraction, least=0)
+    if fraction > 0.5:
+        raise InputError(f"validation_fraction={fraction} is not between 0 and 0.5.")
+    if preset == "gmm" and fraction == 0:
+        raise InputError("preset='gmm' chooses its size on held-out cells: pass validation_fraction=0.1.")
+    return fraction
+
+
+def check_prior_key(key_added: Any) -> str:
+    """A key for a prior."""
+    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+        raise InputError(f"key_added={key_added!r} cannot name a prior: pass a word, for example 'dice'.")
+    return key_added
+
+
 def check_key(adata: AnnData, key_added: Any) -> str:
     """A key for an embedding, which must not be that of a stored prior."""
     if not isinstance(key_added, str) or not key_added or "format" in adata.uns.get(key_added, ()):
@@ -45,16 +73,25 @@ def check_key(adata: AnnData, key_added: Any) -> str:
 
 def number(name: str, value: Any, *, least: float) -> float:
     """A finite number that is not too small."""
-    if not isinstance(value, int | float | np.number) or not np.isfinite(value) or value < least:
+    if not _is_number(value) or value < least:
         raise InputError(f"{name}={value!r} is not a number of at least {least}.")
     return float(value)
 
 
 def whole_number(name: str, value: Any, *, least: int = 1) -> int:
     """A whole number that is not too small."""
-    if not isinstance(value, int | float | np.number) or not np.isfinite(value) or value != int(value) or value < least:
-        raise InputError(f"{name}={value} is not a whole number of at least {least}.")
+    if not _is_number(value) or value != int(value) or value < least:
+        raise InputError(f"{name}={value!r} is not a whole number of at least {least}.")
     return int(value)
+
+
+def _is_number(value: Any) -> bool:
+    """A finite number; True and False are none."""
+    return (
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool)
+        and bool(np.isfinite(value))
+    )
 
 
 def choice(name: str, value: str, options: tuple[str, ...]) -> str:

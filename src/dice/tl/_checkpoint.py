@@ -25,6 +25,8 @@ EVERY_STEPS, EVERY_SECONDS = 200, 60.0
 
 def check_path(path: str | os.PathLike[str]) -> Path:
     """A place that can be written to, found out before the training and not after it."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"checkpoint={path!r} is no path: pass a file name such as 'training.npz'.")
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise InputError(f"checkpoint={str(path)!r} cannot be written: pass a file name in a folder that exists.")
@@ -47,7 +49,7 @@ def fingerprint(trainer: Trainer, data: Split, mixup: Mixup | None, seed: int) -
     for tensor in (data.train, *held_out):
         digest.update(f"{tuple(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
     if mixup is not None:
-        digest.update(np.asarray(mixup.groups, dtype="<i8").tobytes())
+        digest.update(np.asarray(mixup.mates, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +16,12 @@ from dice._anndata.statistics import matrix_statistics
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
 from dice._core import presets
-from dice._core.augment import Mixup
 from dice._core.projection import fit_projection
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice.tl._arguments import number, whole_number
+from dice.tl._arguments import check_fraction, check_prior_key, check_training, whole_number
+from dice.tl._augment import check_augmentation
 from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
 from dice.tl._reuse import adopt, read_embedding
@@ -74,7 +73,8 @@ def train_prior(
         ``"default"`` (EDM-preconditioned network, early stopping), ``"paper"`` and ``"paper-small"`` (the paper's
         networks and schedules), or ``"gmm"`` (Gaussian mixture in closed form, without augmentation).
     augment
-        ``"labels"`` replaces training cells by random mixtures of cells with the same label (mixup), None learns
+        Replace training cells by random mixtures (mixup) of cells with the same label (``"labels"``), of the same
+        fine Leiden cluster (``"clusters"``), or of the cell's 15 nearest neighbours (``"neighbors"``). None learns
         from cells as they are, and ``"auto"`` is ``"labels"`` where `labels_key` is given. Mixing pulls cells
         towards the middle of their class: with the defaults a mixture has one third of the variance
         within its class (and of all training cells nine in ten are mixtures), so that the prior and everything
@@ -140,17 +140,16 @@ def train_prior(
     (1600, 15)
     """
     check_writable(adata, copy=copy)
-    _check(preset, validation_fraction, augment, labels_key)
-    random_state = whole_number("random_state", random_state, least=0)
-    max_steps = None if max_steps is None else whole_number("max_steps", max_steps)
-    batch_size = None if batch_size is None else whole_number("batch_size", batch_size)
-    learning_rate = None if learning_rate is None else number("learning_rate", learning_rate, least=1e-12)
+    settings = check_training(preset, max_steps, batch_size, learning_rate)
+    augmentation = check_augmentation(
+        augment, labels_key, preset,
+        points=mixup_points, probability=mixup_probability, concentration=mixup_concentration,
+    )  # fmt: skip
+    validation_fraction = check_fraction(validation_fraction, preset)
+    seed, keys = whole_number("random_state", random_state, least=0), PriorKeys(check_prior_key(key_added))
     state = None if checkpoint is None else check_path(checkpoint)
     check_unique(adata.var_names, "adata.var_names")
     labels = None if labels_key is None else read_labels(adata, labels_key)
-    mixing = _mixing(mixup_points, mixup_probability, mixup_concentration)
-    if augment is None or labels is None:
-        mixing = {}
     target = resolve_device(device)
     embedding = None if use_rep is None else read_embedding(adata, use_rep)
     genes = _genes(adata, mask_var) if embedding is None else embedding.genes
@@ -172,18 +171,11 @@ def train_prior(
         raise InputError(
             "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
         )
-    data = presets.split(latents / latent_scale, validation_fraction, random_state, target)
-    denoiser, history = learn(
-        preset,
-        data,
-        noise=projection.noise / latent_scale,
-        seed=random_state,
-        mixup=Mixup(np.asarray(labels.codes)[data.cells], **mixing) if labels is not None and mixing else None,
-        checkpoint=state,
-        max_steps=max_steps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-    )
+    data = presets.split(latents / latent_scale, validation_fraction, seed, target)
+    codes = None if labels is None else np.asarray(labels.codes)[data.cells]
+    mixup = augmentation.mixup(latents[data.cells], codes, seed)
+    noise = projection.noise / latent_scale
+    denoiser, history = learn(preset, data, noise=noise, seed=seed, mixup=mixup, checkpoint=state, **settings)
     prior = Prior(
         genes=adata.var_names.to_numpy()[slice(None) if genes is None else genes].astype(object),
         projection=projection,
@@ -195,45 +187,16 @@ def train_prior(
         params=plain_params(
             n_latent=n_latent,
             labels_key=labels_key,
-            augment="labels" if mixing else None,
-            **{f"mixup_{name.removeprefix('n_')}": value for name, value in mixing.items()},
+            **augmentation.params,
             layer=layer,
             scale=bool(np.isfinite(projection.cap)),
             use_rep=use_rep,
-            max_steps=max_steps,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
+            **settings,
             validation_fraction=validation_fraction,
-            random_state=random_state,
+            random_state=seed,
         ),
     )
-    return write(adata, _slots(adata, prior, latents, genes, PriorKeys(key_added)), copy=copy)
-
-
-def _check(preset: str, validation_fraction: float, augment: str | None, labels_key: str | None) -> None:
-    if preset not in presets.NAMES:
-        raise InputError(f"There is no preset {preset!r}: choose one of {list(presets.NAMES)}.")
-    if not 0 <= validation_fraction <= 0.5:
-        raise InputError(f"validation_fraction={validation_fraction} is not between 0 and 0.5.")
-    if augment not in ("auto", "labels", None):
-        raise InputError(f"There is no augment={augment!r}: choose 'auto', 'labels' or None.")
-    if augment == "labels" and labels_key is None:
-        raise InputError("augment='labels' needs labels: name their column of adata.obs with labels_key=.")
-    if preset == "gmm" and augment is not None and labels_key is not None:
-        raise InputError("preset='gmm' is fitted to the cells as they are: pass augment=None, or leave labels_key out.")
-    if preset == "gmm" and validation_fraction == 0:
-        raise InputError("preset='gmm' chooses its size on held-out cells: pass validation_fraction=0.1.")
-
-
-def _mixing(points: int, probability: float, concentration: float) -> dict[str, Any]:
-    """Settings of :class:`Mixup`, checked."""
-    if not 2 <= points <= 100 or points != int(points):
-        raise InputError(f"mixup_points={points!r} is not a whole number from 2 to 100.")
-    if not 0 <= probability <= 1:
-        raise InputError(f"mixup_probability={probability} is not between 0 and 1.")
-    if not 0.01 <= concentration <= 1e6:
-        raise InputError(f"mixup_concentration={concentration} is not between 0.01 and 1,000,000.")
-    return {"n_points": int(points), "probability": float(probability), "concentration": float(concentration)}
+    return write(adata, _slots(adata, prior, latents, genes, keys), copy=copy)
 
 
 def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[np.intp] | None:
