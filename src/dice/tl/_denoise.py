@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 
-import numpy as np
 import torch
 from anndata import AnnData
 
-from dice import _log
-from dice._anndata.genes import match_genes
-from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import check_query
 from dice._anndata.store import Prior, find_prior
-from dice._anndata.write import check_writable, plain_params, write
-from dice._core.gibbs import MAX_ITERATIONS, GibbsSettings
-from dice._core.inference import Inference, Plan, clip_rho, make_plan
-from dice._core.likelihood import GaussianLikelihood
-from dice._core.noise import cell_keys
+from dice._anndata.write import check_writable, write
+from dice._core.inference import Inference
 from dice._core.steps import LogDensity
 from dice._device import resolve_device
 from dice._keys import DenoiseKeys
-from dice.tl._arguments import check_deconvolve, check_key, choice, number, resolve_rho, whole_number
-from dice.tl._cells import cell_noise, read_cells
+from dice.tl._arguments import check_key
+from dice.tl._options import Options
 from dice.tl._posterior import check_finite, denoise_slots, run_plan
+from dice.tl._query import Query
 
 
 def denoise(
@@ -153,79 +145,17 @@ def denoise(
     check_writable(adata, copy=copy)
     prior = find_prior(adata if reference is None else reference)
     keys, target = DenoiseKeys(check_key(adata, key_added)), resolve_device(device)
-    settings = GibbsSettings(
-        n_chains=whole_number("n_chains", n_chains),
-        burn_in=None if burn_in is None else whole_number("burn_in", burn_in, least=0),
-        rao_blackwell=choice("average", average, ("rao-blackwell", "chains")) == "rao-blackwell",
-        n_samples=whole_number("n_samples", n_samples, least=0),
-    )
-    geometric = choice("schedule", schedule, ("linear", "geometric")) == "geometric"
-    seed, df = whole_number("random_state", random_state, least=0), number("df", df, least=1)
-    rho = resolve_rho(rho, prior.latent_scale)
-    call = plain_params(
-        rho=rho, method=method, likelihood=likelihood, df=df, noise=noise, deconvolve=deconvolve, n_chains=n_chains,
-        n_iterations=n_iterations, burn_in=burn_in, schedule=schedule, average=average, gene_key=gene_key,
-        min_gene_overlap=float(min_gene_overlap), layer=layer, random_state=seed,
+    options = Options(
+        rho=rho, method=method, n_samples=n_samples, likelihood=likelihood, df=df, noise=noise, deconvolve=deconvolve,
+        n_chains=n_chains, n_iterations=n_iterations, burn_in=burn_in, schedule=schedule, average=average,
+        uncertainty=uncertainty, gene_key=gene_key, min_gene_overlap=min_gene_overlap, layer=layer, check=check,
+        chunk_size=chunk_size, random_state=random_state,
     )  # fmt: skip
-
-    match = match_genes(adata, prior.genes, gene_key=gene_key, min_overlap=min_gene_overlap)
-    _log.info(f"{match}.")
-    size = None if chunk_size is None else whole_number("chunk_size", chunk_size)
-    matrix = Matrix(adata, layer=layer, genes=match.query, chunk_size=size)
-    if check:
-        check_query(matrix.sample(), match, prior, layer=layer)
-    gaussian = GaussianLikelihood.of(prior.projection, match.prior, per_gene=noise == "per_gene")
-    cells = read_cells(matrix, gaussian, zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0)
-    level, each = cell_noise(
-        cells,
-        noise,
-        n_genes=len(match.prior),
-        df=df if likelihood == "student_t" or likelihood == "student_t_genes" else None,
-        scale=prior.latent_scale,
-        reference_noise=prior.noise,
-    )
-    if deconvolve:
-        check_deconvolve(float(np.hypot(level, np.min(rho))), prior.noise)
-    plan = make_plan(
-        method,
-        likelihood,
-        rho,
-        settings,
-        isotropic=gaussian.isotropic,
-        noise_range=gaussian.noise_range(each[~cells.empty].max(initial=level)),
-        n_iterations=None if n_iterations is None else whole_number("n_iterations", n_iterations),
-        geometric=geometric,
-        df=df,
-        deconvolve=deconvolve,
-        uncertainty=uncertainty,
-    )
-    plan = _within_schedule(prior, plan)
-    _log.info(f"Method: {plan.method}; noise {level:.3g}, rho {plan.rho:.3g} (PCA units).")
-    if plan.method == "split" and n_iterations is None and len(plan.rhos) == MAX_ITERATIONS:
-        _log.warn(f"{match}, so few that {MAX_ITERATIONS} iterations may be too short: compare with n_iterations=300.")
-    inference = Inference(prior, gaussian, plan, target)
-    result = run_plan(inference, matrix, cells, each, cell_keys(adata.obs_names.astype(str), seed))
-    check_finite(result, level, rho)
-
-    params = plain_params(
-        rho=rho,
-        method=plan.method,
-        likelihood=likelihood,
-        noise=level,
-        n_iterations=None if plan.method == "direct" else len(plan.rhos),
-        n_chains=None if plan.method == "direct" else n_chains,
-        acceptance=float(np.mean(inference.acceptance)) if inference.acceptance else None,
-        preset=prior.preset,
-    )
-    record = {"call": call, "params": params, "genes": match.report()}
+    query = Query.of(adata, prior, options)
+    cells = query.read()
+    plan, level, each = query.settle(cells)
+    inference = Inference(prior, query.likelihood, plan, target)
+    result = run_plan(inference, query.matrix, cells, each, query.keys)
+    check_finite(result, level, query.rho)
+    record = query.record(plan, level, inference.acceptance)
     return write(adata, denoise_slots(keys, cells, result, record), copy=copy)
-
-
-def _within_schedule(prior: Prior, plan: Plan) -> Plan:
-    rhos = clip_rho(prior, plan.rhos)
-    if (rhos < plan.rhos).any():
-        _log.warn(
-            f"rho={plan.rhos.max():.4g} is beyond the paper's noise schedule; the largest it has was used, "
-            f"{rhos.max():.4g} in PCA units."
-        )
-    return replace(plan, rhos=rhos)

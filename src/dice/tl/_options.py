@@ -1,0 +1,71 @@
+"""The arguments of a denoising call, checked once, whatever the call writes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dice._anndata.write import plain_params
+from dice._core.gibbs import GibbsSettings
+from dice._core.steps import LogDensity
+from dice.tl._arguments import choice, number, resolve_rho, whole_number
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments that decide the posterior, as :func:`dice.tl.denoise` documents them."""
+
+    rho: float | Sequence[float] | None = None
+    method: str = "auto"
+    n_samples: int = 0
+    likelihood: str | LogDensity = "gaussian"
+    df: float = 4.0
+    noise: str | float = "estimate"
+    deconvolve: bool = False
+    n_chains: int = 1
+    n_iterations: int | None = None
+    burn_in: int | None = None
+    schedule: str = "linear"
+    average: str = "rao-blackwell"
+    uncertainty: bool = True
+    gene_key: str | None = None
+    min_gene_overlap: float = 0.2
+    layer: str | None = None
+    check: bool = True
+    chunk_size: int | None = None
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        resolve_rho(self.rho, 1.0)
+        for name, least in (("n_chains", 1), ("n_samples", 0), ("random_state", 0)):
+            whole_number(name, getattr(self, name), least=least)
+        for name, least in (("n_iterations", 1), ("burn_in", 0), ("chunk_size", 1)):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), least=least)
+        number("df", self.df, least=1)
+        choice("schedule", self.schedule, ("linear", "geometric"))
+        choice("average", self.average, ("rao-blackwell", "chains"))
+
+    @property
+    def gibbs(self) -> GibbsSettings:
+        return GibbsSettings(
+            n_chains=int(self.n_chains),
+            burn_in=None if self.burn_in is None else int(self.burn_in),
+            rao_blackwell=self.average == "rao-blackwell",
+            n_samples=int(self.n_samples),
+        )
+
+    @property
+    def tail_df(self) -> float | None:
+        """Degrees of freedom of the noise, None where its tails are Gaussian or the user's own."""
+        return float(self.df) if isinstance(self.likelihood, str) and self.likelihood.startswith("student_t") else None
+
+    def call(self, rho: float | list[float]) -> dict[str, Any]:
+        """Every argument that matters to the result, in a form that files can hold."""
+        return plain_params(
+            rho=rho, method=self.method, likelihood=self.likelihood, df=float(self.df), noise=self.noise,
+            deconvolve=self.deconvolve, n_chains=self.n_chains, n_iterations=self.n_iterations, burn_in=self.burn_in,
+            schedule=self.schedule, average=self.average, gene_key=self.gene_key,
+            min_gene_overlap=float(self.min_gene_overlap), layer=self.layer, random_state=int(self.random_state),
+        )  # fmt: skip

@@ -1,0 +1,121 @@
+"""A query under a prior: its genes matched, its values checked, and the plan of its posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from anndata import AnnData
+from numpy.typing import NDArray
+
+from dice import _log
+from dice._anndata.genes import GeneMatch, match_genes
+from dice._anndata.matrix import Matrix
+from dice._anndata.preprocessing import check_query
+from dice._anndata.store import Prior
+from dice._anndata.write import plain_params
+from dice._core.gibbs import MAX_ITERATIONS
+from dice._core.inference import Plan, clip_rho, make_plan
+from dice._core.likelihood import GaussianLikelihood
+from dice._core.noise import cell_keys
+from dice.tl._arguments import check_deconvolve, resolve_rho
+from dice.tl._cells import Cells, cell_noise, read_cells
+from dice.tl._options import Options
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a call knows of its query before it looks at single cells."""
+
+    prior: Prior
+    options: Options
+    match: GeneMatch
+    matrix: Matrix
+    likelihood: GaussianLikelihood
+
+    @classmethod
+    def of(cls, adata: AnnData, prior: Prior, options: Options) -> Query:
+        """Match the genes and compare the values with the reference's."""
+        match = match_genes(adata, prior.genes, gene_key=options.gene_key, min_overlap=options.min_gene_overlap)
+        _log.info(f"{match}.")
+        size = None if options.chunk_size is None else int(options.chunk_size)
+        matrix = Matrix(adata, layer=options.layer, genes=match.query, chunk_size=size)
+        if options.check:
+            check_query(matrix.sample(), match, prior, layer=options.layer)
+        likelihood = GaussianLikelihood.of(prior.projection, match.prior, per_gene=options.noise == "per_gene")
+        return cls(prior, options, match, matrix, likelihood)
+
+    @property
+    def rho(self) -> float | list[float]:
+        return resolve_rho(self.options.rho, self.prior.latent_scale)
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """Addresses of the cells' random numbers."""
+        return cell_keys(self.matrix.names.astype(str), int(self.options.random_state))
+
+    def read(self) -> Cells:
+        """Project all cells. Where the reference has values below 0, a cell of zeros is a cell like others."""
+        zero_is_empty = self.prior.statistics.get("minimum", 0.0) >= 0
+        return read_cells(self.matrix, self.likelihood, zero_is_empty=zero_is_empty)
+
+    def settle(self, cells: Cells) -> tuple[Plan, float, NDArray[np.float32]]:
+        """The plan, the noise level of the data set and that of every cell."""
+        prior, options = self.prior, self.options
+        level, each = cell_noise(
+            cells,
+            options.noise,
+            n_genes=len(self.match.prior),
+            df=options.tail_df,
+            scale=prior.latent_scale,
+            reference_noise=prior.noise,
+        )
+        if options.deconvolve:
+            check_deconvolve(float(np.hypot(level, np.min(self.rho))), prior.noise)
+        plan = make_plan(
+            options.method,
+            options.likelihood,
+            self.rho,
+            options.gibbs,
+            isotropic=self.likelihood.isotropic,
+            noise_range=self.likelihood.noise_range(each[~cells.empty].max(initial=level)),
+            n_iterations=None if options.n_iterations is None else int(options.n_iterations),
+            geometric=options.schedule == "geometric",
+            df=float(options.df),
+            deconvolve=options.deconvolve,
+            uncertainty=options.uncertainty,
+        )
+        plan = _within_schedule(prior, plan)
+        _log.info(f"Method: {plan.method}; noise {level:.3g}, rho {plan.rho:.3g} (PCA units).")
+        if plan.method == "split" and options.n_iterations is None and len(plan.rhos) == MAX_ITERATIONS:
+            _log.warn(
+                f"{self.match}, so few that {MAX_ITERATIONS} iterations may be too short: "
+                "compare with n_iterations=300."
+            )
+        return plan, level, each
+
+    def record(self, plan: Plan, level: float, acceptance: list[float]) -> dict[str, Any]:
+        """What ``.uns`` keeps: the call, what was decided, and the genes."""
+        chain = plan.method != "direct"
+        params = plain_params(
+            rho=self.rho,
+            method=plan.method,
+            likelihood=self.options.likelihood,
+            noise=level,
+            n_iterations=len(plan.rhos) if chain else None,
+            n_chains=self.options.n_chains if chain else None,
+            acceptance=float(np.mean(acceptance)) if acceptance else None,
+            preset=self.prior.preset,
+        )
+        return {"call": self.options.call(self.rho), "params": params, "genes": self.match.report()}
+
+
+def _within_schedule(prior: Prior, plan: Plan) -> Plan:
+    rhos = clip_rho(prior, plan.rhos)
+    if (rhos < plan.rhos).any():
+        _log.warn(
+            f"rho={plan.rhos.max():.4g} is beyond the paper's noise schedule; the largest it has was used, "
+            f"{rhos.max():.4g} in PCA units."
+        )
+    return replace(plan, rhos=rhos)
