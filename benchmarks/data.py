@@ -37,3 +37,23 @@ def variable_genes(reference: ad.AnnData, n_top_genes: int = 3000) -> ad.AnnData
         return reference
     sc.pp.highly_variable_genes(reference, n_top_genes=n_top_genes)
     return reference[:, reference.var["highly_variable"]].copy()
+
+
+#: Files of the random splits, by short name.
+FILES = {
+    "bmmc": "bmmc_neurips_cite",
+    "teaseq": "pbmc_teaseq",
+    "liu": "pbmc_liu_covid_citeseq",
+    "pancreas": "pancreas_cellhint_atlas",
+}
+#: Larger data sets are sampled, so that all of them cost about the same.
+MAX_CELLS = 5000
+
+
+def pair(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
+    """A random fifth of the cells as query, the others as reference, in the reference's 3,000 variable genes."""
+    adata = load(FILES[name])
+    order = np.random.default_rng(seed).permutation(adata.n_obs)[:MAX_CELLS]
+    reference, query = hold_out(adata[np.sort(order)].copy(), len(order) // 5, seed)
+    reference = variable_genes(reference)
+    return reference, query[:, reference.var_names].copy()

@@ -210,6 +210,22 @@ def test_leiden_agrees_with_scanpy(blobs) -> None:
     assert metrics.ari(cells.obs["leiden"], metrics.leiden(values, resolution=0.3)) > 0.9
 
 
+def test_a_graph_is_clustered_as_it_is(blobs) -> None:
+    import anndata as ad
+    import scanpy as sc
+
+    values, labels = blobs
+    cells = ad.AnnData(shape=(len(values), 0), obsm={"X": values})
+    sc.pp.neighbors(cells, use_rep="X", transformer="sklearn")
+    graph = cells.obsp["connectivities"]
+    assert np.array_equal(metrics.leiden(graph), metrics.leiden(values))
+    pd.testing.assert_frame_equal(metrics.leiden_sweep(graph, labels), metrics.leiden_sweep(values, labels))
+    with pytest.raises(InputError, match="pass connectivities, not distances"):
+        metrics.leiden(cells.obsp["distances"])
+    with pytest.raises(InputError, match="labels"):
+        metrics.leiden_sweep(graph, labels[:-1])
+
+
 def test_sweep_is_the_single_runs(blobs) -> None:
     values, labels = blobs
     sweep = metrics.leiden_sweep(values, labels, resolutions=[0.2, 1.0, 0.2])

@@ -32,7 +32,7 @@ def leiden(embedding: ArrayLike, *, resolution: float = 1.0, n_neighbors: int = 
     Parameters
     ----------
     embedding
-        Array of shape (cells, dimensions).
+        Array of shape (cells, dimensions), or sparse connectivities of shape (cells, cells).
     resolution
         Higher values give more clusters.
     n_neighbors
@@ -52,7 +52,7 @@ def leiden(embedding: ArrayLike, *, resolution: float = 1.0, n_neighbors: int = 
     2
     """
     _check_resolutions([resolution])
-    graph = neighbor_graph(as_embedding(embedding), n_neighbors)
+    graph = neighbor_graph(embedding, n_neighbors)
     return partition(graph, resolution, "leiden", random_state)
 
 
@@ -62,7 +62,7 @@ def louvain(embedding: ArrayLike, *, resolution: float = 1.0, n_neighbors: int =
     Parameters
     ----------
     embedding
-        Array of shape (cells, dimensions).
+        Array of shape (cells, dimensions), or sparse connectivities of shape (cells, cells).
     resolution
         Higher values give more clusters.
     n_neighbors
@@ -82,7 +82,7 @@ def louvain(embedding: ArrayLike, *, resolution: float = 1.0, n_neighbors: int =
     2
     """
     _check_resolutions([resolution])
-    graph = neighbor_graph(as_embedding(embedding), n_neighbors)
+    graph = neighbor_graph(embedding, n_neighbors)
     return partition(graph, resolution, "louvain", random_state)
 
 
@@ -100,7 +100,7 @@ def leiden_sweep(
     Parameters
     ----------
     embedding
-        Array of shape (cells, dimensions).
+        Array of shape (cells, dimensions), or sparse connectivities of shape (cells, cells).
     labels
         Known label of every cell. All cells are clustered; cells without a label are not scored.
     resolutions
@@ -128,10 +128,9 @@ def leiden_sweep(
     _check_resolutions(resolutions)
     if method not in ("leiden", "louvain"):
         raise InputError(f"method={method!r} is unknown: use 'leiden' or 'louvain'.")
-    values = as_embedding(embedding)
+    graph = neighbor_graph(embedding, n_neighbors)
     if labels is not None:
-        check_lengths(len(as_codes(labels)), "labels", len(values), "cells in the embedding")
-    graph = neighbor_graph(values, n_neighbors)
+        check_lengths(len(as_codes(labels)), "labels", graph.vcount(), "cells in the embedding")
     rows = {}
     with _log.progress(total=len(set(resolutions)), desc=method, unit="resolution") as bar:
         for resolution in dict.fromkeys(resolutions):

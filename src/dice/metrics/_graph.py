@@ -6,13 +6,14 @@ import random
 import threading
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy import sparse
 
 from dice._errors import InputError
 from dice._threads import openmp_threads_kept
+from dice.metrics._inputs import as_embedding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,14 +28,24 @@ Method = Literal["leiden", "louvain"]
 _igraph_lock = threading.Lock()
 
 
-def neighbor_graph(values: Floats, n_neighbors: int) -> Graph:
-    """Return scanpy's weighted neighbour graph for igraph."""
+def neighbor_graph(cells: Any, n_neighbors: int) -> Graph:
+    """Return a weighted graph for igraph: scanpy's of an embedding, or the one that sparse connectivities hold."""
     import igraph
 
-    weights = _with_neighbors(values, n_neighbors).obsp["connectivities"]
+    if sparse.issparse(cells) and cells.shape[0] == cells.shape[1]:
+        weights = _as_connectivities(cells)
+    else:
+        weights = _with_neighbors(as_embedding(cells), n_neighbors).obsp["connectivities"]
     upper = sparse.triu(weights, k=1, format="coo")
     edges = np.column_stack([upper.row, upper.col])
-    return igraph.Graph(n=len(values), edges=edges, edge_attrs={"weight": upper.data})
+    return igraph.Graph(n=weights.shape[0], edges=edges, edge_attrs={"weight": upper.data})
+
+
+def _as_connectivities(matrix: sparse.spmatrix) -> sparse.spmatrix:
+    """Refuse what is not the connectivities of an undirected graph."""
+    if not np.isfinite(matrix.data).all() or (matrix.data < 0).any() or abs(matrix - matrix.T).max() > 1e-6:
+        raise InputError("The sparse matrix is no undirected weighted graph: pass connectivities, not distances.")
+    return matrix
 
 
 def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
