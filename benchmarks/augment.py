@@ -1,8 +1,8 @@
 """Which augmentation should label-free training use, and how much should the prior pull?
 
 A prior is learned without labels on reference cells: as they are (``none``), mixed within fine Leiden clusters, or
-among nearest neighbours. Held-out cells are denoised at several rho (in units of the latent scale) and clustered, once on the
-posterior mean and once on the graph averaged over ten posterior samples. Labels only score:
+among nearest neighbours. Held-out cells are denoised at several rho (in units of the latent scale) and clustered, once
+on the posterior mean and once on the graph averaged over ten posterior samples. Labels only score:
 
 * ``ari``, ``nmi``          best over the paper's 39 resolutions; with ``_1`` at the default resolution,
 * ``clisi``                 of the posterior mean,
