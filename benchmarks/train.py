@@ -26,6 +26,7 @@ import torch
 
 import dice
 from dice._core import presets
+from dice._core.chunks import Chunks
 from dice._core.projection import fit_projection
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,7 +54,7 @@ def speed(name: str, preset: str, max_steps: int | None) -> None:
     """Train once and print the course."""
     matrix, scale = {"bmmc": bmmc, "synthetic": synthetic}[name]()
     start = time.perf_counter()
-    projection = fit_projection(lambda: iter([matrix]), n_latent=25 if name == "bmmc" else 15, scale=scale)
+    projection = fit_projection(Chunks(lambda: iter([matrix])), n_latent=25 if name == "bmmc" else 15, scale=scale)
     latents = projection.project(matrix)
     unit = float(np.sqrt(latents.var(0).mean()))
     data = presets.split(latents / unit, 0.1, 0, torch.device("cpu"))

@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.decomposition import PCA
 
+from dice._core.chunks import Chunks
 from dice._core.projection import MAX_GRAM_GENES, adopt_projection, elbow, fit_projection, fix_signs
 
 RNG = np.random.default_rng(0)
@@ -16,7 +17,7 @@ COUNTS = np.log1p(RNG.poisson(np.exp(RNG.normal(size=(90, 30)) - 1))).astype(np.
 
 
 def in_chunks(matrix, size=17):
-    return lambda: (matrix[i : i + size] for i in range(0, matrix.shape[0], size))
+    return Chunks(lambda: (matrix[i : i + size] for i in range(0, matrix.shape[0], size)))
 
 
 def standardize(matrix, cap=10.0):

@@ -13,6 +13,7 @@ import torch
 from scipy import sparse
 
 from dice import metrics
+from dice._core.chunks import Chunks
 from dice._core.projection import fit_projection
 from dice._errors import DiceError, InputError, SlotError
 from dice.pp import _correct_batches, correct_batches, prepare
@@ -38,7 +39,7 @@ def cells() -> ad.AnnData:
 
 def components(values: np.ndarray, n_comps: int) -> np.ndarray:
     """PCA of the values, fitted to them."""
-    return fit_projection(lambda: iter([values]), n_latent=n_comps).project(values)
+    return fit_projection(Chunks(lambda: iter([values])), n_latent=n_comps).project(values)
 
 
 def test_batches_mix_and_types_stay(cells) -> None:
@@ -60,7 +61,7 @@ def test_batches_mix_and_types_stay(cells) -> None:
 def test_correction_lies_in_the_components(cells) -> None:
     """x + ((z* - z) V') s: seen in scaled genes, the shift has rank k and leads exactly to z*."""
     correct_batches(cells, "batch", n_comps=3)
-    projection = fit_projection(lambda: iter([cells.X]), n_latent=3)
+    projection = fit_projection(Chunks(lambda: iter([cells.X])), n_latent=3)
     shift = (cells.layers["harmony"] - cells.X.toarray()) / projection.scale
     latent = shift @ projection.loadings
     np.testing.assert_allclose(latent @ projection.loadings.T, shift, atol=1e-4)
@@ -131,7 +132,7 @@ def test_both_orientations_of_harmonypy(cells, monkeypatch, turned) -> None:
 
     monkeypatch.setitem(sys.modules, "harmonypy", types.SimpleNamespace(run_harmony=fake))
     correct_batches(cells, "batch", n_comps=3)
-    projection = fit_projection(lambda: iter([cells.X]), n_latent=3)
+    projection = fit_projection(Chunks(lambda: iter([cells.X])), n_latent=3)
     shift = (cells.layers["harmony"] - cells.X.toarray()) / projection.scale
     np.testing.assert_allclose(shift @ projection.loadings, 1, atol=1e-4)
 

@@ -1,4 +1,4 @@
-"""The one chunk iterator: float32 chunks of cells from any matrix that AnnData can hold.
+"""The one way through the cells: float32 chunks from any matrix that AnnData can hold.
 
 The whole matrix is never densified, and never read at once where it is on disk or lazy. (A view of a backed object
 is an exception of AnnData's making: it reads the selected cells when it is asked for its matrix.)
@@ -6,22 +6,29 @@ is an exception of AnnData's making: it reads the selected cells when it is aske
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dice._anndata import sources
+from dice import _log
+from dice._anndata import lazy, sources
+from dice._anndata.blocks import NotFiniteError, OnBlock, clean, joined, listed, own, summed
+from dice._core.chunks import Sums, add_up
 from dice._core.standardize import Chunk
 from dice._errors import InputError, SlotError
 
 #: Cells in a sample, and the number of places in the matrix that they are taken from.
 SAMPLE_CELLS = 1024
 SAMPLE_PLACES = 8
+
+
+T = TypeVar("T")
 
 
 class Matrix:
@@ -95,11 +102,64 @@ class Matrix:
         Values that are not finite raise with cell names.
         """
         stored, genes = self._opened
-        chunk = _own(stored[rows])
-        if genes is not None:
-            chunk = chunk[:, genes]
-        self._check_finite(chunk, rows)
-        return chunk
+        with self._names_in_errors():
+            return clean(stored[rows], genes, rows.start)
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether dask can go through the cells, block by block."""
+        return sources.is_lazy(self.data) and not sources.by_columns(self.data)
+
+    def each(
+        self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()
+    ) -> list[T]:
+        """``function(chunk, rows)`` of all chunks in order; dask's workers call it where the matrix is lazy.
+
+        Chunks (of a lazy matrix: blocks) that begin at a cell in `skip` are left out.
+        """
+        if self.is_lazy:
+            with self._names_in_errors():
+                results = lazy.each(self.data, self._on_block(listed, function), desc=desc, skip=skip)
+            return [result for results_of_block in results for result in results_of_block]
+        results = []
+        with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
+            for rows in self.slices():
+                if rows.start not in skip:
+                    results.append(function(self.read(rows), rows))
+                bar.update(rows.stop - rows.start)
+        return results
+
+    def apply(self, function: Callable[[Chunk], NDArray[Any]]) -> NDArray[Any]:
+        """``function(chunk)`` of all chunks, one below the other."""
+        return np.concatenate(self.each(lambda chunk, rows: function(chunk)))
+
+    def total(self, function: Callable[[Chunk], Sums]) -> Sums:
+        """The sum of ``function(chunk)`` over all chunks, which dask's workers share where the matrix is lazy."""
+        if self.is_lazy:
+            with self._names_in_errors():
+                return lazy.total(self.data, self._on_block(summed, function), desc="Adding up")
+        return add_up(map(function, self))
+
+    def map_rows(self, function: Callable[[Chunk, slice], NDArray[np.float32]], shape: tuple[int, ...]) -> Any:
+        """The array (n_cells, *shape) of a function's results for a lazy matrix, itself lazy."""
+        return lazy.map_rows(self.data, self._on_block(joined, function), shape)
+
+    def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> OnBlock:
+        identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
+        return OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size)
+
+    @contextmanager
+    def _names_in_errors(self) -> Iterator[None]:
+        """Say which cells are wrong, here where their names are known."""
+        try:
+            yield
+        except NotFiniteError as error:
+            bad = self.names[error.rows]
+            raise InputError(
+                f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])}: "
+                "remove them or set these values, for example "
+                "adata.X = np.nan_to_num(adata.X, posinf=0, neginf=0)."
+            ) from error
 
     def sample(self, n_cells: int = SAMPLE_CELLS) -> Chunk:
         """About `n_cells` cells from a few places in the matrix, with *all* genes and unchecked values.
@@ -113,22 +173,8 @@ class Matrix:
         if sources.by_columns(self.data):
             return sources.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
         stored = self._opened[0]
-        blocks = [_own(stored[int(start) : int(start) + size]) for start in starts]
+        blocks = [own(stored[int(start) : int(start) + size]) for start in starts]
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
-
-    def _check_finite(self, chunk: Chunk, rows: slice) -> None:
-        values = chunk.data if sparse.issparse(chunk) else chunk
-        # A sum is finite only if its terms are: one pass without a mask in the usual case.
-        if np.isfinite(np.sum(values, dtype=np.float64)):
-            return
-        wrong = np.nonzero(~np.isfinite(values))[0]
-        cells = np.searchsorted(chunk.indptr, wrong, side="right") - 1 if sparse.issparse(chunk) else wrong
-        bad = self.names[rows][np.unique(cells)]
-        raise InputError(
-            f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])}: "
-            "remove them or set these values, for example "
-            "adata.X = np.nan_to_num(adata.X, posinf=0, neginf=0)."
-        )
 
 
 def _get(adata: AnnData, layer: str | None) -> Any:
@@ -139,12 +185,3 @@ def _get(adata: AnnData, layer: str | None) -> Any:
     if layer not in adata.layers:
         raise SlotError(f"There is no layer {layer!r}; available: {sorted(adata.layers)}.")
     return adata.layers[layer]
-
-
-def _own(block: Any) -> Chunk:
-    """A block as float32 in memory of its own; each entry of a sparse one is stored once."""
-    if not sparse.issparse(block):
-        return sources.to_float32(block)
-    chunk = sources.CompressedRows.of(block.tocsr())[0 : block.shape[0]]
-    chunk.sum_duplicates()
-    return chunk

@@ -1,17 +1,19 @@
 """PCA of the reference: exact, deterministic, chunk by chunk.
 
 The matrix is read three times: moments, Gram matrix of the standardised and capped values (the cap needs
-the moments first), and the projection itself. Memory is O(chunk x genes + genes^2).
+the moments first), and the projection itself. All passes but the last are sums over chunks, so that any number of
+workers can share them. Memory is O(chunk x genes + genes^2) for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy import linalg, sparse
 
+from dice._core.chunks import Cells, Sums
 from dice._core.standardize import Chunk, Floats, Standardizer
 
 #: Values of a scaled gene are capped here, as in the paper.
@@ -20,8 +22,6 @@ CAP = 10.0
 MAX_GRAM_GENES = 8000
 #: Number of leading singular values kept by subspace iteration and examined for an elbow.
 SPECTRUM = 100
-
-Chunks = Callable[[], Iterable[Chunk]]
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Projection:
 
 
 def fit_projection(
-    chunks: Chunks, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
+    cells: Cells, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
 ) -> Projection:
-    """PCA of the cells that ``chunks()`` yields, each time from the first one on.
+    """PCA of all cells.
 
     Parameters
     ----------
-    chunks
-        Returns a fresh iterator over chunks of cells, dense or CSR.
+    cells
+        Gives sums over its chunks, dense or CSR.
     n_latent
         Number k of latents, or ``"elbow"``.
     scale
@@ -70,25 +70,25 @@ def fit_projection(
     max_gram
         Number of genes up to which the Gram matrix is formed.
     """
-    standardizer, n_cells = fit_standardizer(chunks, scale=scale)
+    standardizer, n_cells = fit_standardizer(cells, scale=scale)
     n_genes = len(standardizer.mean)
     if n_genes <= max_gram:
-        center, variances, singular_values, vectors = _eigen_gram(chunks, standardizer)
+        center, variances, singular_values, vectors = _eigen_gram(cells, standardizer)
     else:
         wanted = SPECTRUM if n_latent == "elbow" else max(int(n_latent), SPECTRUM)
         size = min(wanted, n_cells - 1, n_genes)
-        center, variances, singular_values, vectors = _eigen_subspace(chunks, standardizer, size)
+        center, variances, singular_values, vectors = _eigen_subspace(cells, standardizer, size)
     k = elbow(singular_values) if n_latent == "elbow" else int(n_latent)
     spectrum = replace(standardizer, center=center), variances, singular_values
     return _projection(*spectrum, fix_signs(vectors[:, :k]), n_cells)
 
 
-def adopt_projection(chunks: Chunks, loadings: Floats, *, n_latent: int | str, scale: bool = True) -> Projection:
+def adopt_projection(cells: Cells, loadings: Floats, *, n_latent: int | str, scale: bool = True) -> Projection:
     """The projection on `loadings` (d, m) that were computed elsewhere, with their signs.
 
     Parameters
     ----------
-    chunks
+    cells
         As in :func:`fit_projection`: the cells that the loadings were computed from.
     loadings
         Orthonormal loadings in the order of their singular values.
@@ -97,10 +97,10 @@ def adopt_projection(chunks: Chunks, loadings: Floats, *, n_latent: int | str, s
     scale
         Whether the loadings belong to scaled and capped genes, or to centred ones.
     """
-    standardizer, n_cells = fit_standardizer(chunks, scale=scale)
-    center, variances = _moments(chunks, standardizer)
+    standardizer, n_cells = fit_standardizer(cells, scale=scale)
+    center, variances = _moments(cells, standardizer)
     centred = replace(standardizer, center=center.astype(np.float32))
-    squares = sum((np.square(centred(chunk) @ loadings, dtype=np.float64).sum(0) for chunk in chunks()), np.zeros(1))
+    (squares,) = cells.total(lambda chunk: (np.square(centred(chunk) @ loadings, dtype=np.float64).sum(0),))
     singular_values = np.sqrt(squares)
     k = elbow(singular_values) if n_latent == "elbow" else min(int(n_latent), loadings.shape[1])
     return _projection(centred, variances, singular_values, loadings[:, :k], n_cells)
@@ -126,78 +126,74 @@ def _projection(
     )
 
 
-def fit_standardizer(chunks: Chunks, *, scale: bool) -> tuple[Standardizer, int]:
+def fit_standardizer(cells: Cells, *, scale: bool) -> tuple[Standardizer, int]:
     """Mean and standard deviation (ddof 1) of every gene in one pass, and the number of cells.
 
     Constant genes get scale 1, so that standardising turns them into zeros.
     """
-    n = 0
-    total = squares = np.zeros(1)
-    for chunk in chunks():
-        values = chunk.astype(np.float64)
-        n += values.shape[0]
-        total = total + np.asarray(values.sum(0)).ravel()
-        squared = values.multiply(values) if sparse.issparse(values) else values * values
-        squares = squares + np.asarray(squared.sum(0)).ravel()
+    n, total, squares = cells.total(_raw_moments)
     mean = total / n
     deviation = np.sqrt(np.maximum(squares - n * mean**2, 0) / max(n - 1, 1))
     constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
     unit = np.where(constant | (not scale), 1.0, deviation)
     center = np.zeros_like(mean, dtype=np.float32)
     cap = CAP if scale else np.inf
-    return Standardizer(mean.astype(np.float32), unit.astype(np.float32), center, cap), n
+    return Standardizer(mean.astype(np.float32), unit.astype(np.float32), center, cap), int(n)
+
+
+def _raw_moments(chunk: Chunk) -> Sums:
+    """Number of cells, and sum and sum of squares of every gene."""
+    values = chunk.astype(np.float64)
+    squared = values.multiply(values) if sparse.issparse(values) else values * values
+    return values.shape[0], np.asarray(values.sum(0)).ravel(), np.asarray(squared.sum(0)).ravel()
 
 
 Eigen = tuple[Floats, Floats, Floats, Floats]
 
 
-def _eigen_gram(chunks: Chunks, standardizer: Standardizer) -> Eigen:
+def _eigen_gram(cells: Cells, standardizer: Standardizer) -> Eigen:
     """Centre, gene variances, all singular values and right singular vectors, by the Gram matrix."""
-    n_genes = len(standardizer.mean)
-    n, total, gram = 0, np.zeros(n_genes), np.zeros((n_genes, n_genes))
-    for chunk in chunks():
+
+    def products(chunk: Chunk) -> Sums:
         values = standardizer(chunk).dense()
-        n += len(values)
-        total += values.sum(0, dtype=np.float64)
-        gram += values.T @ values
+        return len(values), values.sum(0, dtype=np.float64), values.T @ values
+
+    n, total, gram = cells.total(products)
     center = total / n
     gram -= n * np.outer(center, center)
     variances = np.maximum(np.diagonal(gram), 0) / (n - 1)
     eigenvalues, vectors = linalg.eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
-    rank = min(n - 1, n_genes)
+    rank = min(int(n) - 1, len(center))
     singular_values = np.sqrt(np.maximum(eigenvalues[::-1][:rank], 0))
     return center, variances, singular_values, vectors[:, ::-1][:, :rank]
 
 
-def _moments(chunks: Chunks, standardizer: Standardizer) -> tuple[Floats, Floats]:
+def _moments(cells: Cells, standardizer: Standardizer) -> tuple[Floats, Floats]:
     """Mean and variance (ddof 1) of every standardised gene."""
-    n = 0
-    total = squares = np.zeros(len(standardizer.mean))
-    for chunk in chunks():
+
+    def sums(chunk: Chunk) -> Sums:
         values = standardizer(chunk).dense()
-        n += len(values)
-        total = total + values.sum(0, dtype=np.float64)
-        squares = squares + np.einsum("ij,ij->j", values, values, dtype=np.float64)
+        return len(values), values.sum(0, dtype=np.float64), np.einsum("ij,ij->j", values, values, dtype=np.float64)
+
+    n, total, squares = cells.total(sums)
     center = total / n
     return center, np.maximum(squares - n * center**2, 0) / max(n - 1, 1)
 
 
-def _eigen_subspace(chunks: Chunks, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Eigen:
+def _eigen_subspace(cells: Cells, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Eigen:
     """The same for the leading `size` components by block subspace iteration, one pass each.
 
     Deterministic (fixed start), without the genes x genes matrix; iterates until the leading singular
     values have settled to a relative 1e-6.
     """
     n_genes = len(standardizer.mean)
-    center, variances = _moments(chunks, standardizer)
+    center, variances = _moments(cells, standardizer)
+    centred = replace(standardizer, center=center.astype(np.float32))
     guard = min(size + max(10, size // 2), n_genes)
     basis = linalg.qr(np.random.default_rng(0).normal(size=(n_genes, guard)), mode="economic")[0]
     previous = np.zeros(size)
     for _ in range(max_passes):
-        image = np.zeros((n_genes, guard))
-        for chunk in chunks():
-            values = standardizer(chunk).dense() - center.astype(np.float32)
-            image += values.T @ (values @ basis.astype(np.float32))
+        (image,) = cells.total(partial(_image, centred, basis.astype(np.float32)))
         eigenvalues, rotation = linalg.eigh(basis.T @ image)
         singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))[:size]
         vectors = (basis @ rotation)[:, ::-1][:, :size]
@@ -206,6 +202,12 @@ def _eigen_subspace(chunks: Chunks, standardizer: Standardizer, size: int, *, ma
         previous = singular_values
         basis = linalg.qr(image, mode="economic")[0]
     return center, variances, singular_values, vectors
+
+
+def _image(standardizer: Standardizer, basis: Floats, chunk: Chunk) -> Sums:
+    """X'X applied to a basis."""
+    values = standardizer(chunk).dense()
+    return (values.T @ (values @ basis),)
 
 
 def elbow(singular_values: Floats) -> int:

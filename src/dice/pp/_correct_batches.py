@@ -96,8 +96,8 @@ def correct_batches(
     matrix = Matrix(adata, layer=layer, genes=genes)
     n_comps = _check(matrix, batches, n_comps, check=check)
 
-    projection = fit_projection(lambda: iter(matrix), n_latent=n_comps)
-    before = np.concatenate([projection.project(chunk) for chunk in matrix])
+    projection = fit_projection(matrix, n_latent=n_comps)
+    before = matrix.apply(projection.project)
     shift = _harmony(before, batches, random_state) - before
     back = projection.loadings.T * projection.scale
     corrected = _shifted(Matrix(adata, layer=layer), shift.astype(np.float32), back, genes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,34 +23,70 @@ EMPTY_NOISE = 10.0
 class Cells:
     """All cells of a query; PCA units."""
 
-    #: Latent points (n, k).
+    #: Latent points (n, k); of a lazy matrix, itself lazy.
     y: NDArray[np.float32]
     #: Residual energy per degree of freedom (n,).
     residual: NDArray[np.float32]
     #: Cells without any expression (n,).
     empty: NDArray[np.bool_]
 
+    @property
+    def is_lazy(self) -> bool:
+        return not isinstance(self.y, np.ndarray)
 
-def read_cells(matrix: Matrix, likelihood: GaussianLikelihood, *, zero_is_empty: bool) -> Cells:
-    """Project all cells, chunk by chunk.
+    def take(self, rows: slice) -> Cells:
+        return Cells(self.y[rows], self.residual[rows], self.empty[rows])
 
-    Where values are expression from 0 on, a cell of zeros tells nothing; such cells are named in a warning. In data
-    that also have negative values, zeros are values like others.
+
+@dataclass(frozen=True)
+class Projector:
+    """Projects chunks of cells.
+
+    Where values are expression from 0 on, a cell of zeros tells nothing; in data that also have negative values,
+    zeros are values like others.
     """
-    n = matrix.n_cells
-    y = np.empty((n, likelihood.n_latent), dtype=np.float32)
-    residual, empty = np.empty(n, dtype=np.float32), np.empty(n, dtype=bool)
-    with _log.progress(total=n, desc="Projecting", unit="cell") as bar:
-        for rows in matrix.slices():
-            chunk = matrix.read(rows)
-            empty[rows] = _is_empty(chunk) if zero_is_empty else False
-            y[rows], residual[rows] = likelihood.read(chunk)
-            bar.update(rows.stop - rows.start)
-    if empty.any():
+
+    likelihood: GaussianLikelihood
+    zero_is_empty: bool
+
+    def __call__(self, chunk: Chunk, rows: slice) -> Cells:
+        y, residual = self.likelihood.read(chunk)
+        empty = _is_empty(chunk) if self.zero_is_empty else np.zeros(len(y), dtype=bool)
         y[empty] = 0
-        names = list(matrix.names[empty][:5])
-        _log.warn(f"{empty.sum()} cells express none of the prior's genes and get the prior, for example {names}.")
-    return Cells(y, residual, empty)
+        return Cells(y, residual.astype(np.float32), empty)
+
+    def points(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
+        return self(chunk, rows).y
+
+    def without_points(self, chunk: Chunk, rows: slice) -> tuple[slice, Cells]:
+        cells = self(chunk, rows)
+        return rows, replace(cells, y=cells.y[:0])
+
+
+def read_cells(matrix: Matrix, projector: Projector) -> Cells:
+    """Project all cells in one pass; those without any expression are named in a warning.
+
+    The points of a lazy matrix stay lazy. The pass is made all the same: it tells the noise, and that all is well.
+    """
+    n, k = matrix.n_cells, projector.likelihood.n_latent
+    y = matrix.map_rows(projector.points, (k,)) if matrix.is_lazy else np.empty((n, k), dtype=np.float32)
+    cells = Cells(y, np.empty(n, dtype=np.float32), np.empty(n, dtype=bool))
+    if matrix.is_lazy:
+        for rows, part in matrix.each(projector.without_points, desc="Projecting"):
+            cells.residual[rows], cells.empty[rows] = part.residual, part.empty
+    else:
+        matrix.each(partial(_fill, cells, projector), desc="Projecting")
+    if cells.empty.any():
+        names = list(matrix.names[cells.empty][:5])
+        _log.warn(
+            f"{cells.empty.sum()} cells express none of the prior's genes and get the prior, for example {names}."
+        )
+    return cells
+
+
+def _fill(cells: Cells, projector: Projector, chunk: Chunk, rows: slice) -> None:
+    part = projector(chunk, rows)
+    cells.y[rows], cells.residual[rows], cells.empty[rows] = part.y, part.residual, part.empty
 
 
 def cell_noise(

@@ -10,13 +10,12 @@ from anndata import AnnData
 
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import check_writable, write
-from dice._core.inference import Inference
 from dice._core.steps import LogDensity
 from dice._device import resolve_device
 from dice._keys import DenoiseKeys
 from dice.tl._arguments import check_key
 from dice.tl._options import Options
-from dice.tl._posterior import check_finite, denoise_slots, run_plan
+from dice.tl._posterior import Posterior, denoise_slots, run_plan
 from dice.tl._query import Query
 
 
@@ -102,9 +101,9 @@ def denoise(
     key_added
         Key of the embedding; other slots derive their name from it.
     chunk_size
-        Cells that are read at once; None chooses about 64 MB.
+        Cells that are worked on at once; None chooses about 64 MB. A lazy matrix is read in its own blocks.
     device
-        ``"auto"``, ``"cpu"``, ``"cuda"`` or any torch device.
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or any torch device; for a lazy matrix, of the workers.
     random_state
         Seed: a cell's result depends on it and on the cell's name, not on its neighbours in the file.
     copy
@@ -130,6 +129,12 @@ def denoise(
 
     Notes
     -----
+    Where the matrix is a dask array, one pass over it is made by the call: for the noise, cells without expression and
+    values that are not finite. What it sets in ``obsm`` is lazy, computed whenever it is asked for, for example while
+    ``adata.write_zarr`` writes it, and so is the uncertainty, as ``adata.obsm["dice_uncertainty"]`` (n_obs, 1), because
+    columns of ``adata.obs`` cannot be. A :class:`dask.distributed.Client` that was started before spreads both over its
+    workers.
+
     The paper's settings are ``dice.tl.denoise(query, reference, method="gibbs", rho=(5, 0.5), n_iterations=100,
     n_chains=10, average="chains")`` for cells and ``rho=20, n_iterations=200`` for its synthetic experiments.
 
@@ -144,7 +149,7 @@ def denoise(
     """
     check_writable(adata, copy=copy)
     prior = find_prior(adata if reference is None else reference)
-    keys, target = DenoiseKeys(check_key(adata, key_added)), resolve_device(device)
+    keys = DenoiseKeys(check_key(adata, key_added))
     options = Options(
         rho=rho, method=method, n_samples=n_samples, likelihood=likelihood, df=df, noise=noise, deconvolve=deconvolve,
         n_chains=n_chains, n_iterations=n_iterations, burn_in=burn_in, schedule=schedule, average=average,
@@ -152,10 +157,11 @@ def denoise(
         chunk_size=chunk_size, random_state=random_state,
     )  # fmt: skip
     query = Query.of(adata, prior, options)
+    if not query.matrix.is_lazy:
+        resolve_device(device)
     cells = query.read()
     plan, level, each = query.settle(cells)
-    inference = Inference(prior, query.likelihood, plan, target)
-    result = run_plan(inference, query.matrix, cells, each, query.keys)
-    check_finite(result, level, query.rho)
-    record = query.record(plan, level, inference.acceptance)
+    posterior = Posterior(prior, query.projector, plan, each, query.keys, device)
+    result = run_plan(posterior, query.matrix, cells)
+    record = query.record(plan, level, result.acceptance)
     return write(adata, denoise_slots(keys, cells, result, record), copy=copy)

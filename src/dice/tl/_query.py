@@ -20,7 +20,7 @@ from dice._core.inference import Plan, clip_rho, make_plan
 from dice._core.likelihood import GaussianLikelihood
 from dice._core.noise import cell_keys
 from dice.tl._arguments import check_deconvolve, resolve_rho
-from dice.tl._cells import Cells, cell_noise, read_cells
+from dice.tl._cells import Cells, Projector, cell_noise, read_cells
 from dice.tl._options import Options
 
 
@@ -55,10 +55,13 @@ class Query:
         """Addresses of the cells' random numbers."""
         return cell_keys(self.matrix.names.astype(str), int(self.options.random_state))
 
+    @property
+    def projector(self) -> Projector:
+        return Projector(self.likelihood, zero_is_empty=self.prior.statistics.get("minimum", 0.0) >= 0)
+
     def read(self) -> Cells:
-        """Project all cells. Where the reference has values below 0, a cell of zeros is a cell like others."""
-        zero_is_empty = self.prior.statistics.get("minimum", 0.0) >= 0
-        return read_cells(self.matrix, self.likelihood, zero_is_empty=zero_is_empty)
+        """Project all cells."""
+        return read_cells(self.matrix, self.projector)
 
     def settle(self, cells: Cells) -> tuple[Plan, float, NDArray[np.float32]]:
         """The plan, the noise level of the data set and that of every cell."""

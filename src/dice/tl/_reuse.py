@@ -60,9 +60,9 @@ def adopt(embedding: Embedding, matrix: Matrix, *, n_latent: int | str, scale: b
     errors = []
     for scaled in (scale, not scale):
         loadings = embedding.loadings[embedding.genes]
-        projection = adopt_projection(lambda: iter(matrix), loadings, n_latent=n_latent, scale=scaled)
+        projection = adopt_projection(matrix, loadings, n_latent=n_latent, scale=scaled)
         expected = embedding.values[:, : projection.n_latent]
-        latents = np.concatenate([projection.project(chunk) for chunk in matrix])
+        latents = matrix.apply(projection.project)
         errors.append(float(np.linalg.norm(latents - expected) / (np.linalg.norm(expected) + 1e-12)))
         if errors[-1] < TOLERANCE:
             return projection

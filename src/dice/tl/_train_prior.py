@@ -162,10 +162,10 @@ def train_prior(
         check_expression(sample if genes is None else sample[:, genes])
 
     if embedding is None:
-        projection = fit_projection(lambda: iter(matrix), n_latent=k, scale=scale)
+        projection = fit_projection(matrix, n_latent=k, scale=scale)
     else:
         projection = adopt(embedding, matrix, n_latent=k, scale=scale)
-    latents = np.concatenate([projection.project(chunk) for chunk in matrix])
+    latents = matrix.apply(projection.project)
     latent_scale = float(np.sqrt(latents.var(0).mean()))
     if not latent_scale > 0:
         raise InputError(

@@ -1,0 +1,105 @@
+"""Functions over the blocks of a dask array, run by dask: in threads here, or by the user's own cluster.
+
+A function, with all that it carries (a prior, loadings), is one node of the graph: it reaches each worker once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dice import _log
+from dice._core.chunks import Sums, add_up
+
+#: A function of one block and of the range of cells that it holds.
+OnBlock: TypeAlias = Callable[[Any, slice], Any]
+#: Partial sums that are added up at a time.
+FAN_IN = 4
+
+
+def each(data: Any, function: OnBlock, *, desc: str, skip: Collection[int] = ()) -> list[Any]:
+    """Results for the blocks in order; those that begin at a cell in `skip` are left out."""
+    tasks = _tasks(data, function, skip)
+    return _compute(tasks, tasks, desc)
+
+
+def total(data: Any, function: OnBlock, *, desc: str) -> Sums:
+    """Sum of the results over all blocks, in an order that does not depend on who computes them."""
+    import dask
+
+    parts = tasks = _tasks(data, function)
+    add = dask.delayed(add_up, pure=False)
+    while len(parts) > 1:
+        parts = [add(parts[first : first + FAN_IN]) for first in range(0, len(parts), FAN_IN)]
+    return _compute(parts, tasks, desc)[0]
+
+
+def map_rows(data: Any, function: OnBlock, shape: tuple[int, ...]) -> Any:
+    """The lazy float32 array (cells, *shape) that the function makes of the blocks."""
+    return in_rows(data).map_blocks(
+        _with_rows,
+        function=_shared(function),
+        dtype=np.float32,
+        chunks=(data.chunks[0], *((size,) for size in shape)),
+        new_axis=list(range(2, len(shape) + 1)) or None,
+        meta=np.empty((0,) * (len(shape) + 1), np.float32),
+        name=f"dice-{uuid.uuid4().hex}",
+    )
+
+
+def in_rows(data: Any) -> Any:
+    """A dask array whose blocks hold whole cells."""
+    return data if len(data.chunks[1]) == 1 else data.rechunk({1: -1})
+
+
+def _with_rows(block: Any, *, function: OnBlock, block_info: Any = None) -> NDArray[np.float32]:
+    return function(block, slice(*block_info[0]["array-location"][0]))
+
+
+def _tasks(data: Any, function: OnBlock, skip: Collection[int] = ()) -> list[Any]:
+    """One delayed call for every block."""
+    import dask
+
+    shared, run = _shared(function), dask.delayed(_run, pure=False)
+    stops = np.cumsum(data.chunks[0]).tolist()
+    blocks = in_rows(data).to_delayed().ravel()
+    tasks = zip(blocks, [0, *stops], stops, strict=False)
+    return [run(shared, block, start, stop) for block, start, stop in tasks if start not in skip]
+
+
+def _run(function: OnBlock, block: Any, start: int, stop: int) -> Any:
+    return function(block, slice(start, stop))
+
+
+def _shared(value: Any) -> Any:
+    """A node of its own, whose name spares dask from hashing all that is in it."""
+    import dask
+
+    return dask.delayed(value, name=f"dice-{uuid.uuid4().hex}", traverse=False)
+
+
+def _compute(results: list[Any], tasks: list[Any], desc: str) -> list[Any]:
+    import dask
+
+    with _progress({task.key for task in tasks}, desc):
+        return list(dask.compute(*results))
+
+
+@contextmanager
+def _progress(keys: Collection[str], desc: str) -> Iterator[None]:
+    """Our progress bar for dask's schedulers in this process; a cluster has its dashboard."""
+    from dask.callbacks import Callback
+
+    with _log.progress(total=len(keys), desc=desc, unit="block") as bar:
+
+        def finished(key: Any, *_: Any) -> None:
+            if key in keys:
+                bar.update()
+
+        with Callback(posttask=finished):
+            yield
