@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import json
 from pathlib import Path
 
@@ -74,15 +75,24 @@ def test_a_failed_save_leaves_the_old_file(reference, tmp_path, monkeypatch):
     prior.save(tmp_path / "prior.h5ad")
     before = (tmp_path / "prior.h5ad").read_bytes()
 
-    def full(self, path):
-        path.write_bytes(b"half")
-        raise OSError("No space left on device")
+    def full(self, content):
+        with self.open("wb") as stream:
+            stream.write(bytes(content)[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ad.AnnData, "write_h5ad", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match=r"prior.h5ad' cannot be written \(No space left on device\)") as caught:
         prior.save(tmp_path / "prior.h5ad")
+    assert isinstance(caught.value, dice.DiceError)
     assert [file.name for file in tmp_path.iterdir()] == ["prior.h5ad"]
     assert (tmp_path / "prior.h5ad").read_bytes() == before
+
+
+def test_a_missing_folder_is_one_sentence(reference, tmp_path):
+    prior = dice.Prior.from_anndata(reference)
+    with pytest.raises(dice.DiceError, match=r"cannot be written .* in a folder that exists"):
+        prior.save(tmp_path / "nowhere" / "prior.h5ad")
+    assert not list(tmp_path.iterdir())
 
 
 def resign(raw):
@@ -124,6 +134,29 @@ def negative_variance(raw):
     resign(raw)
 
 
+def with_value(name, value):
+    """Put one value into a number or the first entry of an array, with a checksum that fits."""
+
+    def forge(raw):
+        if np.ndim(raw[name]):
+            raw[name][0] = value
+        else:
+            raw[name] = value
+        resign(raw)
+
+    return forge
+
+
+def no_variance(raw):
+    raw["weights"]["variances"][:] = 0
+    resign(raw)
+
+
+def huge_weights(raw):
+    raw["weights"]["outlet.weight"][:] = 1e38
+    resign(raw)
+
+
 def renamed_gene(raw):
     raw["genes"][0] = "other"
 
@@ -140,6 +173,24 @@ def renamed_gene(raw):
         (lambda raw: raw.update(format=True), "not a whole number"),
         (tilted, "not orthonormal"),
         (negative_variance, "do not make a denoiser"),
+        (no_variance, "do not make a denoiser"),
+        (huge_weights, "do not make a denoiser"),
+        (with_value("center", 1e38), "'center' is not between -1e"),
+        (with_value("mean", -1e38), "'mean' is not between -1e"),
+        (with_value("latent_scale", 1e300), "'latent_scale' is not between 1e-12 and"),
+        (with_value("latent_scale", 0.0), "'latent_scale' is not between 1e-12 and"),
+        (with_value("noise", -1.0), "'noise' is not between 0 and"),
+        (with_value("scale", 1e-45), "'scale' is not between 1e-12 and"),
+        (with_value("gene_noise", -1), "'gene_noise' is not between 0 and"),
+        (with_value("singular_values", -1), "'singular_values' is not between 0 and"),
+        (with_value("loadings", 1e38), "not orthonormal"),
+        (lambda raw: raw.update(genes=[["a"], ["b", "c"]]), "not a list of names"),
+        (lambda raw: raw.update(singular_values=[[1.0], [1.0, 2.0]]), "one short vector"),
+        (lambda raw: raw.update(params="\ud800"), "'params' is not a short text"),
+        (lambda raw: raw["genes"].__setitem__(0, "\udfff"), "not unique names"),
+        (lambda raw: raw["genes"].__setitem__(0, "a\0b"), "not unique names"),
+        (lambda raw: raw["history"].update({"\ud800": np.zeros(1, np.float32)}), "not numeric"),
+        (lambda raw: raw.update({"\ud800": 1}), "missing or unknown fields"),
         (lambda raw: raw["history"].update(step=np.zeros((2, 2), np.float32)), "float32 vectors"),
         (lambda raw: raw["statistics"].update(depth=np.inf), "not finite"),
         (lambda raw: raw["weights"].update({"outlet.bias": "text"}), "not numeric"),

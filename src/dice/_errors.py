@@ -23,6 +23,10 @@ class PriorFormatError(DiceError, ValueError):
     """A stored prior is damaged, forged, or written by a newer version."""
 
 
+class FileError(DiceError, OSError):
+    """A file cannot be written."""
+
+
 class TrainingError(DiceError, RuntimeError):
     """Training of a prior cannot go on."""
 

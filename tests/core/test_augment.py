@@ -34,6 +34,7 @@ def draw(mixup, latents, size=60_000, seed=0):
         ({"n_points": 10}, 2 / 11),
         ({"concentration": 4.0}, 5 / 21),
         ({"concentration": 0.2}, 1.2 / 2.0),
+        ({"concentration": 0.01, "n_points": 2}, 1.01 / 1.02),
     ],
 )
 def test_variance_within_a_class_shrinks_as_the_docstring_says(settings, kept):
@@ -90,3 +91,10 @@ def test_neighbors_are_the_only_mates():
     batch = Mixup(beside, probability=1.0).sampler(latents).draw(n, torch.Generator().manual_seed(0))
     assert (torch.abs(batch - latents) <= 1).all()
     assert (batch != latents).all()
+
+
+def test_the_smallest_concentration_does_not_underflow():
+    """Gamma variables of shape 0.01 are often too small for any float; a mixture of none would be the origin."""
+    latents, groups = torch.ones(1000, 2), np.zeros(1000, dtype=int)
+    mixed = draw(Mixup(groups, n_points=2, probability=1.0, concentration=0.01), latents, size=200_000)
+    np.testing.assert_allclose(mixed, 1, rtol=1e-5)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from sklearn.mixture import GaussianMixture
 
+import dice
 from dice._core import presets
 from dice._core.denoiser import Denoiser
 
@@ -101,3 +102,28 @@ def test_overrides_and_defaults():
     trainer = presets.make_trainer("default", data, noise=0.1, max_steps=None, batch_size=99)
     assert trainer.config.batch_size == 99
     assert trainer.config.max_steps == presets.PRESETS["default"].training.max_steps
+
+
+@pytest.mark.parametrize("n_cells", [2, 3, 9])
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_few_cells_are_enough_for_every_preset(n_cells, fraction):
+    data = presets.split(clusters(n_cells, k=1), fraction, 0, CPU)
+    assert len(data.train) >= 2
+    mixture, _ = presets.fit_mixture(data)
+    assert mixture.n_components == 1
+    for name in presets.PRESETS:
+        trainer = presets.make_trainer(name, data, noise=0.1, max_steps=1)
+        reports = [report for report in trainer.steps() if report.loss is not None]
+        assert np.isfinite(reports[-1].loss)
+
+
+def test_equal_training_cells_have_a_finite_loss():
+    data = presets.Split(torch.zeros(2, 1), torch.ones(1, 1), np.arange(2))
+    trainer = presets.make_trainer("default", data, noise=0.1, max_steps=1)
+    assert np.isfinite(trainer.held_out.loss(trainer.denoiser.eval()))
+
+
+def test_batches_of_one_cell_cannot_be_normalised():
+    data = presets.split(clusters(20), 0.1, 0, CPU)
+    with pytest.raises(dice.DiceError, match=r"preset='paper' normalises .* pass batch_size=2 or more"):
+        presets.make_trainer("paper", data, noise=0.1, batch_size=1)

@@ -162,8 +162,9 @@ def test_coordinates_survive_files(query, tmp_path, request):
     query.write_h5ad(tmp_path / "query.h5ad")
     query.write_zarr(tmp_path / "query.zarr")
     request.getfixturevalue("no_umap")
-    pl.comparison(ad.read_h5ad(tmp_path / "query.h5ad"))
-    pl.comparison(ad.read_zarr(tmp_path / "query.zarr"))
+    for read, name in ((ad.read_h5ad, "query.h5ad"), (ad.read_zarr, "query.zarr")):
+        axes = pl.comparison(read(tmp_path / name), show=False)
+        np.testing.assert_array_equal(axes[1].collections[0].get_offsets(), query.obsm["X_dice_umap"])
 
 
 @pytest.mark.parametrize("change", ["n_neighbors", "random_state", "embedding"])

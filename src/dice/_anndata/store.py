@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import h5py
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from anndata.io import read_elem
+from anndata.io import write_elem
 
+from dice._anndata.stored import open_prior
 from dice._core import prior as core
-from dice._core import schema
 from dice._errors import DiceError, InputError, PriorFormatError, SlotError
 from dice._files import atomic
 from dice._keys import PriorKeys
@@ -56,8 +56,12 @@ class Prior(core.Prior):
             var=pd.DataFrame(index=pd.Index(self.genes.astype(str))),
             uns={PriorKeys().uns: self.to_arrays()},
         )
+        # Made in memory and written at once: on a full disk HDF5 would fail in many places and print them all.
+        stream = BytesIO()
+        with h5py.File(stream, "w") as file:
+            write_elem(file, "/", adata)
         with atomic(path) as draft:
-            adata.write_h5ad(draft)
+            draft.write_bytes(stream.getbuffer())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, key: str = "dice") -> Prior:
@@ -77,47 +81,13 @@ def find_prior(source: AnnData | core.Prior | str | os.PathLike[str], *, key: st
 
 
 def _read_stored(path: Path, key: str) -> Mapping[str, Any]:
-    """Read ``uns[key]`` alone: the cells of a large reference stay on disk."""
-    if not path.exists():
+    """The raw fields of a stored prior; whatever goes wrong in other packages is one sentence."""
+    if not path.is_file() and not path.is_dir():
         raise InputError(f"There is no file {str(path)!r}: pass the path of a saved prior.")
     try:
-        if path.is_dir():
-            import zarr
-
-            return _element(zarr.open_group(path, mode="r"), path, key)
-        with h5py.File(path, "r") as file:
-            return _element(file, path, key)
+        return open_prior(path, key)
     except DiceError:
         raise
     except Exception as error:
-        raise PriorFormatError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {error}.") from error
-
-
-def _element(group: Any, path: Path, key: str) -> Mapping[str, Any]:
-    if f"uns/{key}" not in group:
-        raise SlotError(
-            f"{str(path)!r} holds no prior in .uns[{key!r}]: train one with dice.tl.train_prior and save it."
-        )
-    _check_sizes(group[f"uns/{key}"], path)
-    return read_elem(group[f"uns/{key}"])
-
-
-def _check_sizes(element: Any, path: Path) -> None:
-    """Refuse more than a prior can hold before any of it is read: a small file can unpack to anything."""
-    arrays = list(_arrays(element))
-    # A whole chunk is unpacked for any part of it, and may be larger than the array.
-    sizes = [max(math.prod(a.shape), math.prod(a.chunks or ())) * a.dtype.itemsize for a in arrays]
-    if len(arrays) > schema.MAX_ARRAYS or sum(sizes) > schema.MAX_BYTES:
-        raise PriorFormatError(
-            f"{str(path)!r} claims to hold {sum(sizes) / 2**30:.1f} GB in {len(arrays)} arrays, "
-            "more than any prior does."
-        )
-
-
-def _arrays(element: Any) -> Iterator[Any]:
-    """All arrays of an HDF5 or zarr group, at any depth."""
-    if hasattr(element, "shape"):
-        yield element
-        return
-    for name in element:
-        yield from _arrays(element[name])
+        reason = " ".join(str(error).split())[:200]
+        raise PriorFormatError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {reason}.") from error

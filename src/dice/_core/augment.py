@@ -98,9 +98,14 @@ class MixingSampler(BatchSampler):
         shape, device = (size, self.mixup.n_points), self.latents.device
         if self.mixup.concentration == 1.0:
             gamma = -torch.log1p(-torch.rand(shape, generator=generator, device=device))
-        else:
-            # Torch has no Gamma variables from a generator of one's own; numpy's are seeded by it.
-            seed = torch.randint(2**62, (), generator=generator, device=device)
-            draws = np.random.default_rng(int(seed)).gamma(self.mixup.concentration, size=shape)
-            gamma = torch.as_tensor(draws, dtype=self.latents.dtype, device=device)
-        return gamma / gamma.sum(1, keepdim=True).clamp_min(1e-30)
+            return gamma / gamma.sum(1, keepdim=True).clamp_min(1e-30)
+        # Torch has no Gamma variables from a generator of one's own; numpy's are seeded by it.
+        seed = torch.randint(2**62, (), generator=generator, device=device)
+        logs = _log_gamma(self.mixup.concentration, shape, np.random.default_rng(int(seed)))
+        return torch.softmax(torch.as_tensor(logs, device=device), dim=1).to(self.latents.dtype)
+
+
+def _log_gamma(concentration: float, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Logarithms of Gamma variables, by G(c) = G(c + 1) U^(1/c): for small c the variables themselves underflow."""
+    uniform = 1 - rng.random(shape)
+    return np.log(rng.gamma(concentration + 1, size=shape)) + np.log(uniform) / concentration

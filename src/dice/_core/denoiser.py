@@ -15,6 +15,8 @@ from torch import Tensor, nn
 #: Training noise levels are log-normal and cover what inference can ask for, in scaled units.
 LOG_NOISE_MEAN, LOG_NOISE_SD = -0.8, 1.4
 CELLS_PER_LEVEL = 8
+#: Values beyond this are no denoised latents, whose variance is 1; variances below are none.
+LARGEST, SMALLEST = 1e6, 1e-12
 
 
 class Denoiser(nn.Module, ABC):
@@ -50,6 +52,16 @@ class Denoiser(nn.Module, ABC):
     @abstractmethod
     def forward(self, z: Tensor, s: Tensor) -> Tensor:
         """Denoise z (n, k) at noise level s, one for all cells () or one each (n,)."""
+
+    def is_sound(self) -> bool:
+        """Whether the weights make a denoiser: finite ones may still be nonsense, such as a negative variance.
+
+        Tried at the origin and away from it, over the noise levels that inference asks for.
+        """
+        with torch.inference_mode():
+            points = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
+            values = [self(points, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
+            return bool((torch.stack(values).abs() < LARGEST).all())
 
     def loss(self, clean: Tensor, generator: torch.Generator) -> Tensor:
         """Training loss of a batch of clean latents (n, k); only for denoisers that are trained."""
@@ -102,6 +114,9 @@ class EDMDenoiser(Denoiser):
         nn.init.ones_(self.variances)
         nn.init.zeros_(self.outlet.weight)
         nn.init.zeros_(self.outlet.bias)
+
+    def is_sound(self) -> bool:
+        return bool((self.variances > SMALLEST).all()) and super().is_sound()
 
     def coefficients(self, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """c_skip, c_out and c_in (n or 1, k) at noise levels s (n or 1, 1)."""

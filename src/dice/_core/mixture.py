@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dice._core.denoiser import Denoiser, as_column
+from dice._core.denoiser import SMALLEST, Denoiser, as_column
+from dice._core.schema import is_orthonormal
 
 
 class MixtureDenoiser(Denoiser):
@@ -46,13 +47,18 @@ class MixtureDenoiser(Denoiser):
         variances, axes = torch.linalg.eigh(covariances)
         mixture.weights.copy_(weights / weights.sum())
         mixture.means.copy_(means)
-        mixture.variances.copy_(variances.clamp_min(0))
+        mixture.variances.copy_(variances.clamp_min(2 * SMALLEST))
         mixture.axes.copy_(axes)
         return mixture
 
     @property
     def config(self) -> dict[str, int]:
         return {"n_latent": self.n_latent, "n_components": self.n_components}
+
+    def is_sound(self) -> bool:
+        total = float(self.weights.double().sum())
+        positive = bool((self.weights >= 0).all() and (self.variances > SMALLEST).all())
+        return positive and abs(total - 1) < 1e-3 and is_orthonormal(self.axes.numpy()) and super().is_sound()
 
     def forward(self, z: Tensor, s: Tensor) -> Tensor:
         """E[U | U + s n = z]: the responsibility-weighted component means."""

@@ -16,6 +16,7 @@ from dice._core.held_out import HeldOut
 from dice._core.mixture import MixtureDenoiser
 from dice._core.paper import PaperDenoiser
 from dice._core.training import Trainer, TrainingConfig
+from dice._errors import InputError
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class Split:
 
 
 def split(latents: np.ndarray, fraction: float, seed: int, device: torch.device) -> Split:
-    """Hold out a random `fraction` of the cells."""
+    """Hold out a random `fraction` of the cells; two at least are left to learn from."""
     order = np.random.default_rng(seed).permutation(len(latents))
-    n_held_out = round(fraction * len(latents))
+    n_held_out = min(round(fraction * len(latents)), max(len(latents) - 2, 0))
     held_out, cells = order[:n_held_out], np.sort(order[n_held_out:])
     values = torch.as_tensor(latents, dtype=torch.float32, device=device)
     return Split(values[cells], values[held_out] if n_held_out else None, cells)
@@ -100,12 +101,15 @@ def make_trainer(
     if chosen.epochs and overrides.get("max_steps") is None:
         steps = chosen.epochs * math.ceil(len(data.train) / config.batch_size)
         config = replace(config, max_steps=steps)
+    if chosen.denoiser is PaperDenoiser and config.batch_size < 2:
+        raise InputError(f"preset={preset!r} normalises over the cells of a batch: pass batch_size=2 or more.")
     device = data.train.device
     n_latent = data.train.shape[1]
     size = {"n_latent": n_latent, "width": default_width(n_latent)} | chosen.size
     denoiser = chosen.denoiser.empty(size)
     denoiser.initialize(torch.Generator().manual_seed(seed))
-    variances = data.train.var(0)
+    # Equal cells have no variance, and a loss relative to none is not a number.
+    variances = data.train.var(0).clamp_min(1e-6)
     band = (float(np.clip(noise, 0.05, 0.5)), 2.0)
     held_out = HeldOut(data.held_out, variances, band, seed) if data.held_out is not None else None
     return Trainer(denoiser.to(device), data.train, held_out, config, mixup=mixup, seed=seed)
@@ -133,7 +137,7 @@ def fit_mixture(data: Split, *, seed: int = 0) -> tuple[MixtureDenoiser, dict[st
     best: Any = None
     history: dict[str, list[float]] = {"n_components": [], "log_likelihood": []}
     for n_components in (1, 2, 4, 8, 16, 32, 64):
-        if n_components * 10 > len(train):
+        if n_components > 1 and n_components * 10 > len(train):
             break
         model = GaussianMixture(n_components, reg_covar=1e-3, random_state=seed, max_iter=200)
         model.fit(train)

@@ -153,8 +153,7 @@ def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) ->
     state = {name: torch.tensor(weights[name]) for name in shapes}
     denoiser.load_state_dict(state, strict=False)
     denoiser.requires_grad_(False).eval()
-    # Finite weights may still be nonsense (a negative variance): then there is nothing finite to say.
-    if not torch.isfinite(denoiser(torch.zeros(1, denoiser.n_latent), torch.tensor(1.0))).all():
+    if not denoiser.is_sound():
         raise PriorFormatError("The stored prior's weights do not make a denoiser: its values are not finite.")
     return denoiser
 

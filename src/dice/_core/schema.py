@@ -23,11 +23,26 @@ MAX_BYTES, MAX_ARRAYS = 2 * 2**30, 10_000
 #: Largest value allowed for each constructor argument of a denoiser.
 BOUNDS = {"n_latent": MAX_LATENT, "width": 4096, "depth": 64, "n_components": 1_000}
 
-_SCALARS = {"noise": float, "latent_scale": float, "format": int}
-_TEXTS = ("config", "params", "sha256")
-_PER_GENE = ("mean", "scale", "center", "gene_noise")
-_TABLES = ("weights", "history", "statistics")
-_FIELDS = {*_SCALARS, *_TEXTS, *_PER_GENE, *_TABLES, "genes", "loadings", "singular_values"}
+#: Longest name of a gene, and of all genes together; longest other text.
+MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
+#: Magnitudes that expression and what is computed from it can have, with much room: what is beyond overflows.
+LARGEST, SMALLEST = 1e12, 1e-12
+
+#: Fields that are tables of arrays, and those that are text.
+TABLES = ("weights", "history", "statistics")
+TEXTS = ("config", "params", "sha256", "genes")
+#: Smallest value of each number and vector; none is larger than `LARGEST`.
+_LEAST = {
+    "noise": 0.0,
+    "latent_scale": SMALLEST,
+    "mean": -LARGEST,
+    "center": -LARGEST,
+    "scale": SMALLEST,
+    "gene_noise": 0.0,
+    "singular_values": 0.0,
+}
+_SCALARS, _PER_GENE = ("noise", "latent_scale"), ("mean", "scale", "center", "gene_noise")
+FIELDS = {"format", "loadings", *TABLES, *TEXTS, *_LEAST}
 
 
 def checksum(raw: Mapping[str, Any]) -> str:
@@ -52,39 +67,44 @@ def validate(raw: Any) -> dict[str, Any]:
             f"The prior has format {version}, but this version of dice reads up to {FORMAT}: "
             "install a newer one with 'pip install -U scdice'."
         )
-    if set(raw) != _FIELDS:
-        odd = sorted(map(str, set(raw) ^ _FIELDS))
+    if set(raw) != FIELDS:
+        odd = sorted(ascii(name)[:50] for name in set(raw) ^ FIELDS)
         raise PriorFormatError(f"The stored prior has missing or unknown fields: {odd[:5]}.")
-    fields: dict[str, Any] = {name: _text(raw[name], name) for name in _TEXTS}
-    fields |= {name: _finite_float(raw[name], name) for name in ("noise", "latent_scale")}
+    fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
+    fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
     genes = _names(raw["genes"])
     fields |= {name: _array(raw[name], name, (len(genes),)) for name in _PER_GENE}
-    spectrum = np.shape(raw["singular_values"])
-    if len(spectrum) != 1 or spectrum[0] > MAX_GENES:
-        raise PriorFormatError("The stored prior's 'singular_values' are not one short vector.")
-    fields["singular_values"] = _array(raw["singular_values"], "singular_values", spectrum)
+    fields["singular_values"] = _spectrum(raw["singular_values"])
     config = _config(fields["config"])
     shape = (len(genes), config["denoiser"]["n_latent"])
     fields["loadings"] = _array(raw["loadings"], "loadings", shape)
-    for name in _TABLES:
+    for name in TABLES:
         fields[name] = _table(raw[name], name)
     if checksum(raw) != fields["sha256"]:
         raise PriorFormatError(
             "The stored prior does not match its checksum: it was damaged or edited; "
             "train it again or take it from its source."
         )
-    gram = fields["loadings"].T @ fields["loadings"]
-    if not np.allclose(gram, np.eye(len(gram)), atol=1e-2):
+    for name, least in _LEAST.items():
+        if not (np.all(fields[name] >= least) and np.all(fields[name] <= LARGEST)):
+            raise PriorFormatError(f"The stored prior's {name!r} is not between {least:g} and {LARGEST:g}.")
+    if not is_orthonormal(fields["loadings"]):
         raise PriorFormatError("The stored prior's loadings are not orthonormal.")
-    if not (fields["latent_scale"] > 0 and fields["noise"] >= 0 and (fields["scale"] > 0).all()):
-        raise PriorFormatError("The stored prior holds a scale or a noise that is not positive.")
     return fields | {"format": version, "genes": genes, "config": config}
+
+
+def is_orthonormal(columns: np.ndarray) -> bool:
+    """Whether the columns of a matrix, or of each of a stack of them, are unit vectors at right angles."""
+    if np.abs(columns).max(initial=0) > 1.01:
+        return False
+    gram = columns.swapaxes(-1, -2) @ columns
+    return bool(np.allclose(gram, np.eye(gram.shape[-1]), atol=1e-2))
 
 
 def check_weights(weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse weights that are not exactly those that the configured denoiser has."""
     if set(weights) != set(shapes):
-        odd = sorted(set(weights) ^ set(shapes))
+        odd = sorted(ascii(name)[:50] for name in set(weights) ^ set(shapes))
         raise PriorFormatError(f"The stored prior has missing or unknown weights: {odd[:5]}.")
     for name, shape in shapes.items():
         _array(weights[name], f"weights/{name}", shape)
@@ -122,18 +142,34 @@ def _finite_float(value: Any, name: str) -> float:
 
 
 def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str) or len(value) > 1_000_000:
+    if not _is_text(value, MAX_TEXT):
         raise PriorFormatError(f"The stored prior's {name!r} is not a short text.")
     return str(value)
 
 
+def _is_text(value: Any, longest: int) -> bool:
+    """Whether this is text that files can hold: no half characters, which have no bytes, and no end marks."""
+    if not isinstance(value, str) or len(value) > longest or "\0" in value:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
 def _names(value: Any) -> np.ndarray:
-    names = np.asarray(value)
+    try:
+        names = np.asarray(value)
+    except ValueError:  # Lists of different lengths.
+        names = np.empty(0)
     if names.ndim != 1 or not 0 < len(names) <= MAX_GENES or names.dtype.kind not in "OUT":
         raise PriorFormatError("The stored prior's 'genes' are not a list of names.")
-    if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+    if not all(_is_text(name, MAX_NAME) for name in names) or len(set(names)) != len(names):
         raise PriorFormatError("The stored prior's 'genes' are not unique names.")
     return names.astype(object)
+
+
+def _spectrum(value: Any) -> np.ndarray:
+    if not isinstance(value, np.ndarray) or value.ndim != 1 or len(value) > MAX_GENES:
+        raise PriorFormatError("The stored prior's 'singular_values' are not one short vector.")
+    return _array(value, "singular_values", value.shape)
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -150,7 +186,7 @@ def _table(value: Any, name: str) -> dict[str, Any]:
         raise PriorFormatError(f"The stored prior's {name!r} is not a table of arrays.")
     kinds = (float, np.floating) if name == "statistics" else (np.ndarray,)
     for key, entry in value.items():
-        if not isinstance(key, str) or not isinstance(entry, kinds) or np.asarray(entry).dtype.kind != "f":
+        if not _is_text(key, MAX_NAME) or not isinstance(entry, kinds) or np.asarray(entry).dtype.kind != "f":
             raise PriorFormatError(f"The stored prior's {name!r} holds something not numeric.")
         if name == "history" and (np.ndim(entry) != 1 or np.asarray(entry).dtype != np.float32):
             raise PriorFormatError("The stored prior's 'history' is not made of float32 vectors.")

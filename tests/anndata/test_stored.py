@@ -1,0 +1,206 @@
+"""Files made to harm: each is refused in a moment, with one sentence, and nothing outside of it is opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import dice
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "prior_format1_edm.h5ad"
+ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
+
+
+def refused(path: Path, sentence: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(dice.DiceError, match=sentence) as caught:
+        dice.Prior.load(path)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - start < 5
+
+
+@pytest.fixture
+def forged(tmp_path):
+    """A copy of a stored prior, and its group, to be changed."""
+    path = tmp_path / "forged.h5ad"
+    shutil.copy(FIXTURE, path)
+    with h5py.File(path, "a") as file:
+        yield path, file["uns/dice"]
+
+
+def replaced(prior: h5py.Group, name: str, **kwargs) -> h5py.Dataset:
+    del prior[name]
+    data = prior.create_dataset(name, **kwargs)
+    data.attrs.update(ENCODING)
+    return data
+
+
+def circle(prior):
+    prior["weights/inner"] = prior
+
+
+def doubling(prior):
+    """Thirty groups, each twice in the one before: a billion ways to the last."""
+    group = prior["weights"]
+    for _ in range(30):
+        inner = group.create_group("a")
+        group["b"] = inner
+        group = inner
+
+
+def soft_link(prior):
+    prior.move("mean", "weights/elsewhere")
+    prior["mean"] = h5py.SoftLink("/uns/dice/weights/elsewhere")
+
+
+def external_link(prior):
+    del prior["mean"]
+    prior["mean"] = h5py.ExternalLink("/dev/zero", "/mean")
+
+
+def external_data(prior):
+    replaced(prior, "mean", shape=(20,), dtype="f4", external=[("/dev/zero", 0, 80)])
+
+
+def virtual(prior):
+    layout = h5py.VirtualLayout(shape=(20,), dtype="f4")
+    layout[:] = h5py.VirtualSource("/dev/zero", "mean", shape=(20,))
+    del prior["mean"]
+    prior.create_virtual_dataset("mean", layout).attrs.update(ENCODING)
+
+
+def unknown_filter(prior):
+    replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(20,), scaleoffset=2)
+
+
+def bomb(prior):
+    """A chunk of 80 bytes whose packed form is far longer."""
+    mean = replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(20,), compression="gzip")
+    mean.id.write_direct_chunk((0,), bytes(10**6))
+
+
+def large_chunks(prior):
+    replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(10**6,), maxshape=(None,), compression="gzip")
+
+
+def one_name_for_all(prior):
+    """A name of a megabyte, stored once and used two hundred times."""
+    genes = replaced(prior, "genes", data=["x" * 10**6] + ["y"] * 199, dtype=h5py.string_dtype())
+    genes.attrs["encoding-type"] = "string-array"
+    path, offset = Path(prior.file.filename), genes.id.get_offset()
+    prior.file.close()
+    content = bytearray(path.read_bytes())
+    content[offset : offset + 200 * 16] = content[offset : offset + 16] * 200
+    path.write_bytes(content)
+    assert len(content) < 2e6
+
+
+def other_encoding(prior):
+    prior["mean"].attrs["encoding-type"] = "awkward-array"
+
+
+def references(prior):
+    data = replaced(prior, "mean", shape=(20,), dtype=h5py.ref_dtype)
+    data[0] = prior.ref
+
+
+def many(prior):
+    for index in range(10_001):
+        prior["weights"][f"w{index}"] = prior["mean"]
+
+
+def not_a_group(prior):
+    file = prior.file
+    del file["uns/dice"]
+    file["uns"].create_dataset("dice", shape=(5,), dtype="f4")
+
+
+def table_as_array(prior):
+    replaced(prior, "history", shape=(5,), dtype="f4")
+
+
+def datatype(prior):
+    del prior["mean"]
+    prior["mean"] = np.dtype("f4")
+
+
+@pytest.mark.parametrize(
+    ("forge", "sentence"),
+    [
+        (circle, "'weights/inner' is of kind 'dict'"),
+        (doubling, "'weights/a' is of kind 'None'"),
+        (soft_link, "'mean' is a link to somewhere else"),
+        (external_link, "'mean' is a link to somewhere else"),
+        (external_data, "'mean' is packed in a way .* or kept elsewhere"),
+        (virtual, "'mean' is packed in a way .* or kept elsewhere"),
+        (unknown_filter, "'mean' is packed in a way"),
+        (bomb, "'mean' is packed in a way"),
+        (large_chunks, "'mean' is packed in a way"),
+        (one_name_for_all, "'genes' is packed in a way"),
+        (other_encoding, "'mean' is of kind 'awkward-array'"),
+        (references, "'mean' is packed in a way"),
+        (many, "10024 arrays in a group, more than any prior does"),
+        (not_a_group, "no 'format' number"),
+        (table_as_array, "'history' is not a table"),
+        (datatype, "'mean' is of kind 'None'"),
+    ],
+)
+def test_a_forged_file_is_refused_before_it_is_read(forged, forge, sentence):
+    path, prior = forged
+    file = prior.file
+    forge(prior)
+    file.close()
+    refused(path, sentence)
+
+
+def test_the_file_itself_loads(forged):
+    path, prior = forged
+    prior.file.close()
+    assert dice.Prior.load(path).n_latent == 3
+
+
+def test_a_link_instead_of_the_whole_prior_is_not_followed(tmp_path):
+    for link in (h5py.ExternalLink(str(FIXTURE), "/uns/dice"), h5py.SoftLink("/uns")):
+        with h5py.File(tmp_path / "link.h5ad", "w") as file:
+            file.create_group("uns")["dice"] = link
+        refused(tmp_path / "link.h5ad", "'dice' is a link to somewhere else")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refused(tmp_path / "pipe", "There is no file")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A stored prior as a .zarr folder."""
+    import anndata as ad
+
+    ad.read_h5ad(FIXTURE).write_zarr(tmp_path / "prior.zarr")
+    assert dice.Prior.load(tmp_path / "prior.zarr").n_latent == 3
+    (tmp_path / "prior.zarr" / ".zmetadata").unlink()
+    return tmp_path / "prior.zarr"
+
+
+def test_a_codec_that_unpickles_is_refused(folder):
+    """numcodecs has one, which zarr takes as a second step after text: older versions run what it holds."""
+    description = folder / "uns" / "dice" / "genes" / ".zarray"
+    changed = json.loads(description.read_text())
+    changed["filters"].append({"id": "pickle", "protocol": 5})
+    description.write_text(json.dumps(changed))
+    refused(folder, "'genes' is packed in a way")
+
+
+@pytest.mark.parametrize("place", ["mean/0", "mean", "."])
+def test_a_folder_with_links_is_refused(folder, place, tmp_path):
+    target = folder / "uns" / "dice" / place
+    target.rename(tmp_path / "elsewhere")
+    target.symlink_to(tmp_path / "elsewhere")
+    refused(folder, "is a link")
