@@ -8,13 +8,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.installed-dev
 DOC := $(VENV)/.installed-doc
+BENCH := $(VENV)/.installed-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format docs build clean distclean
+.PHONY: help install demo test lint types format docs bench-real build clean distclean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The environment is made once, and again whenever its description changes.
 $(DEV): pyproject.toml constraints.txt
@@ -28,6 +29,10 @@ $(DEV): pyproject.toml constraints.txt
 
 $(DOC): $(DEV)
 	@$(PIP) --constraint constraints.txt --group doc
+	@touch $@
+
+$(BENCH): $(DEV)
+	@$(PIP) --constraint constraints.txt --group bench
 	@touch $@
 
 install: $(DEV)  ## make .venv with the package and the development tools
@@ -53,6 +58,10 @@ format: $(DEV)  ## apply ruff's fixes and formatting
 
 docs: $(DOC)  ## build the documentation into docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx -W --keep-going --fresh-env -b html docs docs/_build/html
+
+# One thread: the figures are compared on one machine, and small matrices gain nothing from more.
+bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes docs/benchmarks/real.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/real.py $(ARGS)
 
 build: $(DEV)  ## build sdist and wheel into dist/ and check them
 	rm -rf dist

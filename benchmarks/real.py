@@ -1,0 +1,190 @@
+"""Real data: DICE beside other label-free embeddings, by clustering, mixing of types and label transfer.
+
+Reference and query are a random split (bmmc, TEA-seq, Liu, pancreas; a fifth of at most 5,000 cells is the query), one
+site of bmmc against the others, or a pair from two technologies. Every method sees the cells of both and no label;
+rows with ``labels`` in their name trained on the reference's labels and stand apart. Figures are those of the query:
+
+* ``ari``, ``nmi``, ``v``   Leiden clusters against labels, best over the paper's 39 resolutions,
+* ``ari_1``, ``nmi_1``      the same at the default resolution, where nobody knows the labels,
+* ``stability``             ARI of clusters (resolution 1) of random four fifths of the cells with those of all,
+* ``clisi``, ``silhouette`` of the embedding (cosine), ``knn_f1`` macro-F1 of a 15-NN vote of the reference.
+
+Rows named ``graph`` cluster the graph averaged over ten posterior samples (``dice.tl.neighbors``). ``PCA noise graph``
+is its control: the projection with isotropic noise added ten times, averaged in the same way.
+
+    make bench-real
+
+writes docs/benchmarks/real.csv and .md row by row, and goes on where an earlier run stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+from data import FILES, load, pair, variable_genes
+from peers import PEERS, embed
+from report import OUT, publish
+from shifts import shift
+from sklearn.metrics import f1_score
+from sklearn.neighbors import KNeighborsClassifier
+
+import dice
+
+AUGMENT = {"none": None, "clusters": "clusters", "neighbors": "neighbors", "labels": "labels"}
+SITES = ("site1", "site2", "site3", "site4")
+PAIRS = ("cells -> nuclei", "atlas -> Baron", "Baron -> atlas")
+CONTROL = "PCA noise graph"
+DICE = [f"DICE {name}{graph}" for name in AUGMENT for graph in ("", " graph")]
+METHODS = [*PEERS, CONTROL, *DICE]
+NOTE = (
+    "`graph` rows cluster the graph averaged over ten posterior samples, `labels` rows trained on the reference's "
+    "labels. Leiden at the best resolution (`ari`, `nmi`, `v`) and the default one (`ari_1`, `nmi_1`); `stability` "
+    "under subsampling of cells."
+)
+
+
+def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
+    """Reference and query of a data set; for the sites of bmmc the seed is the site."""
+    if name in FILES:
+        return pair(name, seed)
+    if name != "bmmc by site":
+        return shift(name, seed)
+    adata = load(FILES["bmmc"])
+    own = (adata.obs["site"] == SITES[seed % len(SITES)]).to_numpy()
+    reference = variable_genes(adata[~own].copy())
+    return reference, adata[own][:, reference.var_names].copy()
+
+
+def figures(
+    embedding: np.ndarray | None, graph: Callable[[np.ndarray], object], truth: np.ndarray, seed: int
+) -> dict[str, float]:
+    """All figures of one method; `graph` gives what Leiden clusters for some of the cells."""
+    cells = np.arange(len(truth))
+    whole = graph(cells)
+    sweep = dice.metrics.leiden_sweep(whole, truth)
+    default = sweep[sweep.resolution == 1.0].iloc[0]
+    found = {
+        "ari": sweep.ari.max(),
+        "nmi": sweep.nmi.max(),
+        "v": sweep.v_measure.max(),
+        "ari_1": default.ari,
+        "nmi_1": default.nmi,
+        "stability": np.mean(list(_stability(graph, dice.metrics.leiden(whole), seed))),
+    }
+    if embedding is not None:
+        found |= {
+            "clisi": dice.metrics.clisi(embedding, truth),
+            "silhouette": dice.metrics.silhouette(embedding, truth),
+        }
+    return {name: float(value) for name, value in found.items()}
+
+
+def _stability(graph: Callable[[np.ndarray], object], clusters: np.ndarray, seed: int) -> Iterator[float]:
+    for repeat in range(2):
+        rng = np.random.default_rng([seed, repeat])
+        some = np.sort(rng.permutation(len(clusters))[: len(clusters) * 4 // 5])
+        yield dice.metrics.ari(clusters[some], dice.metrics.leiden(graph(some)))
+
+
+def averaged(samples: np.ndarray) -> Callable[[np.ndarray], object]:
+    """The averaged graph of some of the cells, from the samples (n, s, k) of all."""
+
+    def graph(cells: np.ndarray) -> object:
+        some = ad.AnnData(obsm={"X_dice_samples": samples[cells]}, shape=(len(cells), 0))
+        dice.tl.neighbors(some, n_samples=samples.shape[1])
+        return some.obsp["dice_neighbors_connectivities"]
+
+    return graph
+
+
+def vote(reference: np.ndarray, known: np.ndarray, query: np.ndarray, truth: np.ndarray) -> float:
+    """Macro-F1 of 15 nearest reference cells voting on the label of every query cell."""
+    guess = KNeighborsClassifier(15).fit(reference, known).predict(query)
+    return float(f1_score(truth, guess, average="macro", labels=np.unique(truth)))
+
+
+def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]:
+    """Rows of the wanted methods on one pair."""
+    reference, query = cells_of(name, seed)
+    known, truth = (a.obs["cell_type"].astype(str).to_numpy() for a in (reference, query))
+
+    def embedded(cells: np.ndarray, others: np.ndarray) -> dict[str, float]:
+        found = figures(cells, lambda some: cells[some], truth, seed)
+        return found | {"knn_f1": vote(others, known, cells, truth)}
+
+    for method in (m for m in PEERS if m in methods):
+        start = time.perf_counter()
+        others, cells = embed(method, reference, query, seed)
+        seconds = time.perf_counter() - start
+        yield {"method": method, **embedded(cells, others), "seconds": seconds}
+    if CONTROL in methods:
+        graph = averaged(with_noise(*embed("PCA", reference, query, seed), seed))
+        yield {"method": CONTROL, **figures(None, graph, truth, seed)}
+    for augment in AUGMENT:
+        mean, graph_mean = f"DICE {augment}", f"DICE {augment} graph"
+        if not {mean, graph_mean} & set(methods):
+            continue
+        start = time.perf_counter()
+        denoise(reference, query, augment, seed)
+        seconds = time.perf_counter() - start
+        if mean in methods:
+            yield {"method": mean, **embedded(query.obsm["X_dice"], reference.obsm["X_dice"]), "seconds": seconds}
+        if graph_mean in methods:
+            graph = averaged(query.obsm["X_dice_samples"])
+            yield {"method": graph_mean, **figures(None, graph, truth, seed), "seconds": seconds}
+
+
+def with_noise(reference: np.ndarray, query: np.ndarray, seed: int) -> np.ndarray:
+    """The projection of the query (n, 10, k) with noise of 0.3 of the latent scale."""
+    noise = np.random.default_rng(seed).normal(size=(len(query), 10, query.shape[1]))
+    return (query[:, None] + 0.3 * np.sqrt(reference.var(0).mean()) * noise).astype(np.float32)
+
+
+def denoise(reference: ad.AnnData, query: ad.AnnData, augment: str, seed: int) -> None:
+    """DICE with its defaults; only the augmentation of the training cells differs."""
+    labels_key = "cell_type" if augment == "labels" else None
+    dice.tl.train_prior(reference, augment=AUGMENT[augment], labels_key=labels_key, random_state=seed)
+    dice.tl.denoise(query, reference, n_samples=10, random_state=seed)
+    dice.tl.denoise(reference, uncertainty=False)
+
+
+def ranks(rows: pd.DataFrame) -> str:
+    """Mean rank over data sets and figures of the label-free methods: by their mean over seeds, 1 is best."""
+    free = rows[~rows.method.str.contains("labels")]
+    means = free.groupby(["data", "method"])[["ari", "nmi", "ari_1", "nmi_1", "stability"]].mean()
+    ranked = means.groupby("data").rank(ascending=False).groupby("method").mean()
+    ranked.insert(0, "mean", ranked.mean(axis=1))
+    lines = ["## Mean rank among label-free methods", "", "| method | " + " | ".join(ranked.columns) + " |"]
+    lines.append("|---|" + "---|" * ranked.shape[1])
+    for method, row in ranked.sort_values("mean").iterrows():
+        lines.append(f"| {method} | " + " | ".join(f"{x:.1f}" for x in row) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare embeddings of a query on real data.")
+    parser.add_argument("--data", nargs="*", default=[*FILES, "bmmc by site", *PAIRS])
+    parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    dice.settings.verbosity = 0
+    warnings.filterwarnings("ignore")
+    path = OUT / "real.csv"
+    rows = pd.read_csv(path) if path.exists() else pd.DataFrame({"data": [], "seed": [], "method": []})
+    for seed in range(arguments.seeds):
+        for name in arguments.data:
+            done = set(rows[(rows.data == name) & (rows.seed == seed)].method)
+            for row in run(name, seed, [m for m in arguments.methods if m not in done]):
+                print(name, seed, {k: round(x, 3) if isinstance(x, float) else x for k, x in row.items()}, flush=True)
+                rows = pd.concat([rows, pd.DataFrame([{"data": name, "seed": seed, **row}])], ignore_index=True)
+                publish("real", rows, by=["method"], title="Real data", note=f"{NOTE}\n\n{ranks(rows)}")
+
+
+if __name__ == "__main__":
+    main()
