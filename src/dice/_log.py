@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from tqdm.auto import tqdm
@@ -12,6 +15,8 @@ from dice import settings
 from dice._errors import DiceWarning
 
 _logger = logging.getLogger("dice")
+#: Lists that want to hear of warnings; a context variable keeps the calls of several threads apart.
+_listeners: ContextVar[tuple[list[str], ...]] = ContextVar("listeners", default=())
 
 
 def info(message: str) -> None:
@@ -23,7 +28,20 @@ def info(message: str) -> None:
 
 def warn(message: str) -> None:
     """Warn the user, pointing at the line that called into dice."""
+    for listener in _listeners.get():
+        listener.append(message)
     warnings.warn(message, DiceWarning, stacklevel=_depth_outside_package())
+
+
+@contextmanager
+def recorded() -> Iterator[list[str]]:
+    """Collect the warnings of a block, so that its call can store them beside its results."""
+    messages: list[str] = []
+    token = _listeners.set((*_listeners.get(), messages))
+    try:
+        yield messages
+    finally:
+        _listeners.reset(token)
 
 
 def progress(*, total: int, desc: str, unit: str = "it", **kwargs: Any) -> tqdm[Any]:

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from dice import pl
+from dice._docs import TEXTS
 
 PLOTS = [getattr(pl, name) for name in pl.__all__]
 
@@ -32,6 +33,12 @@ def test_arguments_are_alike(plot):
     assert len(positional) <= 2
     documented = plot.__doc__.split("Returns\n")[0].splitlines()
     assert [line.strip() for line in documented if line.strip() in parameters] == list(parameters)
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_shared_texts_are_in_place(plot):
+    assert not [name for name in TEXTS if f"{{{name}}}" in plot.__doc__]
+    assert "\n    Return the figure.\n\nReturns\n-------\n" in inspect.getdoc(plot)
 
 
 @pytest.mark.parametrize("plot", PLOTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dice._docs import shared
 from dice._errors import InputError
 from dice.pl._colors import REFERENCE, read_colors
 from dice.pl._figure import finish, panels
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
 
 
+@shared
 def comparison(
     adata: AnnData,
     *,
@@ -64,7 +66,8 @@ def comparison(
         Annotated data with the representations in ``obsm``, as of :func:`dice.tl.denoise`.
     color
         Column or columns of ``obs``, or genes; None draws all cells alike. Labels have the colours
-        of ``uns[f"{color}_colors"]`` where present; cells without a value are light grey.
+        of ``uns[f"{color}_colors"]`` where present, numbers the colour map that `palette` names;
+        cells without a value are light grey.
     use_rep
         Key or keys of ``obsm``.
     reference
@@ -77,23 +80,11 @@ def comparison(
         to lay out for the representation that it was computed on; not used with `reference`.
     titles
         One title per representation.
-    n_neighbors
-        Neighbours that UMAP looks at.
-    random_state
-        Seed of UMAP.
-    size
-        Area of a point; None fits it to the number of cells.
-    palette
-        Colours of the labels: a list, a mapping from label to colour, or the name of a matplotlib
-        colour map, which also serves numbers.
+    {umap}
+    {palette}
     ncols
         Panels in a row, by default one per representation.
-    show
-        Show the figure. None shows it where that can be; False returns the axes instead.
-    save
-        Path to save the figure to; its ending tells the format.
-    return_fig
-        Return the figure.
+    {figure}
 
     Returns
     -------

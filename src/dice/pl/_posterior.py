@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dice._docs import shared
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 from dice.pl._colors import REFERENCE, read_colors
@@ -40,6 +41,7 @@ SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
 MIN_SAMPLES = 10
 
 
+@shared
 def posterior(
     adata: AnnData,
     cells: str | int | Sequence[str] | Sequence[int],
@@ -95,12 +97,7 @@ def posterior(
         Panels in a row.
     ax
         Axes to draw into, for a single cell.
-    show
-        Show the figure. None shows it where it can be shown; False returns the axes instead.
-    save
-        Path to save the figure to; its ending tells the format.
-    return_fig
-        Return the figure.
+    {figure}
 
     Returns
     -------

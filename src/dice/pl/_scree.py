@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dice._docs import shared
 from dice._errors import InputError
 from dice.pl._colors import SAFE
 from dice.pl._figure import finish, panels
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 REST = "#B8B8B8"
 
 
+@shared
 def scree(
     adata_or_prior: AnnData | Prior | str | os.PathLike[str],
     *,
@@ -51,12 +53,7 @@ def scree(
         Title of the panel.
     ax
         Axes to draw into.
-    show
-        Show the figure. None shows it where it can be shown; False returns the axes instead.
-    save
-        Path to save the figure to; its ending tells the format.
-    return_fig
-        Return the figure.
+    {figure}
 
     Returns
     -------

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dice._docs import shared
 from dice._errors import InputError, SlotError
 from dice.pl._colors import MISSING, SAFE, read_colors
 from dice.pl._figure import PANEL, finish, panels
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _LABEL_HEIGHT = 0.2
 
 
+@shared
 def uncertainty(
     adata: AnnData,
     *,
@@ -60,22 +62,11 @@ def uncertainty(
         Key of ``obsm`` to draw.
     title
         Title of the map, by default `key`.
-    n_neighbors
-        Neighbours that UMAP looks at.
-    random_state
-        Seed of UMAP.
-    size
-        Area of a point; None fits it to the number of cells.
+    {umap}
     color_map
         Matplotlib's colour map for the uncertainty.
-    palette
-        Colours of the labels: a list, a mapping from label to colour, or the name of a colour map.
-    show
-        Show the figure. None shows it where it can be shown; False returns the axes instead.
-    save
-        Path to save the figure to; its ending tells the format.
-    return_fig
-        Return the figure.
+    {palette}
+    {figure}
 
     Returns
     -------

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from anndata import AnnData
 
+from dice import _log
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import check_writable, write
 from dice._core.steps import LogDensity
@@ -124,8 +126,8 @@ def denoise(
     ``adata.obs["dice_empty"]`` bool
         Cells without any expression of the prior's genes, which get the prior; only if there are any.
     ``adata.uns["X_dice"]``
-        ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...) and ``genes``
-        (how many were found).
+        ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...), ``genes`` (how
+        many were found) and ``warnings`` (strings).
 
     Notes
     -----
@@ -156,12 +158,13 @@ def denoise(
         uncertainty=uncertainty, gene_key=gene_key, min_gene_overlap=min_gene_overlap, layer=layer, check=check,
         chunk_size=chunk_size, random_state=random_state,
     )  # fmt: skip
-    query = Query.of(adata, prior, options)
-    if not query.matrix.is_lazy:
-        resolve_device(device)
-    cells = query.read()
-    plan, level, each = query.settle(cells)
+    with _log.recorded() as warned:
+        query = Query.of(adata, prior, options)
+        if not query.matrix.is_lazy:
+            resolve_device(device)
+        cells = query.read()
+        plan, level, each = query.settle(cells)
     posterior = Posterior(prior, query.projector, plan, each, query.keys, device)
     result = run_plan(posterior, query.matrix, cells)
-    record = query.record(plan, level, result.acceptance)
+    record = query.record(plan, level, result.acceptance) | {"warnings": np.array(warned, dtype=str)}
     return write(adata, denoise_slots(keys, cells, result, record), copy=copy)
