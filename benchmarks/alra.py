@@ -16,10 +16,13 @@ def alra(expression: np.ndarray, *, rank: int | None = None, random_state: int =
     if rank is None:
         rank = choose_rank(expression, random_state=random_state)
     u, s, vt = randomized_svd(expression, rank, n_iter=10, random_state=random_state)
-    low_rank = (u * s) @ vt
+    return restore((u * s) @ vt, expression)
+
+
+def restore(low_rank: np.ndarray, expression: np.ndarray) -> np.ndarray:
+    """Put zeros and scale back into a low-rank approximation of `expression`."""
     # A gene's true zeros scatter symmetrically around zero, so that its most negative value bounds them above too.
-    threshold = np.abs(low_rank.min(0))
-    kept = np.where(low_rank > threshold, low_rank, 0.0)
+    kept = np.where(low_rank > np.abs(low_rank.min(0)), low_rank, 0.0)
     imputed = _rescale(kept, expression)
     return np.where((imputed <= 0) & (expression > 0), expression, imputed)
 
