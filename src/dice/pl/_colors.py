@@ -68,9 +68,9 @@ class Colors:
         return [by_code[int(code)] for code in self.values[cells]]
 
 
-def read_colors(adata: AnnData, key: str, palette: Palette | None = None) -> Colors:
-    """Colours for a column of ``obs`` or a gene of ``X``."""
-    column = _column(adata, key)
+def read_colors(adata: AnnData, key: str, palette: Palette | None = None, *, name: str = "color") -> Colors:
+    """Colours for a column of ``obs`` or a gene of ``X``, which the argument `name` asks for."""
+    column = _column(adata, key, name)
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
         numbers = np.where(np.isfinite(numbers), numbers, np.nan)
@@ -82,16 +82,38 @@ def read_colors(adata: AnnData, key: str, palette: Palette | None = None) -> Col
     return Colors(key, codes, dict(zip(names, _assign(names, stored, palette), strict=True)))
 
 
-def _column(adata: AnnData, key: str) -> pd.Series[Any]:
+def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str) -> Colors:
+    """Colours for a number per cell that the call `step` writes."""
+    if key not in adata.obs and key not in adata.obsm:
+        raise SlotError(f"adata.obs has no column {key!r}: run {step} first.")
+    numbers = read_colors(adata, key, color_map)
+    if numbers.labels is not None:
+        raise InputError(f"adata.obs[{key!r}] holds labels: set key to a column of numbers.")
+    return numbers
+
+
+def read_groups(adata: AnnData, groupby: str, palette: Palette | None = None, *, name: str = "groupby") -> Colors:
+    """Colours for a column of labels, which the argument `name` asks for."""
+    groups = read_colors(adata, groupby, palette, name=name)
+    if groups.labels is None:
+        raise InputError(f"adata.obs[{groupby!r}] holds no labels: set {name} to a column of labels.")
+    return groups
+
+
+def _column(adata: AnnData, key: str, name: str) -> pd.Series[Any]:
     if key in adata.obs:
         return adata.obs[key]
-    if key not in adata.var_names:
+    if key in adata.obsm and adata.obsm[key].shape[1:] == (1,):
+        # Where tl.denoise leaves lazy numbers, which columns of obs cannot be.
+        values = adata.obsm[key]
+    elif key in adata.var_names:
+        values = adata[:, key].X
+    else:
         raise SlotError(
-            f"{key!r} is neither a column of adata.obs nor a gene: set color to one of {list(adata.obs.columns)[:20]}."
+            f"{key!r} is neither a column of adata.obs nor a gene: set {name} to one of {list(adata.obs.columns)[:20]}."
         )
     from scipy import sparse
 
-    values = adata[:, key].X
     values = values.compute() if hasattr(values, "compute") else values
     values = values.toarray() if sparse.issparse(values) else np.asarray(values)
     return pd.Series(values.ravel())

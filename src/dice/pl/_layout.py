@@ -198,12 +198,8 @@ def _first_two(values: Coordinates) -> Coordinates:
 
 def check_neighbors(adata: AnnData, neighbors_key: str, keys: list[str]) -> None:
     """Neighbours must be there, and be those of a representation that is drawn."""
-    if neighbors_key not in adata.uns:
-        raise SlotError(
-            f"adata.uns has no neighbours {neighbors_key!r}: run dice.tl.neighbors or "
-            "sc.pp.neighbors first, or leave neighbors_key out."
-        )
-    found = _graph_rep(adata, neighbors_key)
+    connectivities(adata, neighbors_key)
+    found = graph_rep(adata, neighbors_key)
     if found not in keys:
         raise InputError(
             f"The neighbours {neighbors_key!r} are those of {found!r}, which is not drawn: add it to "
@@ -211,16 +207,25 @@ def check_neighbors(adata: AnnData, neighbors_key: str, keys: list[str]) -> None
         )
 
 
-def _graph_rep(adata: AnnData, neighbors_key: str) -> str | None:
+def graph_rep(adata: AnnData, neighbors_key: str) -> str | None:
+    """Representation that a neighbour graph was computed on, where it says so."""
     return adata.uns[neighbors_key].get("params", {}).get("use_rep")
+
+
+def connectivities(adata: AnnData, neighbors_key: str) -> Any:
+    """CSR matrix of a neighbour graph."""
+    slot = adata.uns.get(neighbors_key, {}).get("connectivities_key", "connectivities")
+    if neighbors_key not in adata.uns or slot not in adata.obsp:
+        raise SlotError(
+            f"adata.uns has no neighbours {neighbors_key!r}: run dice.tl.neighbors or "
+            "sc.pp.neighbors first, or set neighbors_key to those that there are."
+        )
+    return adata.obsp[slot].tocsr()
 
 
 def _graph(adata: AnnData, neighbors_key: str, key: str) -> Any:
     """Connectivities of ``uns[neighbors_key]`` if they are those of this representation."""
-    if _graph_rep(adata, neighbors_key) != key:
-        return None
-    slot = adata.uns[neighbors_key].get("connectivities_key", "connectivities")
-    return adata.obsp[slot].tocsr()
+    return connectivities(adata, neighbors_key) if graph_rep(adata, neighbors_key) == key else None
 
 
 def _from_graph(values: Coordinates, graph: Any, random_state: int) -> Coordinates:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.collections import PathCollection
+    from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.lines import Line2D
 
     from dice.pl._colors import Colors
@@ -91,6 +91,12 @@ def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
     ax.set_ylabel(f"{axis} 2", fontsize=9, loc="bottom")
 
 
+def plain(ax: Axes) -> None:
+    """Axes without a frame on the far sides."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=9)
+
+
 def dots(colors: dict[str, str]) -> list[Line2D]:
     """Legend entries: one dot per label."""
     from matplotlib.lines import Line2D
@@ -126,7 +132,7 @@ def legend_width(labels: Iterable[str]) -> float:
     return 0.2 + columns * (0.35 + 0.072 * max(lengths)) if lengths else 0.0
 
 
-def add_colorbar(ax: Axes, points: PathCollection, *, label: str) -> None:
+def add_colorbar(ax: Axes, points: PathCollection | LineCollection, *, label: str) -> None:
     """Colour bar to the right of a panel, where the legend would be."""
     bar = ax.figure.colorbar(points, cax=ax.inset_axes((1.05, 0.15, 0.04, 0.7)))
     bar.outline.set_visible(False)
