@@ -5,8 +5,9 @@ from __future__ import annotations
 from dice.tl._cluster_stability import cluster_stability
 from dice.tl._credible_region import credible_region
 from dice.tl._denoise import denoise
+from dice.tl._denoise_to_zarr import denoise_to_zarr
 from dice.tl._evaluate import evaluate
 from dice.tl._neighbors import neighbors
 from dice.tl._train_prior import train_prior
 
-__all__ = ["cluster_stability", "credible_region", "denoise", "evaluate", "neighbors", "train_prior"]
+__all__ = ["cluster_stability", "credible_region", "denoise", "denoise_to_zarr", "evaluate", "neighbors", "train_prior"]

@@ -76,12 +76,16 @@ def read_cells(matrix: Matrix, projector: Projector) -> Cells:
             cells.residual[rows], cells.empty[rows] = part.residual, part.empty
     else:
         matrix.each(partial(_fill, cells, projector), desc="Projecting")
+    warn_of_empty(matrix, cells)
+    return cells
+
+
+def warn_of_empty(matrix: Matrix, cells: Cells) -> None:
     if cells.empty.any():
         names = list(matrix.names[cells.empty][:5])
         _log.warn(
             f"{cells.empty.sum()} cells express none of the prior's genes and get the prior, for example {names}."
         )
-    return cells
 
 
 def _fill(cells: Cells, projector: Projector, chunk: Chunk, rows: slice) -> None:
@@ -124,7 +128,7 @@ def cell_noise(
         level = factor * reference_noise
     if not isinstance(noise, str):
         level = float(noise)
-    each = np.full(len(cells.y), level, dtype=np.float32)
+    each = np.full(cells.y.shape[0], level, dtype=np.float32)
     if noise == "per_cell" and n_genes >= 2 * cells.y.shape[1]:
         each[~cells.empty] = factor * np.sqrt(shrink_noise(measured, n_genes - cells.y.shape[1]))
     each[cells.empty] = EMPTY_NOISE * scale

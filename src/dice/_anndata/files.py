@@ -1,0 +1,87 @@
+"""Files of cells that are opened without being read: matrices lazy, annotations in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import zarr
+from anndata import AnnData
+from anndata.experimental import read_elem_lazy
+from anndata.io import read_elem
+
+from dice._anndata.sources import BLOCK_ENTRIES
+from dice._errors import DiceError, InputError
+
+#: Mappings whose arrays stay on disk.
+LAZY = ("layers", "obsm", "varm", "obsp", "varp")
+
+
+def open_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) -> AnnData:
+    """Cells of an .h5ad file or a .zarr store as dask arrays of `chunk_size` cells; ``.raw`` is left out.
+
+    A matrix that is stored by columns is cut along genes.
+    """
+    check_dask()
+    with _group(path) as group:
+        n_vars = _length(group["var"])
+        rows = chunk_size or max(BLOCK_ENTRIES // max(n_vars, 1), 256)
+        mappings = {name: {key: _lazy(group[name][key], rows) for key in group[name]} for name in LAZY if name in group}
+        return AnnData(
+            X=_lazy(group["X"], rows) if "X" in group else None,
+            obs=read_elem(group["obs"]),
+            var=read_elem(group["var"]),
+            uns=read_elem(group["uns"]) if "uns" in group else {},
+            **mappings,
+        )
+
+
+def check_dask() -> None:
+    """What reads and writes chunk by chunk needs dask, which is optional."""
+    try:
+        import dask.array  # noqa: F401
+    except ImportError as error:
+        raise InputError("Files are streamed by dask: install it with pip install 'scdice[dask]'.") from error
+
+
+def _lazy(element: Any, rows: int) -> Any:
+    """An element as a dask array, or in memory where it is a table or a scalar."""
+    kind = element.attrs.get("encoding-type", "")
+    if kind in ("csr_matrix", "csc_matrix"):
+        shape = tuple(int(size) for size in element.attrs["shape"])
+        chunks = (min(rows, max(shape[0], 1)), shape[1])
+        return read_elem_lazy(element, chunks=chunks if kind == "csr_matrix" else (shape[0], _columns(shape)))
+    if kind == "array" and element.ndim and np.issubdtype(element.dtype, np.number):
+        return read_elem_lazy(element, chunks=(min(rows, max(element.shape[0], 1)), *element.shape[1:]))
+    return read_elem(element)
+
+
+def _columns(shape: tuple[int, ...]) -> int:
+    """Columns that would fill a block if they were dense."""
+    return min(max(BLOCK_ENTRIES // max(shape[0], 1), 1), max(shape[1], 1))
+
+
+def _length(table: Any) -> int:
+    return int(table[table.attrs["_index"]].shape[0])
+
+
+@contextmanager
+def _group(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The root of a file; an error in it is told as one sentence."""
+    if not Path(path).exists():
+        raise InputError(f"There is no file {str(path)!r}: pass the path of an .h5ad file or a .zarr store.")
+    try:
+        if Path(path).is_dir():
+            yield zarr.open_group(Path(path), mode="r")
+            return
+        with h5py.File(path, "r") as file:
+            yield file
+    except DiceError:
+        raise
+    except Exception as error:
+        raise InputError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {error}.") from error

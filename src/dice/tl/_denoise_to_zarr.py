@@ -1,0 +1,256 @@
+"""Denoising from file to file, for queries that fit no memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from anndata import AnnData
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice import _log
+from dice._anndata import lazy
+from dice._anndata.draft import Draft, IntoDraft
+from dice._anndata.files import LAZY, check_dask, open_lazy
+from dice._anndata.sources import BLOCK_ENTRIES
+from dice._anndata.store import Prior, find_prior
+from dice._core.standardize import Chunk
+from dice._errors import InputError
+from dice._keys import DenoiseKeys
+from dice.tl._arguments import check_key
+from dice.tl._cells import Cells, Projector, warn_of_empty
+from dice.tl._options import Options
+from dice.tl._posterior import NETWORK_CHUNK, Posterior
+from dice.tl._query import Query
+
+
+def denoise_to_zarr(
+    source: AnnData | str | os.PathLike[str],
+    reference: AnnData | Prior | str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    copy_x: bool = True,
+    overwrite: bool = False,
+    chunk_size: int | None = None,
+    key_added: str = "X_dice",
+    device: str | torch.device = "auto",
+    **options: Any,
+) -> None:
+    """Denoise a query chunk by chunk into a zarr store, from where a killed run can be taken up again.
+
+    The same numbers as :func:`denoise`, with memory for a few chunks and a few numbers per cell. Expression is read
+    once (twice where the likelihood looks at single genes). Files and dask arrays are worked on in dask's threads, or
+    by the workers of a :class:`dask.distributed.Client` that was started before; these must see the same disk.
+
+    Until it is whole, the store is kept in the folder ``<output>.partial``. A call with the same arguments goes on
+    there without doing finished chunks again, however the first one ended.
+
+    Parameters
+    ----------
+    source
+        The query: path of an .h5ad file or a .zarr store, or an AnnData object of any kind.
+    reference
+        AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one.
+    output
+        Path of the store to write.
+    copy_x
+        Whether ``X`` and the layers of the query go into the store too. All other slots do, except ``.raw``.
+    overwrite
+        Whether a store that is there may be replaced, once the new one is whole.
+    chunk_size
+        Cells in a chunk, of work as of the arrays in the store; None chooses about 64 MB of expression, were it dense.
+    key_added
+        Key of the embedding; other slots derive their name from it.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or any torch device, of the workers.
+    **options
+        All that decides the posterior, as in :func:`denoise`: `rho`, `method`, `n_samples`, `noise`, ...
+
+    Returns
+    -------
+    None. The store at `output` is the query with the slots that :func:`denoise` sets:
+
+    ``obsm["X_dice"]``, ``obsm["X_dice_pca"]`` (n_obs, k) float32
+        Posterior mean of every cell, and the projection it started from.
+    ``obsm["X_dice_samples"]`` (n_obs, n_samples, k) float32
+        Posterior samples, if asked for.
+    ``obs["dice_uncertainty"]`` float32, ``obs["dice_empty"]`` bool
+        As by :func:`denoise`.
+    ``uns["X_dice"]``
+        ``call``, ``params``, ``genes`` and ``warnings``.
+
+    Examples
+    --------
+    >>> import anndata as ad, dice
+    >>> reference, query = dice.datasets.synthetic(1)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> query.write_h5ad("query.h5ad")
+    >>> dice.tl.denoise_to_zarr("query.h5ad", reference, "denoised.zarr", rho=30)
+    >>> ad.read_zarr("denoised.zarr").obsm["X_dice"].shape
+    (400, 15)
+    """
+    check_dask()
+    prior, target = find_prior(reference), _check_output(output, overwrite)
+    rows = Options(chunk_size=chunk_size).chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
+    adata = source if isinstance(source, AnnData) else open_lazy(source, chunk_size=int(rows))
+    keys = DenoiseKeys(check_key(adata, key_added))
+    with _log.recorded() as warned:
+        query = Query.of(_in_chunks(adata, int(rows), options.get("layer")), prior, _options(options, int(rows)))
+        draft = Draft(target, adata.n_obs, int(rows))
+        draft.open(_fingerprint(query, keys), adata)
+        cells = _project(draft, query, keys)
+        plan, level, noise = query.settle(cells)
+    posterior = Posterior(prior, query.projector, plan, noise, query.keys, device)
+    _denoise(draft, query, keys, cells, posterior)
+
+    obs = adata.obs.drop(columns=[keys.uncertainty, keys.empty], errors="ignore")
+    if plan.uncertainty:
+        obs[keys.uncertainty] = draft.array("scratch/uncertainty")[:]
+    if cells.empty.any():
+        obs[keys.empty] = cells.empty
+    draft.write("obs", obs)
+    draft.write("var", adata.var)
+    record = query.record(plan, level, []) | {"warnings": np.array(warned, dtype=str)}
+    draft.write("uns", {**adata.uns, keys.uns: record})
+    _copy_others(draft, adata, keys, copy_x=copy_x)
+    draft.close()
+
+
+@dataclass(frozen=True)
+class _Points:
+    """First phase: from expression to latent points and what is left of it."""
+
+    projector: Projector
+    keys: DenoiseKeys
+
+    def __call__(self, chunk: Chunk, rows: slice) -> dict[str, NDArray[Any]]:
+        cells = self.projector(chunk, rows)
+        return {
+            f"obsm/{self.keys.projection}": cells.y,
+            "scratch/residual": cells.residual,
+            "scratch/empty": cells.empty,
+        }
+
+
+@dataclass(frozen=True)
+class _Posteriors:
+    """Second phase: from latent points, and expression where single genes matter, to the posterior."""
+
+    posterior: Posterior
+    #: Residuals and empty cells of the whole query, whose points are in the store.
+    cells: Cells
+    keys: DenoiseKeys
+
+    def __call__(self, chunk: Chunk, rows: slice) -> dict[str, NDArray[Any]]:
+        genes, inference = self.posterior.plan.needs_genes, self.posterior.inference
+        y = self.posterior.projector(chunk, rows).y if genes else np.asarray(chunk)
+        cells = Cells(y, self.cells.residual[rows], self.cells.empty[rows])
+        parts = []
+        for first in range(0, len(y), NETWORK_CHUNK):
+            part = slice(first, min(first + NETWORK_CHUNK, len(y)))
+            where = slice(rows.start + part.start, rows.start + part.stop)
+            parts.append(self.posterior.of(inference, cells.take(part), where, chunk[part] if genes else None))
+        arrays = {f"obsm/{self.keys.mean}": np.concatenate([part.mean for part in parts])}
+        if parts[0].variance is not None:
+            arrays["scratch/uncertainty"] = np.sqrt(np.concatenate([part.variance for part in parts]))
+        if parts[0].samples is not None:
+            arrays[f"obsm/{self.keys.samples}"] = np.concatenate([part.samples for part in parts])
+        return arrays
+
+
+def _project(draft: Draft, query: Query, keys: DenoiseKeys) -> Cells:
+    """Points, residuals and empty cells of all chunks that are not finished yet."""
+    draft.require(f"obsm/{keys.projection}", (query.prior.n_latent,))
+    draft.require("scratch/residual", ())
+    draft.require("scratch/empty", (), "bool")
+    into = IntoDraft(draft, "project", _Points(query.projector, keys))
+    query.matrix.each(into, desc="Projecting", skip=draft.finished("project"))
+    points = draft.array(f"obsm/{keys.projection}")
+    cells = Cells(points, draft.array("scratch/residual")[:], draft.array("scratch/empty")[:])
+    warn_of_empty(query.matrix, cells)
+    return cells
+
+
+def _denoise(draft: Draft, query: Query, keys: DenoiseKeys, cells: Cells, posterior: Posterior) -> None:
+    """The posterior of all chunks that are not finished yet."""
+    import dask.array as da
+
+    plan, k = posterior.plan, query.prior.n_latent
+    draft.require(f"obsm/{keys.mean}", (k,))
+    if plan.uncertainty:
+        draft.require("scratch/uncertainty", ())
+    if plan.gibbs.n_samples:
+        draft.require(f"obsm/{keys.samples}", (plan.gibbs.n_samples, k))
+    # The points stay where they are: workers get them block by block.
+    known = replace(cells, y=np.empty((0, k), dtype=np.float32))
+    into = IntoDraft(draft, "denoise", _Posteriors(posterior, known, keys))
+    done = draft.finished("denoise")
+    if plan.needs_genes:
+        query.matrix.each(into, desc="Denoising", skip=done)
+    else:
+        points = da.from_array(cells.y, chunks=(draft.chunk_size, -1))
+        lazy.each(points, into, desc="Denoising", skip=done)
+
+
+def _copy_others(draft: Draft, adata: AnnData, keys: DenoiseKeys, *, copy_x: bool) -> None:
+    """Everything that is not ours, one element after the other."""
+    for name in LAZY:
+        for key, value in getattr(adata, name).items():
+            ours = name == "obsm" and key in (keys.mean, keys.projection, keys.samples)
+            if not ours and (copy_x or name != "layers"):
+                draft.write(f"{name}/{key}", value)
+    if copy_x and adata.X is not None:
+        draft.write("X", adata.X)
+
+
+def _in_chunks(adata: AnnData, rows: int, layer: str | None) -> AnnData:
+    """The query with lazy blocks of `rows` cells, so that each is one chunk of the store."""
+    matrix = adata.X if layer is None else adata.layers.get(layer)
+    if not hasattr(matrix, "rechunk") or len(matrix.chunks[0]) == 1 < len(matrix.chunks[1]):
+        return adata
+    matrix = matrix.rechunk({0: rows, 1: -1})
+    return (
+        AnnData(X=matrix, obs=adata.obs[[]], var=adata.var)
+        if layer is None
+        else AnnData(obs=adata.obs[[]], var=adata.var, layers={layer: matrix})
+    )
+
+
+def _options(options: dict[str, Any], rows: int) -> Options:
+    try:
+        return Options(**options, chunk_size=rows)
+    except TypeError as error:
+        raise InputError(f"denoise_to_zarr does not know this argument: {error}.") from error
+
+
+def _check_output(output: str | os.PathLike[str], overwrite: bool) -> Path:
+    path = Path(output)
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{str(output)!r} cannot be written: name a store in a folder that exists.")
+    if path.is_file() or (path.exists() and not overwrite):
+        raise InputError(f"{str(output)!r} is there already: name another output, or pass overwrite=True for a store.")
+    return path
+
+
+def _fingerprint(query: Query, keys: DenoiseKeys) -> dict[str, Any]:
+    """All that the numbers in the store depend on; of the cells, their names and a sample."""
+    digest = hashlib.sha256("\0".join(query.matrix.names.astype(str)).encode())
+    sample = query.matrix.sample()
+    for part in (sample.data, sample.indices) if sparse.issparse(sample) else (sample,):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    options = query.options
+    return {
+        "call": options.call(query.rho),
+        "n_samples": int(options.n_samples),
+        "uncertainty": bool(options.uncertainty),
+        "chunk_size": options.chunk_size,
+        "key": keys.key,
+        "prior": query.prior.to_arrays()["sha256"],
+        "cells": digest.hexdigest(),
+    }
