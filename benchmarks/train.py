@@ -57,7 +57,7 @@ def speed(name: str, preset: str, max_steps: int | None) -> None:
     projection = fit_projection(Chunks(lambda: iter([matrix])), n_latent=25 if name == "bmmc" else 15, scale=scale)
     latents = projection.project(matrix)
     unit = float(np.sqrt(latents.var(0).mean()))
-    data = presets.split(latents / unit, 0.1, 0, torch.device("cpu"))
+    data = presets.split(latents / unit, presets.assign_roles(len(latents), 0.1, 0, 0), torch.device("cpu"))
     print(f"\n### {name}, {preset}: PCA in {time.perf_counter() - start:.1f} s\n")
     print("| step | seconds | CPU s | held-out loss |\n|---|---|---|---|")
     start, cpu = time.perf_counter(), time.process_time()

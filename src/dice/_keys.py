@@ -23,6 +23,10 @@ class PriorKeys:
     def projection(self) -> str:
         return f"X_{self.key}_pca"
 
+    @property
+    def split(self) -> str:
+        return f"{self.key}_split"
+
 
 @dataclass(frozen=True)
 class DenoiseKeys:

@@ -70,7 +70,8 @@ def test_training_as_printed():
     assert (preset.learning_rate, preset.batch_size) == (1e-4, 4048)
     # Neither averaging, clipping nor early stop.
     assert (preset.ema_decay, preset.patience, preset.clip_norm) == (0, 0, math.inf)
-    data = presets.split(np.random.default_rng(0).normal(size=(5000, 3)), 0.1, 0, torch.device("cpu"))
+    values = np.random.default_rng(0).normal(size=(5000, 3))
+    data = presets.split(values, presets.assign_roles(5000, 0.1, 0, 0), torch.device("cpu"))
     trainer = presets.make_trainer("paper-small", data, noise=0.1)
     assert trainer.config.max_steps == 2_000 * 2  # two batches of 4048 cover 4,500 cells
     assert isinstance(trainer.optimizer, torch.optim.AdamW)
@@ -116,7 +117,7 @@ def trained():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 4))[rng.integers(3, size=900)] * 1.5 + 0.3 * rng.normal(size=(900, 4))
     values = (values - values.mean(0)) / np.sqrt(values.var(0).mean())
-    data = presets.split(values, 0.2, 0, torch.device("cpu"))
+    data = presets.split(values, presets.assign_roles(len(values), 0.2, 0, 0), torch.device("cpu"))
     trainer = presets.make_trainer("paper-small", data, noise=0.2, max_steps=200, learning_rate=2e-3, batch_size=360)
     start = trainer.held_out.loss(trainer.denoiser.eval())
     for _ in trainer.steps():

@@ -21,20 +21,34 @@ def clusters(n=900, n_clusters=4, k=3, seed=0):
     return values / np.sqrt(values.var(0).mean())
 
 
+def split(values, fraction, seed=0):
+    return presets.split(values, presets.assign_roles(len(values), fraction, 0, seed), CPU)
+
+
+def test_roles_have_the_shares_asked_for_and_calibration_cells_are_left_out():
+    values = clusters()
+    roles = presets.assign_roles(900, 0.2, 0.1, 0)
+    np.testing.assert_array_equal(np.bincount(roles), [630, 180, 90])
+    data = presets.split(values, roles, CPU)
+    assert (len(data.train), len(data.held_out)) == (630, 180)
+    seen = np.concatenate([data.train, data.held_out])
+    assert not np.isin(values[roles == 2, 0].astype(np.float32), seen[:, 0]).any()
+
+
 def test_split_is_a_partition_that_the_seed_decides():
     values = clusters()
-    one, same, other = (presets.split(values, 0.1, seed, CPU) for seed in (0, 0, 1))
+    one, same, other = (split(values, 0.1, seed) for seed in (0, 0, 1))
     assert (len(one.train), len(one.held_out)) == (810, 90)
     np.testing.assert_array_equal(one.train, values[one.cells].astype(np.float32))
     both = np.concatenate([one.train, one.held_out])
     np.testing.assert_array_equal(np.sort(both, 0), np.sort(values.astype(np.float32), 0))
     assert torch.equal(one.train, same.train)
     assert not torch.equal(one.train, other.train)
-    assert presets.split(values, 0, 0, CPU).held_out is None
+    assert split(values, 0).held_out is None
 
 
 def test_mixture_size_is_the_one_with_the_best_held_out_likelihood():
-    denoiser, history = presets.fit_mixture(presets.split(clusters(), 0.2, 0, CPU))
+    denoiser, history = presets.fit_mixture(split(clusters(), 0.2))
     best = int(np.argmax(history["log_likelihood"]))
     assert denoiser.n_components == history["n_components"][best] == 4
     assert history["n_components"] == [1, 2, 4, 8]
@@ -43,7 +57,7 @@ def test_mixture_size_is_the_one_with_the_best_held_out_likelihood():
 
 def test_mixture_is_scikit_learns_to_the_digit():
     """Density and D(z; s) by Tweedie's formula from scikit-learn's own log density."""
-    data = presets.split(clusters(), 0.2, 0, CPU)
+    data = split(clusters(), 0.2)
     denoiser, history = presets.fit_mixture(data)
     expected = GaussianMixture(denoiser.n_components, reg_covar=1e-3, random_state=0, max_iter=200)
     expected.fit(data.train.double().numpy())
@@ -70,7 +84,7 @@ def test_mixture_is_scikit_learns_to_the_digit():
 
 @pytest.fixture(scope="module", params=["default", "gmm"])
 def learned(request) -> tuple[Denoiser, presets.Split]:
-    data = presets.split(clusters(), 0.2, 0, CPU)
+    data = split(clusters(), 0.2)
     if request.param == "gmm":
         return presets.fit_mixture(data)[0], data
     trainer = presets.make_trainer("default", data, noise=0.1, max_steps=100, batch_size=256)
@@ -98,7 +112,7 @@ def test_every_cell_may_have_its_own_noise(learned):
 
 
 def test_overrides_and_defaults():
-    data = presets.split(clusters(), 0.1, 0, CPU)
+    data = split(clusters(), 0.1)
     trainer = presets.make_trainer("default", data, noise=0.1, max_steps=None, batch_size=99)
     assert trainer.config.batch_size == 99
     assert trainer.config.max_steps == presets.PRESETS["default"].training.max_steps
@@ -107,7 +121,7 @@ def test_overrides_and_defaults():
 @pytest.mark.parametrize("n_cells", [2, 3, 9])
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
 def test_few_cells_are_enough_for_every_preset(n_cells, fraction):
-    data = presets.split(clusters(n_cells, k=1), fraction, 0, CPU)
+    data = split(clusters(n_cells, k=1), fraction)
     assert len(data.train) >= 2
     mixture, _ = presets.fit_mixture(data)
     assert mixture.n_components == 1
@@ -124,6 +138,6 @@ def test_equal_training_cells_have_a_finite_loss():
 
 
 def test_batches_of_one_cell_cannot_be_normalised():
-    data = presets.split(clusters(20), 0.1, 0, CPU)
+    data = split(clusters(20), 0.1)
     with pytest.raises(dice.DiceError, match=r"preset='paper' normalises .* pass batch_size=2 or more"):
         presets.make_trainer("paper", data, noise=0.1, batch_size=1)

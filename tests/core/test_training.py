@@ -25,7 +25,7 @@ def latents(n=400, seed=0):
 
 def trainer(data=None, *, fraction=0.25, width=32, **overrides):
     values = latents() if data is None else data
-    data = presets.split(values.numpy(), fraction, 0, torch.device("cpu"))
+    data = presets.split(values.numpy(), presets.assign_roles(len(values), fraction, 0, 0), torch.device("cpu"))
     made = presets.make_trainer("default", data, noise=0.2, **{"max_steps": 60, "batch_size": 128} | overrides)
     denoiser = EDMDenoiser.empty({"n_latent": 4, "width": width, "depth": 2})
     denoiser.initialize(torch.Generator().manual_seed(0))

@@ -53,8 +53,37 @@ def test_slots(reference):
     prior = dice.Prior.from_anndata(reference)
     np.testing.assert_allclose(prior.projection.project(reference.X), reference.obsm["X_dice_pca"], atol=1e-3)
     assert prior.noise == pytest.approx(1, abs=0.02)
-    variances = reference.obsm["X_dice_pca"].var(0)
+    roles = reference.obs["dice_split"]
+    assert roles.value_counts()[["train", "validation", "calibration"]].tolist() == [1280, 160, 160]
+    seen = (roles != "calibration").to_numpy()
+    variances = reference.obsm["X_dice_pca"][seen].var(0)
     assert prior.latent_scale == pytest.approx(np.sqrt(variances.mean()), rel=1e-5)
+    np.testing.assert_array_equal(prior.calibration["y"], reference.obsm["X_dice_pca"][~seen])
+    assert prior.calibration["residual"].mean() == pytest.approx(1, abs=0.03)
+
+
+def test_calibration_cells_leave_no_trace_in_the_prior():
+    """Whatever they express, nothing that was learned changes."""
+    one, other = small(), small()
+    dice.tl.train_prior(one, n_latent=3, max_steps=5)
+    kept = (one.obs["dice_split"] == "calibration").to_numpy()
+    dense = other.X.toarray()
+    dense[kept] = dense[kept][::-1]
+    other.X = sparse.csr_matrix(dense)
+    dice.tl.train_prior(other, n_latent=3, max_steps=5)
+    first, second = (adata.uns["dice"] for adata in (one, other))
+    for name in ("mean", "scale", "loadings", "singular_values", "gene_noise", "latent_scale", "noise"):
+        np.testing.assert_array_equal(first[name], second[name])
+    for name, weight in first["weights"].items():
+        np.testing.assert_array_equal(weight, second["weights"][name])
+    assert not np.array_equal(first["calibration"]["y"], second["calibration"]["y"])
+
+
+def test_no_calibration_cells_on_request():
+    adata = small()
+    dice.tl.train_prior(adata, n_latent=3, max_steps=5, calibration_fraction=0)
+    assert "calibration" not in adata.uns["dice"]
+    assert set(adata.obs["dice_split"]) == {"train", "validation"}
 
 
 def test_copy_leaves_the_input_alone():
@@ -131,6 +160,16 @@ def test_augmentation_is_recorded_and_can_be_turned_off():
     weights = [adata.uns["dice"]["weights"]["outlet.weight"] for adata in (plain, off, on)]
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])
+
+
+def test_small_references_may_be_sorted_by_type():
+    """All cells fit into one batch; each must still meet all noise levels, or large noise means the last type."""
+    adata = small(400)
+    dice.tl.train_prior(adata, n_latent=3, max_steps=200)
+    assert dice.Prior.from_anndata(adata).history["validation"].min() < 0.9
+    dice.tl.denoise(adata, rho=3)
+    mean = {name: adata.obsm["X_dice"][adata.obs["cell_type"] == name, 0].mean() for name in "ab"}
+    assert abs(mean["a"] - mean["b"]) > 4
 
 
 @pytest.mark.parametrize("strategy", ["clusters", "neighbors"])
@@ -221,7 +260,7 @@ def test_an_existing_pca_that_is_none_is_refused(change, sentence):
     assert "dice" not in adata.uns
 
 
-@pytest.mark.parametrize(("shape", "k"), [((120, 40), 20), ((30, 70), 15), ((130, 110), 50)])
+@pytest.mark.parametrize(("shape", "k"), [((120, 40), 20), ((30, 70), 13), ((130, 110), 50)])
 def test_number_of_latents_by_default(shape, k):
     """50, as long as half of the cells and genes are left."""
     adata = small(*shape)
@@ -296,6 +335,7 @@ def one_class():
         (small, {"mixup_points": "a"}, "mixup_points='a'"),
         (small, {"mixup_points": 101}, "mixup_points=101"),
         (small, {"validation_fraction": "a"}, "validation_fraction='a'"),
+        (small, {"calibration_fraction": 0.6}, "calibration_fraction=0.6 is not between"),
         (small, {"checkpoint": 3}, "checkpoint=3"),
         (small, {"key_added": "a/b"}, "key_added='a/b'"),
         (small, {"max_steps": True}, "max_steps=True"),
@@ -308,7 +348,7 @@ def one_class():
         (small, {"preset": "gmm", "validation_fraction": 0}, "chooses its size on held-out cells"),
         (small, {"use_rep": "X_pca"}, "no 'X_pca' in adata.obsm"),
         (small, {"learning_rate": 1e6, "max_steps": 100}, "smaller learning_rate"),
-        (lambda: small(6), {"n_latent": 10}, "10 cannot be learned from 6 cells"),
+        (lambda: small(6), {"n_latent": 10}, "10 cannot be learned from 5 cells"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(make, arguments, sentence):

@@ -51,8 +51,9 @@ def listed(function: Callable[[Chunk, slice], Any], chunks: Numbered) -> list[An
     return [function(chunk, rows) for chunk, rows in chunks]
 
 
-def summed(function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
-    return add_up(function(chunk) for chunk, _ in chunks)
+def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
+    """Sum over the chosen cells, or all."""
+    return add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
 
 
 def joined(function: Callable[[Chunk, slice], NDArray[np.float32]], chunks: Numbered) -> NDArray[np.float32]:

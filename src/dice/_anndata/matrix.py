@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from scipy import sparse
 from dice import _log
 from dice._anndata import lazy, sources
 from dice._anndata.blocks import NotFiniteError, OnBlock, clean, joined, listed, own, summed
-from dice._core.chunks import Sums, add_up
+from dice._core.chunks import Sums
 from dice._core.standardize import Chunk
 from dice._errors import InputError, SlotError
 
@@ -133,12 +134,15 @@ class Matrix:
         """``function(chunk)`` of all chunks, one below the other."""
         return np.concatenate(self.each(lambda chunk, rows: function(chunk)))
 
-    def total(self, function: Callable[[Chunk], Sums]) -> Sums:
-        """The sum of ``function(chunk)`` over all chunks, which dask's workers share where the matrix is lazy."""
+    def total(self, function: Callable[[Chunk], Sums], cells: NDArray[np.bool_] | None = None) -> Sums:
+        """The sum of ``function(chunk)`` over all chunks, which dask's workers share where the matrix is lazy.
+
+        `cells` (n,) chooses some of the cells.
+        """
         if self.is_lazy:
             with self._names_in_errors():
-                return lazy.total(self.data, self._on_block(summed, function), desc="Adding up")
-        return add_up(map(function, self))
+                return lazy.total(self.data, self._on_block(partial(summed, cells), function), desc="Adding up")
+        return summed(cells, function, ((self.read(rows), rows) for rows in self.slices()))
 
     def map_rows(self, function: Callable[[Chunk, slice], NDArray[np.float32]], shape: tuple[int, ...]) -> Any:
         """The array (n_cells, *shape) of a function's results for a lazy matrix, itself lazy."""
@@ -175,6 +179,17 @@ class Matrix:
         stored = self._opened[0]
         blocks = [own(stored[int(start) : int(start) + size]) for start in starts]
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some cells (n,) of a matrix, to be summed over."""
+
+    matrix: Matrix
+    cells: NDArray[np.bool_]
+
+    def total(self, function: Callable[[Chunk], Sums]) -> Sums:
+        return self.matrix.total(function, self.cells)
 
 
 def _get(adata: AnnData, layer: str | None) -> Any:

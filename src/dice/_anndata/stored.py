@@ -53,14 +53,14 @@ def _read_prior(group: Any, path: Path, key: str) -> dict[str, Any]:
     if "format" not in _names(group):
         return {}
     version = read_elem(_checked(_child(group, "format"), "format", path))
-    if version != schema.FORMAT or _names(group) != schema.FIELDS:
+    if version != schema.FORMAT or _names(group) | schema.OPTIONAL != schema.FIELDS:
         # The schema says what is wrong, without a look at the values.
         return dict.fromkeys(_names(group)) | {"format": version}
     leaves = dict(_leaves(group))
     for name, leaf in leaves.items():
         _checked(leaf, name, path)
     _check_total(list(leaves.values()), path)
-    raw: dict[str, Any] = {name: {} for name in schema.TABLES}
+    raw: dict[str, Any] = {name: {} for name in schema.TABLES if name in _names(group)}
     for name, leaf in leaves.items():
         table, _, entry = name.rpartition("/")
         (raw[table] if table else raw)[entry] = read_elem(leaf)

@@ -140,7 +140,9 @@ class EDMDenoiser(Denoiser):
         clean = clean.reshape(-1, group, self.n_latent)
         n_levels, device = len(clean), clean.device
         jitter = torch.rand(n_levels, generator=generator, device=device)
-        quantile = (torch.arange(n_levels, device=device) + jitter) / n_levels
+        # In random order: a small reference is one batch, whose cells always stand in the same places.
+        order = torch.randperm(n_levels, generator=generator, device=device)
+        quantile = (order + jitter) / n_levels
         normal = torch.special.ndtri(quantile.clamp(1e-6, 1 - 1e-6))
         s = torch.exp(LOG_NOISE_MEAN + LOG_NOISE_SD * normal)[:, None, None]
         noisy = clean + s * torch.randn(clean.shape, generator=generator, device=device)

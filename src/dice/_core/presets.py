@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._core.augment import Mixup
@@ -61,13 +62,27 @@ class Split:
     cells: np.ndarray
 
 
-def split(latents: np.ndarray, fraction: float, seed: int, device: torch.device) -> Split:
-    """Hold out a random `fraction` of the cells; two at least are left to learn from."""
-    order = np.random.default_rng(seed).permutation(len(latents))
-    n_held_out = min(round(fraction * len(latents)), max(len(latents) - 2, 0))
-    held_out, cells = order[:n_held_out], np.sort(order[n_held_out:])
+#: Roles of cells in the order of their codes: learned from, stopped on, kept from everything.
+ROLES = ("train", "validation", "calibration")
+
+
+def assign_roles(n_cells: int, validation: float, calibration: float, seed: int) -> NDArray[np.int8]:
+    """Random role (n,) of every cell, as a code in `ROLES`, for given shares of the cells."""
+    order = np.random.default_rng(seed).permutation(n_cells)
+    # Two cells at least are left to learn from.
+    n_validation = min(round(validation * n_cells), max(n_cells - 2, 0))
+    n_calibration = min(round(calibration * n_cells), max(n_cells - n_validation - 2, 0))
+    roles = np.zeros(n_cells, dtype=np.int8)
+    roles[order[:n_validation]] = 1
+    roles[order[n_validation : n_validation + n_calibration]] = 2
+    return roles
+
+
+def split(latents: NDArray[np.floating], roles: NDArray[np.int8], device: torch.device) -> Split:
+    """Latents by role; calibration cells are left out."""
     values = torch.as_tensor(latents, dtype=torch.float32, device=device)
-    return Split(values[cells], values[held_out] if n_held_out else None, cells)
+    cells, held_out = np.flatnonzero(roles == 0), np.flatnonzero(roles == 1)
+    return Split(values[cells], values[held_out] if len(held_out) else None, cells)
 
 
 def make_trainer(

@@ -51,6 +51,9 @@ class Prior:
         Figures of the reference's matrix that a query's are checked against.
     params
         Arguments of the call that trained it.
+    calibration
+        Latents ``y`` (m, k) and residual variances ``residual`` (m,) of reference cells that nothing here was learned
+        from, in PCA units; None where there are none.
     """
 
     genes: NDArray[np.object_]
@@ -61,6 +64,7 @@ class Prior:
     history: Mapping[str, NDArray] = field(default_factory=dict)
     statistics: Mapping[str, float] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, NDArray[np.float32]] | None = None
 
     def __repr__(self) -> str:
         return f"Prior({self.preset!r}, {len(self.genes)} genes, {self.n_latent} latents)"
@@ -105,6 +109,8 @@ class Prior:
             "statistics": {name: float(v) for name, v in self.statistics.items()},
             "params": json.dumps(dict(self.params), sort_keys=True),
         }
+        if self.calibration is not None:
+            raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
         raw["sha256"] = schema.checksum(raw)
         return raw
 
@@ -126,6 +132,7 @@ class Prior:
             history=fields["history"],
             statistics=fields["statistics"],
             params=_params(fields["params"]),
+            calibration=fields["calibration"],
         )
 
 

@@ -29,7 +29,7 @@ MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
 LARGEST, SMALLEST = 1e12, 1e-12
 
 #: Fields that are tables of arrays, and those that are text.
-TABLES = ("weights", "history", "statistics")
+TABLES = ("weights", "history", "statistics", "calibration")
 TEXTS = ("config", "params", "sha256", "genes")
 #: Smallest value of each number and vector; none is larger than `LARGEST`.
 _LEAST = {
@@ -43,6 +43,9 @@ _LEAST = {
 }
 _SCALARS, _PER_GENE = ("noise", "latent_scale"), ("mean", "scale", "center", "gene_noise")
 FIELDS = {"format", "loadings", *TABLES, *TEXTS, *_LEAST}
+#: Fields that a prior may lack, and most cells that it may calibrate with.
+OPTIONAL = {"calibration"}
+MAX_CALIBRATION = 100_000
 
 
 def checksum(raw: Mapping[str, Any]) -> str:
@@ -67,8 +70,8 @@ def validate(raw: Any) -> dict[str, Any]:
             f"The prior has format {version}, but this version of dice reads up to {FORMAT}: "
             "install a newer one with 'pip install -U scdice'."
         )
-    if set(raw) != FIELDS:
-        odd = sorted(ascii(name)[:50] for name in set(raw) ^ FIELDS)
+    if set(raw) | OPTIONAL != FIELDS:
+        odd = sorted(ascii(name)[:50] for name in (set(raw) | OPTIONAL) ^ FIELDS)
         raise PriorFormatError(f"The stored prior has missing or unknown fields: {odd[:5]}.")
     fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
     fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
@@ -78,8 +81,9 @@ def validate(raw: Any) -> dict[str, Any]:
     config = _config(fields["config"])
     shape = (len(genes), config["denoiser"]["n_latent"])
     fields["loadings"] = _array(raw["loadings"], "loadings", shape)
-    for name in TABLES:
+    for name in ("weights", "history", "statistics"):
         fields[name] = _table(raw[name], name)
+    fields["calibration"] = _calibration(raw["calibration"], shape[1]) if "calibration" in raw else None
     if checksum(raw) != fields["sha256"]:
         raise PriorFormatError(
             "The stored prior does not match its checksum: it was damaged or edited; "
@@ -193,6 +197,18 @@ def _table(value: Any, name: str) -> dict[str, Any]:
         if name == "statistics" and not np.isfinite(entry):
             raise PriorFormatError("The stored prior's 'statistics' are not finite.")
     return dict(value)
+
+
+def _calibration(value: Any, n_latent: int) -> dict[str, np.ndarray]:
+    """Latents (m, k) and residual variances (m,) of cells that the prior was not learned from."""
+    size = np.shape(value["residual"]) if isinstance(value, Mapping) and set(value) == {"y", "residual"} else ()
+    if len(size) != 1 or not 0 < size[0] <= MAX_CALIBRATION:
+        raise PriorFormatError("The stored prior's 'calibration' is not a table of latents and residuals.")
+    shapes = {"y": (size[0], n_latent), "residual": size}
+    arrays = {name: _array(value[name], f"calibration/{name}", shape) for name, shape in shapes.items()}
+    if max(np.abs(array).max() for array in arrays.values()) > LARGEST or (arrays["residual"] < 0).any():
+        raise PriorFormatError("The stored prior's 'calibration' holds values that are out of bounds.")
+    return arrays
 
 
 def _flatten(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

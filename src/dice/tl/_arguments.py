@@ -47,14 +47,15 @@ def check_training(preset: Any, max_steps: Any, batch_size: Any, learning_rate: 
     }
 
 
-def check_fraction(validation_fraction: Any, preset: str) -> float:
-    """Share of cells held out to stop a training."""
-    fraction = number("validation_fraction", validation_fraction, least=0)
-    if fraction > 0.5:
-        raise InputError(f"validation_fraction={fraction} is not between 0 and 0.5.")
-    if preset == "gmm" and fraction == 0:
+def check_fractions(validation_fraction: Any, calibration_fraction: Any, preset: str) -> tuple[float, float]:
+    """Shares of cells held out to stop a training, and kept from it altogether."""
+    shares = {"validation_fraction": validation_fraction, "calibration_fraction": calibration_fraction}
+    for name, share in shares.items():
+        if number(name, share, least=0) > 0.5:
+            raise InputError(f"{name}={share} is not between 0 and 0.5.")
+    if preset == "gmm" and validation_fraction == 0:
         raise InputError("preset='gmm' chooses its size on held-out cells: pass validation_fraction=0.1.")
-    return fraction
+    return float(validation_fraction), float(calibration_fraction)
 
 
 def check_prior_key(key_added: Any) -> str:

@@ -5,27 +5,31 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pandas as pd
 import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._anndata.checks import check_expression, check_n_latent, gene_mask, read_labels
 from dice._anndata.genes import check_unique
-from dice._anndata.matrix import Matrix
+from dice._anndata.matrix import Matrix, Part
 from dice._anndata.statistics import matrix_statistics
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
 from dice._core import presets
-from dice._core.projection import fit_projection
+from dice._core.likelihood import GaussianLikelihood
+from dice._core.projection import Projection, fit_projection
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice.tl._arguments import check_fraction, check_prior_key, check_training, whole_number
+from dice.tl._arguments import check_fractions, check_prior_key, check_training, whole_number
 from dice.tl._augment import check_augmentation
 from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
 from dice.tl._reuse import adopt, read_embedding
 
+#: Calibration cells that are kept inside the prior.
+CALIBRATION_CELLS = 2000
 #: Latents where the user does not choose (docs/prior.md), as long as half of the genes are left to tell noise by.
 AUTO_LATENT = 50
 
@@ -48,6 +52,7 @@ def train_prior(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     validation_fraction: float = 0.1,
+    calibration_fraction: float = 0.1,
     checkpoint: str | os.PathLike[str] | None = None,
     check: bool = True,
     key_added: str = "dice",
@@ -106,6 +111,10 @@ def train_prior(
         Largest learning rate; None is the preset's.
     validation_fraction
         Share of the cells held out to stop the training.
+    calibration_fraction
+        Share of the cells kept from everything (mean, scale, loadings, network, stopping), so that
+        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` can calibrate on them. (Loadings that come with
+        `use_rep` have seen them.) 0 if you need neither.
     checkpoint
         File (.npz) to keep the state of the training in, every 200 steps and on Ctrl-C. Where it exists, the training
         goes on from it, and a call with the same arguments on the same machine ends with the same prior to the bit.
@@ -130,6 +139,8 @@ def train_prior(
         Orthonormal loadings, zero for genes that were not used.
     ``adata.obsm["X_dice_pca"]`` (n_obs, k) float32
         Projection of the reference on them.
+    ``adata.obs["dice_split"]`` categorical
+        Role of every cell: ``"train"``, ``"validation"`` or ``"calibration"``.
 
     Examples
     --------
@@ -145,7 +156,7 @@ def train_prior(
         augment, labels_key, preset,
         points=mixup_points, probability=mixup_probability, concentration=mixup_concentration,
     )  # fmt: skip
-    validation_fraction = check_fraction(validation_fraction, preset)
+    shares = check_fractions(validation_fraction, calibration_fraction, preset)
     seed, keys = whole_number("random_state", random_state, least=0), PriorKeys(check_prior_key(key_added))
     state = None if checkpoint is None else check_path(checkpoint)
     check_unique(adata.var_names, "adata.var_names")
@@ -154,24 +165,26 @@ def train_prior(
     embedding = None if use_rep is None else read_embedding(adata, use_rep)
     genes = _genes(adata, mask_var) if embedding is None else embedding.genes
     matrix = Matrix(adata, layer=layer, genes=genes)
-    most = max(min(AUTO_LATENT, matrix.n_cells // 2, matrix.n_genes // 2), 1)
+    roles = presets.assign_roles(matrix.n_cells, *shares, seed)
+    seen = roles < presets.ROLES.index("calibration")
+    most = max(min(AUTO_LATENT, seen.sum() // 2, matrix.n_genes // 2), 1)
     k = most if n_latent == "auto" else n_latent
-    check_n_latent(k, matrix.n_cells, matrix.n_genes)
+    check_n_latent(k, int(seen.sum()), matrix.n_genes)
     sample = matrix.sample()
     if check:
         check_expression(sample if genes is None else sample[:, genes])
 
     if embedding is None:
-        projection = fit_projection(matrix, n_latent=k, scale=scale)
+        projection = fit_projection(Part(matrix, seen), n_latent=k, scale=scale)
     else:
         projection = adopt(embedding, matrix, n_latent=k, scale=scale)
-    latents = matrix.apply(projection.project)
-    latent_scale = float(np.sqrt(latents.var(0).mean()))
+    latents, calibration = _read(matrix, projection, ~seen)
+    latent_scale = float(np.sqrt(latents[seen].var(0).mean()))
     if not latent_scale > 0:
         raise InputError(
             "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
         )
-    data = presets.split(latents / latent_scale, validation_fraction, seed, target)
+    data = presets.split(latents / latent_scale, roles, target)
     codes = None if labels is None else np.asarray(labels.codes)[data.cells]
     mixup = augmentation.mixup(latents[data.cells], codes, seed)
     noise = projection.noise / latent_scale
@@ -192,11 +205,13 @@ def train_prior(
             scale=bool(np.isfinite(projection.cap)),
             use_rep=use_rep,
             **settings,
-            validation_fraction=validation_fraction,
+            validation_fraction=shares[0],
+            calibration_fraction=shares[1],
             random_state=seed,
         ),
+        calibration=calibration,
     )
-    return write(adata, _slots(adata, prior, latents, genes, keys), copy=copy)
+    return write(adata, _slots(adata, prior, latents, genes, roles, keys), copy=copy)
 
 
 def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[np.intp] | None:
@@ -206,16 +221,30 @@ def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[
     return gene_mask(adata, mask_var)
 
 
+def _read(
+    matrix: Matrix, projection: Projection, unseen: NDArray[np.bool_]
+) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]] | None]:
+    """Latents of all cells, and what a later novelty test needs of those that were kept from the training."""
+    likelihood = GaussianLikelihood.of(projection, np.arange(matrix.n_genes))
+    read = matrix.each(lambda chunk, rows: likelihood.read(chunk), desc="Projecting")
+    latents, residual = (np.concatenate([part[i] for part in read]).astype(np.float32) for i in (0, 1))
+    few = np.flatnonzero(unseen)
+    few = few[np.linspace(0, len(few) - 1, min(len(few), CALIBRATION_CELLS)).astype(np.intp)]
+    return latents, {"y": latents[few], "residual": residual[few]} if len(few) else None
+
+
 def _slots(
     adata: AnnData,
     prior: Prior,
     latents: NDArray[np.float32],
     genes: NDArray[np.intp] | None,
+    roles: NDArray[np.int8],
     keys: PriorKeys,
 ) -> Slots:
     loadings = np.zeros((adata.n_vars, prior.n_latent), dtype=np.float32)
     loadings[slice(None) if genes is None else genes] = prior.projection.loadings
     return Slots(
+        obs={keys.split: pd.Categorical.from_codes(roles, presets.ROLES)},
         obsm={keys.projection: latents.astype(np.float32)},
         varm={keys.loadings: loadings},
         uns={keys.uns: prior.to_arrays()},

@@ -1,0 +1,125 @@
+"""Conformal p-values and prediction sets: calibrated by exchangeability alone, whatever the classifier.
+
+Split conformal prediction ranks how badly a label fits a cell among the same figures of calibration cells with their
+true labels. The rank is a p-value, and a prediction set holds every label whose p-value is above alpha. If the cell
+is exchangeable with the calibration cells, its true label is in the set with probability at least 1 - alpha. Weights
+(density ratios) give the same for a query that was drawn from another distribution over the same cells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+
+METHODS = ("lac", "aps", "raps")
+#: RAPS adds this to the score of a label for every rank beyond the first `RAPS_FREE`.
+RAPS_PENALTY, RAPS_FREE = 0.02, 2
+
+
+def label_scores(probabilities: Floats, method: str, uniform: Floats | None = None) -> Floats:
+    """How badly every label fits every cell (n, C); larger is worse.
+
+    Parameters
+    ----------
+    probabilities
+        Class probabilities (n, C), rows sum to 1.
+    method
+        ``"lac"`` (least ambiguous sets: one minus the probability), ``"aps"`` (adaptive sets: the probability of all
+        labels that are at least as likely) or ``"raps"`` (the same with a penalty for late ranks).
+    uniform
+        Uniform variables (n,) that smooth the steps of the adaptive scores: with them coverage is exact, without
+        them at least as large as asked for.
+    """
+    if method == "lac":
+        return 1 - probabilities
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ranked = np.take_along_axis(probabilities, order, axis=1)
+    share = np.ones((len(ranked), 1)) if uniform is None else uniform[:, None]
+    reached = np.cumsum(ranked, axis=1) - ranked + share * ranked
+    if method == "raps":
+        ranks = np.arange(1, probabilities.shape[1] + 1)
+        reached = reached + RAPS_PENALTY * np.maximum(ranks - RAPS_FREE, 0)
+    scores = np.empty_like(reached)
+    np.put_along_axis(scores, order, reached, axis=1)
+    return scores
+
+
+def p_values(
+    scores: Floats, calibration: Floats, weights: Floats | None = None, own_weights: Floats | None = None
+) -> Floats:
+    """Share of the calibration scores that are at least as bad, the score itself counted (any shape as `scores`).
+
+    Parameters
+    ----------
+    scores
+        Scores (n, ...) of the query.
+    calibration
+        Scores (m,) of the calibration cells.
+    weights, own_weights
+        Density ratios (m,) of the calibration cells and (n,) of the query's; None for equal weights.
+    """
+    order = np.argsort(calibration, kind="stable")
+    weight = np.ones(len(calibration)) if weights is None else np.asarray(weights, dtype=np.float64)[order]
+    own = np.ones(len(scores)) if own_weights is None else np.asarray(own_weights, dtype=np.float64)
+    own = own.reshape(-1, *[1] * (scores.ndim - 1))
+    beyond = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
+    worse = beyond[np.searchsorted(calibration[order], scores, side="left")]
+    return (worse + own) / (weight.sum() + own)
+
+
+def label_p_values(
+    scores: Floats,
+    calibration: Floats,
+    codes: NDArray[np.integer],
+    *,
+    per_class: bool = False,
+    weights: Floats | None = None,
+    own_weights: Floats | None = None,
+) -> Floats:
+    """P-value (n, C) of every label for every cell.
+
+    Parameters
+    ----------
+    scores
+        Scores (n, C) of the query from :func:`label_scores`.
+    calibration
+        Scores (m, C) of the calibration cells.
+    codes
+        True labels (m,) of the calibration cells.
+    per_class
+        Compare a label only with calibration cells of that label: coverage then holds for every class by itself, at
+        the price of large sets where a class has few of them.
+    weights, own_weights
+        As in :func:`p_values`.
+    """
+    true = calibration[np.arange(len(codes)), codes]
+    if not per_class:
+        return p_values(scores, true, weights, own_weights)
+    columns = []
+    for label in range(scores.shape[1]):
+        mine = codes == label
+        columns.append(p_values(scores[:, label], true[mine], None if weights is None else weights[mine], own_weights))
+    return np.stack(columns, axis=1)
+
+
+def too_few(codes: NDArray[np.integer], n_classes: int, alpha: float) -> NDArray[np.bool_]:
+    """Classes (C,) with so few calibration cells that no p-value can be as small as alpha."""
+    return 1 / (np.bincount(codes, minlength=n_classes) + 1) > alpha
+
+
+def effective_size(weights: Floats) -> float:
+    """Number of equally weighted cells that say as much: (sum w)^2 / sum w^2."""
+    total = float(np.sum(weights))
+    return total**2 / float(np.sum(np.square(weights))) if total > 0 else 0.0
+
+
+def benjamini_hochberg(p: Floats, fdr: float) -> NDArray[np.bool_]:
+    """Discoveries (n,) among p-values with a false-discovery rate of at most `fdr`."""
+    order = np.argsort(p, kind="stable")
+    passed = np.flatnonzero(p[order] <= fdr * np.arange(1, len(p) + 1) / max(len(p), 1))
+    found = np.zeros(len(p), dtype=bool)
+    if len(passed):
+        found[order[: passed[-1] + 1]] = True
+    return found
