@@ -6,8 +6,9 @@ from dice.pl._boundary import boundary
 from dice.pl._comparison import comparison
 from dice.pl._novelty import novelty
 from dice.pl._posterior import posterior
+from dice.pl._report import report
 from dice.pl._scree import scree
 from dice.pl._training import training
 from dice.pl._uncertainty import uncertainty
 
-__all__ = ["boundary", "comparison", "novelty", "posterior", "scree", "training", "uncertainty"]
+__all__ = ["boundary", "comparison", "novelty", "posterior", "report", "scree", "training", "uncertainty"]

@@ -1,0 +1,157 @@
+"""The report as a file: whole, self-contained, and nothing of the data becomes markup."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dice import pl
+from dice._errors import InputError, SlotError
+
+NASTY = "</script><script>alert('x')</script> & \"q\" {{data}}"
+
+
+class Outline(HTMLParser):
+    """Elements, attributes that could load something, and text outside of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.sources: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href", "action", "data")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def read(path):
+    """Parsed page and the data of its map."""
+    text = path.read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    return Outline(text), json.loads(found[1])
+
+
+def decode(column):
+    return np.frombuffer(base64.b64decode(column["values"]), column["dtype"])
+
+
+@pytest.fixture
+def run(query):
+    """A query as several calls leave it."""
+    query.uns["X_dice"] = {
+        "params": {"rho": 1.25, "method": "direct"},
+        "call": {"rho": np.array([5.0, 0.5])},
+        "genes": {"text": "3/4 genes found", "missing": np.array(["gene<7>"])},
+        "warnings": np.array(["One <b>thing</b>.", "Another."]),
+    }
+    query.obs["dice_novelty"] = query.obs["dice_uncertainty"]
+    return query
+
+
+def test_the_page_holds_everything(run, reference, tmp_path):
+    pl.report(run, tmp_path / "report.html", reference=reference, title="mine")
+    outline, data = read(tmp_path / "report.html")
+    for text in ("mine", "45 cells", "One <b>thing</b>.", "Another.", "gene<7>", "3/4 genes", "1.25", "5.0, 0.5"):
+        assert text in outline.text
+    # Comparison, uncertainty, novelty, training and spectrum.
+    assert outline.elements.count("img") == 5
+    assert all(source.startswith("data:image/png;base64,") for source in outline.sources)
+    assert "b" not in outline.elements
+    assert data["n"] == 45
+    assert data["names"] == list(run.obs_names)
+    assert [m["title"] for m in data["maps"]] == ["PCA projection", "DICE"]
+
+
+def test_columns_arrive_as_they_are(run, tmp_path):
+    run.obs.loc[run.obs_names[:5], "cell_type"] = np.nan
+    run.obs.loc[run.obs_names[2], "dice_uncertainty"] = np.nan
+    run.obs["flag"] = np.arange(45) % 2 == 0
+    run.obs["id"] = pd.Categorical([f"id {i}" for i in range(45)])
+    pl.report(run, tmp_path / "report.html", color="cell_type")
+    _, data = read(tmp_path / "report.html")
+    columns = {column["name"]: column for column in data["columns"]}
+    assert list(columns) == list(run.obs)
+    assert columns["cell_type"]["labels"] == ["B", "NK", "T"]
+    codes = run.obs["cell_type"].cat.codes.to_numpy()
+    np.testing.assert_array_equal(decode(columns["cell_type"]), np.where(codes < 0, 3, codes))
+    np.testing.assert_array_equal(decode(columns["dice_uncertainty"]), run.obs["dice_uncertainty"])
+    assert columns["flag"]["labels"] == ["False", "True"]
+    assert [data["columns"][at]["name"] for at in data["hover"]] == ["dice_uncertainty", "dice_novelty"]
+    assert data["columns"][data["color"]]["name"] == "cell_type"
+
+
+def test_coordinates_fill_the_map_and_keep_their_shape(run, tmp_path):
+    pl.report(run, tmp_path / "report.html")
+    _, data = read(tmp_path / "report.html")
+    x, y = np.frombuffer(base64.b64decode(data["maps"][1]["xy"]), np.uint16).reshape(2, 45).astype(float)
+    where = run.obsm["X_dice_umap"].astype(float)
+    extent = np.ptp(where, axis=0).max()
+    for drawn, true in zip((x, y), where.T, strict=True):
+        np.testing.assert_allclose((drawn - drawn.min()) / 65535, (true - true.min()) / extent, atol=1e-4)
+    assert max(np.ptp(x), np.ptp(y)) == 65535
+
+
+def test_labels_never_become_markup(run, tmp_path):
+    run.obs["cell_type"] = run.obs["cell_type"].cat.rename_categories({"B": NASTY})
+    run.obs[NASTY] = 1.0
+    run.obs_names = [NASTY, *run.obs_names[1:]]
+    run.uns[NASTY] = {"params": {NASTY: NASTY}, "warnings": np.array([NASTY]), "genes": {"text": NASTY}}
+    pl.report(run, tmp_path / "report.html", title=NASTY, color="cell_type")
+    outline, data = read(tmp_path / "report.html")
+    assert outline.elements.count("script") == 2
+    assert NASTY in data["columns"][0]["labels"]
+    assert data["names"][0] == NASTY
+    # Title twice, warning, two of the genes, three of the parameters.
+    assert outline.text.count(NASTY) == 8
+
+
+def test_only_the_pages_own_script_may_run(run, tmp_path):
+    pl.report(run, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+def test_many_cells_are_a_random_choice(run, tmp_path):
+    pl.report(run, tmp_path / "report.html", max_cells=20)
+    outline, data = read(tmp_path / "report.html")
+    assert data["n"] == len(data["names"]) == len(decode(data["columns"][0])) == 20
+    assert "45 cells (20 of them on the map)" in outline.text
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_few_cells_and_views(query, n, tmp_path):
+    pl.report(query[:n], tmp_path / "report.html")
+    assert read(tmp_path / "report.html")[1]["n"] == n
+    assert "X_dice_umap" not in query.obsm
+
+
+def test_lazy_results(query, tmp_path):
+    da = pytest.importorskip("dask.array")
+    query.obsm["dice_uncertainty"] = da.from_array(query.obs.pop("dice_uncertainty").to_numpy()[:, None], chunks=20)
+    query.obsm["X_dice"] = da.from_array(query.obsm["X_dice"], chunks=(20, 5))
+    pl.report(query, tmp_path / "report.html")
+    _, data = read(tmp_path / "report.html")
+    assert [data["columns"][at]["name"] for at in data["hover"]] == ["dice_uncertainty"]
+
+
+def test_a_failure_leaves_the_old_file(query, tmp_path):
+    (tmp_path / "report.html").write_text("old")
+    with pytest.raises(SlotError, match="set color to one of"):
+        pl.report(query, tmp_path / "report.html", color="nothing")
+    with pytest.raises(InputError, match="use_rep is empty"):
+        pl.report(query, tmp_path / "report.html", use_rep=[])
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text() == "old"
