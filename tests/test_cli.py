@@ -2,16 +2,169 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
 import anndata as ad
+import numpy as np
 import pandas as pd
 import pytest
 
 import dice
 from dice import _demo
-from dice.cli import main
+from dice.cli import VERBS, main
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Folder with a reference and a query, and the same after the calls from Python."""
+    folder = tmp_path_factory.mktemp("cli")
+    cells = dice.datasets.pbmc68k()
+    reference, query = cells[:500].copy(), cells[500:].copy()
+    reference.write_h5ad(folder / "reference.h5ad")
+    query.write_h5ad(folder / "query.h5ad")
+    dice.tl.train_prior(reference, labels_key="cell_type", max_steps=40, random_state=3)
+    dice.tl.denoise(query, reference, n_samples=2)
+    reference.write_h5ad(folder / "trained.h5ad")
+    return folder, reference, query
+
+
+def summary(capsys, *arguments):
+    """What a successful command says with --json."""
+    code = main([*map(str, arguments), "--json", "--quiet"])
+    captured = capsys.readouterr()
+    assert code == 0, captured.err
+    assert captured.out.count("\n") == 1
+    return json.loads(captured.out)
+
+
+def test_training_equals_the_call(files, tmp_path, capsys):
+    folder, reference, _ = files
+    options = ("--labels", "cell_type", "--max-steps", 40, "--seed", 3)
+    said = summary(capsys, "train", folder / "reference.h5ad", "-o", tmp_path / "trained.zarr", *options)
+    assert said["n_cells"] == 500
+    assert said["command"] == "train"
+    assert ad.read_zarr(tmp_path / "trained.zarr").uns["dice"]["sha256"] == reference.uns["dice"]["sha256"]
+    summary(
+        capsys, "train", folder / "reference.h5ad", "-o", tmp_path / "prior.h5ad", "--prior-only", "--stream", *options
+    )
+    prior, expected = dice.Prior.load(tmp_path / "prior.h5ad"), dice.Prior.from_anndata(reference)
+    np.testing.assert_allclose(prior.projection.loadings, expected.projection.loadings, atol=1e-5)
+    assert {path.name for path in tmp_path.iterdir()} == {"trained.zarr", "prior.h5ad"}
+
+
+@pytest.mark.parametrize("name", ["denoised.h5ad", "denoised.zarr"])
+def test_denoising_equals_the_call(files, name, tmp_path, capsys):
+    folder, _, query = files
+    for _ in range(2):  # The second run replaces what the first has written.
+        said = summary(
+            capsys, "denoise", folder / "query.h5ad", folder / "trained.h5ad", "-o", tmp_path / name, "--n-samples", 2
+        )
+    assert said["genes"] == query.uns["X_dice"]["genes"]["text"]
+    assert said["noise"] == pytest.approx(query.uns["X_dice"]["params"]["noise"])
+    found = (ad.read_zarr if name.endswith("zarr") else ad.read_h5ad)(tmp_path / name)
+    for key in query.obsm:
+        np.testing.assert_allclose(found.obsm[key], query.obsm[key], atol=1e-5, rtol=1e-5)
+    assert found.X is not None
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_evaluation_equals_the_call(files, tmp_path, capsys):
+    _, _, query = files
+    query.write_h5ad(tmp_path / "denoised.h5ad")
+    command = ("evaluate", tmp_path / "denoised.h5ad", "--labels", "cell_type", "--table", tmp_path / "scores.csv")
+    said = summary(capsys, *command)
+    expected = dice.tl.evaluate(query, "cell_type")
+    assert said["table"]["X_dice"]["ari"] == expected.loc["X_dice", "ari"]
+    assert list(pd.read_csv(tmp_path / "scores.csv", index_col=0).index) == list(expected.index)
+    assert main([*map(str, command), "--quiet"]) == 0
+    assert "silhouette" in capsys.readouterr().out
+
+
+def test_report_writes_a_page(files, tmp_path, capsys):
+    query = files[2][:60].copy()
+    query.write_h5ad(tmp_path / "denoised.h5ad")
+    summary(capsys, "report", tmp_path / "denoised.h5ad", "-o", tmp_path / "r.html", "--title", "Sixty cells")
+    assert "<title>Sixty cells</title>" in (tmp_path / "r.html").read_text()
+
+
+def test_preparation_equals_the_call(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    counts = ad.AnnData(rng.poisson(rng.gamma(2.0, size=600), size=(60, 600)).astype(np.float32))
+    counts.obs_names, counts.var_names = [f"c{i}" for i in range(60)], [f"g{i}" for i in range(600)]
+    counts.write_h5ad(tmp_path / "raw.h5ad")
+    said = summary(capsys, "prepare", tmp_path / "raw.h5ad", "-o", tmp_path / "cells.h5ad", "--n-top-genes", 100)
+    dice.pp.prepare(counts, n_top_genes=100)
+    assert said["n_genes"] == counts.n_vars
+    found = ad.read_h5ad(tmp_path / "cells.h5ad")
+    np.testing.assert_array_equal(found.X, counts.X)
+    assert found.var["highly_variable"].equals(counts.var["highly_variable"])
+
+
+def test_a_shell_pipeline_sees_results_only(files, tmp_path):
+    """Bars and warnings go to standard error, so that the next program reads what it expects."""
+    folder, *_ = files
+    few = ad.read_h5ad(folder / "query.h5ad")[:, :400].copy()
+    few.write_h5ad(tmp_path / "few.h5ad")
+    arguments = ["denoise", tmp_path / "few.h5ad", folder / "trained.h5ad", "-o", tmp_path / "out.h5ad", "--json"]
+    run = subprocess.run([sys.executable, "-m", "dice", *map(str, arguments)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    said = json.loads(run.stdout)
+    assert len(said["warnings"]) == 1
+    assert f"dice: warning: {said['warnings'][0]}" in run.stderr
+
+
+def test_failures_leave_nothing(files, tmp_path, capsys):
+    folder, *_ = files
+    trained, query, out = folder / "trained.h5ad", folder / "query.h5ad", tmp_path / "out.h5ad"
+    (tmp_path / "text.h5ad").write_text("no cells")
+    cases = [
+        (["denoise", tmp_path / "none.h5ad", trained, "-o", out], "There is no file"),
+        (["denoise", tmp_path / "text.h5ad", trained, "-o", out], "cannot be read as .h5ad or .zarr"),
+        (["denoise", query, query, "-o", out], "holds no prior"),
+        (["denoise", query, trained, "-o", tmp_path / "out.loom"], "neither .h5ad nor .zarr"),
+        (["denoise", query, trained, "-o", tmp_path / "no" / "out.h5ad"], "There is no folder"),
+        (["denoise", query, trained, "-o", out, "--rho", -1], "rho=-1"),
+        (["train", query, "-o", tmp_path / "prior.zarr", "--prior-only"], "one .h5ad file"),
+        (["train", query, "-o", out, "--labels", "nothing"], "no column 'nothing'"),
+        (["evaluate", query, "--labels", "cell_type"], "has no 'X_dice_pca'"),
+    ]
+    for arguments, message in cases:
+        assert main([*map(str, arguments), "--quiet"]) == 1
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert captured.err.startswith("dice: ")
+        assert captured.err.count("\n") == 1
+        assert not captured.out
+    assert [path.name for path in tmp_path.iterdir()] == ["text.h5ad"]
+
+
+def test_a_failed_write_keeps_the_old_file(files, tmp_path, monkeypatch, capsys):
+    folder, *_ = files
+    for name in ("write_h5ad", "write_zarr"):
+        output = tmp_path / f"out.{name.removeprefix('write_')}"
+        output.mkdir() if output.suffix == ".zarr" else output.write_text("old")
+
+        def full(self, path, *args, **kwargs):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(ad.AnnData, name, full)
+        arguments = ["train", str(folder / "reference.h5ad"), "-o", str(output), "--max-steps", "2", "--quiet"]
+        assert main(arguments) == 1
+        assert "No space left" in capsys.readouterr().err
+        assert output.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"out.h5ad", "out.zarr"}
+
+
+def test_interrupted(files, tmp_path, monkeypatch, capsys):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dice.tl, "denoise", interrupt)
+    arguments = ["denoise", files[0] / "query.h5ad", files[0] / "trained.h5ad", "-o", tmp_path / "out.h5ad"]
+    assert main([*map(str, arguments)]) == 130
+    assert capsys.readouterr().err.endswith("dice: interrupted.\n")
 
 
 def test_demo_writes_what_it_says(tmp_path, capsys):
@@ -31,10 +184,18 @@ def test_hold_out_divides_the_cells():
     assert not set(reference.obs_names) & set(query.obs_names)
 
 
-def test_help_and_version():
-    for arguments in (["--help"], ["demo", "--help"], ["--version"]):
+def test_help_and_version(capsys):
+    for arguments in (["--help"], ["--version"]):
         run = subprocess.run([sys.executable, "-m", "dice", *arguments], capture_output=True, text=True, check=True)
         assert "dice" in run.stdout
+    for verb in VERBS:
+        with pytest.raises(SystemExit) as caught:
+            main([verb, "--help"])
+        assert caught.value.code == 0
+        assert f"examples:\n  dice {verb}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as caught:
+        main(["denoise"])
+    assert caught.value.code == 2
 
 
 def test_errors_are_one_sentence(monkeypatch, capsys):

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dice.cli import _files
+from dice.cli._options import add_seed
+
+HELP = "score embeddings against known labels"
+EXAMPLES = """\
+  dice evaluate denoised.h5ad --labels cell_type
+  dice evaluate denoised.h5ad --labels cell_type --use-rep X_pca X_dice --table scores.csv
+  dice evaluate denoised.zarr --labels cell_type --json | jq '.table.X_dice.ari'"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _files.add_input(parser, "cells", "cells with embeddings")
+    parser.add_argument("--labels", required=True, metavar="COLUMN", help="column of obs with the known labels")
+    parser.add_argument("--use-rep", nargs="+", default=["X_dice_pca", "X_dice"], metavar="KEY", help="keys of obsm")
+    parser.add_argument("--protocol", default="embedding", help="embedding or paper")
+    parser.add_argument("--batch-key", metavar="COLUMN", help="column of obs with batches, for iLISI")
+    parser.add_argument("--resolution", type=float, default=1.0, help="resolution of the fixed clustering (default 1)")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the scores as .csv")
+    add_seed(parser)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    import dice
+    from dice._files import atomic
+
+    table = dice.tl.evaluate(
+        _files.read(args.cells),
+        args.labels,
+        use_rep=args.use_rep,
+        protocol=args.protocol,
+        batch_key=args.batch_key,
+        resolution=args.resolution,
+        random_state=args.seed,
+    )
+    if args.table is not None:
+        with atomic(args.table) as draft:
+            table.to_csv(draft)
+    rows = {str(name): row.to_dict() for name, row in table.iterrows()}
+    return {"text": table.round(3).T.to_string(), "table": rows}

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from dice.cli import _files
+from dice.cli._options import add_device, add_matrix, add_scheduler, add_seed, n_latent
+
+HELP = "learn a prior on a reference"
+EXAMPLES = """\
+  dice train reference.h5ad -o trained.h5ad --labels cell_type
+  dice train reference.h5ad -o prior.h5ad --prior-only
+  dice train atlas.zarr -o prior.h5ad --prior-only --stream     larger than memory"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _files.add_input(parser, "reference", "log-normalised cells to learn from")
+    _files.add_output(parser, "the reference with its prior")
+    parser.add_argument("--prior-only", action="store_true", help="write the prior without its cells, as .h5ad")
+    parser.add_argument("--stream", action="store_true", help="read chunk by chunk instead of all at once")
+    parser.add_argument("--labels", metavar="COLUMN", help="column of obs with labels, for same-class mixup")
+    parser.add_argument("--n-latent", type=n_latent, default="auto", help="number of latents, elbow or auto")
+    parser.add_argument("--preset", default="default", help="default, paper, paper-small or gmm")
+    parser.add_argument("--mask-var", default="auto", help="boolean column of var with the genes to use")
+    parser.add_argument("--max-steps", type=int, help="most training steps")
+    parser.add_argument("--checkpoint", type=Path, help="file to keep the training in, and to go on from")
+    add_matrix(parser)
+    add_device(parser)
+    add_seed(parser)
+    add_scheduler(parser)
+
+
+def run(args: argparse.Namespace) -> dict[str, Any]:
+    import dice
+    from dice._anndata.files import open_lazy
+    from dice._errors import InputError
+
+    output = _files.check_output(args.output)
+    if args.prior_only and output.suffix != ".h5ad":
+        raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
+    adata = open_lazy(args.reference) if args.stream else _files.read(args.reference)
+    dice.tl.train_prior(
+        adata,
+        labels_key=args.labels,
+        n_latent=args.n_latent,
+        preset=args.preset,
+        mask_var=args.mask_var,
+        layer=args.layer,
+        max_steps=args.max_steps,
+        checkpoint=args.checkpoint,
+        check=not args.no_check,
+        device=args.device,
+        random_state=args.seed,
+    )
+    prior = dice.Prior.from_anndata(adata)
+    if args.prior_only:
+        prior.save(output)
+    else:
+        _files.write(adata, output)
+    return {
+        "output": str(output),
+        "n_cells": adata.n_obs,
+        "n_genes": len(prior.genes),
+        "n_latent": prior.n_latent,
+        "noise": prior.noise,
+        "latent_scale": prior.latent_scale,
+    }
