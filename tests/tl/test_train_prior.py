@@ -357,3 +357,27 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(make, arguments, sente
         dice.tl.train_prior(adata, **{"n_latent": 3, "max_steps": 5} | arguments)
     assert "\n" not in str(caught.value)
     assert not any((adata.uns, adata.varm, adata.obsm))
+
+
+def test_a_subsample_beyond_max_cells(caplog):
+    """The network sees few cells, with rare labels among them; the PCA sees all."""
+    cells = dice.datasets.synthetic(1)[0]
+    rare = np.arange(cells.n_obs) < 30
+    cells.obs["rare"] = np.where(rare, "rare", "usual")
+    whole = dice.tl.train_prior(cells, n_latent=5, scale=False, max_steps=5, copy=True)
+    assert not whole.obs["dice_split"].isna().any()
+    with caplog.at_level("INFO", logger="dice"):
+        part = dice.tl.train_prior(cells, n_latent=5, scale=False, max_steps=5, max_cells=400, copy=True)
+        labelled = dice.tl.train_prior(
+            cells, n_latent=5, scale=False, max_steps=5, max_cells=400, labels_key="rare", copy=True
+        )
+    np.testing.assert_array_equal(part.varm["dice_loadings"], whole.varm["dice_loadings"])
+    trained = part.obs["dice_split"].isin(["train", "validation"])
+    assert trained.sum() == pytest.approx(400, abs=2)
+    assert part.obs["dice_split"].value_counts()["calibration"] == whole.obs["dice_split"].value_counts()["calibration"]
+    assert 0 < trained[rare].sum() < 15
+    assert labelled.obs["dice_split"][rare].notna().all()
+    assert "a uniform subsample of 400 of 1440 cells" in caplog.text
+    assert "a label-stratified subsample" in caplog.text
+    with pytest.raises(dice.DiceError, match="max_cells=1 is not"):
+        dice.tl.train_prior(cells, max_cells=1)

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", default="default", help="default, paper, paper-small or gmm")
     parser.add_argument("--mask-var", default="auto", help="boolean column of var with the genes to use")
     parser.add_argument("--max-steps", type=int, help="most training steps")
+    parser.add_argument("--max-cells", type=int, default=1_000_000, help="most cells to train on (default 1000000)")
     parser.add_argument("--checkpoint", type=Path, help="file to keep the training in, and to go on from")
     add_matrix(parser)
     add_device(parser)
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         mask_var=args.mask_var,
         layer=args.layer,
         max_steps=args.max_steps,
+        max_cells=args.max_cells,
         checkpoint=args.checkpoint,
         check=not args.no_check,
         device=args.device,

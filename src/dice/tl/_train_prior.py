@@ -27,6 +27,7 @@ from dice.tl._augment import check_augmentation
 from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
 from dice.tl._reuse import adopt, read_embedding
+from dice.tl._subsample import limit_roles
 
 #: Calibration cells that are kept inside the prior.
 CALIBRATION_CELLS = 2000
@@ -53,6 +54,7 @@ def train_prior(
     learning_rate: float | None = None,
     validation_fraction: float = 0.1,
     calibration_fraction: float = 0.1,
+    max_cells: int = 1_000_000,
     checkpoint: str | os.PathLike[str] | None = None,
     check: bool = True,
     key_added: str = "dice",
@@ -115,6 +117,9 @@ def train_prior(
         Share of the cells kept from everything (mean, scale, loadings, network, stopping), so that
         :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` can calibrate on them. (Loadings that come with
         `use_rep` have seen them.) 0 if you need neither.
+    max_cells
+        Cells that the network learns from and stops on. Beyond, a random subsample is taken, with `labels_key` the
+        same share of every label but at least 200 cells of it; the PCA is that of all cells.
     checkpoint
         File (.npz) to keep the state of the training in, every 200 steps and on Ctrl-C. Where it exists, the training
         goes on from it, and a call with the same arguments on the same machine ends with the same prior to the bit.
@@ -140,7 +145,7 @@ def train_prior(
     ``adata.obsm["X_dice_pca"]`` (n_obs, k) float32
         Projection of the reference on them.
     ``adata.obs["dice_split"]`` categorical
-        Role of every cell: ``"train"``, ``"validation"`` or ``"calibration"``.
+        Role of every cell: ``"train"``, ``"validation"`` or ``"calibration"``; missing for those beyond `max_cells`.
 
     Examples
     --------
@@ -166,6 +171,8 @@ def train_prior(
     genes = _genes(adata, mask_var) if embedding is None else embedding.genes
     matrix = Matrix(adata, layer=layer, genes=genes)
     roles = presets.assign_roles(matrix.n_cells, *shares, seed)
+    codes = None if labels is None else np.asarray(labels.codes)
+    roles = limit_roles(roles, codes, whole_number("max_cells", max_cells, least=2), seed)
     seen = roles < presets.ROLES.index("calibration")
     most = max(min(AUTO_LATENT, seen.sum() // 2, matrix.n_genes // 2), 1)
     k = most if n_latent == "auto" else n_latent
@@ -185,8 +192,7 @@ def train_prior(
             "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
         )
     data = presets.split(latents / latent_scale, roles, target)
-    codes = None if labels is None else np.asarray(labels.codes)[data.cells]
-    mixup = augmentation.mixup(latents[data.cells], codes, seed)
+    mixup = augmentation.mixup(latents[data.cells], None if codes is None else codes[data.cells], seed)
     noise = projection.noise / latent_scale
     denoiser, history = learn(preset, data, noise=noise, seed=seed, mixup=mixup, checkpoint=state, **settings)
     prior = Prior(
@@ -207,6 +213,7 @@ def train_prior(
             **settings,
             validation_fraction=shares[0],
             calibration_fraction=shares[1],
+            max_cells=max_cells,
             random_state=seed,
         ),
         calibration=calibration,
