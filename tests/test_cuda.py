@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import anndata as ad
+import dask.array as da
 import numpy as np
 import pytest
 import torch
@@ -23,3 +25,36 @@ def test_train_and_denoise_on_cuda():
     for key in ("X_dice", "X_dice_samples"):
         np.testing.assert_allclose(cuda.obsm[key], cpu.obsm[key], atol=0.05, rtol=1e-3)
     dice.tl.denoise(query[:, ::2].copy(), reference, rho=20, device="cuda")
+
+
+@pytest.mark.parametrize("options", [{}, {"likelihood": "student_t_genes", "n_iterations": 5}], ids=["direct", "chain"])
+def test_chunk_sizes_do_not_matter_on_cuda(options):
+    reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=50, device="cuda")
+    expected = dice.tl.denoise(query, reference, rho=20, device="cuda", copy=True, **options).obsm["X_dice"]
+    for chunk_size in (7, 64, 1000):
+        found = dice.tl.denoise(
+            query, reference, rho=20, device="cuda", chunk_size=chunk_size, copy=True, **options
+        ).obsm["X_dice"]
+        np.testing.assert_allclose(found, expected, atol=0.05, rtol=1e-3)
+
+
+def test_lazy_queries_on_cuda():
+    """Workers resolve the device: the network goes to the GPU of the process that computes a block."""
+    reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=50)
+    expected = dice.tl.denoise(query, reference, rho=20, device="cpu", copy=True).obsm["X_dice"]
+    lazy = ad.AnnData(da.from_array(np.asarray(query.X), chunks=(30, -1)), obs=query.obs, var=query.var)
+    dice.tl.denoise(lazy, reference, rho=20, device="cuda")
+    np.testing.assert_allclose(lazy.obsm["X_dice"].compute(), expected, atol=0.05, rtol=1e-3)
+
+
+def test_cupy_blocks():
+    cupy = pytest.importorskip("cupy")
+    reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=50)
+    expected = dice.tl.denoise(query, reference, rho=20, copy=True).obsm["X_dice"]
+    blocks = da.from_array(np.asarray(query.X), chunks=(30, -1)).map_blocks(cupy.asarray)
+    lazy = ad.AnnData(blocks, obs=query.obs, var=query.var)
+    dice.tl.denoise(lazy, reference, rho=20, device="cuda")
+    np.testing.assert_allclose(lazy.obsm["X_dice"].compute(), expected, atol=0.05, rtol=1e-3)

@@ -39,6 +39,7 @@ class OnBlock:
         return self.gather(self._chunks(block, rows))
 
     def _chunks(self, block: Any, rows: slice) -> Numbered:
+        block = sources.as_scipy(block)
         if sparse.issparse(block):
             block = block.tocsr()
         # A block without cells is one chunk without cells: its results have a shape, too.
@@ -76,6 +77,7 @@ def clean(block: Any, genes: NDArray[np.intp] | None, start: int) -> Chunk:
 
 def own(block: Any) -> Chunk:
     """A block as float32 in memory of its own; each entry of a sparse one is stored once."""
+    block = sources.as_scipy(block)
     if not sparse.issparse(block):
         return sources.to_float32(block)
     chunk = sources.CompressedRows.of(block.tocsr())[0 : block.shape[0]]

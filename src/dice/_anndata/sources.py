@@ -76,7 +76,25 @@ class CompressedRows:
 def to_float32(values: Any) -> NDArray[np.float32]:
     """A copy as float32; what is beyond its range becomes infinite, to be reported as such later."""
     with np.errstate(over="ignore"):
-        return np.array(values, dtype=np.float32, order="C")
+        return np.array(on_host(values), dtype=np.float32, order="C")
+
+
+def on_host(values: Any) -> Any:
+    """An array that lives on a GPU (cupy's, or any that speaks DLPack) in memory; others as they are."""
+    if isinstance(values, np.ndarray) or not hasattr(values, "__dlpack__"):
+        return values
+    from torch.utils.dlpack import from_dlpack
+
+    return from_dlpack(values).cpu().numpy()
+
+
+def as_scipy(block: Any) -> Any:
+    """A sparse block of cupy's as scipy's; others as they are."""
+    if sparse.issparse(block) or not all(hasattr(block, name) for name in ("indptr", "indices", "tocsr")):
+        return block
+    rows = block.tocsr()
+    parts = tuple(np.asarray(on_host(part)) for part in (rows.data, rows.indices, rows.indptr))
+    return sparse.csr_matrix(parts, shape=rows.shape)
 
 
 def is_lazy(data: Any) -> bool:
