@@ -57,3 +57,57 @@ class DenoiseKeys:
     @property
     def uns(self) -> str:
         return self.key
+
+
+@dataclass(frozen=True)
+class LabelKeys:
+    """Slots written by :func:`dice.tl.transfer_labels`."""
+
+    key: str
+
+    @property
+    def label(self) -> str:
+        return self.key
+
+    @property
+    def probability(self) -> str:
+        return f"{self.key}_prob"
+
+    @property
+    def margin(self) -> str:
+        return f"{self.key}_margin"
+
+    @property
+    def set(self) -> str:
+        return f"{self.key}_set"
+
+    @property
+    def colors(self) -> str:
+        return f"{self.key}_colors"
+
+    @property
+    def uns(self) -> str:
+        return self.key
+
+
+@dataclass(frozen=True)
+class NoveltyKeys:
+    """Slots written by :func:`dice.tl.novelty`."""
+
+    key: str = "dice_novelty"
+
+    @property
+    def p_value(self) -> str:
+        return self.key
+
+    @property
+    def score(self) -> str:
+        return f"{self.key}_score"
+
+    @property
+    def flag(self) -> str:
+        return f"{self.key}_flag" if self.key != "dice_novelty" else "dice_novel"
+
+    @property
+    def uns(self) -> str:
+        return self.key

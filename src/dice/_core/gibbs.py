@@ -130,7 +130,7 @@ def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tu
     The mean of Z carries at most the share 1 - smallest / largest of U's error over to the next iteration. The prior
     pulls as well, so that this is an upper bound; `MAX_ITERATIONS` is where the caller should say so.
     """
-    carried = min(max(1 - smallest / largest, 1e-6), 0.999)
+    carried = min(max(1 - smallest / max(largest, 1e-30), 1e-6), 0.999)
     burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)
     n_iterations = min(max(3 * burn_in, 8), MAX_ITERATIONS)
     return n_iterations, min(burn_in, n_iterations // 3)

@@ -9,5 +9,15 @@ from dice.tl._denoise_to_zarr import denoise_to_zarr
 from dice.tl._evaluate import evaluate
 from dice.tl._neighbors import neighbors
 from dice.tl._train_prior import train_prior
+from dice.tl._transfer_labels import transfer_labels
 
-__all__ = ["cluster_stability", "credible_region", "denoise", "denoise_to_zarr", "evaluate", "neighbors", "train_prior"]
+__all__ = [
+    "cluster_stability",
+    "credible_region",
+    "denoise",
+    "denoise_to_zarr",
+    "evaluate",
+    "neighbors",
+    "train_prior",
+    "transfer_labels",
+]

@@ -1,0 +1,274 @@
+"""Labels, probabilities and sets of a query."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+
+import dice
+
+TYPES = ["T/NK naive", "B", "Plasma", "Mono"]
+COLORS = ["#111111", "#222222", "#333333", "#444444"]
+
+
+def simulate(n, seed, d=60, spread=0.45):
+    """Log-normalised expression of four types, two of which overlap."""
+    centres = np.random.default_rng(7).gamma(2, 0.6, size=(4, d))
+    centres[2] = centres[1] + 0.15 * np.random.default_rng(8).normal(size=d)
+    rng = np.random.default_rng(seed)
+    codes = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
+    expression = np.maximum(centres[codes] + spread * rng.normal(size=(n, d)), 0).astype(np.float32)
+    adata = ad.AnnData(expression)
+    adata.obs_names = [f"{seed}-{i}" for i in range(n)]
+    adata.obs["cell_type"] = pd.Categorical.from_codes(codes, TYPES)
+    return adata
+
+
+@pytest.fixture(scope="module")
+def trained():
+    reference = simulate(1500, 0)
+    reference.uns["cell_type_colors"] = list(COLORS)
+    dice.tl.train_prior(reference, n_latent=6, preset="gmm", calibration_fraction=0.2)
+    return reference
+
+
+@pytest.fixture
+def reference(trained):
+    return trained.copy()
+
+
+@pytest.fixture(scope="module")
+def labelled(trained):
+    query = simulate(300, 1)
+    del query.obs["cell_type"]
+    dice.tl.transfer_labels(query, trained, "cell_type")
+    return query
+
+
+def test_slots(labelled):
+    label = labelled.obs["cell_type_dice"]
+    assert list(label.cat.categories) == [*TYPES, "unassigned"]
+    assert labelled.uns["cell_type_dice_colors"] == [*COLORS, "#B8B8B8"]
+    table, sets = labelled.obsm["cell_type_dice_prob"], labelled.obsm["cell_type_dice_set"]
+    assert list(table.columns) == list(sets.columns) == ["T_NK naive", "B", "Plasma", "Mono"]
+    assert (table.dtypes == np.float32).all()
+    assert set(sets.dtypes) == {np.dtype(bool)}
+    np.testing.assert_allclose(table.sum(1), 1, atol=1e-5)
+    ordered = np.sort(table.to_numpy(), 1)
+    np.testing.assert_allclose(labelled.obs["cell_type_dice_prob"], ordered[:, -1])
+    np.testing.assert_allclose(labelled.obs["cell_type_dice_margin"], ordered[:, -1] - ordered[:, -2], atol=1e-6)
+    record = labelled.uns["cell_type_dice"]
+    assert list(record["labels"]) == TYPES
+    assert record["call"]["alpha"] == 0.1
+    assert record["params"]["n_calibration"] == 300
+    assert record["params"]["effective_calibration"] > 200
+    candidates = pd.DataFrame({name: record["candidates"][name] for name in ("candidate", "weight", "log_loss")})
+    assert candidates["candidate"].iloc[-1] == "blend"
+    assert candidates["weight"].iloc[:-1].sum() == pytest.approx(1)
+    assert candidates["log_loss"].iloc[-1] <= candidates["log_loss"].min() + 0.005
+
+
+def test_sets_in_words_are_the_sets(labelled):
+    sets = labelled.obsm["cell_type_dice_set"].to_numpy()
+    for words, row in zip(labelled.obs["cell_type_dice_set"], sets, strict=True):
+        assert words == " | ".join(np.array(TYPES)[row])
+
+
+def test_unassigned_are_cells_with_an_empty_set_or_a_small_probability(labelled):
+    sets, probability = labelled.obsm["cell_type_dice_set"].to_numpy(), labelled.obs["cell_type_dice_prob"]
+    expected = ~sets.any(1) | (probability < 0.5).to_numpy()
+    assert expected.any()
+    np.testing.assert_array_equal(labelled.obs["cell_type_dice"] == "unassigned", expected)
+
+
+def test_most_labels_are_right(labelled):
+    truth = simulate(300, 1).obs["cell_type"].astype(str).to_numpy()
+    best = np.array(TYPES)[labelled.obsm["cell_type_dice_prob"].to_numpy().argmax(1)]
+    assert (best == truth).mean() > 0.85
+
+
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_everything_survives_files(labelled, tmp_path, ending):
+    """Also names with a slash, which files take for folders."""
+    path = tmp_path / f"query.{ending}"
+    getattr(labelled, f"write_{ending}")(path)
+    back = getattr(ad, f"read_{ending}")(path)
+    pd.testing.assert_frame_equal(back.obs, labelled.obs)
+    for key in ("cell_type_dice_prob", "cell_type_dice_set"):
+        pd.testing.assert_frame_equal(back.obsm[key], labelled.obsm[key])
+    assert list(back.uns["cell_type_dice"]["labels"]) == TYPES
+    assert list(back.uns["cell_type_dice_colors"]) == labelled.uns["cell_type_dice_colors"]
+
+
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
+@pytest.mark.parametrize("per_class", [False, True])
+def test_coverage_on_cells_of_known_type(trained, method, per_class):
+    """Within what the finite calibration and the finite query allow: four standard deviations of both together."""
+    query = simulate(2000, 2)
+    dice.tl.transfer_labels(query, trained, "cell_type", alpha=0.2, method=method, per_class=per_class, n_samples=2)
+    sets = query.obsm["cell_type_dice_set"].to_numpy()
+    inside = sets[np.arange(query.n_obs), query.obs["cell_type"].cat.codes]
+    error = np.sqrt(0.2 * 0.8 * (1 / query.n_obs + 1 / 300))
+    assert abs(inside.mean() - 0.8) < 4 * error
+    if per_class:
+        for name in TYPES:
+            of_type = (query.obs["cell_type"] == name).to_numpy()
+            assert inside[of_type].mean() > 0.8 - 4 * np.sqrt(0.16 * (1 / of_type.sum() + 1 / 25))
+
+
+def test_same_result_in_any_order_and_without_a_trace(trained):
+    """A cell's label depends on nothing around it; neither random state nor input change."""
+    query = simulate(120, 3)
+    before, state = query.X.copy(), np.random.get_state()[1].copy()  # noqa: NPY002
+    reference = trained.uns["dice"]["sha256"]
+    arguments = {"method": "aps", "classifier": "knn", "representation": "projection"}
+    dice.tl.transfer_labels(query, trained, "cell_type", **arguments)
+    order = np.random.default_rng(0).permutation(120)
+    shuffled = simulate(120, 3)[order].copy()
+    dice.tl.transfer_labels(shuffled, trained, "cell_type", **arguments)
+    for column in ("cell_type_dice", "cell_type_dice_set"):
+        assert list(query.obs[column].astype(str).iloc[order]) == list(shuffled.obs[column].astype(str))
+    np.testing.assert_array_equal(query.X, before)
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+    assert trained.uns["dice"]["sha256"] == reference
+    assert "cell_type_dice" not in trained.obs
+
+
+def test_its_own_labels_are_never_looked_at(trained):
+    one, other = simulate(60, 4), simulate(60, 4)
+    other.obs["cell_type"] = pd.Categorical(["nonsense"] * 60)
+    for query in (one, other):
+        dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1)
+    pd.testing.assert_frame_equal(one.obsm["cell_type_dice_prob"], other.obsm["cell_type_dice_prob"])
+
+
+@pytest.mark.parametrize(
+    ("classifier", "representation"),
+    [("knn", "auto"), ("logistic", "genes"), ("auto", "denoised"), ("logistic", "samples")],
+)
+def test_named_classifiers(trained, classifier, representation):
+    query = simulate(100, 5)
+    dice.tl.transfer_labels(
+        query, trained, "cell_type", classifier=classifier, representation=representation, n_samples=2, key_added="mine"
+    )
+    used = query.uns["mine"]["params"]["classifier"]
+    assert classifier == "auto" or classifier in used
+    assert representation == "auto" or f"on {representation}" in used
+    assert (query.obs["mine"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
+
+
+def test_missing_labels_and_unused_categories(trained, reference):
+    """Cells without a label are not learned from, and a category without cells is none."""
+    categories = ["nobody", *TYPES]
+    labels = reference.obs["cell_type"].astype(object)
+    labels[::5] = np.nan
+    reference.obs["cell_type"] = pd.Categorical(labels, categories=categories)
+    reference.uns["cell_type_colors"] = ["#000000", *COLORS]
+    query = simulate(100, 6)
+    dice.tl.transfer_labels(query, reference, "cell_type", n_samples=1)
+    assert list(query.obs["cell_type_dice"].cat.categories) == [*TYPES, "unassigned"]
+    assert query.uns["cell_type_dice_colors"][:4] == COLORS
+    assert query.uns["cell_type_dice"]["params"]["n_calibration"] < 300
+
+
+def test_genes_that_the_query_lacks(trained):
+    query = simulate(150, 7)[:, 10:].copy()
+    dice.tl.transfer_labels(query, trained, "cell_type", n_samples=2)
+    best = np.array(TYPES)[query.obsm["cell_type_dice_prob"].to_numpy().argmax(1)]
+    assert (best == query.obs["cell_type"].astype(str)).mean() > 0.8
+
+
+def test_a_query_without_cells(trained):
+    query = simulate(5, 8)[:0].copy()
+    dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1, check=False)
+    assert query.obsm["cell_type_dice_prob"].shape == (0, 4)
+
+
+def test_a_shifted_query_is_named(trained):
+    query = simulate(300, 9)
+    query.X = query.X + np.linspace(0, 1.5, query.n_vars, dtype=np.float32)
+    with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
+        dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1, check=False)
+    assert len(query.uns["cell_type_dice"]["warnings"]) == 1
+    with pytest.warns(dice.DiceWarning, match="effective calibration cells"):
+        dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1, check=False, weighted=True, alpha=0.01)
+
+
+def test_labels_with_too_few_calibration_cells_are_named(trained):
+    query = simulate(50, 10)
+    with pytest.warns(dice.DiceWarning, match="labels have fewer than 99 calibration cells"):
+        dice.tl.transfer_labels(query, trained, "cell_type", alpha=0.01, per_class=True, n_samples=1)
+
+
+def one_cell(reference):
+    labels = reference.obs["cell_type"].astype(object)
+    labels.iloc[0] = "alone"
+    reference.obs["cell_type"] = labels
+    return reference
+
+
+def without_calibration(reference):
+    reference.obs["dice_split"] = "train"
+    return reference
+
+
+def without_roles(reference):
+    del reference.obs["dice_split"]
+    return reference
+
+
+def without_labels(reference):
+    reference.obs["cell_type"] = pd.Categorical([None] * reference.n_obs, categories=TYPES)
+    return reference
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "sentence"),
+    [
+        (one_cell, {}, r"Labels of a single cell .*alone"),
+        (without_calibration, {}, "calibration_fraction=0.1"),
+        (without_roles, {}, "obs\\['dice_split'\\]"),
+        (without_labels, {}, "0 distinct label"),
+        (None, {"labels_key": "nothing"}, "no column 'nothing'"),
+        (None, {"alpha": 0}, "alpha=0 is not between"),
+        (None, {"alpha": 1.5}, "alpha=1.5 is not between"),
+        (None, {"method": "best"}, "no method 'best'"),
+        (None, {"classifier": "tree"}, "no classifier 'tree'"),
+        (None, {"representation": "umap"}, "no representation 'umap'"),
+        (None, {"classifier": "knn", "representation": "genes"}, "no neighbours by genes"),
+        (None, {"n_samples": 0}, "n_samples=0"),
+        (None, {"min_probability": "a"}, "min_probability='a'"),
+        (None, {"key_added": "a/b"}, "key_added='a/b'"),
+        (dice.Prior.from_anndata, {}, "labels are with the cells"),
+        (lambda reference: "reference.h5ad", {}, "is a path, but labels are with the cells"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(reference, change, arguments, sentence):
+    query = simulate(20, 11)
+    before = query.copy()
+    reference = reference if change is None else change(reference)
+    arguments = {"labels_key": "cell_type"} | arguments
+    with pytest.raises(dice.DiceError, match=sentence) as caught:
+        dice.tl.transfer_labels(query, reference, **arguments)
+    assert "\n" not in str(caught.value)
+    assert list(query.obs) == list(before.obs)
+    assert not query.obsm
+    assert not query.uns
+
+
+def test_the_reference_itself_is_no_query(reference):
+    with pytest.raises(dice.DiceError, match="are the same object"):
+        dice.tl.transfer_labels(reference, reference, "cell_type")
+    assert "cell_type_dice" not in reference.obs
+
+
+def test_the_refined_atlas_labels_a_query(trained):
+    """The reference denoised by its own prior keeps its prior, labels and calibration cells."""
+    reference = trained.copy()
+    dice.tl.denoise(reference)
+    assert reference.obsm["X_dice"].shape == (1500, 6)
+    query = simulate(100, 12)
+    dice.tl.transfer_labels(query, reference, "cell_type", representation="denoised", classifier="logistic")
+    assert (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
