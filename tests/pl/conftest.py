@@ -54,6 +54,32 @@ def make_prior(*, preset: str = "default", history: dict | None = None) -> dict:
     }
 
 
+def add_labels(cells: ad.AnnData, key: str = "cell_type_dice", *, alpha: float = 0.1) -> None:
+    """Labels as tl.transfer_labels leaves them: T cells are taken for NK cells half of the time."""
+    codes = cells.obs["cell_type"].cat.codes.to_numpy().copy()
+    codes[(codes == 2) & (np.arange(cells.n_obs) % 2 == 0)] = 1
+    probabilities = np.full((cells.n_obs, 3), 0.1)
+    probabilities[np.arange(cells.n_obs), codes] = 0.8
+    sets = probabilities > 0.5
+    sets[codes > 0, 2] = True
+    names = np.array([*TYPES, "unassigned"], dtype=object)
+    labels = np.where(np.arange(cells.n_obs) == 0, 3, codes)
+    cells.obs[key] = pd.Categorical(names[labels], categories=names)
+    cells.obs[f"{key}_prob"] = probabilities.max(1)
+    cells.obs[f"{key}_set"] = pd.Categorical([" | ".join(names[:3][row]) for row in sets])
+    frame = {"index": cells.obs_names, "columns": TYPES}
+    cells.obsm[f"{key}_prob"] = pd.DataFrame(probabilities, **frame)
+    cells.obsm[f"{key}_set"] = pd.DataFrame(sets, **frame)
+    cells.uns[key] = {"labels": np.array(TYPES), "call": {"alpha": alpha}, "params": {}, "warnings": np.array([])}
+
+
+@pytest.fixture
+def labelled() -> ad.AnnData:
+    cells = make(45)
+    add_labels(cells)
+    return cells
+
+
 @pytest.fixture
 def query() -> ad.AnnData:
     return make(45, n_samples=40)

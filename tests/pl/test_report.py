@@ -116,6 +116,16 @@ def test_labels_never_become_markup(run, tmp_path):
     assert outline.text.count(NASTY) == 8
 
 
+def test_labels_are_hovered_over_and_judged(labelled, tmp_path):
+    pl.report(labelled, tmp_path / "report.html", truth_key="cell_type")
+    outline, data = read(tmp_path / "report.html")
+    # Comparison, uncertainty, transfer and calibration.
+    assert outline.elements.count("img") == 4
+    hover = [data["columns"][at]["name"] for at in data["hover"]]
+    assert hover == ["dice_uncertainty", "cell_type_dice", "cell_type_dice_prob", "cell_type_dice_set"]
+    assert data["columns"][data["color"]]["name"] == "cell_type_dice"
+
+
 def test_only_the_pages_own_script_may_run(run, tmp_path):
     pl.report(run, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from dice.pl._boundary import boundary
+from dice.pl._calibration import calibration
 from dice.pl._comparison import comparison
+from dice.pl._evaluation import evaluation
 from dice.pl._novelty import novelty
 from dice.pl._posterior import posterior
 from dice.pl._report import report
+from dice.pl._rho import rho
 from dice.pl._scree import scree
 from dice.pl._training import training
+from dice.pl._transfer import transfer
 from dice.pl._uncertainty import uncertainty
 
-__all__ = ["boundary", "comparison", "novelty", "posterior", "report", "scree", "training", "uncertainty"]
+__all__ = [
+    "boundary",
+    "calibration",
+    "comparison",
+    "evaluation",
+    "novelty",
+    "posterior",
+    "report",
+    "rho",
+    "scree",
+    "training",
+    "transfer",
+    "uncertainty",
+]

@@ -122,7 +122,7 @@ def comparison(
         onto, digest = reference_map(reference, reference_rep, **options)
         maps = [layout_on(adata, key, onto, digest, **options) for key in keys]
         ground = onto.coordinates
-    figure, axes = _draw(rows, list(zip(names, maps, strict=True)), ground, ncols, size)
+    figure, axes = draw_panels(rows, list(zip(names, maps, strict=True)), ground, ncols, size)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
@@ -132,20 +132,22 @@ def _rows(adata: AnnData, color: str | Sequence[str] | None, palette: Palette | 
     return [read_colors(adata, key, palette) for key in keys] or [None]
 
 
-def _draw(
+def draw_panels(
     rows: list[Colors | None],
     maps: list[tuple[str, Coordinates]],
     ground: Coordinates | None,
     ncols: int | None,
     size: float | None,
+    *,
+    shared: bool | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """All panels; `maps` holds titles and coordinates, `ground` those of the reference."""
+    """All panels; `maps` holds titles and coordinates, `ground` those of the reference, which makes limits `shared`."""
     grey = {} if ground is None else {"reference": REFERENCE}
     figure, axes = panels(
         len(rows) * len(maps),
         ncols=len(maps) if ncols is None else ncols,
         margin=max(_margin(colors, grey) for colors in rows),
-        shared=ground is not None,
+        shared=ground is not None if shared is None else shared,
     )
     for i, colors in enumerate(rows):
         row = axes[i * len(maps) : (i + 1) * len(maps)]

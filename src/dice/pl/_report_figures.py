@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dice.pl._boundary import boundary
+from dice.pl._calibration import calibration
 from dice.pl._colors import read_colors
 from dice.pl._comparison import comparison
 from dice.pl._novelty import novelty
 from dice.pl._scree import scree
 from dice.pl._training import training
+from dice.pl._transfer import transfer
 from dice.pl._uncertainty import uncertainty
 
 if TYPE_CHECKING:
@@ -47,6 +49,15 @@ def draw_figures(
     ):
         if name in adata.obs or name in adata.obsm:
             plots[caption] = partial(plot, adata, groupby=groups, use_rep=keys[-1], **options)
+    for key in [key for key in adata.uns if key.endswith("_dice") and f"{key}_set" in adata.obsm]:
+        labels: dict[str, Any] = {"labels_key": key.removesuffix("_dice")}
+        plots[f"Labels {key}: what cells were called, and how many labels their sets hold"] = partial(
+            transfer, adata, groupby=truth_key, **labels
+        )
+        if truth_key is not None:
+            plots[f"Labels {key}: reliability and coverage"] = partial(
+                calibration, adata, truth_key=truth_key, **labels
+            )
     if groups is not None and "dice_neighbors" in adata.uns and len(read_colors(adata, groups).legend) > 1:
         plots["The closest two groups: weights of the edges between them"] = partial(
             boundary, adata, groups, use_rep=keys[-1], **options

@@ -12,11 +12,11 @@ from scipy import sparse
 from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, write
-from dice._core.inference import LIKELIHOODS
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 from dice._threads import openmp_threads_kept
 from dice.tl._denoise import denoise
+from dice.tl._options import stored_call
 
 #: Averaged connectivities below this are dropped: edges of few samples and little weight.
 MIN_WEIGHT = 1e-3
@@ -114,13 +114,7 @@ def posterior_samples(
         return np.asarray(stored[:, :n_samples])
     if keys.uns not in adata.uns:
         raise SlotError(f"There is no embedding in adata.obsm[{key!r}]: call dice.tl.denoise(adata, reference) first.")
-    call = dict(adata.uns[keys.uns]["call"])
-    if call["likelihood"] not in LIKELIHOODS:
-        raise InputError(
-            f"The embedding was made with the function {call['likelihood']!r}, which cannot be stored: call "
-            f"dice.tl.denoise again with n_samples={n_samples}."
-        )
-    call["rho"] = call["rho"] if np.ndim(call["rho"]) == 0 else list(call["rho"])
+    call = stored_call(adata.uns[keys.uns])
     call |= {"deconvolve": False, "n_samples": n_samples, "key_added": key, "uncertainty": False, "check": False}
     drawn: AnnData = denoise(adata, reference, copy=True, **call)
     return np.asarray(drawn.obsm[keys.samples])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dice._anndata.write import plain_params
 from dice._core.gibbs import GibbsSettings
+from dice._core.inference import LIKELIHOODS
 from dice._core.steps import LogDensity
+from dice._errors import InputError
 from dice.tl._arguments import choice, number, resolve_rho, whole_number
 
 
@@ -69,3 +73,15 @@ class Options:
             schedule=self.schedule, average=self.average, gene_key=self.gene_key,
             min_gene_overlap=float(self.min_gene_overlap), layer=self.layer, random_state=int(self.random_state),
         )  # fmt: skip
+
+
+def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an earlier call from its entry in ``.uns``, as :func:`dice.tl.denoise` takes them."""
+    call = dict(record["call"])
+    if call["likelihood"] not in LIKELIHOODS:
+        raise InputError(
+            f"The embedding was made with the function {call['likelihood']!r}, which cannot be stored: call "
+            "dice.tl.denoise itself again."
+        )
+    call["rho"] = call["rho"] if np.ndim(call["rho"]) == 0 else list(call["rho"])
+    return call

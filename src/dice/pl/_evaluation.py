@@ -1,0 +1,108 @@
+"""Scores of representations, or of one representation along a parameter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dice._docs import shared
+from dice._errors import InputError
+from dice.pl._colors import SAFE
+from dice.pl._comparison import TITLES
+from dice.pl._figure import finish, panels
+from dice.pl._panels import plain
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+#: What to write over a column, and whether less of it is better.
+NAMES = {
+    "silhouette": "silhouette",
+    "ari": "ARI (best resolution)",
+    "ari_fixed": "ARI (fixed resolution)",
+    "kmeans_ari": "ARI (k-means)",
+    "nmi": "NMI",
+    "nmi_max": "NMI (max)",
+    "v_measure": "V-measure",
+    "clisi": "cLISI (lower is better)",
+    "ilisi": "iLISI",
+}
+
+
+@shared
+def evaluation(
+    table: pd.DataFrame,
+    *,
+    columns: Sequence[str] = ("silhouette", "ari", "nmi", "clisi"),
+    ncols: int = 4,
+    show: bool | None = None,
+    save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
+) -> Any:
+    """Draw scores of :func:`dice.tl.evaluate`, one panel per column.
+
+    Rows are bars; where the index of the table holds numbers, for example numbers of latents or values
+    of rho that were tried, rows are points along them.
+
+    Parameters
+    ----------
+    table
+        Data frame of :func:`dice.tl.evaluate`, or several of them put together with another index.
+    columns
+        Columns to draw.
+    ncols
+        Panels in a row.
+    {figure}
+
+    Returns
+    -------
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.
+
+    Examples
+    --------
+    >>> import dice
+    >>> cells, _ = dice.datasets.mismatch(n_reference=300)
+    >>> table = dice.tl.evaluate(cells, "cell_type", use_rep="U_true")
+    >>> figure = dice.pl.evaluation(table, columns=["silhouette", "ari"], return_fig=True)
+    >>> [ax.get_title() for ax in figure.axes]
+    ['silhouette', 'ARI (best resolution)']
+    """
+    absent = [column for column in columns if column not in table]
+    if absent or not len(columns):
+        raise InputError(f"The table has no columns {absent}: set columns to some of {list(table.columns)}.")
+    if not len(table):
+        raise InputError("The table has no rows: call dice.tl.evaluate with at least one representation.")
+    numbers = pd.api.types.is_numeric_dtype(table.index)
+    height = 2.6 if numbers else 0.9 + 0.32 * len(table)
+    figure, axes = panels(len(columns), ncols=ncols, size=(2.6, height), margin=0.0 if numbers else 1.0, square=False)
+    for at, (ax, column) in enumerate(zip(axes, columns, strict=True)):
+        (_curve if numbers else _bars)(ax, table[column], names=at % ncols == 0)
+        ax.set_title(NAMES.get(column, column), fontsize=10)
+        plain(ax)
+    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+
+
+def _curve(ax: Axes, values: pd.Series[Any], *, names: bool) -> None:
+    """Points at even distances: what is tried is rarely spread evenly."""
+    values = values.sort_index()
+    position = np.arange(len(values))
+    ax.plot(position, values.to_numpy(), color=SAFE[0], marker="o", markersize=5)
+    ax.set_xticks(position, [f"{value:g}" for value in values.index], fontsize=9)
+    ax.set_xlabel(str(values.index.name or ""), fontsize=9)
+
+
+def _bars(ax: Axes, values: pd.Series[Any], *, names: bool) -> None:
+    labels = [TITLES.get(str(name), str(name)) for name in values.index]
+    position = np.arange(len(values))
+    colors = [SAFE[i % len(SAFE)] for i in position]
+    drawn = ax.barh(position, values.to_numpy(), height=0.7, color=colors)
+    ax.bar_label(drawn, fmt="%.3f", padding=3, fontsize=8)
+    ax.margins(x=0.25)
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set_yticks(position, labels if names else [""] * len(labels), fontsize=9)
+    ax.set_ylim(len(labels) - 0.4, -0.6)

@@ -1,0 +1,143 @@
+"""Transferred labels against known ones, and how many labels the sets hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dice._docs import shared
+from dice.pl._colors import read_groups
+from dice.pl._figure import finish
+from dice.pl._panels import plain
+from dice.pl._transferred import Transferred
+
+if TYPE_CHECKING:
+    import os
+
+    from anndata import AnnData
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Inches per row and column, wide enough for a number and for names at a slant.
+_ROW, _COLUMN = 0.26, 0.36
+#: Sets of this size and larger share a colour.
+_MANY = 4
+_SIZES = {
+    "empty": "#B8B8B8",
+    "1 label": "#0072B2",
+    "2 labels": "#56B4E9",
+    "3 labels": "#E69F00",
+    "4 or more": "#D55E00",
+}
+
+
+@shared
+def transfer(
+    adata: AnnData,
+    labels_key: str,
+    *,
+    groupby: str | None = None,
+    key: str | None = None,
+    title: str | None = None,
+    color_map: str = "Blues",
+    show: bool | None = None,
+    save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
+) -> Any:
+    """Draw which labels cells were given, and beside that how many labels their prediction sets hold.
+
+    With `groupby`, for example known labels or clusters, a row tells how the cells of one group were
+    labelled. Without it, a row tells which labels the sets of the cells with one label hold, that is,
+    what they might be instead.
+
+    Parameters
+    ----------
+    adata
+        Query, as of ``dice.tl.transfer_labels``.
+    labels_key
+        The column of the reference whose labels were transferred.
+    groupby
+        Column of ``obs`` to compare the transferred labels with; None looks at their sets.
+    key
+        Key of the transferred labels; None is ``f"{labels_key}_dice"``.
+    title
+        Title of the matrix.
+    color_map
+        Matplotlib's colour map for shares.
+    {figure}
+
+    Returns
+    -------
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
+    """
+    found = Transferred.read(adata, labels_key, key)
+    if groupby is None:
+        groups, columns = pd.Series(found.label.astype(object)), pd.DataFrame(found.sets, columns=found.names)
+        title = "labels in the sets, % of a row" if title is None else title
+    else:
+        colors = read_groups(adata, groupby)
+        names = np.array([*(colors.labels or {}), "NA"], dtype=object)
+        groups = pd.Series(names[np.where(colors.missing, -1, colors.values).astype(int)])
+        columns = pd.get_dummies(pd.Series(found.label.astype(object)))
+        title = "transferred labels, % of a row" if title is None else title
+    shares = columns.astype(float).groupby(groups.to_numpy()).mean()
+    order = [*found.names, "unassigned"]
+    shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
+    sizes = pd.Series(np.minimum(found.sets.sum(1), _MANY))
+    counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(_MANY + 1))
+    figure, axes = _draw(shares, counts.fillna(0), title, color_map)
+    axes[0].set_ylabel(groupby or f"{labels_key}, transferred", fontsize=9)
+    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+
+
+def _ordered(names: pd.Index, order: list[str]) -> list[str]:
+    """Names that the reference has in its order, then the others in their own."""
+    present = set(names)
+    return [name for name in order if name in present] + [name for name in names if name not in order]
+
+
+def _draw(shares: pd.DataFrame, counts: pd.DataFrame, title: str, color_map: str) -> tuple[Figure, list[Axes]]:
+    import matplotlib.pyplot as plt
+
+    n_rows, n_columns = shares.shape
+    words = 0.075 * max(map(len, shares.index), default=0), 0.055 * max(map(len, shares.columns), default=0)
+    wide, bars, high = max(2.0, n_columns * _COLUMN), 2.2, max(1.6, n_rows * _ROW)
+    figure = plt.figure(figsize=(wide + bars + words[0] + 1.2, high + words[1] + 1.0), layout="constrained")
+    axes = list(figure.subplots(1, 2, width_ratios=(wide, bars), sharey=True))
+    _matrix(axes[0], shares, color_map)
+    axes[0].set_title(title, fontsize=11)
+    _bars(axes[1], counts)
+    total = counts.sum(axis=1).astype(int)
+    axes[0].set_yticks(range(n_rows), [f"{name} ({total[name]:,})" for name in shares.index], fontsize=9)
+    axes[0].set_ylim(n_rows - 0.5, -0.5)
+    return figure, axes
+
+
+def _matrix(ax: Axes, shares: pd.DataFrame, color_map: str) -> None:
+    values = shares.to_numpy()
+    ax.imshow(values, cmap=color_map, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    ax.set_xticks(range(values.shape[1]), shares.columns, rotation=45, ha="right", rotation_mode="anchor", fontsize=9)
+    for row, column in np.argwhere(values >= 0.005):
+        share = values[row, column]
+        ink = "white" if share > 0.6 else "black"
+        ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=ink)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+
+
+def _bars(ax: Axes, counts: pd.DataFrame) -> None:
+    """Sizes of the sets of every row, stacked."""
+    share = counts.to_numpy() / np.maximum(counts.sum(axis=1).to_numpy()[:, None], 1)
+    left = np.cumsum(share, axis=1) - share
+    for size, (name, color) in enumerate(_SIZES.items()):
+        if counts[size].any():
+            ax.barh(range(len(counts)), share[:, size], left=left[:, size], height=0.8, color=color, label=name)
+    ax.set_xlim(0, 1)
+    ax.set_title("size of the sets", fontsize=11)
+    ax.set_xlabel("share of the cells of a row", fontsize=9)
+    plain(ax)
+    ax.tick_params(axis="y", length=0, labelleft=False)
+    if len(counts):
+        ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=9)

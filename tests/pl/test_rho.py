@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dice
+from dice import pl
+from dice._errors import InputError, SlotError
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A reference with a prior and a query of a type that it lacks."""
+    reference, query = dice.datasets.mismatch("more", n_reference=300, n_query=60)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    return reference, query
+
+
+def drawn(ax, label):
+    return np.asarray(next(c for c in ax.collections if c.get_label() == label).get_offsets())
+
+
+def test_cells_move_the_further_the_larger_rho(pair):
+    reference, query = pair
+    axes = pl.rho(query, reference, rhos=[0.1, 60], color="cell_type", show=False)
+    assert [ax.get_title() for ax in axes] == ["PCA projection", "rho = 0.1", "rho = 60"]
+    grounds = [drawn(ax, "reference") for ax in axes]
+    assert [len(ground) for ground in grounds] == [300] * 3
+    np.testing.assert_array_equal(grounds[0], grounds[2])
+    # Cells are shuffled alike in all panels.
+    start, little, much = (drawn(ax, "cell_type") for ax in axes)
+    moved = [np.linalg.norm(where - start, axis=1).mean() for where in (little, much)]
+    assert moved[1] > 5 * moved[0]
+    assert axes[0].get_xlim() == axes[2].get_xlim()
+
+
+def test_default_rhos_follow_the_prior_and_nothing_is_written(pair):
+    reference, query = pair
+    slots = set(query.obsm), set(query.uns), set(reference.obsm)
+    axes = pl.rho(query, reference, n_cells=20, show=False)
+    scale = reference.uns["dice"]["latent_scale"]
+    assert [ax.get_title() for ax in axes[1:]] == [f"rho = {step * scale:.3g}" for step in (0.1, 0.5, 2)]
+    assert len(drawn(axes[0], "cells")) == len(drawn(axes[0], "reference")) == 20
+    assert (set(query.obsm), set(query.uns), set(reference.obsm)) == slots
+
+
+def test_a_prior_alone_few_cells_and_views(pair):
+    reference, query = pair
+    prior = dice.Prior.from_anndata(reference)
+    axes = pl.rho(query, prior, rhos=[5], show=False)
+    assert [c.get_label() for c in axes[0].collections] == ["cells"]
+    view = query[:1]
+    pl.rho(view, reference, rhos=[5], show=False)[0].figure.canvas.draw()
+    assert view.is_view
+
+
+def test_arguments_of_an_earlier_call_are_used_again(pair):
+    reference, query = pair
+    query = query.copy()
+    query.layers["mine"], query.X = query.X, np.full_like(query.X, np.nan)
+    dice.tl.denoise(query, reference, layer="mine", key_added="X_mine")
+    axes = pl.rho(query, reference, rhos=[5], key="X_mine", show=False)
+    assert len(drawn(axes[1], "cells")) == 60
+
+
+def test_errors_name_the_fix(pair):
+    reference, query = pair
+    with pytest.raises(InputError, match="rhos is empty"):
+        pl.rho(query, reference, rhos=[])
+    with pytest.raises(InputError, match="pass 1 or more"):
+        pl.rho(query, reference, n_cells=0)
+    with pytest.raises(SlotError, match="set color to one of"):
+        pl.rho(query, reference, color="nothing")
