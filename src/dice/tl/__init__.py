@@ -10,6 +10,7 @@ from dice.tl._evaluate import evaluate
 from dice.tl._neighbors import neighbors
 from dice.tl._train_prior import train_prior
 from dice.tl._transfer_labels import transfer_labels
+from dice.tl._tune_rho import tune_rho
 
 __all__ = [
     "cluster_stability",
@@ -20,4 +21,5 @@ __all__ = [
     "neighbors",
     "train_prior",
     "transfer_labels",
+    "tune_rho",
 ]

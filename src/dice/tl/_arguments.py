@@ -15,7 +15,7 @@ from dice._errors import InputError
 DEFAULT_RHO = 0.5
 
 
-def resolve_rho(rho: float | Sequence[float] | None, latent_scale: float) -> float | list[float]:
+def resolve_rho(rho: float | Sequence[float] | str | None, latent_scale: float) -> float | list[float]:
     """rho as a number or a list of them; None is half of the latent scale."""
     if rho is None:
         return DEFAULT_RHO * latent_scale

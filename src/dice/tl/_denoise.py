@@ -19,13 +19,14 @@ from dice.tl._arguments import check_key
 from dice.tl._options import Options
 from dice.tl._posterior import Posterior, denoise_slots, run_plan
 from dice.tl._query import Query
+from dice.tl._rho import tuned
 
 
 def denoise(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
     *,
-    rho: float | Sequence[float] | None = None,
+    rho: float | Sequence[float] | str | None = None,
     method: str = "auto",
     n_samples: int = 0,
     likelihood: str | LogDensity = "gaussian",
@@ -60,8 +61,9 @@ def denoise(
         prior inside `adata` itself.
     rho
         How much the prior may move a cell beyond the measured noise, in PCA units. Larger values pull harder
-        towards the reference. None takes half of the prior's latent scale. A pair ``(start, end)`` or a
-        sequence anneals rho over the iterations of split Gibbs, as the paper does.
+        towards the reference. None takes half of the prior's latent scale; ``"auto"`` finds the value that predicts
+        held-out genes best (:func:`dice.tl.tune_rho`) and leaves its curve in ``adata.uns["X_dice"]["tuning"]``. A
+        pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the paper does.
     method
         ``"direct"`` is exact for Gaussian noise of one variance, all genes and one rho, and takes one network
         evaluation per cell. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that is exact, else a
@@ -159,12 +161,12 @@ def denoise(
         chunk_size=chunk_size, random_state=random_state,
     )  # fmt: skip
     with _log.recorded() as warned:
-        query = Query.of(adata, prior, options)
+        query, tuning = tuned(Query.of(adata, prior, options))
         if not query.matrix.is_lazy:
             resolve_device(device)
         cells = query.read()
         plan, level, each = query.settle(cells)
     posterior = Posterior(prior, query.projector, plan, each, query.keys, device)
     result = run_plan(posterior, query.matrix, cells)
-    record = query.record(plan, level, result.acceptance) | {"warnings": np.array(warned, dtype=str)}
+    record = query.record(plan, level, result.acceptance) | tuning | {"warnings": np.array(warned, dtype=str)}
     return write(adata, denoise_slots(keys, cells, result, record), copy=copy)

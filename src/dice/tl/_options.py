@@ -20,7 +20,7 @@ from dice.tl._arguments import choice, number, resolve_rho, whole_number
 class Options:
     """Arguments that decide the posterior, as :func:`dice.tl.denoise` documents them."""
 
-    rho: float | Sequence[float] | None = None
+    rho: float | Sequence[float] | str | None = None
     method: str = "auto"
     n_samples: int = 0
     likelihood: str | LogDensity = "gaussian"
@@ -41,7 +41,8 @@ class Options:
     random_state: int = 0
 
     def __post_init__(self) -> None:
-        resolve_rho(self.rho, 1.0)
+        if not self.tunes_rho:
+            resolve_rho(self.rho, 1.0)
         for name, least in (("n_chains", 1), ("n_samples", 0), ("random_state", 0)):
             whole_number(name, getattr(self, name), least=least)
         for name, least in (("n_iterations", 1), ("burn_in", 0), ("chunk_size", 1)):
@@ -50,6 +51,11 @@ class Options:
         number("df", self.df, least=1)
         choice("schedule", self.schedule, ("linear", "geometric"))
         choice("average", self.average, ("rao-blackwell", "chains"))
+
+    @property
+    def tunes_rho(self) -> bool:
+        """Whether rho is to be found by a criterion."""
+        return isinstance(self.rho, str) and self.rho == "auto"
 
     @property
     def gibbs(self) -> GibbsSettings:

@@ -1,0 +1,139 @@
+"""Choosing rho by what the embedding has not seen."""
+
+from __future__ import annotations
+
+import time
+
+import anndata as ad
+import numpy as np
+import pytest
+from scipy import sparse
+
+import dice
+
+
+def counts_pair(n=700, d=80, depth=150.0, seed=0):
+    """Reference and query of four types with Poisson counts; the query is shallower."""
+    rng = np.random.default_rng(seed)
+    rates = rng.gamma(1.0, 1.0, size=(4, d))
+    rates /= rates.sum(1, keepdims=True)
+    parts = []
+    for size, total in ((n, depth), (200, depth / 3)):
+        codes = rng.integers(4, size=size)
+        counts = rng.poisson(rates[codes] * total)
+        adata = ad.AnnData(sparse.csr_matrix(np.log1p(counts / counts.sum(1, keepdims=True) * 100).astype(np.float32)))
+        adata.layers["counts"] = sparse.csr_matrix(counts.astype(np.float32))
+        adata.obs["cell_type"] = np.array(list("abcd"))[codes]
+        adata.obs_names = [f"{size}-{i}" for i in range(size)]
+        parts.append(adata)
+    return parts
+
+
+@pytest.fixture(scope="module")
+def pair():
+    reference, query = counts_pair()
+    dice.tl.train_prior(reference, n_latent=6, preset="gmm")
+    return reference, query
+
+
+@pytest.mark.parametrize("criterion", ["genes", "counts", "sure", "labels"])
+def test_every_criterion_leaves_a_curve(pair, criterion, tmp_path):
+    reference, query = pair[0], pair[1].copy()
+    labels = {"labels_key": "cell_type"} if criterion == "labels" else {}
+    dice.tl.tune_rho(query, reference, criterion=criterion, **labels)
+    curve = query.uns["dice_rho"]
+    assert curve["criterion"] == criterion
+    assert curve["grid"].shape == curve["loss"].shape == curve["error"].shape == (8,)
+    assert np.isfinite(curve["loss"]).all()
+    assert (curve["error"] > 0).all()
+    assert curve["rho"] == curve["grid"][curve["loss"].argmin()]
+    query.write_h5ad(tmp_path / "query.h5ad")
+    back = ad.read_h5ad(tmp_path / "query.h5ad").uns["dice_rho"]
+    np.testing.assert_array_equal(back["loss"], curve["loss"])
+
+
+@pytest.mark.parametrize("criterion", ["genes", "counts", "sure"])
+def test_far_too_much_pull_is_never_best(pair, criterion):
+    """Cells of four types: at a huge rho all of them are the mean cell, which predicts nothing."""
+    reference, query = pair[0], pair[1].copy()
+    scale = dice.Prior.from_anndata(reference).latent_scale
+    dice.tl.tune_rho(query, reference, criterion=criterion, grid=[0.0, 0.3 * scale, 8 * scale])
+    loss = query.uns["dice_rho"]["loss"]
+    assert loss[2] > loss[:2].min() + 3 * query.uns["dice_rho"]["error"].max()
+
+
+def test_sure_estimates_the_true_error():
+    """On Setup 1 the true latents are known: the estimate follows the error at every rho."""
+    reference, query = dice.datasets.synthetic(1)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    grid = [0.0, 10.0, 30.0, 60.0]
+    dice.tl.tune_rho(query, reference, criterion="sure", grid=grid)
+    prior = dice.Prior.from_anndata(reference)
+    rotation = prior.projection.loadings.T @ reference.varm["V_true"]
+    truth = query.obsm["U_true"] @ rotation.T - prior.projection.loadings.T @ prior.projection.mean
+    errors = []
+    for rho in grid:
+        dice.tl.denoise(query, reference, rho=rho, uncertainty=False)
+        errors.append(np.square(query.obsm["X_dice"] - truth).mean())
+    np.testing.assert_allclose(query.uns["dice_rho"]["loss"], errors, rtol=0.15, atol=0.3)
+    assert np.argmin(errors) == np.argmin(query.uns["dice_rho"]["loss"])
+
+
+def test_auto_takes_the_best_rho_and_keeps_the_curve(pair):
+    reference, query = pair[0], pair[1].copy()
+    dice.tl.tune_rho(query, reference)
+    dice.tl.denoise(query, reference, rho="auto")
+    record = query.uns["X_dice"]
+    assert record["params"]["rho"] == record["call"]["rho"] == query.uns["dice_rho"]["rho"]
+    np.testing.assert_array_equal(record["tuning"]["loss"], query.uns["dice_rho"]["loss"])
+    fixed = pair[1].copy()
+    dice.tl.denoise(fixed, reference, rho=record["params"]["rho"])
+    np.testing.assert_array_equal(fixed.obsm["X_dice"], query.obsm["X_dice"])
+    assert "tuning" not in fixed.uns["X_dice"]
+
+
+def test_auto_is_quick_and_blind_to_labels_and_order(pair):
+    reference, query = pair[0], pair[1].copy()
+    start = time.perf_counter()
+    dice.tl.tune_rho(query, reference)
+    assert time.perf_counter() - start < 20
+    other = pair[1][::-1].copy()
+    other.obs["cell_type"] = "x"
+    dice.tl.tune_rho(other, reference)
+    np.testing.assert_allclose(other.uns["dice_rho"]["loss"], query.uns["dice_rho"]["loss"], rtol=1e-4)
+
+
+def test_genes_that_the_query_lacks(pair):
+    query = pair[1][:, 15:].copy()
+    dice.tl.tune_rho(query, pair[0])
+    assert np.isfinite(query.uns["dice_rho"]["rho"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"criterion": "ari"}, "no criterion 'ari'"),
+        ({"criterion": "counts", "counts_layer": "raw"}, "there is no layer 'raw'"),
+        ({"criterion": "counts", "counts_layer": "logged"}, "does not hold raw counts"),
+        ({"criterion": "counts", "counts_layer": "wrong"}, "not log1p of normalised counts"),
+        ({"criterion": "labels"}, "needs labels_key="),
+        ({"criterion": "labels", "labels_key": "nothing"}, "no column 'nothing'"),
+        ({"grid": []}, r"grid=\[\]"),
+        ({"grid": [1, -1]}, "not a sequence of numbers"),
+        ({"grid": "a"}, "grid='a'"),
+        ({"key_added": ""}, "key_added=''"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(pair, arguments, sentence):
+    query = pair[1].copy()
+    query.layers["logged"] = query.X
+    query.layers["wrong"] = query.layers["counts"][::-1].copy()
+    with pytest.raises(dice.DiceError, match=sentence) as caught:
+        dice.tl.tune_rho(query, pair[0], **arguments)
+    assert "\n" not in str(caught.value)
+    assert not query.uns
+
+
+def test_no_cells_to_tune_on(pair):
+    with pytest.raises(dice.DiceError, match="rho cannot be tuned on 0 cells"):
+        dice.tl.tune_rho(pair[1][:0].copy(), pair[0], check=False)
