@@ -63,6 +63,28 @@ def test_arguments_of_an_earlier_call_are_used_again(pair):
     assert len(drawn(axes[1], "cells")) == 60
 
 
+@pytest.fixture
+def tuned(pair):
+    """A query with a curve, as tl.tune_rho leaves it."""
+    query = pair[1].copy()
+    grid, loss = np.array([0.0, 2.0, 5.0, 20.0]), np.array([4.0, 2.0, 1.0, 3.0])
+    query.uns["dice_rho"] = {"grid": grid, "loss": loss, "error": 0.1 * loss, "rho": 5.0, "criterion": "genes"}
+    return query
+
+
+def test_the_tuning_curve_comes_first(pair, tuned):
+    axes = pl.rho(tuned, pair[0], show=False)
+    assert [ax.get_title() for ax in axes[1:]] == ["PCA projection", "rho = 2", "rho = 5", "rho = 20"]
+    np.testing.assert_array_equal(axes[0].lines[0].get_data(), [tuned.uns["dice_rho"][x] for x in ("grid", "loss")])
+    assert axes[0].lines[1].get_xdata()[0] == 5
+    assert (axes[0].get_title(), axes[0].get_ylabel()) == ("best: rho = 5", "loss (genes)")
+
+
+def test_the_curve_alone(tuned):
+    (ax,) = pl.rho(tuned, show=False)
+    assert ax.get_xlabel() == "rho (PCA units)"
+
+
 def test_errors_name_the_fix(pair):
     reference, query = pair
     with pytest.raises(InputError, match="rhos is empty"):

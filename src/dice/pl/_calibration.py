@@ -47,7 +47,7 @@ def calibration(
     Parameters
     ----------
     adata
-        Query, as of ``dice.tl.transfer_labels``, whose true labels are known.
+        Query, as of :func:`dice.tl.transfer_labels`, whose true labels are known.
     labels_key
         The column of the reference whose labels were transferred.
     truth_key

@@ -122,7 +122,7 @@ def comparison(
         onto, digest = reference_map(reference, reference_rep, **options)
         maps = [layout_on(adata, key, onto, digest, **options) for key in keys]
         ground = onto.coordinates
-    figure, axes = draw_panels(rows, list(zip(names, maps, strict=True)), ground, ncols, size)
+    figure, axes = _draw(rows, list(zip(names, maps, strict=True)), ground, ncols, size)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
@@ -132,38 +132,49 @@ def _rows(adata: AnnData, color: str | Sequence[str] | None, palette: Palette | 
     return [read_colors(adata, key, palette) for key in keys] or [None]
 
 
-def draw_panels(
+def _draw(
     rows: list[Colors | None],
     maps: list[tuple[str, Coordinates]],
     ground: Coordinates | None,
     ncols: int | None,
     size: float | None,
-    *,
-    shared: bool | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """All panels; `maps` holds titles and coordinates, `ground` those of the reference, which makes limits `shared`."""
-    grey = {} if ground is None else {"reference": REFERENCE}
+    """All panels; `maps` holds titles and coordinates, `ground` those of the reference."""
     figure, axes = panels(
         len(rows) * len(maps),
         ncols=len(maps) if ncols is None else ncols,
-        margin=max(_margin(colors, grey) for colors in rows),
-        shared=ground is not None if shared is None else shared,
+        margin=max(row_margin(colors, ground) for colors in rows),
+        shared=ground is not None,
     )
     for i, colors in enumerate(rows):
-        row = axes[i * len(maps) : (i + 1) * len(maps)]
-        for ax, (title, where) in zip(row, maps, strict=True):
-            if ground is not None:
-                scatter_reference(ax, ground)
-            points = scatter_colored(ax, where, colors, size=size)
-            style_map(ax, title=title, n_cells=len(where if ground is None else ground))
-        _explain(row[-1], points, colors, grey)
+        draw_row(axes[i * len(maps) : (i + 1) * len(maps)], colors, maps, ground, size)
     return figure, axes
 
 
-def _margin(colors: Colors | None, grey: dict[str, str]) -> float:
+def draw_row(
+    axes: list[Axes],
+    colors: Colors | None,
+    maps: list[tuple[str, Coordinates]],
+    ground: Coordinates | None,
+    size: float | None,
+) -> None:
+    """Maps in the same colours, explained beside the last of them."""
+    for ax, (title, where) in zip(axes, maps, strict=True):
+        if ground is not None:
+            scatter_reference(ax, ground)
+        points = scatter_colored(ax, where, colors, size=size)
+        style_map(ax, title=title, n_cells=len(where if ground is None else ground))
+    _explain(axes[-1], points, colors, _grey(ground))
+
+
+def _grey(ground: Coordinates | None) -> dict[str, str]:
+    return {} if ground is None else {"reference": REFERENCE}
+
+
+def row_margin(colors: Colors | None, ground: Coordinates | None) -> float:
     """Inches that the legend or the colour bar of a row needs."""
     bar = COLORBAR_WIDTH if colors is not None and colors.labels is None else 0.0
-    return max(bar, legend_width({} if colors is None else colors.legend), legend_width(grey))
+    return max(bar, legend_width({} if colors is None else colors.legend), legend_width(_grey(ground)))
 
 
 def _explain(ax: Axes, points: PathCollection, colors: Colors | None, grey: dict[str, str]) -> None:

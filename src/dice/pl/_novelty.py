@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dice._docs import shared
+from dice._keys import NoveltyKeys
 from dice.pl._colors import read_groups, read_numbers
 from dice.pl._distribution import map_and_distribution
 from dice.pl._figure import finish
@@ -32,7 +33,6 @@ def novelty(
     *,
     groupby: str | None = None,
     key: str = "dice_novelty",
-    novel: str = "dice_novel",
     use_rep: str = "X_dice_pca",
     title: str | None = None,
     n_neighbors: int = 15,
@@ -57,13 +57,11 @@ def novelty(
     groupby
         Column of ``obs`` with labels; None draws one histogram of all cells.
     key
-        Column of ``obs`` with the novelty.
-    novel
-        Boolean column of ``obs`` with the cells that were called novel; without it there are no rings.
+        Key that was written to: ``obs[f"{key}_score"]`` colours the cells.
     use_rep
         Key of ``obsm`` to draw.
     title
-        Title of the map, by default `key` with the number of novel cells.
+        Title of the map, by default the number of novel cells.
     {umap}
     color_map
         Matplotlib's colour map for the novelty.
@@ -80,22 +78,21 @@ def novelty(
     --------
     >>> import dice
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
-    >>> cells.obs["dice_novelty"] = abs(cells.obsm["U_true"]).mean(axis=1)
-    >>> cells.obs["dice_novel"] = cells.obs["dice_novelty"] > 10
+    >>> cells.obs["dice_novelty_score"] = abs(cells.obsm["U_true"]).mean(axis=1)
+    >>> cells.obs["dice_novel"] = cells.obs["dice_novelty_score"] > 10
     >>> figure = dice.pl.novelty(cells, groupby="cell_type", use_rep="U_true", return_fig=True)
     >>> len(figure.axes)
     2
     """
-    numbers = read_numbers(adata, key, color_map, step="dice.tl.novelty")
+    keys = NoveltyKeys(key)
+    numbers = read_numbers(adata, keys.score, color_map, step="dice.tl.novelty")
     groups = None if groupby is None else read_groups(adata, groupby, palette)
     where = layout(adata, use_rep, n_neighbors=n_neighbors, random_state=random_state)
-    called = adata.obs[novel].fillna(False).to_numpy(dtype=bool) if novel in adata.obs else None
-    notes = None if called is None or groups is None else _shares(groups, called)
-    if title is None and called is not None:
-        title = f"{key}: {called.sum()} of {len(called)} cells novel"
+    called = adata.obs[keys.flag].fillna(False).to_numpy(dtype=bool)
+    notes = None if groups is None else _shares(groups, called)
+    title = f"{called.sum()} of {len(called)} cells are novel" if title is None else title
     figure, axes = map_and_distribution(where, numbers, groups, title=title, size=size, notes=notes)
-    if called is not None:
-        _rings(axes[0], where, called, size)
+    _rings(axes[0], where, called, size)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 

@@ -148,7 +148,11 @@ def _summary(adata: AnnData, explorer: Explorer) -> str:
 def _records(adata: AnnData) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What the calls left in ``uns``, without the coordinates of plots."""
     for key, record in adata.uns.items():
-        if isinstance(record, Mapping) and "params" in record and not key.endswith(("_umap", "_umap_reference")):
+        if (
+            isinstance(record, Mapping)
+            and {"params", "call"} & set(record)
+            and not key.endswith(("_umap", "_umap_reference"))
+        ):
             yield key, record
 
 

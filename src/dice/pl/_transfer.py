@@ -55,7 +55,7 @@ def transfer(
     Parameters
     ----------
     adata
-        Query, as of ``dice.tl.transfer_labels``.
+        Query, as of :func:`dice.tl.transfer_labels`.
     labels_key
         The column of the reference whose labels were transferred.
     groupby
