@@ -38,6 +38,19 @@ def read_labels(adata: AnnData, labels_key: str) -> pd.Categorical:
     return labels
 
 
+def read_batches(adata: AnnData, batch_key: str) -> pd.Categorical:
+    """Batches of all cells."""
+    if batch_key not in adata.obs:
+        raise SlotError(f"There is no column {batch_key!r} in adata.obs; available: {list(adata.obs.columns)[:20]}.")
+    batches = pd.Categorical(adata.obs[batch_key]).remove_unused_categories()
+    missing = adata.obs_names[batches.codes < 0]
+    if len(missing):
+        raise InputError(
+            f"{len(missing)} cells have no value in adata.obs[{batch_key!r}], for example {list(missing[:5])}: fill in."
+        )
+    return batches
+
+
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
     """The number of latents must leave room in both dimensions of the matrix."""
     most = min(n_cells - 1, n_genes - 1, MAX_LATENT)

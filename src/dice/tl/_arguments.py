@@ -95,8 +95,8 @@ def _is_number(value: Any) -> bool:
     )
 
 
-def choice(name: str, value: str, options: tuple[str, ...]) -> str:
+def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
     """One of a few words."""
-    if value not in options:
+    if not isinstance(value, str | bool) or value not in options:
         raise InputError(f"There is no {name} {value!r}: choose one of {list(options)}.")
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -29,6 +29,8 @@ class Cells:
     residual: NDArray[np.float32]
     #: Cells without any expression (n,).
     empty: NDArray[np.bool_]
+    #: Latent points (m, k) of a sample of the cells, which are at hand even where all are lazy.
+    sample: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
 
     @property
     def is_lazy(self) -> bool:
@@ -58,12 +60,13 @@ class Projector:
     def points(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         return self(chunk, rows).y
 
-    def without_points(self, chunk: Chunk, rows: slice) -> tuple[slice, Cells]:
+    def without_points(self, chunk: Chunk, rows: slice, *, but: NDArray[np.bool_]) -> tuple[slice, Cells]:
+        """All but the latent points, and those only of the cells in `but` (n,)."""
         cells = self(chunk, rows)
-        return rows, replace(cells, y=cells.y[:0])
+        return rows, replace(cells, y=cells.y[:0], sample=cells.y[but[rows]])
 
 
-def read_cells(matrix: Matrix, projector: Projector) -> Cells:
+def read_cells(matrix: Matrix, projector: Projector, sampled: NDArray[np.bool_]) -> Cells:
     """Project all cells in one pass; those without any expression are named in a warning.
 
     The points of a lazy matrix stay lazy. The pass is made all the same: it tells the noise, and that all is well.
@@ -72,10 +75,14 @@ def read_cells(matrix: Matrix, projector: Projector) -> Cells:
     y = matrix.map_rows(projector.points, (k,)) if matrix.is_lazy else np.empty((n, k), dtype=np.float32)
     cells = Cells(y, np.empty(n, dtype=np.float32), np.empty(n, dtype=bool))
     if matrix.is_lazy:
-        for rows, part in matrix.each(projector.without_points, desc="Projecting"):
+        sample = [np.empty((0, k), dtype=np.float32)]
+        for rows, part in matrix.each(partial(projector.without_points, but=sampled), desc="Projecting"):
             cells.residual[rows], cells.empty[rows] = part.residual, part.empty
+            sample.append(part.sample)
+        cells = replace(cells, sample=np.concatenate(sample))
     else:
         matrix.each(partial(_fill, cells, projector), desc="Projecting")
+        cells = replace(cells, sample=y[sampled])
     warn_of_empty(matrix, cells)
     return cells
 

@@ -33,6 +33,8 @@ def denoise(
     df: float = 4.0,
     noise: str | float = "estimate",
     deconvolve: bool = False,
+    calibrate: str | bool = "auto",
+    batch_key: str | None = None,
     n_chains: int = 1,
     n_iterations: int | None = None,
     burn_in: int | None = None,
@@ -82,6 +84,15 @@ def denoise(
     deconvolve
         The reference's latents are noisy themselves. True removes that noise too: denoising beyond the
         reference, which sharpens label transfer. It changes the mean of the direct method alone.
+    calibrate
+        What to do about a query that stands apart from the reference as a whole, as cells do from nuclei. ``"offset"``
+        finds one offset per gene under the prior, whatever the composition of the query; ``"mean"`` brings the mean
+        of the query to that of the reference, which is right where both have the same composition. ``"auto"`` is
+        ``"offset"`` where the prior pulls the query more than twice as hard as it would cells of the reference and an
+        offset takes half of that away, and else leaves the query alone, as False does.
+    batch_key
+        Column of ``adata.obs`` with batches of the query: each gets an offset of its own, and small ones share that
+        of the whole query.
     n_chains
         Independent chains of Gibbs, at least `n_samples`; their last states are averaged with ``average="chains"``.
     n_iterations
@@ -129,7 +140,8 @@ def denoise(
         Cells without any expression of the prior's genes, which get the prior; only if there are any.
     ``adata.uns["X_dice"]``
         ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...), ``genes`` (how
-        many were found) and ``warnings`` (strings).
+        many were found), ``calibration`` (the chosen strategy, the pull by which it was chosen and the offset, batches
+        x k) and ``warnings`` (strings).
 
     Notes
     -----
@@ -156,6 +168,7 @@ def denoise(
     keys = DenoiseKeys(check_key(adata, key_added))
     options = Options(
         rho=rho, method=method, n_samples=n_samples, likelihood=likelihood, df=df, noise=noise, deconvolve=deconvolve,
+        calibrate=calibrate, batch_key=batch_key,
         n_chains=n_chains, n_iterations=n_iterations, burn_in=burn_in, schedule=schedule, average=average,
         uncertainty=uncertainty, gene_key=gene_key, min_gene_overlap=min_gene_overlap, layer=layer, check=check,
         chunk_size=chunk_size, random_state=random_state,
@@ -165,8 +178,10 @@ def denoise(
         if not query.matrix.is_lazy:
             resolve_device(device)
         cells = query.read()
+        calibration = query.calibrate(cells, "cpu" if query.matrix.is_lazy else device)
         plan, level, each = query.settle(cells)
-    posterior = Posterior(prior, query.projector, plan, each, query.keys, device)
+    posterior = Posterior(prior, query.projector, plan, each, query.keys, device, calibration.offset)
     result = run_plan(posterior, query.matrix, cells)
-    record = query.record(plan, level, result.acceptance) | tuning | {"warnings": np.array(warned, dtype=str)}
+    record = query.record(plan, level, calibration, result.acceptance) | tuning
+    record["warnings"] = np.array(warned, dtype=str)
     return write(adata, denoise_slots(keys, cells, result, record), copy=copy)

@@ -101,12 +101,17 @@ def denoise_to_zarr(
     adata = source if isinstance(source, AnnData) else open_lazy(source, chunk_size=int(rows))
     keys = DenoiseKeys(check_key(adata, key_added))
     with _log.recorded() as warned:
-        query = Query.of(_in_chunks(adata, int(rows), options.get("layer")), prior, _options(options, int(rows)))
+        query = Query.of(
+            _in_chunks(adata, int(rows), options.get("layer"), options.get("batch_key")),
+            prior,
+            _options(options, int(rows)),
+        )
         draft = Draft(target, adata.n_obs, int(rows))
         draft.open(_fingerprint(query, keys), adata)
         cells = _project(draft, query, keys)
+        calibration = query.calibrate(cells, "cpu")
         plan, level, noise = query.settle(cells)
-    posterior = Posterior(prior, query.projector, plan, noise, query.keys, device)
+    posterior = Posterior(prior, query.projector, plan, noise, query.keys, device, calibration.offset)
     _denoise(draft, query, keys, cells, posterior)
 
     obs = adata.obs.drop(columns=[keys.uncertainty, keys.empty], errors="ignore")
@@ -116,7 +121,7 @@ def denoise_to_zarr(
         obs[keys.empty] = cells.empty
     draft.write("obs", obs)
     draft.write("var", adata.var)
-    record = query.record(plan, level, []) | {"warnings": np.array(warned, dtype=str)}
+    record = query.record(plan, level, calibration, []) | {"warnings": np.array(warned, dtype=str)}
     draft.write("uns", {**adata.uns, keys.uns: record})
     _copy_others(draft, adata, keys, copy_x=copy_x)
     draft.close()
@@ -172,7 +177,8 @@ def _project(draft: Draft, query: Query, keys: DenoiseKeys) -> Cells:
     into = IntoDraft(draft, "project", _Points(query.projector, keys))
     query.matrix.each(into, desc="Projecting", skip=draft.finished("project"))
     points = draft.array(f"obsm/{keys.projection}")
-    cells = Cells(points, draft.array("scratch/residual")[:], draft.array("scratch/empty")[:])
+    sample = points.oindex[np.flatnonzero(query.sampled)]
+    cells = Cells(points, draft.array("scratch/residual")[:], draft.array("scratch/empty")[:], sample)
     warn_of_empty(query.matrix, cells)
     return cells
 
@@ -209,16 +215,17 @@ def _copy_others(draft: Draft, adata: AnnData, keys: DenoiseKeys, *, copy_x: boo
         draft.write("X", adata.X)
 
 
-def _in_chunks(adata: AnnData, rows: int, layer: str | None) -> AnnData:
+def _in_chunks(adata: AnnData, rows: int, layer: str | None, batch_key: str | None) -> AnnData:
     """The query with lazy blocks of `rows` cells, so that each is one chunk of the store."""
     matrix = adata.X if layer is None else adata.layers.get(layer)
     if not hasattr(matrix, "rechunk") or len(matrix.chunks[0]) == 1 < len(matrix.chunks[1]):
         return adata
     matrix = matrix.rechunk({0: rows, 1: -1})
+    obs = adata.obs[[batch_key] if batch_key in adata.obs else []]
     return (
-        AnnData(X=matrix, obs=adata.obs[[]], var=adata.var)
+        AnnData(X=matrix, obs=obs, var=adata.var)
         if layer is None
-        else AnnData(obs=adata.obs[[]], var=adata.var, layers={layer: matrix})
+        else AnnData(obs=obs, var=adata.var, layers={layer: matrix})
     )
 
 

@@ -14,6 +14,7 @@ from dice._core.inference import LIKELIHOODS
 from dice._core.steps import LogDensity
 from dice._errors import InputError
 from dice.tl._arguments import choice, number, resolve_rho, whole_number
+from dice.tl._calibrate import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Options:
     df: float = 4.0
     noise: str | float = "estimate"
     deconvolve: bool = False
+    calibrate: str | bool = "auto"
+    batch_key: str | None = None
     n_chains: int = 1
     n_iterations: int | None = None
     burn_in: int | None = None
@@ -51,6 +54,7 @@ class Options:
         number("df", self.df, least=1)
         choice("schedule", self.schedule, ("linear", "geometric"))
         choice("average", self.average, ("rao-blackwell", "chains"))
+        choice("calibrate", self.calibrate, ("auto", *STRATEGIES, False))
 
     @property
     def tunes_rho(self) -> bool:
@@ -75,8 +79,9 @@ class Options:
         """Every argument that matters to the result, in a form that files can hold."""
         return plain_params(
             rho=rho, method=self.method, likelihood=self.likelihood, df=float(self.df), noise=self.noise,
-            deconvolve=self.deconvolve, n_chains=self.n_chains, n_iterations=self.n_iterations, burn_in=self.burn_in,
-            schedule=self.schedule, average=self.average, gene_key=self.gene_key,
+            deconvolve=self.deconvolve, calibrate=self.calibrate, batch_key=self.batch_key, n_chains=self.n_chains,
+            n_iterations=self.n_iterations, burn_in=self.burn_in, schedule=self.schedule, average=self.average,
+            gene_key=self.gene_key,
             min_gene_overlap=float(self.min_gene_overlap), layer=self.layer, random_state=int(self.random_state),
         )  # fmt: skip
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._anndata.matrix import Matrix
 from dice._anndata.write import Slots
+from dice._core.calibrate import Offset
 from dice._core.inference import Inference, Observation, Plan
 from dice._core.prior import Prior
 from dice._core.standardize import Chunk
@@ -67,6 +68,8 @@ class Posterior:
     keys: NDArray[np.int64]
     #: Resolved where the work is done: a worker may have a GPU that the caller lacks.
     device: str | torch.device
+    #: Where the query stands apart from the reference.
+    offset: Offset | None = None
 
     @property
     def inference(self) -> Inference:
@@ -75,8 +78,13 @@ class Posterior:
     def of(self, inference: Inference, cells: Cells, rows: slice, chunk: Chunk | None) -> Result:
         """Posterior of the `cells` at positions `rows`; their expression is needed where single genes matter."""
         x = inference.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
-        noise, keys, empty = self.noise[rows], self.keys[rows], cells.empty
-        result = inference.posterior(Observation(cells.y, noise, cells.residual, x), keys)
+        y, noise, keys, empty = cells.y, self.noise[rows], self.keys[rows], cells.empty
+        if self.offset is not None:
+            # The residual stays what it is: the offset lies in the span of the loadings.
+            shift = self.offset.of(rows)
+            y = y - shift
+            x = None if x is None else x - shift @ inference.likelihood.loadings.T
+        result = inference.posterior(Observation(y, noise, cells.residual, x), keys)
         mean = result.mean.cpu().numpy()
         variance = result.variance.cpu().numpy() if self.plan.uncertainty and result.variance is not None else None
         samples = None if result.samples is None else result.samples.cpu().numpy()

@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
+from dice._anndata.checks import read_batches
 from dice._anndata.genes import GeneMatch, match_genes
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
@@ -19,7 +22,9 @@ from dice._core.gibbs import MAX_ITERATIONS
 from dice._core.inference import Plan, clip_rho, make_plan
 from dice._core.likelihood import GaussianLikelihood
 from dice._core.noise import cell_keys
+from dice._device import resolve_device
 from dice.tl._arguments import check_deconvolve, resolve_rho
+from dice.tl._calibrate import Calibration, calibrate, sampled_cells
 from dice.tl._cells import Cells, Projector, cell_noise, read_cells
 from dice.tl._options import Options
 
@@ -33,6 +38,8 @@ class Query:
     match: GeneMatch
     matrix: Matrix
     likelihood: GaussianLikelihood
+    #: Batches of the cells, to be calibrated each on its own.
+    batches: pd.Categorical | None = None
 
     @classmethod
     def of(cls, adata: AnnData, prior: Prior, options: Options) -> Query:
@@ -44,7 +51,8 @@ class Query:
         if options.check:
             check_query(matrix.sample(), match, prior, layer=options.layer)
         likelihood = GaussianLikelihood.of(prior.projection, match.prior, per_gene=options.noise == "per_gene")
-        return cls(prior, options, match, matrix, likelihood)
+        batches = None if options.batch_key is None else read_batches(adata, options.batch_key)
+        return cls(prior, options, match, matrix, likelihood, batches)
 
     @property
     def rho(self) -> float | list[float]:
@@ -61,7 +69,19 @@ class Query:
 
     def read(self) -> Cells:
         """Project all cells."""
-        return read_cells(self.matrix, self.projector)
+        return read_cells(self.matrix, self.projector, self.sampled)
+
+    @property
+    def sampled(self) -> NDArray[np.bool_]:
+        """Cells (n,) to calibrate by."""
+        return sampled_cells(self.keys)
+
+    def calibrate(self, cells: Cells, device: str | torch.device) -> Calibration:
+        """What separates the query from the reference; cells without expression cannot tell."""
+        points = cells.sample[~cells.empty[self.sampled]]
+        target = resolve_device(device)
+        known = self.sampled & ~cells.empty
+        return calibrate(self.prior, points, known, self.batches, self.options.calibrate, target)
 
     def settle(self, cells: Cells) -> tuple[Plan, float, NDArray[np.float32]]:
         """The plan, the noise level of the data set and that of every cell."""
@@ -98,7 +118,7 @@ class Query:
             )
         return plan, level, each
 
-    def record(self, plan: Plan, level: float, acceptance: list[float]) -> dict[str, Any]:
+    def record(self, plan: Plan, level: float, calibration: Calibration, acceptance: list[float]) -> dict[str, Any]:
         """What ``.uns`` keeps: the call, what was decided, and the genes."""
         chain = plan.method != "direct"
         params = plain_params(
@@ -111,7 +131,12 @@ class Query:
             acceptance=float(np.mean(acceptance)) if acceptance else None,
             preset=self.prior.preset,
         )
-        return {"call": self.options.call(self.rho), "params": params, "genes": self.match.report()}
+        return {
+            "call": self.options.call(self.rho),
+            "params": params,
+            "calibration": calibration.record,
+            "genes": self.match.report(),
+        }
 
 
 def _within_schedule(prior: Prior, plan: Plan) -> Plan:

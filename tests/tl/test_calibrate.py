@@ -1,0 +1,145 @@
+"""Queries that stand apart from the reference as a whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dice
+from dice.tl._calibrate import choose, sampled_cells
+
+
+def shifted(query, reference, size=6.0, seed=0):
+    """The query with an offset of its genes, `size` latent scales long, and that offset in the latent space."""
+    prior = dice.Prior.from_anndata(reference)
+    direction = np.random.default_rng(seed).normal(size=prior.n_latent)
+    delta = size * prior.latent_scale * direction / np.linalg.norm(direction)
+    moved = query.copy()
+    moved.X = (query.X + prior.projection.loadings @ delta).astype(np.float32)
+    return moved, delta
+
+
+def error(found, wanted):
+    return np.sqrt(np.square(found - wanted).mean()) / wanted.std()
+
+
+def test_a_matched_query_is_left_alone(query, reference):
+    dice.tl.denoise(query, reference, calibrate=False)
+    alone = query.obsm["X_dice"].copy()
+    assert query.uns["X_dice"]["calibration"] == {"strategy": "none"}
+    dice.tl.denoise(query, reference)
+    np.testing.assert_array_equal(query.obsm["X_dice"], alone)
+    assert query.uns["X_dice"]["calibration"]["strategy"] == "none"
+    assert query.uns["X_dice"]["call"]["calibrate"] == "auto"
+
+
+@pytest.mark.parametrize("types", [slice(None), slice(0, 3)])
+def test_a_shifted_query_comes_back(query, reference, types):
+    """Also where it holds only some of the cell types."""
+    kept = np.unique(query.obs["cell_type"])[types]
+    query = query[query.obs["cell_type"].isin(kept)].copy()
+    moved, delta = shifted(query, reference)
+    dice.tl.denoise(query, reference, rho=30)
+    dice.tl.denoise(moved, reference, rho=30)
+    record = moved.uns["X_dice"]["calibration"]
+    assert record["strategy"] == "offset"
+    assert record["pull"]["none"] > 2 * record["pull"]["expected"] > record["pull"]["offset"]
+    np.testing.assert_allclose(record["offset"][0], delta, atol=0.15 * np.linalg.norm(delta))
+    left = moved.copy()
+    dice.tl.denoise(left, reference, rho=30, calibrate=False)
+    wanted = query.obsm["X_dice"]
+    assert error(moved.obsm["X_dice"], wanted) < 0.35 * error(left.obsm["X_dice"], wanted)
+
+
+def test_batches_are_calibrated_each_on_its_own(query, reference):
+    moved, delta = shifted(query, reference)
+    moved.X[::2] = query.X[::2]
+    moved.obs["run"] = np.where(np.arange(query.n_obs) % 2 == 0, "clean", "moved")
+    dice.tl.denoise(moved, reference, rho=30, calibrate="offset", batch_key="run")
+    record = moved.uns["X_dice"]["calibration"]
+    assert list(record["batches"]) == ["clean", "moved"]
+    assert np.linalg.norm(record["offset"][0]) < 0.25 * np.linalg.norm(delta)
+    assert np.linalg.norm(record["offset"][1] - delta) < 0.25 * np.linalg.norm(delta)
+
+
+def test_the_mean_can_be_asked_for(query, reference):
+    moved, delta = shifted(query, reference)
+    dice.tl.denoise(moved, reference, calibrate="mean")
+    raw = moved.obsm["X_dice_pca"].mean(0)
+    np.testing.assert_allclose(moved.uns["X_dice"]["calibration"]["offset"][0], raw * 400 / 420, rtol=1e-3, atol=0.05)
+
+
+@pytest.mark.parametrize("likelihood", ["student_t_genes", "gaussian"])
+def test_chains_start_from_the_calibrated_query(query, reference, likelihood):
+    few = query[:20].copy()
+    moved, _ = shifted(few, reference)
+    settings = {"rho": 30, "method": "gibbs", "n_iterations": 5, "likelihood": likelihood, "noise": 1.0}
+    dice.tl.denoise(few, reference, calibrate=False, **settings)
+    dice.tl.denoise(moved, reference, calibrate="offset", **settings)
+    left = dice.tl.denoise(moved, reference, calibrate=False, copy=True, **settings)
+    wanted = few.obsm["X_dice"]
+    assert error(moved.obsm["X_dice"], wanted) < 0.7 * error(left.obsm["X_dice"], wanted)
+
+
+def test_order_and_chunks_do_not_matter(query, reference):
+    moved, _ = shifted(query, reference)
+    order = np.random.default_rng(0).permutation(moved.n_obs)
+    other = moved[order].copy()
+    dice.tl.denoise(moved, reference)
+    dice.tl.denoise(other, reference, chunk_size=57)
+    np.testing.assert_allclose(other.obsm["X_dice"], moved.obsm["X_dice"][order], rtol=1e-4, atol=1e-2)
+
+
+def test_dask_and_files_are_calibrated_alike(query, reference, tmp_path):
+    import anndata as ad
+    import dask.array as da
+
+    moved, _ = shifted(query, reference)
+    lazy = ad.AnnData(da.from_array(moved.X, chunks=(130, -1)), obs=moved.obs[[]].copy(), var=moved.var.copy())
+    dice.tl.denoise(moved, reference)
+    dice.tl.denoise(lazy, reference)
+    np.testing.assert_allclose(np.asarray(lazy.obsm["X_dice"]), moved.obsm["X_dice"], rtol=1e-4, atol=1e-2)
+    dice.tl.denoise_to_zarr(moved, reference, tmp_path / "out.zarr")
+    stored = ad.read_zarr(tmp_path / "out.zarr")
+    np.testing.assert_allclose(stored.obsm["X_dice"], moved.obsm["X_dice"], rtol=1e-4, atol=1e-2)
+    assert stored.uns["X_dice"]["calibration"]["strategy"] == "offset"
+
+
+def test_samples_are_drawn_again_as_they_were(query, reference):
+    """The neighbour graph draws samples with the stored call."""
+    moved, _ = shifted(query, reference)
+    dice.tl.denoise(moved, reference)
+    dice.tl.neighbors(moved, n_samples=2, reference=reference)
+    dice.tl.denoise(moved, reference, n_samples=2)
+    again = dice.tl.neighbors(moved, n_samples=2, copy=True)
+    difference = abs(again.obsp["dice_neighbors_connectivities"] - moved.obsp["dice_neighbors_connectivities"])
+    assert difference.max() < 1e-6
+
+
+def test_the_choice():
+    assert choose({"none": 0.5, "offset": 0.1, "expected": 0.1}) == "offset"
+    assert choose({"none": 0.15, "offset": 0.05, "expected": 0.1}) == "none"
+    assert choose({"none": 0.5, "offset": 0.4, "expected": 0.1}) == "none"
+
+
+def test_the_sample_is_the_same_in_any_order():
+    keys = np.random.default_rng(0).integers(0, 10**12, 6000)
+    order = np.random.default_rng(1).permutation(6000)
+    np.testing.assert_array_equal(sampled_cells(keys)[order], sampled_cells(keys[order]))
+    assert sampled_cells(keys).sum() == 4000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"calibrate": "scale"}, "There is no calibrate 'scale'"),
+        ({"calibrate": None}, "There is no calibrate None"),
+        ({"batch_key": "run"}, "There is no column 'run' in adata.obs"),
+        ({"batch_key": "half"}, "cells have no value in adata.obs"),
+    ],
+)
+def test_bad_input_is_one_sentence(query, reference, arguments, sentence):
+    query.obs["half"] = np.where(np.arange(query.n_obs) % 2 == 0, "a", None)
+    with pytest.raises(dice.DiceError, match=sentence):
+        dice.tl.denoise(query, reference, **arguments)
+    assert "X_dice" not in query.obsm
