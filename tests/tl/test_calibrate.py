@@ -63,7 +63,7 @@ def test_batches_are_calibrated_each_on_its_own(query, reference):
 
 
 def test_the_mean_can_be_asked_for(query, reference):
-    moved, delta = shifted(query, reference)
+    moved, _ = shifted(query, reference)
     dice.tl.denoise(moved, reference, calibrate="mean")
     raw = moved.obsm["X_dice_pca"].mean(0)
     np.testing.assert_allclose(moved.uns["X_dice"]["calibration"]["offset"][0], raw * 400 / 420, rtol=1e-3, atol=0.05)
