@@ -12,7 +12,7 @@ BENCH := $(VENV)/.installed-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format docs bench-real build clean distclean
+.PHONY: help install demo test lint types format docs bench-calibrate bench-real build clean distclean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ docs: $(DOC)  ## build the documentation into docs/_build/html; a warning is an 
 # One thread: the figures are compared on one machine, and small matrices gain nothing from more.
 bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes docs/benchmarks/real.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/real.py $(ARGS)
+
+bench-calibrate: $(BENCH)  ## calibration of queries from other technologies; writes docs/benchmarks/calibrate.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/calibrate.py $(ARGS)
 
 build: $(DEV)  ## build sdist and wheel into dist/ and check them
 	rm -rf dist

@@ -104,6 +104,6 @@ def as_query(reference: AnnData, prior: Prior, query: Query) -> Query:
             f"The reference has lost {(positions < 0).sum()} genes of its own prior, for example {missing}: pass it "
             "with all genes that it had in dice.tl.train_prior."
         )
-    options = replace(query.options, layer=layer, gene_key=None, check=False)
+    options = replace(query.options, layer=layer, gene_key=None, check=False, calibrate=False, batch_key=None)
     match = GeneMatch(positions, query.match.prior, query.match.n_prior, query.match.missing)
     return Query(prior, options, match, Matrix(reference, layer=layer, genes=positions), query.likelihood)

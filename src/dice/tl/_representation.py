@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dice._core.calibrate import Offset
 from dice._core.classify import (
     GENE_STRENGTH,
     LATENT_STRENGTH,
@@ -18,6 +19,7 @@ from dice._core.classify import (
     fit_logistic,
     fit_neighbors,
 )
+from dice._core.standardize import Chunk
 from dice.tl._cells import Cells
 from dice.tl._posterior import Posterior, run_plan
 from dice.tl._query import Query
@@ -37,23 +39,33 @@ class Represented:
     mean: Floats
     #: Posterior samples (n, S, k).
     samples: Floats
+    offset: Offset | None = None
 
     @classmethod
     def of(cls, query: Query, device: str | torch.device) -> Represented:
         """Project and denoise all cells."""
         cells = query.read()
+        offset = query.calibrate(cells, device).offset
         plan, _, each = query.settle(cells)
-        result = run_plan(Posterior(query.prior, query.projector, plan, each, query.keys, device), query.matrix, cells)
-        cells = Cells(np.asarray(cells.y), cells.residual, cells.empty)
-        return cls(query, cells, np.asarray(result.mean), np.asarray(result.samples))
+        posterior = Posterior(query.prior, query.projector, plan, each, query.keys, device, offset)
+        result = run_plan(posterior, query.matrix, cells)
+        points = np.asarray(cells.y)
+        points = points if offset is None else points - offset.of(slice(None))
+        cells = Cells(points, cells.residual, cells.empty)
+        return cls(query, cells, np.asarray(result.mean), np.asarray(result.samples), offset)
 
     def genes(self, rows: NDArray[np.intp]) -> Floats:
         """Standardised expression (len(rows), d) of some cells, dense."""
         wanted = np.zeros(self.query.matrix.n_cells, dtype=bool)
         wanted[rows] = True
-        standardizer = self.query.likelihood.standardizer
-        parts = self.query.matrix.each(lambda chunk, cells: standardizer(chunk[wanted[cells]]).dense())
+        parts = self.query.matrix.each(lambda chunk, cells: self._standardized(chunk, cells)[wanted[cells]])
         return np.concatenate(parts)[np.searchsorted(np.flatnonzero(wanted), rows)]
+
+    def _standardized(self, chunk: Chunk, rows: slice) -> Floats:
+        """Expression (n, d) of a chunk as the reference's would be, dense."""
+        likelihood = self.query.likelihood
+        x = likelihood.standardizer(chunk).dense()
+        return x if self.offset is None else x - self.offset.of(rows) @ likelihood.loadings.T
 
     def predict(self, representation: str, predictor: Predictor, rows: NDArray[np.intp] | None = None) -> Floats:
         """Class probabilities (n, C) of some or all cells."""
@@ -62,8 +74,9 @@ class Represented:
                 return predictor(np.empty((0, self.query.matrix.n_genes), dtype=np.float32))
             if rows is not None:
                 return predictor(self.genes(rows))
-            standardizer = self.query.likelihood.standardizer
-            parts = self.query.matrix.each(lambda chunk, _: predictor(standardizer(chunk).dense()), desc="Classifying")
+            parts = self.query.matrix.each(
+                lambda chunk, cells: predictor(self._standardized(chunk, cells)), desc="Classifying"
+            )
             return np.concatenate(parts)
         scale = self.query.prior.latent_scale
         chosen = slice(None) if rows is None else rows

@@ -40,6 +40,8 @@ def transfer_labels(
     representation: str = "auto",
     rho: float = 0.0,
     n_samples: int = 10,
+    calibrate: str | bool = "auto",
+    batch_key: str | None = None,
     gene_key: str | None = None,
     min_gene_overlap: float = 0.2,
     layer: str | None = None,
@@ -88,6 +90,8 @@ def transfer_labels(
         As in :func:`dice.tl.denoise`; labels want no more than the measured noise.
     n_samples
         Posterior samples of each cell to average over.
+    calibrate, batch_key
+        What to do about a query that stands apart from the reference as a whole, as in :func:`dice.tl.denoise`.
     gene_key
         Column of ``adata.var`` with the gene names.
     min_gene_overlap
@@ -148,7 +152,8 @@ def transfer_labels(
             "There are no neighbours by genes: pass representation='projection', or classifier='logistic'."
         )
     options = Options(
-        rho=rho, n_samples=whole_number("n_samples", n_samples), uncertainty=False, gene_key=gene_key,
+        rho=rho, n_samples=whole_number("n_samples", n_samples), uncertainty=False, calibrate=calibrate,
+        batch_key=batch_key, gene_key=gene_key,
         min_gene_overlap=min_gene_overlap, layer=layer, check=check, random_state=random_state,
     )  # fmt: skip
     target = resolve_device(device)
@@ -165,8 +170,8 @@ def transfer_labels(
     call = plain_params(
         labels_key=labels_key, alpha=alpha, method=method, per_class=per_class, weighted=weighted, randomize=randomize,
         min_probability=min_probability, classifier=classifier, representation=representation,
-        rho=rho, n_samples=n_samples, gene_key=gene_key, min_gene_overlap=min_gene_overlap, layer=layer,
-        random_state=seed,
+        rho=rho, n_samples=n_samples, calibrate=calibrate, batch_key=batch_key, gene_key=gene_key,
+        min_gene_overlap=min_gene_overlap, layer=layer, random_state=seed,
     )  # fmt: skip
     params = {"classifier": chosen.name, "n_calibration": len(calibration), **shift.params}
     record: dict[str, Any] = {"call": call, "params": params, "candidates": chosen.table}

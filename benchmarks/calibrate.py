@@ -1,0 +1,125 @@
+"""Queries from another technology: what calibration does to label transfer.
+
+For every pair of :mod:`shifts` a prior is learned on the labelled reference. The query is denoised with every
+strategy, and a logistic regression on the denoised reference predicts its labels: accuracy and macro-F1. ``third`` are
+the same pairs with a random third of the query's types: another composition under the same shift. ``standardize``
+scales every gene of the query by its own mean and standard deviation instead; ``symphony`` maps it with symphonypy.
+
+    make bench-calibrate
+
+writes docs/benchmarks/calibrate.csv and .md, and goes on where an earlier run stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import warnings
+from collections.abc import Iterator
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import scanpy as sc
+from report import OUT, publish
+from shifts import PAIRS, shift, third_of_types
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+
+import dice
+
+STRATEGIES = {"none": False, "auto": "auto", "offset": "offset", "mean": "mean"}
+NOTE = (
+    "Accuracy and macro-F1 of a logistic regression from the denoised reference to the denoised query. `moved` is how "
+    "far calibration moved the embedding, relative to the posterior's own spread; `shift` the pull of the prior on the "
+    "query relative to cells of the reference, by which `auto` decides."
+)
+
+
+def score(model: LogisticRegression, cells: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    guess = model.predict(cells)
+    f1 = f1_score(truth, guess, average="macro", labels=np.unique(truth))
+    return {"accuracy": float(np.mean(guess == truth)), "macro_f1": float(f1)}
+
+
+def own_scale(query: ad.AnnData, reference: ad.AnnData) -> ad.AnnData:
+    """The query with the reference's mean and standard deviation in every gene."""
+    moved = query.copy()
+    x, r = (np.asarray(a.X.todense()) for a in (query, reference))
+    moved.X = (x - x.mean(0)) / np.maximum(x.std(0), 1e-3) * r.std(0) + r.mean(0)
+    return moved
+
+
+def run(name: str, seed: int) -> Iterator[dict[str, object]]:
+    reference, whole = shift(name, seed)
+    dice.tl.train_prior(reference, labels_key="cell_type", random_state=seed)
+    dice.tl.denoise(reference, uncertainty=False)
+    scale = reference.uns["dice"]["latent_scale"]
+    known = reference.obs["cell_type"].astype(str).to_numpy()
+    model = LogisticRegression(max_iter=300).fit(reference.obsm["X_dice"] / scale, known)
+    for composition, query in (("all", whole), ("third", third_of_types(whole, seed))):
+        truth = query.obs["cell_type"].astype(str).to_numpy()
+        row = {"composition": composition}
+        before = None
+        for strategy, calibrate in STRATEGIES.items():
+            dice.tl.denoise(query, reference, calibrate=calibrate)
+            cells, spread = query.obsm["X_dice"], np.square(query.obs["dice_uncertainty"]).mean() ** 0.5
+            before = cells.copy() if before is None else before
+            moved = np.square(cells - before).mean() ** 0.5 / spread
+            pulls = query.uns["X_dice"]["calibration"].get("pull", {"none": np.nan, "expected": 1.0})
+            yield {
+                **row,
+                "strategy": strategy,
+                **score(model, cells / scale, truth),
+                "moved": float(moved),
+                "shift": float(pulls["none"] / pulls["expected"]),
+            }
+        own = own_scale(query, reference)
+        dice.tl.denoise(own, reference, calibrate=False, check=False)
+        yield {**row, "strategy": "standardize", **score(model, own.obsm["X_dice"] / scale, truth)}
+        if importlib.util.find_spec("symphonypy"):
+            yield {**row, "strategy": "symphony", **symphony(reference, query, truth)}
+
+
+def symphony(reference: ad.AnnData, query: ad.AnnData, truth: np.ndarray) -> dict[str, float]:
+    """symphonypy's mapping on its own PCA, with the same logistic regression."""
+    import symphonypy as sp
+
+    reference, query = (
+        ad.AnnData(a.X.copy(), obs=a.obs[["cell_type"]].copy(), var=a.var[[]].copy()) for a in (reference, query)
+    )
+    reference.obs["batch"] = np.where(np.arange(reference.n_obs) % 2 == 0, "a", "b")
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        reference.var["highly_variable"] = True
+        sc.pp.scale(reference, max_value=10)
+        sc.pp.pca(reference, n_comps=50, zero_center=False)
+        sp.pp.harmony_integrate(reference, key="batch", verbose=False)
+        sp.tl.map_embedding(adata_query=query, adata_ref=reference)
+    before, after = reference.obsm["X_pca_harmony"], query.obsm["X_pca_harmony"]
+    model = LogisticRegression(max_iter=300).fit(before / before.std(), reference.obs["cell_type"].astype(str))
+    return score(model, after / before.std(), truth)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare ways to calibrate a query.")
+    parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    dice.settings.verbosity = 0
+    warnings.filterwarnings("ignore")
+    path = OUT / "calibrate.csv"
+    rows = pd.read_csv(path) if path.exists() else pd.DataFrame({"data": [], "seed": []})
+    for seed in range(arguments.seeds):
+        for name in arguments.pairs:
+            if ((rows.data == name) & (rows.seed == seed)).any():
+                continue
+            found = pd.DataFrame([{"data": name, "seed": seed, **row} for row in run(name, seed)])
+            print(found.drop(columns=["data", "seed"]).round(3).to_string(index=False), flush=True)
+            rows = pd.concat([rows, found], ignore_index=True)
+            publish("calibrate", rows, by=["composition", "strategy"], title="Calibration", note=NOTE)
+
+
+if __name__ == "__main__":
+    main()
