@@ -90,8 +90,10 @@ def transfer_labels(
         As in :func:`dice.tl.denoise`; labels want no more than the measured noise.
     n_samples
         Posterior samples of each cell to average over.
-    calibrate, batch_key
+    calibrate
         What to do about a query that stands apart from the reference as a whole, as in :func:`dice.tl.denoise`.
+    batch_key
+        Column of ``adata.obs`` with batches to calibrate each on its own.
     gene_key
         Column of ``adata.var`` with the gene names.
     min_gene_overlap
