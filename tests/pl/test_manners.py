@@ -57,6 +57,23 @@ def test_examples_run(plot):
     assert runner.tries > 0
 
 
+def test_names_are_taken_literally(labelled, reference, tmp_path):
+    """Names that matplotlib would take for a formula, or hide."""
+    names = {"B": r"$\oops$", "NK": "_hidden", "T": "50% <b>"}
+    labelled.obs["cell_type"] = labelled.obs["cell_type"].cat.rename_categories(names)
+    labelled.uns["cell_type_dice"]["labels"] = list(names.values())
+    drawn = {
+        "legend": pl.comparison(labelled, color="cell_type", show=False)[1].get_legend().get_texts(),
+        "boxes": pl.uncertainty(labelled, groupby="cell_type", show=False)[1].get_yticklabels(),
+        "coverage": pl.calibration(labelled, "cell_type", show=False)[1].get_yticklabels()[1:],
+    }
+    for texts in drawn.values():
+        texts[0].figure.canvas.draw()
+        assert {text.get_text().split(" (")[0] for text in texts} == set(names.values())
+    # Numbers at logarithmic ticks stay formulas.
+    assert pl.scree(reference, log=True, save=tmp_path / "scree.png") is None
+
+
 def test_numba_leaves_the_threads_of_torch_alone():
     """Numba starts its threads once per process, hence a process of its own."""
     code = """

@@ -84,6 +84,7 @@ def finish(
     """Save, show, return or close a figure as scanpy does; a caller's `ax` is not `owned`."""
     import matplotlib.pyplot as plt
 
+    _take_names_literally(figure)
     if save is not None:
         figure.savefig(Path(save), dpi=150, bbox_inches="tight")
     if return_fig:
@@ -98,3 +99,12 @@ def finish(
     if not show:
         plt.close(figure)
     return None
+
+
+def _take_names_literally(figure: Figure) -> None:
+    """Two dollar signs in a name are no formula; the only formulas are matplotlib's own numbers at ticks."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        if "$" in text.get_text() and r"\mathdefault" not in text.get_text():
+            text.set_parse_math(False)

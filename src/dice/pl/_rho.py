@@ -54,7 +54,7 @@ def rho(
 ) -> Any:
     """Draw the tuning curve of rho, and the cells for growing rho on one map with the reference in grey.
 
-    The curve is that of ``dice.tl.tune_rho``, if it was called; without a prior it is drawn alone. The map
+    The curve is that of :func:`dice.tl.tune_rho`, if it was called; without a prior it is drawn alone. The map
     is fitted on the reference and the projected query together, so that also cells unlike the reference
     have their place on it; as rho grows, cells move from there towards the reference.
 
