@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from dice._core.calibrate import SHRINKAGE, Offset, expected_pull, fit_offset, pull, shrunken_means
+from dice._core.calibrate import (
+    SHRINKAGE,
+    Offset,
+    expected_pull,
+    expected_variety,
+    fit_offset,
+    pull,
+    shrunken_means,
+    variety,
+)
 from dice._core.mixture import MixtureDenoiser
 
 K = 6
@@ -65,6 +74,14 @@ def test_the_expected_pull_is_that_of_a_gaussian():
     gaussian = MixtureDenoiser.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
     z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
     assert pull(gaussian, z) == pytest.approx(expected_pull(variances.numpy()), rel=0.01)
+
+
+def test_variety_is_that_of_a_gaussian_and_small_for_one_kind(prior):
+    variances = torch.tensor([3.0, 1.0, 0.2])
+    gaussian = MixtureDenoiser.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
+    z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
+    assert variety(gaussian, z) == pytest.approx(expected_variety(variances.numpy()), rel=0.02)
+    assert variety(prior, cells([1])) < 0.05 * variety(prior, cells([0, 1, 2]))
 
 
 def test_a_shifted_query_is_pulled_harder_until_it_is_calibrated(prior):

@@ -117,9 +117,22 @@ def test_samples_are_drawn_again_as_they_were(query, reference):
 
 
 def test_the_choice():
-    assert choose({"none": 0.5, "offset": 0.1, "expected": 0.1}) == "offset"
-    assert choose({"none": 0.15, "offset": 0.05, "expected": 0.1}) == "none"
-    assert choose({"none": 0.5, "offset": 0.4, "expected": 0.1}) == "none"
+    assert choose({"none": 0.5, "offset": 0.1, "expected": 0.1}, 1.0) == "offset"
+    assert choose({"none": 0.5, "offset": 0.1, "expected": 0.1}, 0.1) == "none"
+    assert choose({"none": 0.15, "offset": 0.05, "expected": 0.1}, 1.0) == "none"
+    assert choose({"none": 0.5, "offset": 0.4, "expected": 0.1}, 1.0) == "none"
+
+
+def test_cells_of_one_kind_are_not_taken_for_a_shift():
+    """They may well be a kind that the reference lacks."""
+    reference, one = dice.datasets.mismatch("fewer", n_reference=1500, n_query=300)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    moved, _ = shifted(one, reference)
+    dice.tl.denoise(moved, reference)
+    record = moved.uns["X_dice"]["calibration"]
+    assert record["strategy"] == "none"
+    assert record["pull"]["none"] > 2 * record["pull"]["expected"]
+    assert record["variety"] < 0.15
 
 
 def test_the_sample_is_the_same_in_any_order():

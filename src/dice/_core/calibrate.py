@@ -52,6 +52,17 @@ def expected_pull(variances: Floats, level: float = PULL_LEVEL) -> float:
     return float(np.mean(v * s2 / (v + s2) ** 2))
 
 
+def variety(denoiser: Denoiser, z: Tensor) -> float:
+    """Variance of what cells are denoised to, mean over latents: hardly any if all are of one kind."""
+    return float(denoiser(z, _level(z, LEVELS[-1])).var(0, correction=0).mean())
+
+
+def expected_variety(variances: Floats) -> float:
+    """The variety of cells of the reference, were they Gaussian with the latents' `variances` (k,)."""
+    v = np.asarray(variances, dtype=np.float64)
+    return float(np.mean(v**2 / (v + LEVELS[-1] ** 2)))
+
+
 def fit_offset(denoiser: Denoiser, z: Tensor, batches: NDArray[np.intp]) -> Tensor:
     """Offsets (b, k) of the batches of cells z (n, k) under the prior, by the alternation."""
     offsets = torch.zeros((int(batches.max(initial=0)) + 1, z.shape[1]), dtype=z.dtype, device=z.device)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice import _log
-from dice._core.calibrate import Offset, expected_pull, fit_offset, pull, shrunken_means
+from dice._core.calibrate import Offset, expected_pull, expected_variety, fit_offset, pull, shrunken_means, variety
 from dice._core.prior import Prior
 
 STRATEGIES = ("offset", "mean")
@@ -22,6 +22,9 @@ MAX_CELLS = 4000
 SHIFTED = 2.0
 #: ... and an offset explains it if it takes away at least this share of the pull.
 EXPLAINED = 0.5
+#: Cells of one kind could be a new kind as well as a shifted one: an offset needs at least this share of the variety
+#: that the reference has.
+VARIED = 0.15
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,13 @@ def calibrate(
             found["mean"] = _mean_offset(z, codes[sampled], len(found["offset"]))
         batch = torch.as_tensor(codes[sampled], device=device)
         pulls = {"none": pull(denoiser, z)} | {name: pull(denoiser, z - x[batch]) for name, x in found.items()}
+        varied = variety(denoiser, z - found["offset"][batch])
     variances = np.square(prior.projection.singular_values[: prior.n_latent])
-    pulls["expected"] = expected_pull(variances / variances.mean())
-    chosen = choose(pulls) if strategy == "auto" else str(strategy)
-    record: dict[str, Any] = {"strategy": chosen, "pull": pulls}
+    variances = variances / variances.mean()
+    pulls["expected"] = expected_pull(variances)
+    varied /= expected_variety(variances)
+    chosen = choose(pulls, varied) if strategy == "auto" else str(strategy)
+    record: dict[str, Any] = {"strategy": chosen, "pull": pulls, "variety": varied}
     _log.info(f"Calibration: {chosen}; the prior pulls {_sentence(pulls)}.")
     if chosen == "none":
         return Calibration(None, record)
@@ -90,10 +96,11 @@ def calibrate(
     return Calibration(Offset(values, codes), record)
 
 
-def choose(pulls: dict[str, float]) -> str:
-    """``"offset"`` where the query lies outside the reference and the offset explains that, else ``"none"``."""
+def choose(pulls: dict[str, float], varied: float) -> str:
+    """``"offset"`` where the query lies outside the reference and an offset explains that, else ``"none"``."""
     shifted = pulls["none"] > SHIFTED * pulls["expected"]
-    return "offset" if shifted and pulls["offset"] < EXPLAINED * pulls["none"] else "none"
+    explained = pulls["offset"] < EXPLAINED * pulls["none"]
+    return "offset" if shifted and explained and varied > VARIED else "none"
 
 
 def _mean_offset(z: Tensor, codes: NDArray[np.intp], n_batches: int) -> Tensor:

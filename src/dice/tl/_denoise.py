@@ -89,7 +89,8 @@ def denoise(
         finds one offset per gene under the prior, whatever the composition of the query; ``"mean"`` brings the mean
         of the query to that of the reference, which is right where both have the same composition. ``"auto"`` is
         ``"offset"`` where the prior pulls the query more than twice as hard as it would cells of the reference and an
-        offset takes half of that away, and else leaves the query alone, as False does.
+        offset takes half of that away, and else leaves the query alone, as False does. Cells of a single kind are left
+        alone too: they may be a kind that the reference lacks.
     batch_key
         Column of ``adata.obs`` with batches of the query: each gets an offset of its own, and small ones share that
         of the whole query.
@@ -140,8 +141,8 @@ def denoise(
         Cells without any expression of the prior's genes, which get the prior; only if there are any.
     ``adata.uns["X_dice"]``
         ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...), ``genes`` (how
-        many were found), ``calibration`` (the chosen strategy, the pull by which it was chosen and the offset, batches
-        x k) and ``warnings`` (strings).
+        many were found), ``calibration`` (the chosen strategy, the pull and variety by which it was chosen and the
+        offset, batches x k) and ``warnings`` (strings).
 
     Notes
     -----
