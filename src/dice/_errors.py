@@ -24,7 +24,7 @@ class PriorFormatError(DiceError, ValueError):
 
 
 class FileError(DiceError, OSError):
-    """A file cannot be written."""
+    """A file cannot be written or read."""
 
 
 class TrainingError(DiceError, RuntimeError):

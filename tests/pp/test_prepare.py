@@ -195,7 +195,7 @@ def tiny_batch(cells: ad.AnnData) -> None:
         (None, {"layer": "nope"}, SlotError, "no layer 'nope'"),
         (None, {"min_genes": 5000}, InputError, "min_genes=5000 leaves 0 cells.*milder"),
         (None, {"min_cells": 5000}, InputError, "min_cells=5000 leaves .* 0 genes.*milder"),
-        (None, {"max_pct_mt": -1.0}, InputError, "max_pct_mt=-1.0 leaves 0 cells"),
+        (None, {"max_pct_mt": -1.0}, InputError, "max_pct_mt=-1.0 is not a number of at least 0"),
         (None, {"n_top_genes": 0}, InputError, "n_top_genes=0"),
         (small_batch, {"batch_key": "batch"}, InputError, "merge small batches, or batch_key=None"),
         (tiny_batch, {"batch_key": "batch"}, InputError, "merge small batches, or batch_key=None"),

@@ -8,6 +8,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dice._arguments import known_key
 from dice._core.schema import MAX_LATENT
 from dice._core.standardize import Chunk
 from dice._errors import InputError, SlotError
@@ -16,7 +17,7 @@ from dice._errors import InputError, SlotError
 def check_expression(chunk: Chunk) -> None:
     """Refuse raw counts where log-normalised expression is expected."""
     values = chunk.data if sparse.issparse(chunk) else chunk.ravel()
-    counts = len(values) and values.min() >= 0 and values.max() >= 3 and not np.any(values % 1)
+    counts = len(values) and values.min() >= 0 and 3 <= values.max() < np.inf and not np.any(values % 1)
     if counts:
         raise InputError(
             "The matrix holds raw counts, but log-normalised expression is expected: call "
@@ -27,8 +28,7 @@ def check_expression(chunk: Chunk) -> None:
 
 def read_labels(adata: AnnData, labels_key: str) -> pd.Categorical:
     """Labels of all cells; missing ones stay missing (code -1)."""
-    if labels_key not in adata.obs:
-        raise SlotError(f"There is no column {labels_key!r} in adata.obs; available: {list(adata.obs.columns)[:20]}.")
+    known_key(labels_key, adata.obs, "column", "adata.obs")
     labels = pd.Categorical(adata.obs[labels_key]).remove_unused_categories()
     if len(labels.categories) < 2:
         raise InputError(

@@ -12,7 +12,9 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._errors import InputError, SlotError
+from dice._arguments import is_number, known_key, said
+from dice._core.schema import MAX_NAME, is_text
+from dice._errors import InputError
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.
 FEW, TOO_FEW = 0.8, 0.2
@@ -82,8 +84,8 @@ def match_genes(
     min_overlap
         Share of the prior's genes that the query must have.
     """
-    if not 0 <= min_overlap <= 1:
-        raise InputError(f"min_gene_overlap={min_overlap} is not a share: pass a number from 0 to 1.")
+    if not (is_number(min_overlap) and 0 <= min_overlap <= 1):
+        raise InputError(f"min_gene_overlap={said(min_overlap)} is not a share: pass a number from 0 to 1.")
     names = gene_names(adata, gene_key)
     check_unique(names[names != ""], _where(gene_key))
     wanted = _as_text(genes)
@@ -96,8 +98,8 @@ def match_genes(
 
 def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
     """Names of all genes as text, from ``var_names`` or a column of ``var``; a missing name is empty."""
-    if gene_key is not None and gene_key not in adata.var.columns:
-        raise SlotError(f"There is no column {gene_key!r} in adata.var; available: {list(adata.var.columns)[:20]}.")
+    if gene_key is not None:
+        known_key(gene_key, adata.var, "column", "adata.var")
     return _as_text(adata.var_names if gene_key is None else adata.var[gene_key])
 
 
@@ -108,6 +110,16 @@ def check_unique(names: pd.Index, where: str) -> None:
         column = where.startswith("adata.var[")
         fix = f"adata = adata[:, ~{where}.duplicated()]" if column else "adata.var_names_make_unique()"
         raise InputError(f"{where} holds duplicate names, for example {doubles}: call {fix} first.")
+
+
+def check_storable(names: pd.Index, where: str) -> None:
+    """Names that a prior is to be found by later: unique, and such that a file can hold them."""
+    check_unique(names, where)
+    odd = [name for name in names if not is_text(name, MAX_NAME)]
+    if odd:
+        raise InputError(
+            f"{where} holds {len(odd)} names that no file can hold, for example {said(odd[0])}: rename these genes."
+        )
 
 
 def _where(gene_key: str | None) -> str:

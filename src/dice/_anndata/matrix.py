@@ -20,6 +20,8 @@ from scipy import sparse
 from dice import _log
 from dice._anndata import lazy, sources
 from dice._anndata.blocks import NotFiniteError, OnBlock, clean, joined, listed, own, summed
+from dice._anndata.damage import check_whole, readable
+from dice._arguments import known_key
 from dice._core.chunks import Sums
 from dice._core.standardize import Chunk
 from dice._errors import InputError, SlotError
@@ -62,7 +64,9 @@ class Matrix:
         self._block_size = max(sources.BLOCK_ENTRIES // max(adata.n_vars, 1), 256)
         self.chunk_size = chunk_size or self._block_size
         #: The matrix as AnnData holds it, and the positions of the genes in it.
-        self.data = _get(adata, layer)
+        with readable():
+            self.data = _get(adata, layer)
+            check_whole(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
 
     @cached_property
@@ -81,7 +85,9 @@ class Matrix:
 
     def slices(self) -> list[slice]:
         """Consecutive ranges of cells that cover the matrix."""
-        edges = getattr(self._opened[0], "edges", np.zeros(1, dtype=np.intp))
+        with readable():
+            opened = self._opened[0]
+        edges = getattr(opened, "edges", np.zeros(1, dtype=np.intp))
         ranges, start = [], 0
         while start < self.n_cells:
             stop = min(start + self.chunk_size, self.n_cells)
@@ -156,7 +162,8 @@ class Matrix:
     def _names_in_errors(self) -> Iterator[None]:
         """Say which cells are wrong, here where their names are known."""
         try:
-            yield
+            with readable():
+                yield
         except NotFiniteError as error:
             bad = self.names[error.rows]
             raise InputError(
@@ -170,6 +177,10 @@ class Matrix:
 
         For checks and statistics only: which cells these are depends on the order of the file.
         """
+        with readable():
+            return self._sample(n_cells)
+
+    def _sample(self, n_cells: int) -> Chunk:
         n_cells = min(n_cells, self.n_cells, self._block_size)
         places = min(SAMPLE_PLACES, max(n_cells, 1))
         size = n_cells // places
@@ -197,6 +208,5 @@ def _get(adata: AnnData, layer: str | None) -> Any:
         if adata.X is None:
             raise SlotError("adata.X is empty: name the layer to use with layer=.")
         return adata.X
-    if layer not in adata.layers:
-        raise SlotError(f"There is no layer {layer!r}; available: {sorted(adata.layers)}.")
+    known_key(layer, adata.layers, "layer", "adata.layers")
     return adata.layers[layer]

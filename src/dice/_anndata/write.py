@@ -50,7 +50,7 @@ def plain_params(**params: Any) -> dict[str, Any]:
     for name, value in params.items():
         if isinstance(value, bool | int | float | str):
             plain[name] = value
-        elif isinstance(value, list | tuple):
+        elif isinstance(value, list | tuple) and all(isinstance(item, int | float) for item in value):
             plain[name] = [float(item) for item in value]
         elif callable(value):
             plain[name] = getattr(value, "__name__", type(value).__name__)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dice._core.gibbs import GibbsSettings, exact_split, rho_schedule, split_gibbs, split_length, wiener_start
 from dice._core.likelihood import GaussianLikelihood
+from dice._core.memory import Halving
 from dice._core.noise import CellNoise
 from dice._core.paper import SCHEDULE, PaperDenoiser
 from dice._core.posterior import Posterior, direct
@@ -131,6 +132,11 @@ class Observation:
     residual: NDArray[np.float32]
     x: NDArray[np.float32] | None = None
 
+    def take(self, rows: slice) -> Observation:
+        """A part of the cells."""
+        x = None if self.x is None else self.x[rows]
+        return Observation(self.y[rows], self.noise[rows], self.residual[rows], x)
+
 
 class Inference:
     """The posterior of chunks of cells under one prior, likelihood and plan, on one device."""
@@ -145,9 +151,14 @@ class Inference:
         self.spread, self.axes = self._tensor(spread), self._tensor(axes)
         #: Share of accepted Langevin moves by chunk, where there were any.
         self.acceptance: list[float] = []
+        #: Cuts chunks that do not fit the memory of the device.
+        self.halving = Halving()
 
     def posterior(self, observed: Observation, keys: NDArray[np.int64]) -> Posterior:
         """Posterior of one chunk in PCA units; `keys` address the cells' random numbers."""
+        return self.halving(lambda rows: self._posterior(observed.take(rows), keys[rows]), len(keys))
+
+    def _posterior(self, observed: Observation, keys: NDArray[np.int64]) -> Posterior:
         scale = self.prior.latent_scale
         y = self._tensor(observed.y) / scale
         noise = CellNoise(torch.as_tensor(keys, device=self.device))

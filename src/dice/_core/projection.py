@@ -226,7 +226,11 @@ def elbow(singular_values: Floats) -> int:
 
 
 def fix_signs(vectors: Floats) -> Floats:
-    """Flip every component so that its loading of largest magnitude is positive."""
-    largest = np.abs(vectors).argmax(0)
+    """Flip every component so that its loading of largest magnitude is positive; of equal ones the first.
+
+    Which of two is larger by rounding alone depends on how the matrix was stored.
+    """
+    magnitudes = np.abs(vectors)
+    largest = (magnitudes >= (1 - 1e-4) * magnitudes.max(0)).argmax(0)
     signs = np.sign(vectors[largest, np.arange(vectors.shape[1])])
     return vectors * np.where(signs == 0, 1, signs)

@@ -146,12 +146,12 @@ def _finite_float(value: Any, name: str) -> float:
 
 
 def _text(value: Any, name: str) -> str:
-    if not _is_text(value, MAX_TEXT):
+    if not is_text(value, MAX_TEXT):
         raise PriorFormatError(f"The stored prior's {name!r} is not a short text.")
     return str(value)
 
 
-def _is_text(value: Any, longest: int) -> bool:
+def is_text(value: Any, longest: int) -> bool:
     """Whether this is text that files can hold: no half characters, which have no bytes, and no end marks."""
     if not isinstance(value, str) or len(value) > longest or "\0" in value:
         return False
@@ -165,7 +165,7 @@ def _names(value: Any) -> np.ndarray:
         names = np.empty(0)
     if names.ndim != 1 or not 0 < len(names) <= MAX_GENES or names.dtype.kind not in "OUT":
         raise PriorFormatError("The stored prior's 'genes' are not a list of names.")
-    if not all(_is_text(name, MAX_NAME) for name in names) or len(set(names)) != len(names):
+    if not all(is_text(name, MAX_NAME) for name in names) or len(set(names)) != len(names):
         raise PriorFormatError("The stored prior's 'genes' are not unique names.")
     return names.astype(object)
 
@@ -190,12 +190,14 @@ def _table(value: Any, name: str) -> dict[str, Any]:
         raise PriorFormatError(f"The stored prior's {name!r} is not a table of arrays.")
     kinds = (float, np.floating) if name == "statistics" else (np.ndarray,)
     for key, entry in value.items():
-        if not _is_text(key, MAX_NAME) or not isinstance(entry, kinds) or np.asarray(entry).dtype.kind != "f":
+        if not is_text(key, MAX_NAME) or not isinstance(entry, kinds) or np.asarray(entry).dtype.kind != "f":
             raise PriorFormatError(f"The stored prior's {name!r} holds something not numeric.")
         if name == "history" and (np.ndim(entry) != 1 or np.asarray(entry).dtype != np.float32):
             raise PriorFormatError("The stored prior's 'history' is not made of float32 vectors.")
         if name == "statistics" and not np.isfinite(entry):
             raise PriorFormatError("The stored prior's 'statistics' are not finite.")
+    if sum(np.asarray(entry).nbytes for entry in value.values()) > MAX_BYTES:
+        raise PriorFormatError(f"The stored prior's {name!r} are larger than those of any prior.")
     return dict(value)
 
 

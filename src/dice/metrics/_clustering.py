@@ -184,6 +184,9 @@ def _score(resolution: float, clusters: Codes, labels: ArrayLike | None) -> dict
 
 
 def _check_resolutions(resolutions: Sequence[float]) -> None:
-    values = np.asarray(resolutions, dtype=float)
+    try:
+        values = np.asarray(resolutions, dtype=float)
+    except (TypeError, ValueError):
+        values = np.zeros(0)
     if values.ndim != 1 or values.size == 0 or not (np.isfinite(values) & (values > 0)).all():
         raise InputError("Resolutions must be positive numbers: pass for example 1.0, or several.")

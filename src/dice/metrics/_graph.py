@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy import sparse
 
+from dice._arguments import whole_number
 from dice._errors import InputError
 from dice._threads import openmp_threads_kept
 from dice.metrics._inputs import as_embedding
@@ -79,7 +80,8 @@ def _with_neighbors(values: Floats, n_neighbors: int) -> AnnData:
     import scanpy as sc
 
     n_cells = len(values)
-    if n_cells < 2 or n_neighbors < 2:
+    n_neighbors = whole_number("n_neighbors", n_neighbors, least=2)
+    if n_cells < 2:
         raise InputError("A neighbour graph needs two cells and n_neighbors=2 or more: raise them.")
     cells = ad.AnnData(shape=(n_cells, 0), obsm={"X": values})
     with openmp_threads_kept(), warnings.catch_warnings():

@@ -14,6 +14,7 @@ from dice import _log
 from dice._anndata.checks import check_expression, gene_mask
 from dice._anndata.matrix import Matrix
 from dice._anndata.write import plain_params
+from dice._arguments import new_key, whole_number
 from dice._core.projection import fit_projection
 from dice._errors import DiceError, InputError
 from dice.pp._inputs import read_batches
@@ -89,12 +90,13 @@ def correct_batches(
     >>> cells.layers["harmony"].shape
     (700, 765)
     """
-    batches = read_batches(adata, batch_key)
+    batches, layer_added = read_batches(adata, batch_key), new_key("layer_added", layer_added, "harmony")
+    random_state = whole_number("random_state", random_state, least=0)
     if isinstance(mask_var, str) and mask_var == "auto":
         mask_var = "highly_variable" if "highly_variable" in adata.var else None
     genes = gene_mask(adata, mask_var)
     matrix = Matrix(adata, layer=layer, genes=genes)
-    n_comps = _check(matrix, batches, n_comps, check=check)
+    n_comps = _check(matrix, batches, whole_number("n_comps", n_comps), check=check)
 
     projection = fit_projection(matrix, n_latent=n_comps)
     before = matrix.apply(projection.project)
@@ -124,7 +126,7 @@ def _check(matrix: Matrix, batches: pd.Series, n_comps: int, *, check: bool) -> 
             "there is nothing to correct, or batch_key= should name another column."
         )
     most = min(matrix.n_cells, matrix.n_genes) - 1
-    if n_comps < 1 or most < 1:
+    if most < 1:
         raise InputError(
             f"n_comps={n_comps} cannot be had from {matrix.n_cells} cells and {matrix.n_genes} "
             "genes: use 1 or more, and at least two cells and two genes."

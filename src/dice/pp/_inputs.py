@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from dice._errors import InputError, SlotError
+from dice._arguments import known_key
+from dice._errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,8 +27,7 @@ def is_counts(chunks: Iterable[Chunk]) -> bool:
 
 def read_batches(adata: AnnData, batch_key: str) -> pd.Series:
     """Batch of every cell."""
-    if batch_key not in adata.obs:
-        raise SlotError(f"There is no column {batch_key!r} in adata.obs; available: {list(adata.obs.columns)[:20]}.")
+    known_key(batch_key, adata.obs, "column", "adata.obs")
     batches = adata.obs[batch_key]
     missing = int(batches.isna().sum())
     if missing:

@@ -11,6 +11,7 @@ from dice import _log
 from dice._anndata.genes import check_unique
 from dice._anndata.matrix import Matrix
 from dice._anndata.write import plain_params
+from dice._arguments import number, whole_number
 from dice._errors import InputError
 from dice.pp._inputs import is_counts, read_batches
 from dice.pp._seurat_v3 import seurat_v3
@@ -99,10 +100,15 @@ def prepare(
     >>> cells.shape, int(cells.var["highly_variable"].sum())
     ((60, 600), 100)
     """
-    _check(adata, layer, batch_key, n_top_genes)
+    n_top_genes = whole_number("n_top_genes", n_top_genes)
+    min_genes, min_cells = whole_number("min_genes", min_genes, least=0), whole_number("min_cells", min_cells, least=0)
+    max_pct_mt = number("max_pct_mt", max_pct_mt, least=0)
+    _check(adata, layer, batch_key)
     result = adata.copy()
     if layer is not None:
         result.X = result.layers[layer].copy()
+    if result.X.dtype == bool:  # scanpy divides in place
+        result.X = result.X.astype(np.float32)
     if isinstance(result.X, sparse.sparray):  # scanpy's quality control knows sparse matrices only
         result.X = sparse.csr_matrix(result.X)
     # The note speaks of the X that the counts have just replaced.
@@ -146,10 +152,8 @@ def prepare(
     return None
 
 
-def _check(adata: AnnData, layer: str | None, batch_key: str | None, n_top_genes: int) -> None:
+def _check(adata: AnnData, layer: str | None, batch_key: str | None) -> None:
     check_unique(adata.var_names, "adata.var_names")
-    if n_top_genes < 1:
-        raise InputError(f"n_top_genes={n_top_genes} is too small: use 1 or more.")
     if batch_key is not None:
         read_batches(adata, batch_key)
     matrix = Matrix(adata, layer=layer)

@@ -12,6 +12,7 @@ import scanpy as sc
 from dice import _log
 from dice._anndata.genes import check_unique
 from dice._anndata.matrix import Matrix
+from dice._arguments import whole_number
 from dice._errors import InputError
 from dice.pp._inputs import is_counts
 from dice.pp._seurat_v3 import seurat_v3
@@ -50,8 +51,7 @@ def shared_genes(*adatas: ad.AnnData, n_top_genes: int = 5000) -> pd.Index:
     """
     if len(adatas) < 2:
         raise InputError(f"{len(adatas)} data set(s) given: pass two or more to compare their genes.")
-    if n_top_genes < 1:
-        raise InputError(f"n_top_genes={n_top_genes} is too small: use 1 or more.")
+    n_top_genes = whole_number("n_top_genes", n_top_genes)
     names = [pd.Index(adata.var_names.astype(str)) for adata in adatas]
     for number, index in enumerate(names, 1):
         check_unique(index, f"var_names of data set {number}")

@@ -1,13 +1,17 @@
-"""Checks of arguments that are plain numbers and choices: one sentence with what to pass instead."""
+"""Checks of the arguments of the tools: one sentence with what to pass instead."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from anndata import AnnData
 
+from dice._arguments import choice as choice
+from dice._arguments import is_key
+from dice._arguments import number as number
+from dice._arguments import whole_number as whole_number
 from dice._core import presets
 from dice._errors import InputError
 
@@ -37,9 +41,15 @@ def check_deconvolve(level: float, reference_noise: float) -> None:
         )
 
 
-def check_training(preset: Any, max_steps: Any, batch_size: Any, learning_rate: Any) -> dict[str, Any]:
+def check_training(
+    preset: Any, max_steps: Any, batch_size: Any, learning_rate: Any, checkpoint: Any = None
+) -> dict[str, Any]:
     """How to train, as far as the user says so; None is the preset's."""
     choice("preset", preset, presets.NAMES)
+    given = {"max_steps": max_steps, "batch_size": batch_size, "learning_rate": learning_rate, "checkpoint": checkpoint}
+    unused = [name for name, value in given.items() if value is not None]
+    if preset == "gmm" and unused:
+        raise InputError(f"preset='gmm' is fitted at once, without training steps: leave {', '.join(unused)} out.")
     return {
         "max_steps": None if max_steps is None else whole_number("max_steps", max_steps),
         "batch_size": None if batch_size is None else whole_number("batch_size", batch_size),
@@ -60,43 +70,17 @@ def check_fractions(validation_fraction: Any, calibration_fraction: Any, preset:
 
 def check_prior_key(key_added: Any) -> str:
     """A key for a prior."""
-    if not isinstance(key_added, str) or not key_added or "/" in key_added:
+    if not is_key(key_added):
         raise InputError(f"key_added={key_added!r} cannot name a prior: pass a word, for example 'dice'.")
     return key_added
 
 
 def check_key(adata: AnnData, key_added: Any) -> str:
     """A key for an embedding, which must not be that of a stored prior."""
-    if not isinstance(key_added, str) or not key_added or "format" in adata.uns.get(key_added, ()):
+    if not is_key(key_added) or _holds_prior(adata.uns.get(key_added)):
         raise InputError(f"key_added={key_added!r} cannot name an embedding: pass another one, for example 'X_dice'.")
     return key_added
 
 
-def number(name: str, value: Any, *, least: float) -> float:
-    """A finite number that is not too small."""
-    if not _is_number(value) or value < least:
-        raise InputError(f"{name}={value!r} is not a number of at least {least}.")
-    return float(value)
-
-
-def whole_number(name: str, value: Any, *, least: int = 1) -> int:
-    """A whole number that is not too small."""
-    if not _is_number(value) or value != int(value) or value < least:
-        raise InputError(f"{name}={value!r} is not a whole number of at least {least}.")
-    return int(value)
-
-
-def _is_number(value: Any) -> bool:
-    """A finite number; True and False are none."""
-    return (
-        isinstance(value, int | float | np.integer | np.floating)
-        and not isinstance(value, bool)
-        and bool(np.isfinite(value))
-    )
-
-
-def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
-    """One of a few words."""
-    if not isinstance(value, str | bool) or value not in options:
-        raise InputError(f"There is no {name} {value!r}: choose one of {list(options)}.")
-    return value
+def _holds_prior(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and "format" in entry

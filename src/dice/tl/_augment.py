@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dice._arguments import number, whole_number
 from dice._core.augment import Mixup
 from dice._errors import InputError
 from dice._threads import openmp_threads_kept
-from dice.tl._arguments import number, whole_number
 
 STRATEGIES = ("labels", "clusters", "neighbors")
 #: Leiden resolution that over-clusters, so that a group rarely spans two cell types.

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, write
-from dice._errors import InputError, SlotError
+from dice._arguments import known_key, new_key, whole_number
+from dice._errors import InputError
 from dice.metrics import leiden
-from dice.tl._arguments import whole_number
 from dice.tl._neighbors import posterior_samples
 
 #: A cluster whose cells stay together less often than this is not supported.
@@ -72,12 +72,14 @@ def cluster_stability(
     ``adata.uns["dice_stability"]``
         ``groups`` (names), ``stability`` and ``n_cells`` of each, ``unsupported`` (names), and parameters.
     """
-    if groups not in adata.obs:
-        raise SlotError(f"There is no column {groups!r} in adata.obs; available: {list(adata.obs.columns)[:20]}.")
+    n_samples = whole_number("n_samples", n_samples)
+    random_state = whole_number("random_state", random_state, least=0)
+    key_added = new_key("key_added", key_added, "dice_stability")
+    known_key(groups, adata.obs, "column", "adata.obs")
     labels = pd.Categorical(adata.obs[groups]).remove_unused_categories()
     if not len(labels.categories):
         raise InputError(f"adata.obs[{groups!r}] holds no group at all: pass a column with clusters or labels.")
-    samples = posterior_samples(adata, reference, whole_number("n_samples", n_samples), key)
+    samples = posterior_samples(adata, reference, n_samples, key)
     codes = np.asarray(labels.codes)
     each = np.zeros(adata.n_obs)
     with _log.progress(total=n_samples, desc="Clustering samples", unit="sample") as bar:

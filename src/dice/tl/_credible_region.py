@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from anndata import AnnData
 
+from dice._arguments import new_key, number, said
 from dice._core.credible import CredibleRegion
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
@@ -38,12 +39,12 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key:
     >>> region.contains(query.obsm["X_dice"][:1])
     array([ True])
     """
-    slot = DenoiseKeys(key).samples
+    slot = DenoiseKeys(new_key("key", key, "X_dice")).samples
     if slot not in adata.obsm:
         raise SlotError(
             f"There are no posterior samples in adata.obsm[{slot!r}]: call dice.tl.denoise with n_samples=500."
         )
-    rows = np.flatnonzero(adata.obs_names == cell) if isinstance(cell, str) else np.atleast_1d(cell)
-    if len(rows) != 1 or not -adata.n_obs <= rows[0] < adata.n_obs:
-        raise InputError(f"{cell!r} is not the name or position of exactly one cell of {adata.n_obs}.")
-    return CredibleRegion.from_samples(np.asarray(adata.obsm[slot][rows[0]]), level)
+    rows = np.flatnonzero(adata.obs_names == cell) if isinstance(cell, str) else np.array([cell])
+    if len(rows) != 1 or rows.dtype.kind not in "iu" or not -adata.n_obs <= rows[0] < adata.n_obs:
+        raise InputError(f"{said(cell)} is not the name or position of exactly one cell of {adata.n_obs}.")
+    return CredibleRegion.from_samples(np.asarray(adata.obsm[slot][rows[0]]), number("level", level, least=0))

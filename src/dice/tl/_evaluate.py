@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dice import _log, metrics
+from dice._arguments import choice, said, whole_number
 from dice._errors import InputError, SlotError
 from dice.metrics._graph import umap_layout
 from dice.metrics._inputs import as_embedding
@@ -85,8 +86,8 @@ def evaluate(
     >>> table["n_clusters"].tolist()
     [5]
     """
-    if protocol not in ("embedding", "paper"):
-        raise InputError(f"protocol={protocol!r} is unknown: use 'embedding' or 'paper'.")
+    choice("protocol", protocol, ("embedding", "paper"))
+    random_state = whole_number("random_state", random_state, least=0)
     labels = _column(adata, labels_key, "labels_key")
     batches = None if batch_key is None else _column(adata, batch_key, "batch_key")
     embeddings = _representations(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
@@ -143,18 +144,18 @@ def _mixing(space: Floats, labels: NDArray[Any], batches: NDArray[Any] | None, p
     return row
 
 
-def _column(adata: AnnData, key: str, parameter: str) -> NDArray[Any]:
-    if key not in adata.obs:
-        raise SlotError(f"adata.obs has no column {key!r}: set {parameter} to one of {_names(adata.obs)}.")
+def _column(adata: AnnData, key: Any, parameter: str) -> NDArray[Any]:
+    if not isinstance(key, str) or key not in adata.obs:
+        raise SlotError(f"adata.obs has no column {said(key)}: set {parameter} to one of {_names(adata.obs)}.")
     return np.asarray(adata.obs[key], dtype=object)
 
 
 def _representations(adata: AnnData, keys: Sequence[str]) -> dict[str, Floats]:
-    if len(keys) == 0:
+    if not isinstance(keys, list | tuple) or len(keys) == 0:
         raise InputError("use_rep is empty: name at least one key of adata.obsm.")
     found = {}
     for key in keys:
-        if key not in adata.obsm:
+        if not isinstance(key, str) or key not in adata.obsm:
             raise SlotError(
                 f"adata.obsm has no {key!r}: run dice.tl.denoise first, or set use_rep to one or "
                 f"more of {_names(adata.obsm)}."

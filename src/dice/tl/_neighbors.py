@@ -12,6 +12,7 @@ from scipy import sparse
 from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, write
+from dice._arguments import new_key, whole_number
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 from dice._threads import openmp_threads_kept
@@ -83,8 +84,9 @@ def neighbors(
     >>> query.obsp["dice_neighbors_connectivities"].shape
     (400, 400)
     """
-    if n_neighbors < 2 or n_samples < 1:
-        raise InputError(f"n_neighbors={n_neighbors} and n_samples={n_samples} must be at least 2 and 1.")
+    n_neighbors, n_samples = whole_number("n_neighbors", n_neighbors, least=2), whole_number("n_samples", n_samples)
+    random_state = whole_number("random_state", random_state, least=0)
+    key_added = new_key("key_added", key_added, "dice_neighbors")
     if adata.n_obs <= n_neighbors:
         raise InputError(f"{adata.n_obs} cells are too few for n_neighbors={n_neighbors}: pass a smaller number.")
     samples = posterior_samples(adata, reference, n_samples, key)
@@ -108,7 +110,7 @@ def posterior_samples(
     adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str] | None, n_samples: int, key: str
 ) -> NDArray[np.float32]:
     """Stored samples (n, n_samples, k), or new ones drawn as the stored embedding was computed."""
-    keys = DenoiseKeys(key)
+    keys = DenoiseKeys(new_key("key", key, "X_dice"))
     stored = adata.obsm.get(keys.samples)
     if stored is not None and stored.shape[1] >= n_samples:
         return np.asarray(stored[:, :n_samples])

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from dice._anndata.write import plain_params
+from dice._arguments import choice, number, whole_number
 from dice._core.gibbs import GibbsSettings
 from dice._core.inference import LIKELIHOODS
 from dice._core.steps import LogDensity
 from dice._errors import InputError
-from dice.tl._arguments import choice, number, resolve_rho, whole_number
+from dice.tl._arguments import resolve_rho
 from dice.tl._calibrate import STRATEGIES
 
 

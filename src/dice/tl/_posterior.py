@@ -84,7 +84,10 @@ class Posterior:
             shift = self.offset.of(rows)
             y = y - shift
             x = None if x is None else x - shift @ inference.likelihood.loadings.T
+        before = inference.halving.limit
         result = inference.posterior(Observation(y, noise, cells.residual, x), keys)
+        if inference.halving.limit != before:
+            _log.warn(f"The memory of the device holds no whole chunk: {inference.halving.limit} cells go at a time.")
         mean = result.mean.cpu().numpy()
         variance = result.variance.cpu().numpy() if self.plan.uncertainty and result.variance is not None else None
         samples = None if result.samples is None else result.samples.cpu().numpy()

@@ -9,6 +9,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._anndata.matrix import Matrix
+from dice._arguments import known_key
 from dice._core.projection import Projection, adopt_projection
 from dice._core.standardize import Floats
 from dice._errors import InputError, SlotError
@@ -29,8 +30,7 @@ class Embedding:
 
 def read_embedding(adata: AnnData, use_rep: str) -> Embedding:
     """Find embedding and loadings where scanpy puts them, and check that they are a PCA."""
-    if use_rep not in adata.obsm:
-        raise SlotError(f"There is no {use_rep!r} in adata.obsm; available: {sorted(adata.obsm)}.")
+    known_key(use_rep, adata.obsm, "embedding", "adata.obsm")
     key = "PCs" if use_rep == "X_pca" else use_rep
     if key not in adata.varm:
         raise SlotError(

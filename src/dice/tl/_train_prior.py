@@ -11,18 +11,19 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._anndata.checks import check_expression, check_n_latent, gene_mask, read_labels
-from dice._anndata.genes import check_unique
+from dice._anndata.genes import check_storable
 from dice._anndata.matrix import Matrix, Part
 from dice._anndata.statistics import matrix_statistics
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
+from dice._arguments import whole_number
 from dice._core import presets
 from dice._core.likelihood import GaussianLikelihood
 from dice._core.projection import Projection, fit_projection
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice.tl._arguments import check_fractions, check_prior_key, check_training, whole_number
+from dice.tl._arguments import check_fractions, check_prior_key, check_training
 from dice.tl._augment import check_augmentation
 from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
@@ -78,7 +79,8 @@ def train_prior(
         Column of ``adata.obs`` with the labels for `augment`. Cells without a label are learned from as they are.
     preset
         ``"default"`` (EDM-preconditioned network, early stopping), ``"paper"`` and ``"paper-small"`` (the paper's
-        networks and schedules), or ``"gmm"`` (Gaussian mixture in closed form, without augmentation).
+        networks and schedules), or ``"gmm"`` (Gaussian mixture in closed form, without augmentation, steps or
+        checkpoint).
     augment
         Replace training cells by random mixtures (mixup) of cells with the same label (``"labels"``), of the same
         fine Leiden cluster (``"clusters"``), or of the cell's 15 nearest neighbours (``"neighbors"``). None learns
@@ -156,7 +158,7 @@ def train_prior(
     (1600, 15)
     """
     check_writable(adata, copy=copy)
-    settings = check_training(preset, max_steps, batch_size, learning_rate)
+    settings = check_training(preset, max_steps, batch_size, learning_rate, checkpoint)
     augmentation = check_augmentation(
         augment, labels_key, preset,
         points=mixup_points, probability=mixup_probability, concentration=mixup_concentration,
@@ -164,7 +166,7 @@ def train_prior(
     shares = check_fractions(validation_fraction, calibration_fraction, preset)
     seed, keys = whole_number("random_state", random_state, least=0), PriorKeys(check_prior_key(key_added))
     state = None if checkpoint is None else check_path(checkpoint)
-    check_unique(adata.var_names, "adata.var_names")
+    check_storable(adata.var_names, "adata.var_names")
     labels = None if labels_key is None else read_labels(adata, labels_key)
     target = resolve_device(device)
     embedding = None if use_rep is None else read_embedding(adata, use_rep)

@@ -1,0 +1,298 @@
+"""Kills, full disks and broken files, many times over: `make faults`. Writes docs/benchmarks/faults.csv.
+
+A fault is survived if nothing is lost: the old file is whole, the next call gets the same result as if nothing had
+happened, and what cannot be done is refused with one sentence.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+import anndata as ad  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+import dice  # noqa: E402
+from dice._core.inference import Inference  # noqa: E402
+from dice.tl import _checkpoint  # noqa: E402
+from hazards.forgery import FIXTURES, assert_sentence  # noqa: E402
+
+TABLE = ROOT / "docs" / "benchmarks" / "faults.csv"
+KILLS, TRIALS = 60, 50
+RNG = np.random.default_rng(0)
+
+
+def forked(action: Callable[[], None]) -> int:
+    """Run an action in a process of its own, which may be killed; it reports by its exit status."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        action()
+        status = 0
+    except BaseException:  # noqa: BLE001 - the child must end here, whatever happened
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def kill_after(child: int, seconds: float) -> bool:
+    """Kill -9 after some time; False if the child had ended before, as it should, with status 0."""
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+def refused(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except dice.DiceError as error:
+        assert_sentence(error)
+    else:
+        raise AssertionError("nothing was refused")
+
+
+def cells(n: int = 300, d: int = 30) -> ad.AnnData:
+    rng = np.random.default_rng(0)
+    rates = np.exp(rng.normal(size=(3, d)))[rng.integers(3, size=n)]
+    return ad.AnnData(np.log1p(rng.poisson(rates)).astype(np.float32))
+
+
+def killed_training(folder: Path) -> int:
+    """Training with a checkpoint is killed and taken up until it ends, again and again: always the same prior."""
+    _checkpoint.EVERY_STEPS = 5
+    adata, state = cells(), folder / "state.npz"
+    arguments = {"n_latent": 5, "max_steps": 400, "batch_size": 64}
+    begin = time.perf_counter()
+    expected = dice.tl.train_prior(adata, copy=True, **arguments).uns["dice"]["sha256"]
+    seconds = time.perf_counter() - begin
+
+    def train() -> None:
+        prior = dice.tl.train_prior(adata, checkpoint=state, copy=True, **arguments).uns["dice"]
+        assert prior["sha256"] == expected
+
+    kills = 0
+    while kills < KILLS:
+        killed = kill_after(forked(train), RNG.uniform(0, 0.7 * seconds))
+        kills += killed
+        if state.exists():
+            with np.load(state) as arrays:
+                assert 0 < arrays["progress"][0] <= 400
+        if not killed:
+            state.unlink()
+    train()
+    return kills
+
+
+def killed_save(folder: Path) -> int:
+    """Prior.save is killed while it replaces a file: there is always one whole prior, the old or the new."""
+    priors = [dice.Prior.load(FIXTURES / f"prior_format1_{kind}.h5ad") for kind in ("edm", "gmm")]
+    known = {prior.to_arrays()["sha256"] for prior in priors}
+    path = folder / "prior.h5ad"
+    priors[0].save(path)
+
+    def save() -> None:
+        while True:
+            for prior in priors:
+                prior.save(path)
+
+    for _ in range(KILLS):
+        assert kill_after(forked(save), RNG.uniform(0, 0.15))
+        assert dice.Prior.load(path).to_arrays()["sha256"] in known
+    return KILLS
+
+
+def killed_stream(folder: Path) -> int:
+    """Denoising from file to file is killed and taken up until the store is whole: the same numbers every time."""
+    adata, source, output = cells(600), folder / "query.h5ad", folder / "denoised.zarr"
+    dice.tl.train_prior(adata, n_latent=5, max_steps=50)
+    prior = dice.Prior.from_anndata(adata)
+    adata.write_h5ad(source)
+
+    def denoise() -> None:
+        dice.tl.denoise_to_zarr(source, prior, output, chunk_size=20, n_samples=2)
+
+    begin = time.perf_counter()
+    denoise()
+    seconds = time.perf_counter() - begin
+    expected = {key: ad.read_zarr(output).obsm[key] for key in ("X_dice", "X_dice_samples")}
+    shutil.rmtree(output)
+    kills = 0
+    while kills < KILLS:
+        killed = kill_after(forked(denoise), RNG.uniform(0, 0.7 * seconds))
+        kills += killed
+        assert killed or output.exists()
+        if output.exists():
+            result = ad.read_zarr(output)
+            for key, values in expected.items():
+                np.testing.assert_allclose(result.obsm[key], values, atol=1e-4)
+            shutil.rmtree(output)
+    return kills
+
+
+def full_disk(folder: Path) -> int:
+    """No room for the next byte, at any place: the old file stays, and no half of a new one."""
+    prior = dice.Prior.load(FIXTURES / "prior_format1_paper.h5ad")
+    prior.save(folder / "prior.h5ad")
+    before = (folder / "prior.h5ad").read_bytes()
+
+    def save() -> None:
+        room = int(RNG.integers(len(before)))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        refused(lambda: prior.save(folder / "prior.h5ad"))
+
+    for _ in range(TRIALS):
+        RNG.random()
+        assert os.waitpid(forked(save), 0)[1] == 0
+        assert (folder / "prior.h5ad").read_bytes() == before
+        assert [file.name for file in folder.iterdir()] == ["prior.h5ad"]
+    return TRIALS
+
+
+def full_disk_in_training(folder: Path) -> int:
+    """A checkpoint that does not fit is warned of, and the training ends as ever."""
+    adata, arguments = cells(), {"n_latent": 5, "max_steps": 60, "batch_size": 64, "copy": True}
+    expected = dice.tl.train_prior(adata, **arguments).uns["dice"]["sha256"]
+
+    def train() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            prior = dice.tl.train_prior(adata, checkpoint=folder / "state.npz", **arguments).uns["dice"]
+        assert any("could not be written" in str(warning.message) for warning in caught)
+        assert prior["sha256"] == expected
+
+    for _ in range(5):
+        assert os.waitpid(forked(train), 0)[1] == 0
+        assert not list(folder.iterdir())
+    return 5
+
+
+def read_only_folder(folder: Path) -> int:
+    """Refused at once, for a prior and for a checkpoint; as another user where this one may write everywhere."""
+    prior, adata = dice.Prior.load(FIXTURES / "prior_format1_edm.h5ad"), cells()
+    folder.chmod(0o555)
+
+    def write() -> None:
+        if os.getuid() == 0:
+            os.setuid(65534)
+        refused(lambda: prior.save(folder / "prior.h5ad"))
+        refused(lambda: dice.tl.train_prior(adata, n_latent=3, checkpoint=folder / "state.npz"))
+        assert "dice" not in adata.uns
+
+    assert os.waitpid(forked(write), 0)[1] == 0
+    folder.chmod(0o755)
+    assert not list(folder.iterdir())
+    return 2
+
+
+def vanished_file(folder: Path) -> int:
+    """A prior that is no longer there, and a query whose file goes away or is cut short while it is read."""
+    query = cells()
+    dice.tl.train_prior(query, n_latent=5, max_steps=20)
+    prior = dice.Prior.from_anndata(query)
+    prior.save(folder / "prior.h5ad")
+    (folder / "prior.h5ad").unlink()
+    refused(lambda: dice.tl.denoise(query, folder / "prior.h5ad"))
+    for _ in range(TRIALS):
+        query.write_h5ad(folder / "query.h5ad")
+        backed = ad.read_h5ad(folder / "query.h5ad", backed="r")
+        os.truncate(folder / "query.h5ad", int(RNG.integers(2000)))
+        refused(lambda backed=backed: dice.tl.denoise(backed, prior, chunk_size=10))
+        assert "X_dice" not in backed.obsm
+        backed.file.close()
+    return TRIALS + 1
+
+
+def truncated_prior(folder: Path) -> int:
+    """A file that ends too early is refused, wherever it ends."""
+    content = (FIXTURES / "prior_format1_paper.h5ad").read_bytes()
+    for _ in range(TRIALS):
+        (folder / "prior.h5ad").write_bytes(content[: RNG.integers(len(content))])
+        refused(lambda: dice.Prior.load(folder / "prior.h5ad"))
+    return TRIALS
+
+
+def small_device(folder: Path) -> int:
+    """A device that holds few cells at once: chunks are halved, the user is told, the result is the same."""
+    query = cells()
+    dice.tl.train_prior(query, n_latent=5, max_steps=20)
+    expected = dice.tl.denoise(query, copy=True, n_samples=2)
+    compute, failures = Inference._posterior, 0
+    for _ in range(TRIALS // 5):
+        most = int(RNG.integers(1, 300))
+
+        def small(self: Inference, observed: object, keys: object, most: int = most) -> object:
+            nonlocal failures
+            if len(keys) > most:
+                failures += 1
+                raise torch.cuda.OutOfMemoryError("out of memory")
+            return compute(self, observed, keys)
+
+        Inference._posterior = small
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = dice.tl.denoise(query, copy=True, n_samples=2)
+        assert any("cells go at a time" in str(warning.message) for warning in caught)
+        for key in ("X_dice", "X_dice_samples"):
+            np.testing.assert_allclose(result.obsm[key], expected.obsm[key], atol=1e-3)
+    Inference._posterior = compute
+    return failures
+
+
+FAULTS = {
+    "kill -9 in a training with checkpoint": killed_training,
+    "kill -9 in Prior.save": killed_save,
+    "kill -9 in denoising from file to file": killed_stream,
+    "full disk in Prior.save": full_disk,
+    "full disk for a checkpoint": full_disk_in_training,
+    "read-only folder": read_only_folder,
+    "vanished or truncated file of a prior or a query": vanished_file,
+    "truncated prior": truncated_prior,
+    "device out of memory": small_device,
+}
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    dice.settings.verbosity = 0
+    rows, failed = [], 0
+    for name, inject in FAULTS.items():
+        folder, begin, injected, lost = Path(tempfile.mkdtemp()), time.perf_counter(), 0, 0
+        try:
+            injected = inject(folder)
+        except Exception:  # noqa: BLE001 - the others are tried all the same
+            traceback.print_exc()
+            lost = 1
+        finally:
+            shutil.rmtree(folder)
+        minutes = (time.perf_counter() - begin) / 60
+        rows.append({"fault": name, "injected": injected, "lost": lost, "minutes": round(minutes, 1)})
+        print(rows[-1], flush=True)
+        failed += lost
+    with TABLE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Stored priors with one thing changed at random."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anndata as ad
+import numpy as np
+
+import dice
+from dice._core.schema import checksum
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+KINDS = ("edm", "paper", "gmm")
+ODD: list[Any] = [
+    None,
+    True,
+    "",
+    "x" * 2000,
+    "\ud800",
+    "a\0b",
+    -1,
+    2**70,
+    2.5,
+    np.nan,
+    1e300,
+    [],
+    [[1], [1, 2]],
+    {},
+    (),
+]
+ODD += [
+    {"a": {}},
+    b"bytes",
+    np.zeros(0, np.float32),
+    np.zeros((2, 2, 2)),
+    np.array([None]),
+    np.datetime64("now"),
+    object(),
+]
+NUMBERS = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-45, 1e-30, 1e30, 3e38, -1e38]
+
+
+@cache
+def stored(kind: str) -> dict[str, Any]:
+    """The raw fields of a fixture."""
+    return ad.read_h5ad(FIXTURES / f"prior_format1_{kind}.h5ad").uns["dice"]
+
+
+def forge(rng: np.random.Generator) -> dict[str, Any]:
+    """A stored prior with one change; the checksum is left as it was, or made to fit."""
+    raw = copy.deepcopy(stored(KINDS[rng.integers(3)]))
+    mutate(raw, rng)
+    if rng.random() < 0.5 and isinstance(raw.get("sha256"), str):
+        with contextlib.suppress(Exception):  # What cannot be read has no checksum either.
+            raw["sha256"] = checksum(raw)
+    return raw
+
+
+def mutate(raw: dict[str, Any], rng: np.random.Generator) -> None:
+    """Remove, retype, rename, resize or change one field at any depth."""
+    holder, name = raw, _pick(raw, rng)
+    while isinstance(holder[name], dict) and holder[name] and rng.random() < 0.9:
+        holder, name = holder[name], _pick(holder[name], rng)
+    value = holder[name]
+    match rng.integers(6):
+        case 0:
+            del holder[name]
+        case 1:
+            holder[name] = ODD[rng.integers(len(ODD))]
+        case 2:
+            holder[f"{name}_" if rng.random() < 0.5 else "\ud800"] = holder.pop(name)
+        case 3 if isinstance(value, np.ndarray):
+            holder[name] = _reshaped(value, rng)
+        case _:
+            holder[name] = _changed(value, rng)
+
+
+def _pick(table: dict[str, Any], rng: np.random.Generator) -> str:
+    return sorted(table)[rng.integers(len(table))]
+
+
+def _reshaped(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    changes = [
+        lambda: array[:-1],
+        lambda: array[None],
+        lambda: np.concatenate([array, array]),
+        lambda: array.T,
+        lambda: np.lib.stride_tricks.as_strided(array, (10**9, *array.shape), (0, *array.strides)),
+        lambda: array.astype(object),
+        lambda: array.astype(str),
+    ]
+    return changes[rng.integers(len(changes))]()
+
+
+def _changed(value: Any, rng: np.random.Generator) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
+        changed = value.copy()
+        if rng.random() < 0.5:
+            changed.reshape(-1)[rng.integers(value.size)] = NUMBERS[rng.integers(len(NUMBERS))]
+        else:
+            changed.reshape(-1).view(np.uint8)[rng.integers(value.nbytes)] ^= np.uint8(1 << rng.integers(8))
+        return changed
+    if isinstance(value, np.ndarray):
+        return value[::-1].copy()
+    if isinstance(value, str) and value.startswith("{"):
+        return _changed_json(value, rng)
+    if isinstance(value, str) and value:
+        at = rng.integers(len(value))
+        return value[:at] + chr(rng.integers(1, 0x110000)) + value[at + 1 :]
+    return NUMBERS[rng.integers(len(NUMBERS))]
+
+
+def _changed_json(text: str, rng: np.random.Generator) -> str:
+    table = json.loads(text)
+    inner = table["denoiser"] if rng.random() < 0.7 and "denoiser" in table else table
+    odd = [None, True, "x", -1, 0, 1, 7, 10**9, 10**30, 1.5, 1e308, [], {}, [[[]]] * 3]
+    inner[[*inner, "new"][rng.integers(len(inner) + 1)]] = odd[rng.integers(len(odd))]
+    return json.dumps(table, sort_keys=True)
+
+
+def verdict(raw: dict[str, Any]) -> str:
+    """``"refused"`` with one sentence, or ``"accepted"`` as exactly what it says; everything else is an error."""
+    try:
+        prior = dice.Prior.from_arrays(raw)
+    except dice.DiceError as error:
+        assert_sentence(error)
+        return "refused"
+    assert prior.to_arrays()["sha256"] == raw["sha256"] == checksum(raw)
+    if raw["sha256"] in {stored(kind)["sha256"] for kind in KINDS}:
+        return "accepted"
+    cells = ad.AnnData(np.log1p(np.arange(5 * len(prior.genes), dtype=np.float32).reshape(5, -1) % 7))
+    cells.var_names = prior.genes
+    try:
+        dice.tl.denoise(cells, prior, n_samples=2)
+    except dice.DiceError as error:
+        assert_sentence(error)
+        return "refused"
+    assert np.isfinite(cells.obsm["X_dice"]).all()
+    assert np.isfinite(cells.obs["dice_uncertainty"]).all()
+    return "accepted"
+
+
+def assert_sentence(error: BaseException) -> None:
+    """One line that ends as a sentence does."""
+    text = str(error)
+    assert text, repr(error)
+    assert "\n" not in text, text
+    assert text.endswith((".", "?")), text
+    assert len(text) < 1500, text

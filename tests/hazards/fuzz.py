@@ -1,0 +1,185 @@
+"""Thousands of forged priors, damaged files and odd objects: `make fuzz`. Writes docs/benchmarks/fuzz.csv.
+
+Each input is tried in a worker process with little memory and a clock, and under Python's audit hooks: a crash, a
+hang, an error that is not ours or a look at other files is found and counted. Input number i of a kind is always the
+same one; to see what became of it:
+
+    python tests/hazards/fuzz.py forged-prior 4711
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import resource
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "docs" / "benchmarks" / "fuzz.csv"
+#: Inputs of each kind.
+KINDS = {"forged-prior": 10_000, "flipped-file": 2_500, "odd-anndata": 1_000}
+#: Memory and time that one input may take, and how many a worker tries before a new one takes over.
+BYTES, SECONDS, BATCH = 2 * 2**30, 60, 500
+#: Events that no input may cause, whatever it is.
+FORBIDDEN = (
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "subprocess.Popen",
+    "socket.",
+    "pickle.find_class",
+    "shutil.rmtree",
+)
+
+
+def forged_prior(rng: Any, folder: Path) -> str:
+    from hazards import forgery
+
+    return forgery.verdict(forgery.forge(rng))
+
+
+def flipped_file(rng: Any, folder: Path) -> str:
+    """Some bytes of a saved prior changed, or the file cut short."""
+    import dice
+    from hazards import forgery
+
+    kind = forgery.KINDS[rng.integers(3)]
+    content = bytearray((forgery.FIXTURES / f"prior_format1_{kind}.h5ad").read_bytes())
+    for _ in range(int(rng.choice([1, 1, 2, 8, 64]))):
+        content[rng.integers(len(content))] ^= 1 << rng.integers(8)
+    if rng.random() < 0.1:
+        del content[rng.integers(len(content)) :]
+    path = folder / "flipped.h5ad"
+    path.write_bytes(content)
+    try:
+        prior = dice.Prior.load(path)
+    except dice.DiceError as error:
+        forgery.assert_sentence(error)
+        return "refused"
+    # The change was somewhere else in the file: what was read is the original to the bit.
+    assert prior.to_arrays()["sha256"] == forgery.stored(kind)["sha256"]
+    return "accepted"
+
+
+def odd_anndata(rng: Any, folder: Path) -> str:
+    from hazards import oddities
+
+    return oddities.verdict(rng)
+
+
+def work(kind: str, numbers: range) -> None:
+    """Try inputs one by one, saying before and after each what it was."""
+    import anndata as ad
+    import numpy as np
+
+    import dice
+
+    dice.settings.verbosity = 0
+    warnings.simplefilter("error", RuntimeWarning)
+    for category in (dice.DiceWarning, UserWarning, FutureWarning, ad.ImplicitModificationWarning):
+        warnings.simplefilter("ignore", category)
+    attempt = {"forged-prior": forged_prior, "flipped-file": flipped_file, "odd-anndata": odd_anndata}[kind]
+    folder = Path(tempfile.mkdtemp())
+    os.chdir(folder)
+    seen: list[str] = []
+    home = (str(folder), sys.prefix, sys.base_prefix, str(ROOT), "/proc", "/sys")
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        opened = event == "open" and isinstance(arguments[0], str) and not arguments[0].startswith(home)
+        if opened or event.startswith(FORBIDDEN):
+            seen.append(f"{event} {arguments}")
+
+    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+    sys.addaudithook(audit)
+    try:
+        for number in numbers:
+            print(f"{number} ...", flush=True)
+            seen.clear()
+            try:
+                verdict = attempt(np.random.default_rng([len(kind), number]), folder)
+                assert not seen, f"forbidden: {seen}"
+            except Exception:  # noqa: BLE001 - any error that is not ours is what we look for
+                verdict = "WRONG " + traceback.format_exc()
+            print(f"{number} {verdict!r}", flush=True)
+    finally:
+        shutil.rmtree(folder)
+    print(f"memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}", flush=True)
+
+
+def supervise(kind: str, numbers: range) -> tuple[Counter[str], list[str], int]:
+    """Verdicts on a batch, what went wrong, and the largest memory in MB; a worker that dies is replaced."""
+    verdicts: Counter[str] = Counter()
+    wrong: list[str] = []
+    memory, start = 0, numbers.start
+    while start < numbers.stop:
+        command = [sys.executable, __file__, "--work", kind, str(start), str(numbers.stop)]
+        worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, cwd=ROOT)
+        while line := _next_line(worker):
+            first, _, rest = line.partition(" ")
+            if first == "memory":
+                memory, start = max(memory, int(rest)), numbers.stop
+            elif rest.startswith("'WRONG"):
+                wrong.append(f"{kind} {first}: {rest}")
+                verdicts["wrong"] += 1
+            elif rest != "...\n":
+                verdicts[rest.strip().strip("'")] += 1
+            start = int(first) + 1 if first.isdigit() else start
+        hung = worker.poll() is None and start < numbers.stop
+        worker.kill()
+        if worker.wait() and start < numbers.stop:
+            # A flipped bit may make the HDF5 library itself crash: counted, and told apart.
+            verdicts["hung" if hung else "crashed"] += 1
+            wrong.append(f"{kind} {start - 1}: {'hung' if hung else f'exit status {worker.returncode}'}")
+    return verdicts, wrong, memory
+
+
+def _next_line(worker: subprocess.Popen[bytes]) -> str:
+    assert worker.stdout is not None
+    ready, _, _ = select.select([worker.stdout], [], [], SECONDS)
+    return worker.stdout.readline().decode() if ready else ""
+
+
+def main() -> int:
+    os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1", MPLBACKEND="agg")
+    rows, problems = [], []
+    for kind, total in KINDS.items():
+        begin = time.perf_counter()
+        batches = [range(start, min(start + BATCH, total)) for start in range(0, total, BATCH)]
+        with ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
+            results = list(pool.map(lambda batch, kind=kind: supervise(kind, batch), batches))
+        verdicts = sum((result[0] for result in results), Counter())
+        problems += [problem for result in results for problem in result[1]]
+        row = {"input": kind, "tried": total} | {
+            name: verdicts[name] for name in ("refused", "accepted", "wrong", "crashed", "hung")
+        }
+        row |= {"largest memory (MB)": max(result[2] for result in results)}
+        row |= {"minutes": round((time.perf_counter() - begin) / 60, 1)}
+        print(row, flush=True)
+        rows.append(row)
+    with TABLE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(*problems, sep="\n")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "tests"))
+    if sys.argv[1:2] == ["--work"]:
+        work(sys.argv[2], range(int(sys.argv[3]), int(sys.argv[4])))
+    elif len(sys.argv) == 3:
+        work(sys.argv[1], range(int(sys.argv[2]), int(sys.argv[2]) + 1))
+    else:
+        sys.exit(main())

@@ -1,0 +1,283 @@
+"""One test for each hazard, over the kinds of matrices and the calls that meet it; forged files are in test_stored."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import anndata as ad
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hazards import forgery, oddities
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+import dice
+from dice._core.schema import checksum
+
+settings.register_profile("ci", derandomize=True, max_examples=25, deadline=None, database=None)
+settings.register_profile("long", max_examples=1000, deadline=None)
+settings.load_profile("ci")
+
+PRIOR = dice.Prior.load(forgery.FIXTURES / "prior_format1_gmm.h5ad")
+#: What a user does with a query, in order.
+CALLS = {
+    "denoise": lambda adata: dice.tl.denoise(adata, PRIOR, n_samples=3),
+    "neighbors": lambda adata: dice.tl.neighbors(adata, n_neighbors=5, n_samples=3, reference=PRIOR),
+    "cluster_stability": lambda adata: dice.tl.cluster_stability(
+        adata, "label", n_samples=2, n_neighbors=5, reference=PRIOR
+    ),
+    "evaluate": lambda adata: dice.tl.evaluate(adata, "label", n_neighbors=5),
+    "train_prior": lambda adata: dice.tl.train_prior(adata, n_latent=3, max_steps=3),
+}
+FORMS = {
+    "dense": np.asarray,
+    "fortran": np.asfortranarray,
+    "float16": lambda x: x.astype(np.float16),
+    "float64": lambda x: x.astype(np.float64),
+    "csr_matrix": sparse.csr_matrix,
+    "csr_array": sparse.csr_array,
+    "csc_matrix": sparse.csc_matrix,
+    "csc_array": sparse.csc_array,
+    "dask": lambda x: da.from_array(x, chunks=(10, -1)),
+}
+
+
+def expression(n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    rates = np.exp(rng.normal(size=(2, 20)))[np.arange(n) % 2]
+    return np.log1p(rng.poisson(rates)).astype(np.float32)
+
+
+def query(x=None, genes=oddities.GENES):
+    x = expression() if x is None else x
+    adata = ad.AnnData(x, obs=pd.DataFrame(index=[f"cell{i}" for i in range(x.shape[0])]))
+    adata.var_names = list(genes)
+    adata.obs["label"] = pd.Categorical(["a", "b"] * (x.shape[0] // 2) + ["a"] * (x.shape[0] % 2))
+    return adata
+
+
+def denoised(adata, **arguments):
+    return np.asarray(dice.tl.denoise(adata, PRIOR, copy=True, **arguments).obsm["X_dice"])
+
+
+def content(adata):
+    """Bytes of everything that a call must not change."""
+    x = adata.X
+    parts = (x.data, x.indices, x.indptr) if sparse.issparse(x) else (np.asarray(x),)
+    return [part.tobytes() for part in parts] + [adata.obs_names.tolist(), adata.var_names.tolist()]
+
+
+# ---- input of every kind -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_kind_of_matrix_does_not_matter(form):
+    expected = denoised(query(np.asarray(FORMS["float16"](expression()), dtype=np.float32)))
+    x = expression().astype(np.float16).astype(np.float32)
+    np.testing.assert_allclose(denoised(query(FORMS[form](x))), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint16, np.int64])
+def test_whole_numbers_are_numbers(dtype):
+    x = (expression() > 1).astype(dtype)
+    np.testing.assert_allclose(denoised(query(x), check=False), denoised(query(x.astype(np.float32)), check=False))
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "dask"])
+@pytest.mark.parametrize("call", ["denoise", "train_prior"])
+def test_no_byte_of_the_input_changes(form, call):
+    adata = query(FORMS[form](expression()))
+    before = content(adata)
+    CALLS[call](adata)
+    assert content(adata) == before
+
+
+@pytest.mark.filterwarnings("ignore:Posterior samples do not hold:dice.DiceWarning")
+def test_no_byte_of_the_input_changes_in_a_whole_analysis():
+    adata = query()
+    before = content(adata)
+    for call in CALLS.values():
+        call(adata)
+    assert content(adata) == before
+    stored = copy.deepcopy(adata.uns["dice"])
+    dice.tl.denoise(query(), adata)
+    assert stored["sha256"] == checksum(adata.uns["dice"])
+
+
+@pytest.mark.filterwarnings("ignore:Setting element:anndata.ImplicitModificationWarning")
+def test_views():
+    adata = query()
+    half = adata[::2]
+    dice.tl.denoise(half, PRIOR)
+    np.testing.assert_allclose(half.obsm["X_dice"], denoised(adata[::2].copy()), atol=1e-5)
+    assert "X_dice" not in adata.obsm
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda names: names[:3] + names[:1] + names[4:],
+        lambda names: [names[0], np.nan, *names[2:]],
+        lambda names: pd.CategoricalIndex(names),
+        lambda names: names[::-1],
+    ],
+    ids=["duplicate", "missing", "categorical", "permuted"],
+)
+@pytest.mark.filterwarnings("ignore:\\s*AnnData expects", "ignore:Variable names are not unique")
+def test_odd_gene_names_are_matched_or_refused(spoil):
+    """Whatever the names are: the right genes are used, or one sentence says why not."""
+    adata = query()
+    adata.var_names = spoil(list(oddities.GENES))
+    if not adata.var_names.is_unique:
+        with pytest.raises(dice.DiceError, match=r"duplicate names, for example \['GENE0'\]"):
+            dice.tl.denoise(adata, PRIOR)
+        return
+    found = [name for name in oddities.GENES if name in set(adata.var_names)]
+    plain = query(np.asarray(adata[:, found].X), found)
+    np.testing.assert_allclose(denoised(adata), denoised(plain), atol=1e-4)
+
+
+def test_constant_genes_say_nothing():
+    adata = query()
+    adata.X[:, 3] = 2.0
+    dice.tl.train_prior(adata, n_latent=3, max_steps=3)
+    assert np.abs(adata.varm["dice_loadings"][3]).max() < 1e-6
+    adata.X[:] = 1
+    with pytest.raises(dice.DiceError, match="No gene varies"):
+        dice.tl.train_prior(adata, n_latent=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"n_latent": 40}, "n_latent=40 cannot be learned from .. cells and 20 genes: pass a number from 1 to 19"),
+        ({"labels_key": "one"}, "1 distinct label"),
+        ({"layer": "none"}, "no layer 'none'"),
+    ],
+)
+def test_what_cannot_be_learned(arguments, sentence):
+    adata = query()
+    adata.obs["one"] = "same"
+    before = oddities.slots(adata)
+    with pytest.raises(dice.DiceError, match=sentence):
+        dice.tl.train_prior(adata, **arguments)
+    assert oddities.slots(adata) == before
+
+
+@pytest.mark.parametrize("n_cells", [0, 1])
+@pytest.mark.parametrize("form", FORMS)
+def test_nobody_and_a_single_cell(form, n_cells):
+    adata = query(FORMS[form](expression()[:n_cells].astype(np.float16).astype(np.float32)))
+    dice.tl.denoise(adata, PRIOR, n_samples=2)
+    assert adata.obsm["X_dice"].shape == (n_cells, 3)
+    assert adata.obsm["X_dice_samples"].shape == (n_cells, 2, 3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("call", ["denoise", "train_prior"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_named_by_their_cell(form, call, value):
+    x = expression()
+    x[7, 3] = value
+    adata = query(FORMS[form](x))
+    before = oddities.slots(adata)
+    with pytest.raises(dice.DiceError, match=r"1 cells hold NaN or infinite values, for example \['cell7'\]"):
+        CALLS[call](adata)
+    assert oddities.slots(adata) == before
+
+
+def test_a_loss_that_is_not_finite_ends_the_training(monkeypatch):
+    def loss(self, clean, generator):
+        return self.outlet.bias.sum() * torch.nan
+
+    monkeypatch.setattr("dice._core.denoiser.EDMDenoiser.loss", loss)
+    adata = query()
+    with pytest.raises(dice.DiceError, match=r"training loss became nan at step 1 .* smaller learning_rate"):
+        dice.tl.train_prior(adata, n_latent=3)
+    assert not adata.uns
+
+
+# ---- properties --------------------------------------------------------------------------------
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@given(seeds)
+def test_permuted_genes_and_cells_permute_the_output(seed):
+    rng = np.random.default_rng(seed)
+    adata = query(expression(12, seed))
+    order, genes = rng.permutation(12), rng.permutation(20)
+    expected = denoised(adata)[order]
+    np.testing.assert_allclose(denoised(adata[order][:, genes].copy()), expected, atol=1e-4)
+
+
+@given(seeds, st.integers(1, 13))
+def test_the_chunk_size_does_not_matter(seed, size):
+    adata = query(expression(12, seed))
+    np.testing.assert_allclose(denoised(adata, chunk_size=size), denoised(adata), atol=1e-4)
+
+
+@given(seeds)
+def test_noise_to_zero_gives_the_data_and_to_infinity_the_prior(seed):
+    adata = query(expression(6, seed))
+    data = dice.tl.denoise(adata, PRIOR, rho=0, noise=1e-4, copy=True).obsm
+    np.testing.assert_allclose(data["X_dice"], data["X_dice_pca"], atol=1e-2)
+    mean = PRIOR.denoiser.weights @ PRIOR.denoiser.means * PRIOR.latent_scale
+    far = denoised(adata, rho=1e7)
+    np.testing.assert_allclose(far, np.broadcast_to(mean, far.shape), atol=0.05 * PRIOR.latent_scale)
+
+
+@given(seeds, st.floats(0.1, 10))
+def test_a_gaussian_prior_gives_the_closed_form(seed, rho):
+    """With one component, E[U | y] = mu + S (S + s^2 I)^-1 (y - mu)."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(60, 20)).astype(np.float32) @ rng.normal(size=(20, 20)).astype(np.float32)
+    reference = query(x)
+    dice.tl.train_prior(reference, n_latent=3, preset="gmm", scale=False, check=False)
+    prior = dice.Prior.from_anndata(reference)
+    if prior.denoiser.n_components > 1:
+        return
+    dice.tl.denoise(reference, rho=rho, noise=1.0, check=False)
+    mixture, scale = prior.denoiser, prior.latent_scale
+    mean = mixture.means[0].numpy() * scale
+    axes, variances = mixture.axes[0].numpy(), mixture.variances[0].numpy() * scale**2
+    gain = axes @ np.diag(variances / (variances + rho**2 + 1)) @ axes.T
+    expected = mean + (reference.obsm["X_dice_pca"] - mean) @ gain.T
+    np.testing.assert_allclose(reference.obsm["X_dice"], expected, atol=1e-3 * scale)
+
+
+@given(seeds)
+def test_any_changed_byte_of_a_stored_prior_is_refused(seed):
+    """Without a new checksum, nothing but the original passes."""
+    rng = np.random.default_rng(seed)
+    raw = copy.deepcopy(forgery.stored("edm"))
+    table = raw["weights"] if rng.random() < 0.5 else raw
+    arrays = [name for name, value in table.items() if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
+    array = table[arrays[rng.integers(len(arrays))]]
+    array.reshape(-1).view(np.uint8)[rng.integers(array.nbytes)] ^= np.uint8(1 << rng.integers(8))
+    with pytest.raises(dice.DiceError):
+        dice.Prior.from_arrays(raw)
+
+
+@given(seeds)
+def test_forged_priors_are_refused_or_correct(seed):
+    assert forgery.verdict(forgery.forge(np.random.default_rng(seed))) in ("refused", "accepted")
+
+
+@given(seeds)
+@pytest.mark.filterwarnings("ignore")
+def test_odd_objects_and_arguments_are_refused_or_served(seed):
+    assert oddities.verdict(np.random.default_rng(seed)) in ("refused", "accepted")
+
+
+def test_round_trip_is_the_identity(tmp_path: Path):
+    for kind in forgery.KINDS:
+        prior = dice.Prior.load(forgery.FIXTURES / f"prior_format1_{kind}.h5ad")
+        prior.save(tmp_path / "prior.h5ad")
+        again = dice.Prior.load(tmp_path / "prior.h5ad").to_arrays()
+        assert again["sha256"] == prior.to_arrays()["sha256"] == forgery.stored(kind)["sha256"]
