@@ -60,7 +60,7 @@ def variety(denoiser: Denoiser, z: Tensor) -> float:
 def expected_variety(variances: Floats) -> float:
     """The variety of cells of the reference, were they Gaussian with the latents' `variances` (k,)."""
     v = np.asarray(variances, dtype=np.float64)
-    return float(np.mean(v**2 / (v + LEVELS[-1] ** 2)))
+    return float(np.mean(v**3 / (v + LEVELS[-1] ** 2) ** 2))
 
 
 def fit_offset(denoiser: Denoiser, z: Tensor, batches: NDArray[np.intp]) -> Tensor:

@@ -24,7 +24,7 @@ SHIFTED = 2.0
 EXPLAINED = 0.5
 #: Cells of one kind could be a new kind as well as a shifted one: an offset needs at least this share of the variety
 #: that the reference has.
-VARIED = 0.15
+VARIED = 0.2
 
 
 @dataclass(frozen=True)
