@@ -9,8 +9,7 @@ from dice._errors import SlotError
 
 @pytest.fixture
 def novel(query):
-    query.obs["dice_novelty_score"] = query.obs["dice_uncertainty"]
-    query.obs["dice_novelty"] = 1 / (1 + query.obs["dice_uncertainty"])
+    query.obs["dice_novelty"] = query.obs["dice_uncertainty"]
     query.obs["dice_novel"] = query.obs["dice_uncertainty"] > 2.5
     return query
 
@@ -34,7 +33,7 @@ def test_without_labels(novel):
 @pytest.mark.parametrize("n", [0, 1, 20])
 def test_few_cells_views_and_missing_values(novel, n):
     novel.obs.loc[novel.obs_names[:5], "cell_type"] = np.nan
-    novel.obs.loc[novel.obs_names[3:8], "dice_novelty_score"] = np.nan
+    novel.obs.loc[novel.obs_names[3:8], "dice_novelty"] = np.nan
     for groupby in (None, "cell_type"):
         pl.novelty(novel[:n], groupby=groupby, show=False)[0].figure.canvas.draw()
     assert "X_dice_pca_umap" not in novel.obsm

@@ -55,7 +55,7 @@ def run(query):
         "genes": {"text": "3/4 genes found", "missing": np.array(["gene<7>"])},
         "warnings": np.array(["One <b>thing</b>.", "Another."]),
     }
-    query.obs["dice_novelty"] = query.obs["dice_novelty_score"] = query.obs["dice_uncertainty"]
+    query.obs["dice_novelty"] = query.obs["dice_uncertainty"]
     query.obs["dice_novel"] = False
     return query
 

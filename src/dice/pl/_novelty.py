@@ -57,7 +57,7 @@ def novelty(
     groupby
         Column of ``obs`` with labels; None draws one histogram of all cells.
     key
-        Key that was written to: ``obs[f"{key}_score"]`` colours the cells.
+        Column of ``obs`` with the novelty.
     use_rep
         Key of ``obsm`` to draw.
     title
@@ -78,17 +78,16 @@ def novelty(
     --------
     >>> import dice
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
-    >>> cells.obs["dice_novelty_score"] = abs(cells.obsm["U_true"]).mean(axis=1)
-    >>> cells.obs["dice_novel"] = cells.obs["dice_novelty_score"] > 10
+    >>> cells.obs["dice_novelty"] = abs(cells.obsm["U_true"]).mean(axis=1)
+    >>> cells.obs["dice_novel"] = cells.obs["dice_novelty"] > 10
     >>> figure = dice.pl.novelty(cells, groupby="cell_type", use_rep="U_true", return_fig=True)
     >>> len(figure.axes)
     2
     """
-    keys = NoveltyKeys(key)
-    numbers = read_numbers(adata, keys.score, color_map, step="dice.tl.novelty")
+    numbers = read_numbers(adata, key, color_map, step="dice.tl.novelty")
     groups = None if groupby is None else read_groups(adata, groupby, palette)
     where = layout(adata, use_rep, n_neighbors=n_neighbors, random_state=random_state)
-    called = adata.obs[keys.flag].fillna(False).to_numpy(dtype=bool)
+    called = adata.obs[NoveltyKeys(key).flag].fillna(False).to_numpy(dtype=bool)
     notes = None if groups is None else _shares(groups, called)
     title = f"{called.sum()} of {len(called)} cells are novel" if title is None else title
     figure, axes = map_and_distribution(where, numbers, groups, title=title, size=size, notes=notes)

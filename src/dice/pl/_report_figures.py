@@ -45,7 +45,7 @@ def draw_figures(
     }
     for name, plot, caption in (
         ("dice_uncertainty", uncertainty, "Uncertainty: posterior standard deviation of every cell"),
-        ("dice_novelty_score", novelty, "Novelty: cells that the reference does not know"),
+        ("dice_novelty", novelty, "Novelty: cells that the reference does not know"),
     ):
         if name in adata.obs or name in adata.obsm:
             plots[caption] = partial(plot, adata, groupby=groups, use_rep=keys[-1], **options)
