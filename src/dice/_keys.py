@@ -97,12 +97,12 @@ class NoveltyKeys:
     key: str = "dice_novelty"
 
     @property
-    def p_value(self) -> str:
+    def score(self) -> str:
         return self.key
 
     @property
-    def score(self) -> str:
-        return f"{self.key}_score"
+    def p_value(self) -> str:
+        return f"{self.key}_p"
 
     @property
     def flag(self) -> str:

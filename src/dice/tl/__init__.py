@@ -8,6 +8,7 @@ from dice.tl._denoise import denoise
 from dice.tl._denoise_to_zarr import denoise_to_zarr
 from dice.tl._evaluate import evaluate
 from dice.tl._neighbors import neighbors
+from dice.tl._novelty import novelty
 from dice.tl._train_prior import train_prior
 from dice.tl._transfer_labels import transfer_labels
 from dice.tl._tune_rho import tune_rho
@@ -19,6 +20,7 @@ __all__ = [
     "denoise_to_zarr",
     "evaluate",
     "neighbors",
+    "novelty",
     "train_prior",
     "transfer_labels",
     "tune_rho",
