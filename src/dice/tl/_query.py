@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class Query:
     def rho(self) -> float | list[float]:
         return resolve_rho(self.options.rho, self.prior.latent_scale)
 
-    @property
+    @cached_property
     def keys(self) -> NDArray[np.int64]:
         """Addresses of the cells' random numbers."""
         return cell_keys(self.matrix.names.astype(str), int(self.options.random_state))
@@ -71,7 +72,7 @@ class Query:
         """Project all cells."""
         return read_cells(self.matrix, self.projector, self.sampled)
 
-    @property
+    @cached_property
     def sampled(self) -> NDArray[np.bool_]:
         """Cells (n,) to calibrate by."""
         return sampled_cells(self.keys)
