@@ -70,6 +70,46 @@ def test_denoising_equals_the_call(files, name, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def test_transfer_equals_the_call(files, tmp_path, capsys):
+    folder, reference, query = files
+    query = query.copy()
+    dice.tl.transfer_labels(query, reference, "cell_type", alpha=0.2)
+    command = ("transfer", folder / "query.h5ad", folder / "trained.h5ad", "--labels", "cell_type", "--alpha", 0.2)
+    said = summary(capsys, *command, "-o", tmp_path / "labelled.h5ad")
+    assert said["labels"] == query.obs["cell_type_dice"].value_counts().to_dict()
+    found = ad.read_h5ad(tmp_path / "labelled.h5ad")
+    assert found.obs["cell_type_dice"].astype(str).equals(query.obs["cell_type_dice"].astype(str))
+    assert found.obsm["cell_type_dice_prob"].equals(query.obsm["cell_type_dice_prob"])
+    summary(capsys, *command, "-o", tmp_path / "labelled.zarr", "--stream")
+    streamed = ad.read_zarr(tmp_path / "labelled.zarr")
+    np.testing.assert_allclose(streamed.obsm["cell_type_dice_prob"], found.obsm["cell_type_dice_prob"], atol=1e-3)
+
+
+@pytest.mark.data
+def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_path, capsys):
+    """`dice prepare`, `dice train && dice transfer` equal the calls, from the files as they come."""
+    cells = {}
+    for name in ("pancreas_cellhint_atlas", "pancreas_baron_h1"):
+        summary(capsys, "prepare", shared_data(name), "-o", tmp_path / f"{name}.h5ad", "--n-top-genes", 1000)
+        cells[name] = ad.read_h5ad(shared_data(name))
+        dice.pp.prepare(cells[name], n_top_genes=1000)
+    reference, query = cells.values()
+    dice.tl.train_prior(reference, labels_key="cell_type", max_steps=60)
+    with pytest.warns(dice.DiceWarning):
+        dice.tl.transfer_labels(query, reference, "cell_type", classifier="knn", representation="denoised")
+    files = [tmp_path / f"{name}.h5ad" for name in cells]
+    trained, labelled = tmp_path / "trained.h5ad", tmp_path / "labelled.h5ad"
+    summary(capsys, "train", files[0], "-o", trained, "--labels", "cell_type", "--max-steps", 60)
+    choice = ("--classifier", "knn", "--representation", "denoised")
+    said = summary(capsys, "transfer", files[1], trained, "-o", labelled, "--labels", "cell_type", *choice)
+    found = ad.read_h5ad(labelled)
+    assert said["warnings"]
+    assert (found.obs["cell_type_dice"].astype(str) == query.obs["cell_type_dice"].astype(str)).all()
+    np.testing.assert_array_equal(found.obsm["cell_type_dice_prob"], query.obsm["cell_type_dice_prob"])
+    known = found.obs["cell_type"].isin(reference.obs["cell_type"])
+    assert (found.obs["cell_type_dice"].astype(str) == found.obs["cell_type"].astype(str))[known].mean() > 0.6
+
+
 def test_evaluation_equals_the_call(files, tmp_path, capsys):
     _, _, query = files
     query.write_h5ad(tmp_path / "denoised.h5ad")

@@ -91,6 +91,17 @@ def test_lazy_queries_equal_those_in_memory(pair, rows, options):
     assert cells.uns["X_dice"]["params"]["noise"] == pytest.approx(expected.uns["X_dice"]["params"]["noise"], rel=1e-6)
 
 
+@pytest.mark.parametrize("rows", CHUNKS, ids=str)
+def test_labels_of_lazy_queries_equal_those_in_memory(pair, rows):
+    reference, query = pair
+    expected = dice.tl.transfer_labels(query, reference, "type", copy=True)
+    cells, known = lazy(query, rows), lazy(reference, rows if isinstance(rows, int) else (200, 400))
+    known.uns, known.obs = reference.uns, reference.obs
+    dice.tl.transfer_labels(cells, known, "type")
+    np.testing.assert_allclose(cells.obsm["type_dice_prob"], expected.obsm["type_dice_prob"], atol=1e-5)
+    assert (cells.obs["type_dice"].astype(str) == expected.obs["type_dice"].astype(str)).all()
+
+
 def test_results_stream_into_a_store(pair, tmp_path):
     reference, query = pair
     cells = lazy(query, 100)

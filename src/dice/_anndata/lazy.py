@@ -52,6 +52,15 @@ def map_rows(data: Any, function: OnBlock, shape: tuple[int, ...]) -> Any:
     )
 
 
+def together(*arrays: Any) -> tuple[NDArray[Any], ...]:
+    """Arrays in memory, with those that are lazy computed in one pass over what they come from."""
+    if all(isinstance(array, np.ndarray) for array in arrays):
+        return arrays
+    import dask
+
+    return tuple(dask.compute(*arrays))
+
+
 def in_rows(data: Any) -> Any:
     """A dask array whose blocks hold whole cells."""
     return data if len(data.chunks[1]) == 1 else data.rechunk({1: -1})

@@ -15,7 +15,7 @@ from typing import Any
 from dice import DiceError, DiceWarning, __version__, settings
 
 #: Verbs in the order of a work flow; each is a module that says what it does, takes and returns.
-VERBS = ("demo", "prepare", "train", "denoise", "evaluate", "report")
+VERBS = ("demo", "prepare", "train", "denoise", "transfer", "evaluate", "report")
 #: Exit codes beside 0: an error that was told, wrong usage (argparse's), Ctrl-C (a shell's own).
 FAILED, INTERRUPTED = 1, 130
 

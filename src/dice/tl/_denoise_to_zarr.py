@@ -24,6 +24,7 @@ from dice.tl._options import Options
 from dice.tl._phases import denoise_points, project
 from dice.tl._posterior import Posterior
 from dice.tl._query import Query
+from dice.tl._rho import tuned
 
 
 def denoise_to_zarr(
@@ -97,11 +98,8 @@ def denoise_to_zarr(
     adata = source if isinstance(source, AnnData) else open_lazy(source, chunk_size=int(rows))
     keys = DenoiseKeys(check_key(adata, key_added))
     with _log.recorded() as warned:
-        query = Query.of(
-            _in_chunks(adata, int(rows), options.get("layer"), options.get("batch_key")),
-            prior,
-            _options(options, int(rows)),
-        )
+        chunked = _in_chunks(adata, int(rows), options.get("layer"), options.get("batch_key"))
+        query, tuning = tuned(Query.of(chunked, prior, _options(options, int(rows))))
         draft = Draft(target, adata.n_obs, int(rows))
         draft.open(_fingerprint(query, keys), adata)
         cells = project(draft, query, keys)
@@ -117,7 +115,7 @@ def denoise_to_zarr(
         obs[keys.empty] = cells.empty
     draft.write("obs", obs)
     draft.write("var", adata.var)
-    record = query.record(plan, level, calibration, []) | {"warnings": np.array(warned, dtype=str)}
+    record = query.record(plan, level, calibration, []) | tuning | {"warnings": np.array(warned, dtype=str)}
     draft.write("uns", {**adata.uns, keys.uns: record})
     _copy_others(draft, adata, keys, copy_x=copy_x)
     draft.close()

@@ -65,15 +65,17 @@ def read_reference(reference: AnnData, labels_key: str) -> Labelled:
 
 
 def read_roles(reference: AnnData) -> NDArray[np.intp]:
-    """Code in `ROLES` of every cell of a reference."""
+    """Code in `ROLES` of every cell of a reference; -1 where it has none."""
     key = PriorKeys().split
     if key not in reference.obs:
         raise SlotError(
             f"The reference has no obs[{key!r}], which tells the cells that the prior has not seen: call "
             "dice.tl.train_prior(reference) again."
         )
-    codes = pd.Categorical(reference.obs[key].astype(str), categories=ROLES).codes.astype(np.intp)
-    if (codes < 0).any():
+    roles = reference.obs[key].astype(object)
+    codes = pd.Categorical(roles, categories=ROLES).codes.astype(np.intp)
+    # Cells beyond max_cells have no role.
+    if ((codes < 0) & roles.notna().to_numpy()).any():
         raise InputError(
             f"obs[{key!r}] of the reference holds other values than {list(ROLES)}: call dice.tl.train_prior again."
         )

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dice._anndata import lazy
 from dice._core.calibrate import Offset
 from dice._core.classify import (
     GENE_STRENGTH,
@@ -49,10 +50,9 @@ class Represented:
         plan, _, each = query.settle(cells)
         posterior = Posterior(query.prior, query.projector, plan, each, query.keys, device, offset)
         result = run_plan(posterior, query.matrix, cells)
-        points = np.asarray(cells.y)
+        points, mean, samples = lazy.together(cells.y, result.mean, result.samples)
         points = points if offset is None else points - offset.of(slice(None))
-        cells = Cells(points, cells.residual, cells.empty)
-        return cls(query, cells, np.asarray(result.mean), np.asarray(result.samples), offset)
+        return cls(query, Cells(points, cells.residual, cells.empty), mean, samples, offset)
 
     def genes(self, rows: NDArray[np.intp]) -> Floats:
         """Standardised expression (len(rows), d) of some cells, dense."""
