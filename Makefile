@@ -12,7 +12,7 @@ BENCH := $(VENV)/.installed-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format docs bench-calibrate bench-real build clean distclean
+.PHONY: help install demo test lint types format docs bench-calibrate bench-real bench-scale build clean distclean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes
 
 bench-calibrate: $(BENCH)  ## calibration of queries from other technologies; writes docs/benchmarks/calibrate.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/calibrate.py $(ARGS)
+
+bench-scale: $(DEV)  ## memory and time up to a million cells; 1 GB of temporary files, tables into docs/benchmarks
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/scale.py $(ARGS)
 
 build: $(DEV)  ## build sdist and wheel into dist/ and check them
 	rm -rf dist
