@@ -9,10 +9,12 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.installed-dev
 DOC := $(VENV)/.installed-doc
 BENCH := $(VENV)/.installed-bench
+TUTORIAL := $(VENV)/.installed-tutorial
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format docs bench-calibrate bench-real bench-scale build clean distclean
+.PHONY: help install demo test lint types format docs tutorials bench-calibrate bench-real bench-scale build clean
+.PHONY: distclean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +31,10 @@ $(DEV): pyproject.toml constraints.txt
 
 $(DOC): $(DEV)
 	@$(PIP) --constraint constraints.txt --group doc
+	@touch $@
+
+$(TUTORIAL): $(DEV)
+	@$(PIP) --constraint constraints.txt --group tutorial
 	@touch $@
 
 $(BENCH): $(DEV)
@@ -56,8 +62,12 @@ format: $(DEV)  ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(DOC)  ## build the documentation into docs/_build/html; a warning is an error
+docs: $(DOC)  ## build docs/_build/html; a warning is an error, and so is a link that leads nowhere
 	$(BIN)/python -m sphinx -W --keep-going --fresh-env -b html docs docs/_build/html
+	$(BIN)/python docs/check.py docs/_build/html
+
+tutorials: $(TUTORIAL)  ## execute the notebooks of tutorials/ and store their outputs; NAMES=... for some of them
+	OMP_NUM_THREADS=2 NUMBA_NUM_THREADS=2 $(BIN)/python tutorials/run.py $(NAMES)
 
 # One thread: the figures are compared on one machine, and small matrices gain nothing from more.
 bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes docs/benchmarks/real.md

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import metadata
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent / "_ext"))
 
 _package = metadata("scdice")
 
@@ -12,18 +16,18 @@ copyright = "2026, the dice developers"
 version = release = _package["Version"]
 
 extensions = [
-    "myst_parser",
+    "mathml",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
 ]
 
 root_doc = "index"
-source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "**.ipynb_checkpoints", "tutorials/README.md"]
 
 # API pages are written from the docstrings; signatures carry the types, so the text need not.
 autosummary_generate = True
@@ -42,6 +46,9 @@ napoleon_preprocess_types = False
 default_role = "code"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+# Notebooks are shown with the outputs that `make tutorials` stored.
+nb_execution_mode = "off"
+html_math_renderer = "mathml"
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -30,5 +30,5 @@ def test_example(name, tmp_path, monkeypatch):
     assert runner.summarize(verbose=False).failed == 0, "".join(report)
 
 
-def test_the_main_calls_have_examples():
-    assert {"tl.train_prior", "tl.denoise", "tl.evaluate", "tl.credible_region", "Prior"} <= set(EXAMPLES)
+def test_every_public_name_has_an_example():
+    assert set(OBJECTS) == set(EXAMPLES)

@@ -62,6 +62,11 @@ def neocortex(
     - ``obs`` as in the file, and in the reference ``obs["cell_type"]``, categorical.
 
     The paper has 3,495 and 15,126 cells, and 17,638 genes in common.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, query = dice.datasets.neocortex()  # doctest: +SKIP
     """
     sources = [reference or cache_folder(cache_dir) / REFERENCE]
     sources.append(query or cache_folder(cache_dir) / QUERY)

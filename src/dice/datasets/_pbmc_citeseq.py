@@ -61,6 +61,12 @@ def pbmc_citeseq(
     - ``obs["cell_type"]`` categorical, the labels of level 2, and the file's own columns:
       ``celltype.l1`` to ``celltype.l3``, ``lane``, ``donor``, ``time``, ``orig.ident`` and others,
     - ``obsm["protein_counts"]`` data frame of antibody counts, as in the file.
+
+    Examples
+    --------
+    >>> import dice
+    >>> cells = dice.datasets.pbmc_citeseq()  # doctest: +SKIP
+    >>> reference, query = dice.datasets.paper_citeseq_split(cells)  # doctest: +SKIP
     """
     import anndata as ad
     from scipy import sparse

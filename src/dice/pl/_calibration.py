@@ -61,6 +61,16 @@ def calibration(
     Returns
     -------
     None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, query = dice.datasets.synthetic(1)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    >>> dice.tl.transfer_labels(query, reference, "cell_type", representation="projection")
+    >>> figure = dice.pl.calibration(query, "cell_type", return_fig=True)
+    >>> len(figure.axes) >= 2
+    True
     """
     if n_bins < 1:
         raise InputError(f"n_bins={n_bins} leaves no bin: pass 1 or more.")

@@ -71,6 +71,16 @@ def transfer(
     Returns
     -------
     None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, query = dice.datasets.synthetic(1)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    >>> dice.tl.transfer_labels(query, reference, "cell_type", representation="projection")
+    >>> figure = dice.pl.transfer(query, "cell_type", groupby="cell_type", return_fig=True)
+    >>> len(figure.axes) >= 2
+    True
     """
     found = Transferred.read(adata, labels_key, key)
     if groupby is None:

@@ -71,6 +71,16 @@ def cluster_stability(
         Stability of every cell, from 0 to 1; NaN without a group or alone in it.
     ``adata.uns["dice_stability"]``
         ``groups`` (names), ``stability`` and ``n_cells`` of each, ``unsupported`` (names), and parameters.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, query = dice.datasets.synthetic(1)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    >>> dice.tl.denoise(query, reference, rho=60, n_samples=3)
+    >>> dice.tl.cluster_stability(query, "cell_type", n_samples=3, resolution=0.1)
+    >>> query.uns["dice_stability"]["groups"].tolist()
+    ['Cluster 1', 'Cluster 2']
     """
     n_samples = whole_number("n_samples", n_samples)
     random_state = whole_number("random_state", random_state, least=0)

@@ -136,7 +136,7 @@ def transfer_labels(
     >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
     >>> dice.tl.transfer_labels(query, reference, "cell_type")
     >>> query.obsm["cell_type_dice_prob"].shape
-    (400, 8)
+    (400, 2)
     """
     check_writable(adata, copy=copy)
     reference = as_reference(reference)
