@@ -13,8 +13,8 @@ TUTORIAL := $(VENV)/.installed-tutorial
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format docs tutorials bench-calibrate bench-real bench-scale build clean
-.PHONY: distclean
+.PHONY: help install demo test lint types format docs tutorials build clean distclean
+.PHONY: bench-calibrate bench-real bench-scale bench-synthetic
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ tutorials: $(TUTORIAL)  ## execute the notebooks of tutorials/ and store their o
 # One thread: the figures are compared on one machine, and small matrices gain nothing from more.
 bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes docs/benchmarks/real.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/real.py $(ARGS)
+
+bench-synthetic: $(DEV)  ## the paper's synthetic experiments beside the exact posterior; writes docs/benchmarks/synthetic.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/synthetic.py --literal 40 $(ARGS)
 
 bench-calibrate: $(BENCH)  ## calibration of queries from other technologies; writes docs/benchmarks/calibrate.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/calibrate.py $(ARGS)
