@@ -172,7 +172,7 @@ def main() -> None:
     if arguments.literal:
         found = literal(arguments.literal)
         extra.append(
-            f"Algorithm 1 as printed (paper-small network, 200 iterations, 10 chains, rho 20) on {found['cells']} cells "
+            f"Algorithm 1 as printed (paper-small network, 200 iterations, 10 chains, rho 20), {found['cells']} cells "
             f"of Setup 1, seed 0: distance to the exact posterior {found['literal']:.3f}; one evaluation of the same "
             f"network {found['one evaluation']:.3f}."
         )
