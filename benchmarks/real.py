@@ -147,9 +147,11 @@ def with_noise(reference: np.ndarray, query: np.ndarray, seed: int) -> np.ndarra
 
 
 def denoise(reference: ad.AnnData, query: ad.AnnData, augment: str, seed: int) -> None:
-    """DICE with its defaults; only the augmentation of the training cells differs."""
+    """DICE with its defaults; only the augmentation differs, and no cells are kept from it for prediction sets."""
     labels_key = "cell_type" if augment == "labels" else None
-    dice.tl.train_prior(reference, augment=AUGMENT[augment], labels_key=labels_key, random_state=seed)
+    dice.tl.train_prior(
+        reference, augment=AUGMENT[augment], labels_key=labels_key, calibration_fraction=0.0, random_state=seed
+    )
     dice.tl.denoise(query, reference, n_samples=10, random_state=seed)
     dice.tl.denoise(reference, uncertainty=False)
 
