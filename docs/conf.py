@@ -25,7 +25,8 @@ extensions = [
 ]
 
 root_doc = "index"
-source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
+# The first one is what autosummary writes.
+source_suffix = {".rst": "restructuredtext", ".md": "myst-nb", ".ipynb": "myst-nb"}
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "**.ipynb_checkpoints", "tutorials/README.md"]
 
@@ -63,6 +64,7 @@ html_theme_options = {
     "path_to_docs": "docs",
     "use_repository_button": True,
     "use_issues_button": True,
+    "navbar_persistent": [],
     "show_navbar_depth": 1,
     "show_toc_level": 2,
 }
