@@ -19,7 +19,7 @@ STRATEGIES = ("offset", "mean")
 #: Cells that the offset is learned from.
 MAX_CELLS = 4000
 #: A query is shifted if the prior pulls it so many times harder than cells of the reference ...
-SHIFTED = 2.0
+SHIFTED = 1.2
 #: ... and an offset explains it if it takes away at least this share of the pull.
 EXPLAINED = 0.5
 #: Cells of one kind could be a new kind as well as a shifted one: an offset needs at least this share of the variety

@@ -88,7 +88,7 @@ def denoise(
         What to do about a query that stands apart from the reference as a whole, as cells do from nuclei. ``"offset"``
         finds one offset per gene under the prior, whatever the composition of the query; ``"mean"`` brings the mean
         of the query to that of the reference, which is right where both have the same composition. ``"auto"`` is
-        ``"offset"`` where the prior pulls the query more than twice as hard as it would cells of the reference and an
+        ``"offset"`` where the prior pulls the query more than 1.2 times as hard as cells of the reference and an
         offset takes half of that away, and else leaves the query alone, as False does. Cells of a single kind are left
         alone too: they may be a kind that the reference lacks.
     batch_key
