@@ -107,7 +107,9 @@ def boundary(
 
     inks = [list((colors.labels or {}).items())[code] for code in pair]
     figure, axes = panels(2, ncols=2, size=(PANEL + 0.4, PANEL), margin=0.5, square=False)
-    top = max((float(weights.max(initial=0)) for _, weights in (within_a, within_b, across))) or 1.0
+    # A few edges between near copies of a cell would otherwise stretch the scale for all others.
+    weights = np.concatenate([weights for _, weights in (within_a, within_b, across)])
+    top = float(np.quantile(weights, 0.99)) if len(weights) else 1.0
     lines = _draw_map(axes[0], where, colors, pair, across, size=size, color_map=color_map, top=top)
     style_map(axes[0], title=" and ".join(name for name, _ in inks), n_cells=adata.n_obs)
     add_colorbar(axes[0], lines, label="weight of an edge across")
