@@ -13,7 +13,7 @@ TUTORIAL := $(VENV)/.installed-tutorial
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format docs tutorials build clean distclean
+.PHONY: help install demo test lint types format docs figures tutorials build clean distclean
 .PHONY: bench-calibrate bench-real bench-scale bench-synthetic
 
 help:  ## show this list
@@ -81,6 +81,9 @@ bench-calibrate: $(BENCH)  ## calibration of queries from other technologies; wr
 
 bench-scale: $(DEV)  ## memory and time up to a million cells; 1 GB of temporary files, tables into docs/benchmarks
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/scale.py $(ARGS)
+
+figures: $(DEV)  ## draw the pictures of docs/figures.md again; NAMES=... for some of them
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py $(NAMES)
 
 build: $(DEV)  ## build sdist and wheel into dist/ and check them
 	rm -rf dist

@@ -17,6 +17,12 @@ def test_few_labels_have_safe_colours_and_too_many_repeat():
     assert len(distinct(300)) == 300
 
 
+def test_unassigned_cells_look_like_those_without_a_value(labelled):
+    colors = read_colors(labelled, "cell_type_dice").labels
+    assert colors["unassigned"] == MISSING
+    assert [colors[name] for name in ("B", "NK", "T")] == list(SAFE[:3])
+
+
 @pytest.mark.parametrize("dtype", ["category", "object", "string", "bool"])
 def test_kinds_of_labels(query, dtype):
     query.obs["label"] = pd.Series(np.arange(45) % 2 == 0, index=query.obs_names).astype(dtype)

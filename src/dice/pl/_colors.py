@@ -134,7 +134,8 @@ def _assign(names: list[str], stored: Any, palette: Palette | None) -> list[str]
         return [to_hex(color) for color in list(stored)[: len(names)]]
     if palette is not None:
         raise InputError(f"palette has {len(palette)} colours for {len(names)} labels: add colours, or leave it out.")
-    return distinct(len(names))
+    # What has no label looks like what has no value.
+    return [MISSING if name == "unassigned" else color for name, color in zip(names, distinct(len(names)), strict=True)]
 
 
 def _sample(name: str, n: int) -> list[str]:

@@ -1,0 +1,236 @@
+"""Draw every figure of docs/figures.md: those of the paper with its own simulations, and one of every other plot.
+
+Real cells are TEA-seq PBMCs and two studies of pancreas from the folder of the shared data sets: the paper's own data
+have to be downloaded (``dice.datasets.pbmc_citeseq``, ``dice.datasets.neocortex``), and take the same calls.
+
+    python benchmarks/figures.py [name ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import anndata as ad
+import data
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image
+
+import dice
+
+FOLDER = Path(__file__).parents[1] / "docs" / "_static" / "figures"
+DPI = 80
+
+
+# ---- figures of the paper
+
+
+def setup(number: int) -> Figure:
+    reference, query = dice.datasets.synthetic(number)
+    dice.tl.train_prior(reference, n_latent=15, scale=False)
+    dice.tl.denoise(query, reference, rho=30)
+    return dice.pl.comparison(query, color="cell_type", return_fig=True)
+
+
+def setup_1() -> Figure:
+    return setup(1)
+
+
+def setup_2() -> Figure:
+    return setup(2)
+
+
+def setup_3() -> Figure:
+    return setup(3)
+
+
+def setup_4() -> Figure:
+    return setup(4)
+
+
+@cache
+def two_clusters() -> tuple[ad.AnnData, ad.AnnData]:
+    """Setup 1 with a trained prior, and two cells without noise: the centre of Cluster 2, and the midpoint."""
+    reference, _ = dice.datasets.synthetic(1)
+    dice.tl.train_prior(reference, n_latent=15, scale=False)
+    means = reference.uns["dice_synthetic"]["means"]
+    latents = np.stack([means[1], means.mean(0)])
+    names = ["centre of Cluster 2", "midpoint of the clusters"]
+    cells = ad.AnnData(
+        (latents @ reference.varm["V_true"].T).astype(np.float32), pd.DataFrame(index=names), reference.var[[]]
+    )
+    return reference, cells
+
+
+def samples() -> Figure:
+    reference, cells = two_clusters()
+    dice.tl.denoise(cells, reference, rho=0.1, noise=1.0, n_samples=500, check=False)
+    return dice.pl.posterior(cells, [0, 1], reference=reference, return_fig=True)
+
+
+def samples_rho() -> Figure:
+    reference, cells = two_clusters()
+    figure, axes = plt.subplots(2, 3, figsize=(11, 7), layout="constrained")
+    for rho, ax in zip((0.1, 0.5, 1, 5, 10, 20), axes.flat, strict=True):
+        dice.tl.denoise(cells, reference, rho=rho, noise=1.0, n_samples=500, check=False)
+        dice.pl.posterior(cells, 0, reference=reference, titles=[f"rho = {rho}"], ax=ax, show=False)
+        if rho != 1:
+            ax.get_legend().remove()
+    return figure
+
+
+def fewer_clusters() -> Figure:
+    return mismatch("fewer")
+
+
+def more_clusters() -> Figure:
+    return mismatch("more")
+
+
+def mismatch(kind: str) -> Figure:
+    reference, query = dice.datasets.mismatch(kind, n_reference=2000, n_query=500)
+    dice.tl.train_prior(reference, n_latent=15, scale=False)
+    return dice.pl.rho(query, reference, rhos=[1, 8, 20], color="cell_type", return_fig=True)
+
+
+@cache
+def teaseq() -> tuple[ad.AnnData, ad.AnnData]:
+    reference, query = data.pair("teaseq", 0)
+    dice.tl.train_prior(reference, labels_key="cell_type")
+    dice.tl.denoise(query, reference, n_samples=20)
+    return reference, query
+
+
+def held_out() -> Figure:
+    return dice.pl.comparison(teaseq()[1], color="cell_type", return_fig=True)
+
+
+def other_study() -> Figure:
+    """Baron's pancreas cells in the light of an atlas of other studies."""
+    reference, query = data.load("pancreas_cellhint_atlas"), data.load("pancreas_baron_h1")
+    genes = dice.pp.shared_genes(reference, query)
+    reference, query = reference[:, genes].copy(), query[:, genes].copy()
+    dice.tl.train_prior(reference, labels_key="cell_type")
+    dice.tl.denoise(query, reference)
+    return dice.pl.comparison(query, color="cell_type", return_fig=True)
+
+
+def latents() -> Figure:
+    """Adjusted Rand index by the number of latents."""
+    reference, query = (cells.copy() for cells in teaseq())
+    rows = []
+    for k in (5, 10, 20, 50, 100):
+        dice.tl.train_prior(reference, labels_key="cell_type", n_latent=k)
+        dice.tl.denoise(query, reference)
+        rows.append(dice.tl.evaluate(query, "cell_type", use_rep="X_dice"))
+    table = pd.concat(rows).set_index(pd.Index([5, 10, 20, 50, 100], name="latents"))
+    return dice.pl.evaluation(table, columns=["ari", "silhouette", "clisi"], return_fig=True)
+
+
+# ---- one of every other plot
+
+
+def on_reference() -> Figure:
+    reference, query = teaseq()
+    return dice.pl.comparison(query, color="cell_type", reference=reference, return_fig=True)
+
+
+def uncertainty() -> Figure:
+    return dice.pl.uncertainty(teaseq()[1], groupby="cell_type", return_fig=True)
+
+
+def boundary() -> Figure:
+    _, query = teaseq()
+    dice.tl.neighbors(query)
+    return dice.pl.boundary(query, "cell_type", groups=("NK", "T.CD8.Effector"), return_fig=True)
+
+
+def training() -> Figure:
+    return dice.pl.training(teaseq()[0], return_fig=True)
+
+
+def scree() -> Figure:
+    return dice.pl.scree(teaseq()[0], return_fig=True)
+
+
+def evaluation() -> Figure:
+    return dice.pl.evaluation(dice.tl.evaluate(teaseq()[1], "cell_type"), return_fig=True)
+
+
+@cache
+def labelled() -> ad.AnnData:
+    reference, query = teaseq()
+    dice.tl.transfer_labels(query, reference, "cell_type")
+    return query
+
+
+def transfer() -> Figure:
+    return dice.pl.transfer(labelled(), "cell_type", groupby="cell_type", return_fig=True)
+
+
+def transfer_sets() -> Figure:
+    return dice.pl.transfer(labelled(), "cell_type", return_fig=True)
+
+
+def calibration() -> Figure:
+    return dice.pl.calibration(labelled(), "cell_type", return_fig=True)
+
+
+def rho() -> Figure:
+    reference, query = teaseq()
+    dice.tl.tune_rho(query, reference)
+    return dice.pl.rho(query, reference, color="cell_type", return_fig=True)
+
+
+def report() -> Image.Image:
+    """The first screen of a report, as headless chromium shows it."""
+    with tempfile.TemporaryDirectory() as folder:
+        page, shot = Path(folder) / "report.html", Path(folder) / "report.png"
+        dice.pl.report(labelled(), page, reference=teaseq()[0], truth_key="cell_type")
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=4000"]
+        command = ["chromium", *options, "--window-size=1200,860", f"--screenshot={shot}", page.as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
+        return Image.open(shot).convert("RGB")
+
+
+FIGURES = {
+    plot.__name__: plot
+    for plot in (
+        setup_1, setup_2, setup_3, setup_4, samples, samples_rho, fewer_clusters, more_clusters, held_out, other_study,
+        latents, on_reference, uncertainty, boundary, training, scree, evaluation, transfer, transfer_sets, calibration,
+        rho, report,
+    )
+}  # fmt: skip
+
+
+def rasterize(figure: Figure) -> Image.Image:
+    stream = io.BytesIO()
+    figure.savefig(stream, dpi=DPI, bbox_inches="tight")
+    plt.close(figure)
+    return Image.open(stream).convert("RGB")
+
+
+def save(drawn: Figure | Image.Image, path: Path) -> None:
+    """A small PNG: few colours, since these are points and lines."""
+    image = rasterize(drawn) if isinstance(drawn, Figure) else drawn
+    image.quantize(240, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"{path.name}: {image.width} x {image.height}, {path.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="figures to draw, by default all")
+    names = parser.parse_args().names or list(FIGURES)
+    mpl.use("Agg")
+    dice.settings.verbosity = 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        save(FIGURES[name](), FOLDER / f"{name}.png")
