@@ -22,8 +22,22 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="dask scheduler whose workers share streamed work")
 
 
-def rho(text: str) -> float | tuple[float, ...]:
-    """A number, or numbers with commas between them."""
+def add_calibration(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--calibrate", type=calibrate, default="auto", help="auto, offset, mean or none: of a query that stands apart"
+    )
+    parser.add_argument("--batch-key", metavar="COLUMN", help="column of obs with batches to calibrate each on its own")
+
+
+def calibrate(text: str) -> str | bool:
+    """One of the words that :func:`dice.tl.denoise` knows, or none."""
+    return False if text == "none" else text
+
+
+def rho(text: str) -> float | tuple[float, ...] | str:
+    """A number, numbers with commas between them, or auto."""
+    if text == "auto":
+        return text
     values = tuple(float(part) for part in text.split(","))
     return values[0] if len(values) == 1 else values
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dice.cli import _files
-from dice.cli._options import add_device, add_matrix, add_scheduler, add_seed, noise, rho
+from dice.cli._options import add_calibration, add_device, add_matrix, add_scheduler, add_seed, noise, rho
 
 HELP = "denoise a query with the prior of a reference"
 EXAMPLES = """\
@@ -14,8 +14,8 @@ EXAMPLES = """\
   dice denoise query.h5ad prior.h5ad -o denoised.h5ad --rho 5,0.5 --method gibbs --n-samples 20"""
 #: Arguments that go to dice.tl.denoise under their own name.
 SAME = (
-    "rho", "method", "n_samples", "likelihood", "noise", "deconvolve", "gene_key", "min_gene_overlap", "layer",
-    "key_added", "chunk_size", "device",
+    "rho", "method", "n_samples", "likelihood", "noise", "deconvolve", "calibrate", "batch_key", "gene_key",
+    "min_gene_overlap", "layer", "key_added", "chunk_size", "device",
 )  # fmt: skip
 
 
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _files.add_input(parser, "query", "log-normalised cells to denoise")
     _files.add_input(parser, "reference", "reference with a prior, or a prior alone")
     _files.add_output(parser, "the query with its embedding; .zarr is written chunk by chunk and resumed if killed")
-    parser.add_argument("--rho", type=rho, help="how much the prior may move a cell: a number, or START,END")
+    parser.add_argument("--rho", type=rho, help="how much the prior may move a cell: a number, START,END, or auto")
     parser.add_argument("--method", default="auto", help="auto, direct or gibbs")
     parser.add_argument("--n-samples", type=int, default=0, help="posterior samples of each cell to keep")
     parser.add_argument("--likelihood", default="gaussian", help="gaussian, student_t or student_t_genes")
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key-added", default="X_dice", help="key of the embedding (default X_dice)")
     parser.add_argument("--chunk-size", type=int, metavar="CELLS", help="cells to work on at once")
     parser.add_argument("--no-x", action="store_true", help="leave X and layers out of a .zarr output")
+    add_calibration(parser)
     add_matrix(parser)
     add_device(parser)
     add_seed(parser)

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from dice.cli import _files
-from dice.cli._options import add_device, add_matrix, add_scheduler, add_seed
+from dice.cli._options import add_calibration, add_device, add_matrix, add_scheduler, add_seed
 
 HELP = "give the cells of a query the labels of a reference, with probabilities and prediction sets"
 EXAMPLES = """\
@@ -14,7 +14,7 @@ EXAMPLES = """\
 #: Arguments that go to dice.tl.transfer_labels under their own name.
 SAME = (
     "alpha", "method", "per_class", "weighted", "min_probability", "classifier", "representation", "rho", "n_samples",
-    "gene_key", "min_gene_overlap", "layer", "key_added", "device",
+    "calibrate", "batch_key", "gene_key", "min_gene_overlap", "layer", "key_added", "device",
 )  # fmt: skip
 
 
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gene-key", help="column of var with gene names of the reference's kind")
     parser.add_argument("--min-gene-overlap", type=float, default=0.2, help="smallest share of the prior's genes")
     parser.add_argument("--key-added", help="key of the labels (default COLUMN_dice)")
+    add_calibration(parser)
     add_matrix(parser)
     add_device(parser)
     add_seed(parser)
