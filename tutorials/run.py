@@ -52,9 +52,9 @@ def _execute(notebook: nbformat.NotebookNode) -> None:
             resources={"metadata": {"path": folder}},
         )  # fmt: skip
         client.execute()
-    for output in _outputs(notebook):
-        if output.get("name") == "stderr":
-            sys.exit(f"A cell warns:\n{output.text}")
+    warned = [output.text for output in _outputs(notebook) if output.get("name") == "stderr"]
+    if warned:
+        sys.exit("\n".join(["Cells warn:", *warned]))
 
 
 def _tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
