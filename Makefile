@@ -85,6 +85,16 @@ bench-scale: $(DEV)  ## memory and time up to a million cells; 1 GB of temporary
 figures: $(DEV)  ## draw the pictures of docs/figures.md again; NAMES=... for some of them
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py $(NAMES)
 
+.PHONY: fuzz faults
+SINGLE := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 JOBS=$(JOBS)
+
+fuzz: $(DEV)  ## forged priors, damaged files and odd objects by the thousand; the table lands in docs/benchmarks
+	$(SINGLE) $(BIN)/python tests/hazards/fuzz.py
+	$(SINGLE) DICE_HYPOTHESIS=long $(BIN)/python -m pytest -n $(JOBS) -q tests/test_hazards.py
+
+faults: $(DEV)  ## kills, full disks, vanished files; the table lands in docs/benchmarks
+	$(SINGLE) $(BIN)/python tests/hazards/faults.py
+
 build: $(DEV)  ## build sdist and wheel into dist/ and check them
 	rm -rf dist
 	$(BIN)/python -m build

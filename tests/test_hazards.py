@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from pathlib import Path
 
 import anndata as ad
@@ -20,8 +21,8 @@ import dice
 from dice._core.schema import checksum
 
 settings.register_profile("ci", derandomize=True, max_examples=25, deadline=None, database=None)
-settings.register_profile("long", max_examples=1000, deadline=None)
-settings.load_profile("ci")
+settings.register_profile("long", max_examples=300, deadline=None)
+settings.load_profile(os.environ.get("DICE_HYPOTHESIS", "ci"))
 
 PRIOR = dice.Prior.load(forgery.FIXTURES / "prior_format1_gmm.h5ad")
 #: What a user does with a query, in order.

@@ -79,5 +79,8 @@ def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArr
         mask_var = adata.var[mask_var].to_numpy()
     mask = np.asarray(mask_var)
     if mask.dtype != bool or mask.shape != (adata.n_vars,) or not mask.any():
-        raise InputError(f"mask_var must be True for at least one of the {adata.n_vars} genes and boolean throughout.")
+        raise InputError(
+            f"mask_var must be True for at least one of the {adata.n_vars} genes and boolean throughout: pass such a "
+            "column of adata.var or a mask, or None for all genes."
+        )
     return np.flatnonzero(mask)

@@ -45,7 +45,7 @@ def read(path: Path) -> AnnData:
     import anndata as ad
 
     if not path.exists():
-        raise InputError(f"There is no file {str(path)!r}.")
+        raise InputError(f"There is no file {str(path)!r}: check its name and folder.")
     try:
         return ad.read_zarr(path) if path.is_dir() else ad.read_h5ad(path)
     except Exception as error:

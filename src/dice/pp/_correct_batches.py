@@ -16,7 +16,7 @@ from dice._anndata.matrix import Matrix
 from dice._anndata.write import plain_params
 from dice._arguments import new_key, whole_number
 from dice._core.projection import fit_projection
-from dice._errors import DiceError, InputError
+from dice._errors import InputError
 from dice.pp._inputs import read_batches
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _harmony(latents: Floats, batches: pd.Series, random_state: int) -> Floats:
     if corrected.shape == (n_comps, n_cells):
         corrected = corrected.T
     if corrected.shape != (n_cells, n_comps) or not np.isfinite(corrected).all():
-        raise DiceError(
+        raise InputError(
             f"harmonypy failed: it returned shape {corrected.shape} for {n_cells} cells and "
             f"{n_comps} components, or values that are not finite; try a smaller n_comps."
         )

@@ -1,0 +1,83 @@
+"""One prior, many threads, processes and calls: the same answers as one after the other, and no growth of memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anndata as ad
+import numpy as np
+import pytest
+
+import dice
+
+FIXTURE = Path(__file__).parent / "fixtures" / "prior_format1_edm.h5ad"
+
+
+def query(n=60):
+    rng = np.random.default_rng(0)
+    adata = ad.AnnData(np.log1p(rng.poisson(1.0, size=(n, 20))).astype(np.float32))
+    adata.var_names = [f"GENE{i}" for i in range(20)]
+    return adata
+
+
+def test_eight_threads_with_one_prior():
+    prior, cells = dice.Prior.load(FIXTURE), query()
+    jobs = [{"rho": rho, "n_samples": 3, "random_state": seed} for rho in (1, 2) for seed in range(8)]
+
+    def run(arguments):
+        return dice.tl.denoise(cells, prior, copy=True, **arguments).obsm["X_dice_samples"]
+
+    serial = [run(job) for job in jobs]
+    with ThreadPoolExecutor(8) as pool:
+        for one, other in zip(serial, pool.map(run, jobs), strict=True):
+            np.testing.assert_allclose(other, one, atol=1e-5)
+
+
+WORKER = """
+import sys; sys.path.insert(0, sys.argv[1])
+import numpy as np, dice, test_load
+dice.settings.verbosity = 0
+cells = test_load.query()
+for _ in range(20):
+    dice.tl.denoise(cells, sys.argv[2], n_samples=2)
+np.save(sys.argv[3], cells.obsm["X_dice_samples"])
+"""
+
+
+def test_four_processes_share_one_file(tmp_path):
+    prior, cells = dice.Prior.load(FIXTURE), query()
+    path = tmp_path / "prior.h5ad"
+    prior.save(path)
+    results = [tmp_path / f"{index}.npy" for index in range(4)]
+    folder = str(Path(__file__).parent)
+    workers = [subprocess.Popen([sys.executable, "-c", WORKER, folder, str(path), str(r)]) for r in results]
+    while any(worker.poll() is None for worker in workers):
+        prior.save(path)  # Replaced under their eyes, again and again.
+    assert [worker.returncode for worker in workers] == [0] * 4
+    dice.tl.denoise(cells, prior, n_samples=2)
+    for result in results:
+        np.testing.assert_allclose(np.load(result), cells.obsm["X_dice_samples"], atol=1e-5)
+
+
+def memory():
+    """Resident memory in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_memory_does_not_grow_over_a_thousand_calls():
+    prior, cells = dice.Prior.load(FIXTURE), query(10)
+    for _ in range(100):
+        dice.tl.denoise(cells, prior, n_samples=2)
+    gc.collect()
+    before = memory()
+    for _ in range(1000):
+        dice.tl.denoise(cells, prior, n_samples=2)
+    gc.collect()
+    assert memory() - before < 20
