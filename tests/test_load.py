@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def test_four_processes_share_one_file(tmp_path):
     workers = [subprocess.Popen([sys.executable, "-c", WORKER, folder, str(path), str(r)]) for r in results]
     while any(worker.poll() is None for worker in workers):
         prior.save(path)  # Replaced under their eyes, again and again.
+        time.sleep(0.1)
     assert [worker.returncode for worker in workers] == [0] * 4
     dice.tl.denoise(cells, prior, n_samples=2)
     for result in results:
