@@ -33,6 +33,11 @@ CALLS = {
         adata, "label", n_samples=2, n_neighbors=5, reference=PRIOR
     ),
     "evaluate": lambda adata: dice.tl.evaluate(adata, "label", n_neighbors=5),
+    "transfer_labels": lambda adata: dice.tl.transfer_labels(
+        adata, oddities.labelled_reference(), "label", n_samples=2
+    ),
+    "novelty": lambda adata: dice.tl.novelty(adata, oddities.labelled_reference()),
+    "tune_rho": lambda adata: dice.tl.tune_rho(adata, PRIOR, grid=[0.5, 2]),
     "train_prior": lambda adata: dice.tl.train_prior(adata, n_latent=3, max_steps=3),
 }
 FORMS = {
@@ -98,7 +103,7 @@ def test_no_byte_of_the_input_changes(form, call):
     assert content(adata) == before
 
 
-@pytest.mark.filterwarnings("ignore:Posterior samples do not hold:dice.DiceWarning")
+@pytest.mark.filterwarnings("ignore:Posterior samples do not hold:dice.DiceWarning", "ignore:The query differs")
 def test_no_byte_of_the_input_changes_in_a_whole_analysis():
     adata = query()
     before = content(adata)
@@ -180,7 +185,7 @@ def test_nobody_and_a_single_cell(form, n_cells):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("call", ["denoise", "train_prior"])
+@pytest.mark.parametrize("call", ["denoise", "train_prior", "transfer_labels", "novelty", "tune_rho"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_values_that_are_not_finite_are_named_by_their_cell(form, call, value):
     x = expression()

@@ -30,7 +30,7 @@ TABLE = ROOT / "docs" / "benchmarks" / "fuzz.csv"
 #: Inputs of each kind.
 KINDS = {"forged-prior": 10_000, "flipped-file": 2_500, "odd-anndata": 1_000}
 #: Memory and time that one input may take, and how many a worker tries before a new one takes over.
-BYTES, SECONDS, BATCH = 2 * 2**30, 60, 500
+BYTES, SECONDS, BATCH = 2 * 2**30, 120, 1000
 #: Events that no input may cause, whatever it is.
 FORBIDDEN = (
     "os.system",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import anndata as ad
@@ -44,6 +45,19 @@ def _denoise(adata: ad.AnnData, **kwargs: Any) -> Any:
     return dice.tl.denoise(adata, FIXTURES / "prior_format1_gmm.h5ad", **kwargs)
 
 
+@cache
+def labelled_reference() -> ad.AnnData:
+    """Labelled cells with a prior of their own."""
+    rng = np.random.default_rng(0)
+    types = np.arange(120) % 2
+    rates = np.exp(np.random.default_rng(1).normal(size=(2, 20)))[types]
+    reference = ad.AnnData(np.log1p(rng.poisson(rates)).astype(np.float32))
+    reference.var_names = GENES
+    reference.obs["label"] = pd.Categorical(np.array(["a", "b"])[types])
+    dice.tl.train_prior(reference, n_latent=3, preset="gmm", calibration_fraction=0.3)
+    return reference
+
+
 #: Calls that take an object of any kind, each with arguments that it may be given odd values for.
 CALLS: dict[str, tuple[Call, str]] = {
     "denoise": (
@@ -73,6 +87,22 @@ CALLS: dict[str, tuple[Call, str]] = {
     "credible_region": (
         lambda adata, **kwargs: dice.tl.credible_region(adata, **{"cell": 0} | kwargs),
         "cell level key",
+    ),
+    "transfer_labels": (
+        lambda adata, **kwargs: dice.tl.transfer_labels(
+            adata, **{"reference": labelled_reference(), "labels_key": "label", "n_samples": 2} | kwargs
+        ),
+        "reference labels_key alpha method min_probability classifier representation n_samples key_added random_state",
+    ),
+    "novelty": (
+        lambda adata, **kwargs: dice.tl.novelty(adata, **{"reference": labelled_reference()} | kwargs),
+        "reference fdr labels_key gene_key min_gene_overlap layer key_added",
+    ),
+    "tune_rho": (
+        lambda adata, **kwargs: dice.tl.tune_rho(
+            adata, **{"reference": labelled_reference(), "grid": [0.5, 2]} | kwargs
+        ),
+        "reference criterion grid labels_key counts_layer gene_key min_gene_overlap layer key_added random_state",
     ),
     "prepare": (
         lambda adata, **kwargs: dice.pp.prepare(adata, copy=True, **{"min_genes": 1, "min_cells": 1} | kwargs),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._arguments import number, whole_number
+from dice._arguments import choice, number, whole_number
 from dice._core.augment import Mixup
 from dice._errors import InputError
 from dice._threads import openmp_threads_kept
@@ -56,8 +56,8 @@ def check_augmentation(
     augment: str | None, labels_key: str | None, preset: str, *, points: Any, probability: Any, concentration: Any
 ) -> Augmentation:
     """Resolve ``"auto"`` and refuse what cannot be done."""
-    if augment not in ("auto", *STRATEGIES, None):
-        raise InputError(f"There is no augment={augment!r}: choose one of {['auto', *STRATEGIES]}, or None.")
+    if augment is not None:
+        choice("augment", augment, ("auto", *STRATEGIES))
     if augment == "labels" and labels_key is None:
         raise InputError("augment='labels' needs labels: name their column of adata.obs with labels_key=.")
     if preset == "gmm" and (augment in STRATEGIES or (augment == "auto" and labels_key is not None)):

@@ -12,7 +12,7 @@ from scipy import sparse
 from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, write
-from dice._arguments import new_key, whole_number
+from dice._arguments import choice, new_key, whole_number
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 from dice._threads import openmp_threads_kept
@@ -21,6 +21,8 @@ from dice.tl._options import stored_call
 
 #: Averaged connectivities below this are dropped: edges of few samples and little weight.
 MIN_WEIGHT = 1e-3
+#: Distances that the neighbour searches for few and for many cells both know.
+METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
 
 
 def neighbors(
@@ -51,7 +53,8 @@ def neighbors(
     n_samples
         Posterior samples to average over.
     metric
-        Distance between cells, as in :func:`scanpy.pp.neighbors`.
+        Distance between cells: ``"euclidean"``, ``"cosine"``, ``"correlation"``, ``"manhattan"``, ``"chebyshev"``,
+        ``"canberra"`` or ``"braycurtis"``.
     reference
         Where the prior is, for drawing samples; None takes the prior inside `adata`.
     key
@@ -86,7 +89,7 @@ def neighbors(
     """
     n_neighbors, n_samples = whole_number("n_neighbors", n_neighbors, least=2), whole_number("n_samples", n_samples)
     random_state = whole_number("random_state", random_state, least=0)
-    key_added = new_key("key_added", key_added, "dice_neighbors")
+    key_added, metric = new_key("key_added", key_added, "dice_neighbors"), choice("metric", metric, METRICS)
     if adata.n_obs <= n_neighbors:
         raise InputError(f"{adata.n_obs} cells are too few for n_neighbors={n_neighbors}: pass a smaller number.")
     samples = posterior_samples(adata, reference, n_samples, key)

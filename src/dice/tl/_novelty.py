@@ -12,13 +12,13 @@ from dice import _log
 from dice._anndata.checks import read_labels
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
+from dice._arguments import new_key, number
 from dice._core.classify import Floats
 from dice._core.conformal import benjamini_hochberg, p_values
 from dice._core.novelty import Groups, cluster, novelty_scores
 from dice._core.presets import ROLES
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice.tl._arguments import number
 from dice.tl._options import Options
 from dice.tl._query import Query
 from dice.tl._reference import as_query, read_roles
@@ -96,8 +96,7 @@ def novelty(
     fdr = number("fdr", fdr, least=0)
     if not 0 < fdr < 1:
         raise InputError(f"fdr={fdr} is not between 0 and 1.")
-    if not key_added or "/" in key_added:
-        raise InputError(f"key_added={key_added!r} cannot name a score: pass a word, for example 'dice_novelty'.")
+    key_added = new_key("key_added", key_added, "dice_novelty")
     if (reference is None or reference is adata) and PriorKeys().split in adata.obs:
         raise InputError("adata is the reference itself, where nothing is novel: pass the query as adata.")
     source, keys = adata if reference is None else reference, NoveltyKeys(key_added)

@@ -11,11 +11,11 @@ from anndata import AnnData
 from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import check_writable, plain_params, write
+from dice._arguments import choice, new_key, number, whole_number
 from dice._core.conformal import METHODS
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import LabelKeys
-from dice.tl._arguments import choice, number, whole_number
 from dice.tl._classification import choose, classify
 from dice.tl._label_slots import label_slots
 from dice.tl._options import Options
@@ -146,7 +146,10 @@ def transfer_labels(
     keys = LabelKeys(_key(key_added, labels_key))
     alpha = _share("alpha", alpha)
     settings = Sets(alpha, choice("method", method, METHODS), bool(per_class), bool(weighted), bool(randomize))
-    min_probability, seed = number("min_probability", min_probability, least=0), int(random_state)
+    min_probability, seed = (
+        number("min_probability", min_probability, least=0),
+        whole_number("random_state", random_state, least=0),
+    )
     choice("classifier", classifier, ("auto", *CLASSIFIERS))
     choice("representation", representation, ("auto", *REPRESENTATIONS))
     if (classifier, representation) == ("knn", "genes"):
@@ -185,9 +188,7 @@ def transfer_labels(
 
 def _key(key_added: str | None, labels_key: str) -> str:
     key = f"{labels_key}_dice" if key_added is None else key_added
-    if not key or "/" in key:
-        raise InputError(f"key_added={key!r} cannot name labels: pass a word, for example 'cell_type_dice'.")
-    return key
+    return new_key("key_added", key, "cell_type_dice")
 
 
 def _share(name: str, value: Any) -> float:

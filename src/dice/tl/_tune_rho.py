@@ -9,8 +9,7 @@ from anndata import AnnData
 
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
-from dice._errors import InputError
-from dice.tl._arguments import choice
+from dice._arguments import choice, new_key
 from dice.tl._options import Options
 from dice.tl._query import Query
 from dice.tl._rho import CRITERIA, counts_of, find_curve
@@ -87,8 +86,7 @@ def tune_rho(
     """
     check_writable(adata, copy=copy)
     choice("criterion", criterion, CRITERIA)
-    if not key_added or "/" in key_added:
-        raise InputError(f"key_added={key_added!r} cannot name a curve: pass a word, for example 'dice_rho'.")
+    key_added = new_key("key_added", key_added, "dice_rho")
     source = adata if reference is None else reference
     options = Options(
         gene_key=gene_key, min_gene_overlap=min_gene_overlap, layer=layer, check=check, random_state=random_state
