@@ -153,6 +153,16 @@ def boundary() -> Figure:
     return dice.pl.boundary(query, "cell_type", groups=("NK", "T.CD8.Effector"), return_fig=True)
 
 
+def novelty() -> Figure:
+    """The query's B cells are unknown to a reference without them."""
+    reference, query = (cells.copy() for cells in teaseq())
+    reference = reference[~reference.obs["cell_type"].str.startswith("B.")].copy()
+    dice.tl.train_prior(reference, labels_key="cell_type")
+    dice.tl.denoise(query, reference)
+    dice.tl.novelty(query, reference)
+    return dice.pl.novelty(query, groupby="cell_type", return_fig=True)
+
+
 def training() -> Figure:
     return dice.pl.training(teaseq()[0], return_fig=True)
 
@@ -205,8 +215,8 @@ FIGURES = {
     plot.__name__: plot
     for plot in (
         setup_1, setup_2, setup_3, setup_4, samples, samples_rho, fewer_clusters, more_clusters, held_out, other_study,
-        latents, on_reference, uncertainty, boundary, training, scree, evaluation, transfer, transfer_sets, calibration,
-        rho, report,
+        latents, on_reference, uncertainty, novelty, boundary, training, scree, evaluation, transfer, transfer_sets,
+        calibration, rho, report,
     )
 }  # fmt: skip
 

@@ -53,7 +53,7 @@ def novelty(
     Parameters
     ----------
     adata
-        Query, as of ``dice.tl.novelty``.
+        Query, as of :func:`dice.tl.novelty`.
     groupby
         Column of ``obs`` with labels; None draws one histogram of all cells.
     key
