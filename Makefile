@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint types format docs figures tutorials build clean distclean
-.PHONY: bench-calibrate bench-real bench-scale bench-synthetic
+.PHONY: bench-calibrate bench-labels bench-real bench-scale bench-synthetic
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ fuzz: $(DEV)  ## forged priors, damaged files and odd objects by the thousand; t
 
 faults: $(DEV)  ## kills, full disks, vanished files; the table lands in docs/benchmarks
 	$(SINGLE) $(BIN)/python tests/hazards/faults.py
+
+bench-labels: $(DEV)  ## measure label transfer, sets, novelty and rho; hours, taken up where it was left
+	for name in transfer coverage novelty rho; do \
+		OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py --seeds 5 || exit 1; done
 
 build: $(DEV)  ## build sdist and wheel into dist/ and check them
 	rm -rf dist

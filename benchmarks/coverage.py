@@ -15,7 +15,7 @@ import warnings
 import numpy as np
 import pandas as pd
 from data import hold_out, load, variable_genes
-from tables import save, summary
+from tables import resume, save, summary
 
 import dice
 from dice._core.conformal import label_p_values, label_scores
@@ -41,11 +41,12 @@ def main() -> None:
     arguments = parser.parse_args()
     dice.settings.verbosity = 0
     warnings.simplefilter("ignore")
-    rows: list[dict[str, object]] = []
+    rows, done = resume("coverage", ["data", "seed"])
     for seed in range(arguments.seeds):
         for name in DATA:
-            rows += run(name, seed)
-            save(*report(pd.DataFrame(rows)))
+            if (name, seed) not in done:
+                rows += run(name, seed)
+                save(*report(pd.DataFrame(rows)))
 
 
 def report(rows: pd.DataFrame) -> tuple:

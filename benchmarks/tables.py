@@ -24,6 +24,15 @@ def interval(values: pd.Series) -> str:
     return f"{values.mean():.3f} ± {half:.3f}"
 
 
+def resume(name: str, by: list[str]) -> tuple[list[dict[str, object]], set[tuple]]:
+    """Runs of an earlier, interrupted call, and what they were of; delete the .csv to start afresh."""
+    path = OUTPUT / f"{name}.csv"
+    if not path.exists():
+        return [], set()
+    rows = pd.read_csv(path)
+    return rows.to_dict("records"), set(rows[by].itertuples(index=False, name=None))
+
+
 def summary(rows: pd.DataFrame, by: list[str], values: list[str]) -> pd.DataFrame:
     return rows.groupby(by, sort=False)[values].agg(interval).reset_index()
 

@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
-from tables import save, summary
+from tables import resume, save, summary
 
 import dice
 
@@ -37,11 +37,12 @@ def main() -> None:
     arguments = parser.parse_args()
     dice.settings.verbosity = 0
     warnings.simplefilter("ignore")
-    rows: list[dict[str, object]] = []
+    rows, done = resume("transfer", ["pair", "seed"])
     for seed in range(arguments.seeds):
         for name in arguments.pairs:
-            rows += run(name, seed)
-            save(*report(pd.DataFrame(rows)))
+            if (name, seed) not in done:
+                rows += run(name, seed)
+                save(*report(pd.DataFrame(rows)))
 
 
 def report(rows: pd.DataFrame) -> tuple:

@@ -66,7 +66,9 @@ def by_counts(
     for rho in grid:
         values = denoised(prior, y, float(np.hypot(level, rho))) @ loadings.T + standardizer.center
         logged = np.clip(values * standardizer.scale + standardizer.mean, 0, 20)
-        expected = np.maximum(np.expm1(logged) / scale[:, None], least)
+        expected = np.expm1(logged) / scale[:, None]
+        # The exponential of a mean logarithm is too small a mean: every gene gets the total that the seen half has.
+        expected = np.maximum(expected * (half.sum(0) / np.maximum(expected.sum(0), 1e-12)), least)
         losses.append((expected - other * np.log(expected)).mean(1))
     return np.stack(losses, axis=1)
 

@@ -17,8 +17,8 @@ from dice._core.noise import CellNoise
 from dice.tl._reference import Labelled
 from dice.tl._representation import Represented
 
-#: Share of the calibration cells that count in the query, below which coverage is doubtful, and hopeless.
-DOUBTFUL, SEVERE = 0.5, 0.1
+#: How well query and reference may be told apart (AUC) before coverage is doubtful, and hopeless (docs/labels.md).
+DOUBTFUL, SEVERE = 0.65, 0.85
 #: Stream of random numbers of the sets.
 SETS = 3
 
@@ -48,12 +48,8 @@ class QueryShift:
         return effective_size(self.calibration)
 
     @property
-    def share(self) -> float:
-        return self.effective / max(len(self.calibration), 1)
-
-    @property
     def severe(self) -> bool:
-        return self.share < SEVERE
+        return self.auc > SEVERE
 
     @property
     def params(self) -> dict[str, Any]:
@@ -104,7 +100,7 @@ def _warn(settings: Sets, labelled: Labelled, codes: NDArray[np.intp], shift: Qu
             f"The weights leave {shift.effective:.0f} effective calibration cells of {len(codes)}: sets at "
             f"alpha={settings.alpha:g} are not to be relied on."
         )
-    elif not settings.weighted and shift.share < DOUBTFUL:
+    elif not settings.weighted and shift.auc > DOUBTFUL:
         advice = "calibration cannot hold" if shift.severe else "pass weighted=True, or per_class=True"
         _log.warn(
             f"The query differs from its reference (they are told apart with an AUC of {shift.auc:.2f}), so that sets "

@@ -1,0 +1,113 @@
+"""Cells of a type that the reference lacks: every type of two data sets left out in turn.
+
+    python benchmarks/novelty.py [--seeds 5]
+
+A random fifth of the cells and all cells of the left-out type are the query; types of at least 20 cells are left out.
+AUROC tells novel cells from the others of the query. "fdp" is the share of known cells among those called novel at a
+nominal rate of 0.1 (0 where none is called), "power" the share of novel cells that are called. Novelty does not look
+at the network, which is therefore not trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+from data import load, variable_genes
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from tables import resume, save, summary
+
+import dice
+
+DATA = {"bmmc": "bmmc_neurips_cite", "pancreas atlas": "pancreas_cellhint_atlas", "Baron": "pancreas_baron_h1"}
+LEAST, FDR = 20, 0.1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    dice.settings.verbosity = 0
+    warnings.simplefilter("ignore")
+    rows, done = resume("novelty", ["data", "seed"])
+    for seed in range(arguments.seeds):
+        for name in DATA:
+            if (name, seed) in done:
+                continue
+            adata = load(DATA[name])
+            adata.obs["cell_type"] = adata.obs["cell_type"].astype(str)
+            counts = adata.obs["cell_type"].value_counts()
+            for left in counts.index[counts >= LEAST]:
+                rows += run(adata, name, left, seed)
+            save(*report(pd.DataFrame(rows)))
+
+
+def report(rows: pd.DataFrame) -> tuple:
+    # Seeds are the repetitions: types are averaged within each first.
+    means = rows.groupby(["data", "method", "seed"], sort=False)[["auroc", "fdp", "power"]].mean().reset_index()
+    types = summary(rows, ["data", "left_out", "method"], ["auroc"])
+    wide = types.set_index(["data", "left_out", "method"])["auroc"].unstack().reset_index()  # noqa: PD010
+    tables = {"Mean over types": summary(means, ["data", "method"], ["auroc", "fdp", "power"]), "AUROC by type": wide}
+    return "novelty", "Novelty", rows, tables, __doc__.split("\n\n")[2]
+
+
+def run(adata: ad.AnnData, name: str, left: str, seed: int) -> list[dict[str, object]]:
+    rng = np.random.default_rng(seed)
+    novel = (adata.obs["cell_type"] == left).to_numpy()
+    test = (rng.random(adata.n_obs) < 0.2) | novel
+    reference = variable_genes(adata[~test].copy(), 2000)
+    query = adata[test][:, reference.var_names].copy()
+    dice.tl.train_prior(reference, max_steps=1, calibration_fraction=0.15, random_state=seed)
+    truth = (query.obs["cell_type"] == left).to_numpy()
+    rows = []
+    for method, labels_key in (("DICE, labels", "cell_type"), ("DICE, clusters", None)):
+        dice.tl.novelty(query, reference, fdr=FDR, labels_key=labels_key)
+        called = query.obs["dice_novel"].to_numpy()
+        rows.append({"method": method, "auroc": roc_auc_score(truth, query.obs["dice_novelty"])})
+        rows[-1] |= {"fdp": (called & ~truth).sum() / max(called.sum(), 1), "power": called[truth].mean()}
+    y, known = latents(query, reference), reference.obsm["X_dice_pca"]
+    scale = np.sqrt(known.var(0).mean())
+    regression = LogisticRegression(C=0.5, max_iter=200).fit(known / scale, reference.obs["cell_type"])
+    doubt = 1 - regression.predict_proba(y / scale).max(1)
+    rows.append({"method": "1 - max probability", "auroc": roc_auc_score(truth, doubt)})
+    rows.append({"method": "Symphony's score", "auroc": roc_auc_score(truth, mapping_score(known, y, seed))})
+    return [{"data": name, "left_out": left, "seed": seed} | row for row in rows]
+
+
+def latents(query: ad.AnnData, reference: ad.AnnData) -> np.ndarray:
+    projection = dice.Prior.from_anndata(reference).projection
+    return projection.project(query.X.tocsr().astype(np.float32))
+
+
+def mapping_score(known: np.ndarray, query: np.ndarray, seed: int, sigma: float = 0.1) -> np.ndarray:
+    """Symphony's mapping metric per cell: Mahalanobis distance to reference clusters, by soft assignment."""
+    unit = known / np.linalg.norm(known, axis=1, keepdims=True)
+    clusters = KMeans(min(100, max(len(known) // 30, 2)), n_init=1, random_state=seed).fit(unit)
+    centres = clusters.cluster_centers_ / np.linalg.norm(clusters.cluster_centers_, axis=1, keepdims=True)
+    soft = _assign(unit, centres, sigma)
+    score = np.zeros(len(query))
+    weights = _assign(query / np.linalg.norm(query, axis=1, keepdims=True), centres, sigma)
+    for index in range(len(centres)):
+        share = soft[:, index] / soft[:, index].sum()
+        mean = share @ known
+        covariance = (known - mean).T @ ((known - mean) * share[:, None])
+        covariance += 1e-2 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+        offset = query - mean
+        distance = np.sqrt(np.einsum("ij,ij->i", offset, np.linalg.solve(covariance, offset.T).T))
+        score += weights[:, index] * distance
+    return score
+
+
+def _assign(unit: np.ndarray, centres: np.ndarray, sigma: float) -> np.ndarray:
+    logits = -2 * (1 - unit @ centres.T) / sigma
+    shares = np.exp(logits - logits.max(1, keepdims=True))
+    return shares / shares.sum(1, keepdims=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The pairs of transfer.py by other tools, each in an environment of its own; dice is not needed.
+
+    python benchmarks/transfer_peers.py --method celltypist|symphony|scanvi [--seeds 2] [--pairs ...]
+
+    python -m venv peers && peers/bin/pip install symphonypy scvi-tools     # symphony, scanvi
+    python -m venv typist && typist/bin/pip install celltypist 'scikit-learn<1.6'
+
+Every tool gets what it asks for: CellTypist and symphonypy log-normalised expression, scANVI raw counts; all of them
+the same 2,000 genes, cells and seeds as transfer.py. Results are appended to docs/benchmarks/transfer_peers.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+from pairs import PAIRS, load_pair
+from sklearn.metrics import f1_score
+
+OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks" / "transfer_peers.csv"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--method", choices=list(METHODS), required=True)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    package, classify = METHODS[arguments.method]
+    for seed in range(arguments.seeds):
+        for name in arguments.pairs:
+            reference, query, key = load_pair(name, seed)
+            start = time.perf_counter()
+            guess = classify(reference, query, key, seed)
+            truth = query.obs[key].astype(str).to_numpy()
+            row = {
+                "pair": name,
+                "method": f"{package} {version(package)}",
+                "seed": seed,
+                "seconds": time.perf_counter() - start,
+                "accuracy": (truth == guess).mean(),
+                "macro_f1": f1_score(truth, guess, average="macro", labels=np.unique(truth), zero_division=0),
+            }
+            print(row, flush=True)
+            pd.DataFrame([row]).round(5).to_csv(OUTPUT, mode="a", header=not OUTPUT.exists(), index=False)
+
+
+def by_celltypist(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
+    import celltypist
+
+    model = celltypist.train(reference, labels=key, check_expression=False, n_jobs=1, max_iter=200)
+    return celltypist.annotate(query, model=model).predicted_labels["predicted_labels"].astype(str).to_numpy()
+
+
+def by_symphony(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
+    """Harmony over the reference's batches, where it has several, then mapping and neighbours."""
+    import scanpy as sc
+    import symphonypy as sp
+
+    batch = "batch" if len(set(reference.obs.get("batch", ()))) > 1 else None
+    reference.var["highly_variable"] = True
+    reference.var["mean"], reference.var["std"] = None, None
+    sc.pp.scale(reference, zero_center=True, max_value=10)
+    sc.pp.pca(reference, n_comps=30, zero_center=False, random_state=seed)
+    if batch is not None:
+        reference.obs[batch] = reference.obs[batch].astype(str)
+        sp.pp.harmony_integrate(reference, key=batch, verbose=False)
+        sp.tl.map_embedding(query, reference)
+        base, space = "X_pca_harmony", "X_pca_harmony"
+    else:
+        mean, std = reference.var["mean"].to_numpy(), reference.var["std"].to_numpy()
+        x = np.clip((query.X.toarray() - mean) / np.where(std > 0, std, 1), -10, 10)
+        query.obsm["X_pca"] = x @ reference.varm["PCs"]
+        base = space = "X_pca"
+    sp.tl.transfer_labels_kNN(
+        query, reference, key, n_neighbors=15, query_labels="guess", ref_basis=base, query_basis=space
+    )
+    return query.obs["guess"].astype(str).to_numpy()
+
+
+def by_scanvi(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
+    """SCVI on the reference, scANVI on its labels, surgery for the query."""
+    import scvi
+
+    scvi.settings.seed = seed
+    for adata in (reference, query):
+        adata.X = adata.layers["counts"].copy()
+        adata.obs["source"] = "reference" if adata is reference else "query"
+    scvi.model.SCVI.setup_anndata(reference, batch_key="source", labels_key=key)
+    silent = {"enable_progress_bar": False, "accelerator": "cpu"}
+    base = scvi.model.SCVI(reference, n_layers=2, n_latent=30)
+    base.train(max_epochs=60, **silent)
+    model = scvi.model.SCANVI.from_scvi_model(base, unlabeled_category="unknown", labels_key=key)
+    model.train(max_epochs=20, **silent)
+    query.obs[key + "_true"], query.obs[key] = query.obs[key], "unknown"
+    mapped = scvi.model.SCANVI.load_query_data(query, model)
+    mapped.train(max_epochs=40, plan_kwargs={"weight_decay": 0.0}, **silent)
+    guess = np.asarray(mapped.predict(query)).astype(str)
+    query.obs[key] = query.obs.pop(key + "_true")
+    return guess
+
+
+METHODS = {
+    "celltypist": ("celltypist", by_celltypist),
+    "symphony": ("symphonypy", by_symphony),
+    "scanvi": ("scvi-tools", by_scanvi),
+}
+
+if __name__ == "__main__":
+    main()
