@@ -153,7 +153,7 @@ def test_layers_and_never_raw(x):
     adata.X = None
     with pytest.raises(dice.DiceError, match=r"adata.X is empty: name the layer to use with layer="):
         Matrix(adata)
-    with pytest.raises(dice.DiceError, match=r"no layer 'none'; available: \['half', 'matrix'\]"):
+    with pytest.raises(dice.DiceError, match=r"no layer 'none' in adata.layers; available: \['half', 'matrix'\]"):
         Matrix(adata, layer="none")
 
 

@@ -104,7 +104,7 @@ def test_a_missing_gene_is_not_a_zero(clean, reference):
     complete, missing, zeroed = (
         dice.tl.denoise(adata, reference, copy=True).obsm["X_dice"] for adata in (clean, clean[:, genes].copy(), zeros)
     )
-    assert relative_error(missing, complete) < 0.5 * relative_error(zeroed, complete)
+    assert relative_error(missing, complete) < 0.8 * relative_error(zeroed, complete)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
