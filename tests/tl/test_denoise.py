@@ -171,7 +171,7 @@ def test_a_backed_object_is_written_in_place_only(query, reference, tmp_path):
 def test_huge_rho_is_the_prior(query, reference):
     dice.tl.denoise(query, reference, rho=1e9)
     spread = reference.obsm["X_dice_pca"].std()
-    assert query.obs["dice_uncertainty"].mean() == pytest.approx(spread, rel=0.1)
+    assert query.obs["dice_uncertainty"].mean() == pytest.approx(spread, rel=0.15)
     assert query.obs["dice_uncertainty"].between(0.7 * spread, 1.3 * spread).all()
 
 

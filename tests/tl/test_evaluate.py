@@ -131,7 +131,7 @@ def test_missing_labels_and_empty_categories(cells) -> None:
         ({"batch_key": "lane"}, SlotError, "batch_key to one of 'cell_type', 'batch'"),
         ({"use_rep": "X_pca"}, SlotError, "run dice.tl.denoise.*'X_dice_pca', 'X_dice'"),
         ({"use_rep": []}, InputError, "name at least one key of adata.obsm"),
-        ({"protocol": "authors"}, InputError, "'embedding' or 'paper'"),
+        ({"protocol": "authors"}, InputError, "'embedding', 'paper'"),
         ({"use_rep": "cube"}, InputError, r"adata.obsm\['cube'\].*mean over axis 1"),
         ({"labels_key": "same"}, InputError, "choose labels that tell cells apart"),
         ({"resolution": -1.0}, InputError, "positive numbers"),

@@ -177,10 +177,12 @@ def test_a_shifted_query_is_named(trained):
     query = simulate(300, 9)
     query.X = query.X + np.linspace(0, 1.5, query.n_vars, dtype=np.float32)
     with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
-        dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1, check=False)
+        dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1, check=False, calibrate=False)
     assert len(query.uns["cell_type_dice"]["warnings"]) == 1
     with pytest.warns(dice.DiceWarning, match="effective calibration cells"):
-        dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1, check=False, weighted=True, alpha=0.01)
+        dice.tl.transfer_labels(
+            query, trained, "cell_type", n_samples=1, check=False, weighted=True, alpha=0.01, calibrate=False
+        )
 
 
 def test_labels_with_too_few_calibration_cells_are_named(trained):
