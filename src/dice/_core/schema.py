@@ -77,8 +77,8 @@ def validate(raw: Any) -> dict[str, Any]:
     fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
     genes = _names(raw["genes"])
     fields |= {name: _array(raw[name], name, (len(genes),)) for name in _PER_GENE}
-    fields["singular_values"] = _spectrum(raw["singular_values"])
     config = _config(fields["config"])
+    fields["singular_values"] = _spectrum(raw["singular_values"], config["denoiser"]["n_latent"])
     shape = (len(genes), config["denoiser"]["n_latent"])
     fields["loadings"] = _array(raw["loadings"], "loadings", shape)
     for name in ("weights", "history", "statistics"):
@@ -130,7 +130,7 @@ def _config(text: str) -> dict[str, Any]:
 
 
 def _is_cap(cap: object) -> bool:
-    return cap is None or (isinstance(cap, float) and 0 < cap < np.inf)
+    return cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST)
 
 
 def _integer(value: Any, name: str) -> int:
@@ -170,10 +170,13 @@ def _names(value: Any) -> np.ndarray:
     return names.astype(object)
 
 
-def _spectrum(value: Any) -> np.ndarray:
+def _spectrum(value: Any, n_latent: int) -> np.ndarray:
     if not isinstance(value, np.ndarray) or value.ndim != 1 or len(value) > MAX_GENES:
         raise PriorFormatError("The stored prior's 'singular_values' are not one short vector.")
-    return _array(value, "singular_values", value.shape)
+    values = _array(value, "singular_values", value.shape)
+    if len(values) < n_latent or not values[:n_latent].any():
+        raise PriorFormatError("The stored prior's 'singular_values' are fewer than its latents, or all zero.")
+    return values
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
