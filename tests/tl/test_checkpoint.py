@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
-import anndata as adfrom types import SimpleNamespace
-
+import anndata as ad
 import numpy as np
 import pytest
 
