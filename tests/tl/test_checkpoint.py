@@ -46,6 +46,14 @@ def often(monkeypatch):
     monkeypatch.setattr(_checkpoint, "EVERY_STEPS", 20)
 
 
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as a terminal has it: a shell that starts tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Bar:
     """A progress bar that does something at a certain step."""
 
@@ -96,6 +104,7 @@ def test_a_crash_is_taken_up_from_the_last_checkpoint(at, whole, tmp_path, monke
         np.testing.assert_array_equal(resumed["history"][name], values)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("interrupt", [lambda: signal.raise_signal(signal.SIGINT), raising(KeyboardInterrupt())])
 def test_ctrl_c_returns_the_best_prior_and_can_be_taken_up(interrupt, whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
