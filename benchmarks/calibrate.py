@@ -3,7 +3,9 @@
 For every pair of :mod:`shifts` a prior is learned on the labelled reference. The query is denoised with every
 strategy, and a logistic regression on the denoised reference predicts its labels: accuracy and macro-F1. ``third`` are
 the same pairs with a random third of the query's types: another composition under the same shift. ``standardize``
-scales every gene of the query by its own mean and standard deviation instead; ``symphony`` maps it with symphonypy.
+scales every gene of the query by its own mean and standard deviation instead; ``symphony`` maps it with symphonypy,
+``symphony kNN`` with its own classifier. ``transfer`` is dice.tl.transfer_labels without calibration and with
+``auto``, from the same prior.
 
     make bench-calibrate
 
@@ -30,7 +32,7 @@ from sklearn.metrics import f1_score
 
 import dice
 
-STRATEGIES = {"none": False, "auto": "auto", "offset": "offset", "mean": "mean"}
+STRATEGIES = {"none": False, "auto": "auto", "offset": "offset", "kinds": "kinds", "mean": "mean"}
 NOTE = (
     "Accuracy and macro-F1 of a logistic regression from the denoised reference to the denoised query. `moved` is how "
     "far calibration moved the embedding, relative to the posterior's own spread; `shift` the pull of the prior on the "
@@ -39,7 +41,10 @@ NOTE = (
 
 
 def score(model: LogisticRegression, cells: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    guess = model.predict(cells)
+    return agreement(model.predict(cells), truth)
+
+
+def agreement(guess: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     f1 = f1_score(truth, guess, average="macro", labels=np.unique(truth))
     return {"accuracy": float(np.mean(guess == truth)), "macro_f1": float(f1)}
 
@@ -76,15 +81,20 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
                 "moved": float(moved),
                 "shift": float(pulls["none"] / pulls["expected"]),
             }
+        for calibrate in (False, "auto"):
+            dice.tl.transfer_labels(query, reference, "cell_type", calibrate=calibrate, random_state=seed)
+            guess = query.obsm["cell_type_dice_prob"].idxmax(axis=1).to_numpy()
+            yield {**row, "strategy": f"transfer {calibrate or 'none'}", **agreement(guess, truth)}
         own = own_scale(query, reference)
         dice.tl.denoise(own, reference, calibrate=False, check=False)
         yield {**row, "strategy": "standardize", **score(model, own.obsm["X_dice"] / scale, truth)}
         if importlib.util.find_spec("symphonypy"):
-            yield {**row, "strategy": "symphony", **symphony(reference, query, truth)}
+            for name, guess in symphony(reference, query):
+                yield {**row, "strategy": name, **agreement(guess, truth)}
 
 
-def symphony(reference: ad.AnnData, query: ad.AnnData, truth: np.ndarray) -> dict[str, float]:
-    """symphonypy's mapping on its own PCA, with the same logistic regression."""
+def symphony(reference: ad.AnnData, query: ad.AnnData) -> Iterator[tuple[str, np.ndarray]]:
+    """symphonypy's mapping on its own PCA, with the same logistic regression and with its own neighbours."""
     import symphonypy as sp
 
     reference, query = (
@@ -97,9 +107,11 @@ def symphony(reference: ad.AnnData, query: ad.AnnData, truth: np.ndarray) -> dic
         sc.pp.pca(reference, n_comps=50, zero_center=False)
         sp.pp.harmony_integrate(reference, key="batch", verbose=False)
         sp.tl.map_embedding(adata_query=query, adata_ref=reference)
+        sp.tl.transfer_labels_kNN(query, reference, ["cell_type"], query_labels=["found"])
     before, after = reference.obsm["X_pca_harmony"], query.obsm["X_pca_harmony"]
     model = LogisticRegression(max_iter=300).fit(before / before.std(), reference.obs["cell_type"].astype(str))
-    return score(model, after / before.std(), truth)
+    yield "symphony", model.predict(after / before.std())
+    yield "symphony kNN", query.obs["found"].astype(str).to_numpy()
 
 
 def main() -> None:

@@ -8,14 +8,17 @@ import torch
 
 from dice._core.calibrate import (
     SHRINKAGE,
+    KindOffsets,
     Offset,
     expected_pull,
     expected_variety,
+    fit_kind_offsets,
     fit_offset,
     pull,
     shrunken_means,
     variety,
 )
+from dice._core.kinds import Kinds
 from dice._core.mixture import MixtureDenoiser
 
 K = 6
@@ -91,4 +94,75 @@ def test_a_shifted_query_is_pulled_harder_until_it_is_calibrated(prior):
 
 def test_offsets_of_a_range_of_cells():
     offset = Offset(np.array([[1.0], [2.0]], dtype=np.float32), np.array([0, 1, 1, 0]))
-    np.testing.assert_array_equal(offset.of(slice(1, 4)).ravel(), [2, 2, 1])
+    np.testing.assert_array_equal(offset.of(np.zeros((3, 1), dtype=np.float32), slice(1, 4)).ravel(), [2, 2, 1])
+
+
+AXES = np.eye(3, dtype=np.float32)
+#: Three kinds at distance 10 from the origin, each of variance 1.
+KINDS = Kinds(AXES, 10 * AXES, np.ones((3, 3), dtype=np.float32))
+
+
+def of_kinds(counts, shift, seed=0):
+    """Cells of each kind, so many and moved by so much."""
+    rng = np.random.default_rng(seed)
+    which = np.repeat(np.arange(3), counts)
+    return (10 * AXES[which] + np.asarray(shift)[which] + rng.normal(size=(len(which), 3))).astype(np.float32), which
+
+
+def offsets_of(y, batches=None):
+    batches = np.zeros(len(y), dtype=np.intp) if batches is None else batches
+    return fit_kind_offsets(KINDS, y, batches)
+
+
+def test_each_kind_has_an_offset_of_its_own():
+    shift = np.array([[0.0, 4.0, 0.0], [0.0, 0.0, 4.0], [-4.0, 0.0, 0.0]])
+    y, which = of_kinds([300, 300, 300], shift)
+    shares = KINDS.shares(y)
+    np.testing.assert_array_equal(shares.argmax(1), which)
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
+    found = KindOffsets(KINDS, offsets_of(y), np.zeros(900, dtype=np.intp)).of(y, slice(None))
+    assert np.abs(found - shift[which]).mean() < 0.25
+
+
+def test_the_composition_of_a_query_does_not_matter():
+    whole, _ = of_kinds([300, 300, 300], np.zeros((3, 3)))
+    part, _ = of_kinds([300, 10, 0], np.zeros((3, 3)))
+    assert np.linalg.norm(offsets_of(whole), axis=-1).max() < 0.1
+    assert np.linalg.norm(offsets_of(part), axis=-1).max() < 0.1
+
+
+def test_less_than_the_spread_of_a_kind_may_be_composition():
+    y, _ = of_kinds([300, 300, 300], 0.5 * np.ones((3, 3)))
+    assert np.linalg.norm(offsets_of(y), axis=-1).max() < 0.5 * np.linalg.norm(0.5 * np.ones(3))
+
+
+def test_a_single_kind_far_away_may_be_new():
+    shift = np.zeros((3, 3))
+    shift[2] = [0.0, 0.0, 40.0]
+    y, _ = of_kinds([300, 300, 300], shift)
+    assert np.linalg.norm(offsets_of(y)[0, 2]) < 0.1 * 40
+
+
+def test_small_batches_share_the_offsets_of_all():
+    shift = np.tile([0.0, 0.0, 6.0], (3, 1))
+    y, _ = of_kinds([300, 300, 0], shift)
+    batches = np.zeros(600, dtype=np.intp)
+    batches[0] = 1
+    found = offsets_of(y, batches)
+    np.testing.assert_allclose(found[1, 0], found[0, 0], atol=0.2)
+
+
+def test_few_cells_have_no_kinds():
+    rng = np.random.default_rng(0)
+    assert Kinds.learn(rng.normal(size=(19, 4)), 0) is None
+    kinds = Kinds.learn(rng.normal(size=(60, 4)), 0)
+    assert kinds.means.shape == (6, 4)
+    assert kinds.shares(np.zeros((1, 4))) == pytest.approx(1 / 6)
+
+
+def test_kinds_of_well_separated_cells_are_their_types():
+    y, _ = of_kinds([200, 200, 200], np.zeros((3, 3)))
+    kinds = Kinds.learn(y, 0)
+    nearest = kinds.means.argmax(1)
+    np.testing.assert_allclose(kinds.means, 10 * AXES[nearest], atol=2.5)
+    assert set(nearest) == {0, 1, 2}

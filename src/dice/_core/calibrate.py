@@ -1,9 +1,13 @@
-"""What separates a query from the reference as a whole: an offset in the latent space, found under the prior.
+"""What separates a query from the reference: an offset in the latent space, of all its cells or of each kind of them.
 
 An offset of every gene moves all cells of a query by one vector: x = V U + a + e reads out as y = U + delta + noise
 with delta = V'a. It is found by alternating "denoise y - delta" and "delta = mean of what denoising took away", at a
 noise level that falls: first the means of query and reference meet, then every cell looks for its own kind, so that a
 query of three cell types is not stretched over nine. All in units of the prior's latent scale.
+
+Offsets of kinds are the differences of means, kind by kind, between query and reference, where they are plain: larger
+than what another composition of the kind could make, and no larger than those of most other cells, because a
+technology concerns all kinds, and a single kind that is far away may be new.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._core.denoiser import Denoiser
+from dice._core.kinds import Kinds
 
 Floats = NDArray[np.floating]
 
@@ -26,18 +31,44 @@ ROUNDS = 2
 PULL_LEVEL = 2.0
 #: Cells of a batch count as much as so many cells that have the offset of the whole query.
 SHRINKAGE = 20.0
+#: A kind counts as if so many of its cells had no offset.
+KIND_SHRINKAGE = 5.0
+#: Another composition within a kind may move its mean by about the root of so many times its variance.
+COMPOSITION = 2.0
+#: Offsets of kinds are no longer than so many times that of the median cell.
+FARTHEST = 3.0
 
 
 @dataclass(frozen=True)
 class Offset:
     """Offsets (b, k) of the batches of a query, in PCA units, and the batch of every cell (n,)."""
 
-    values: NDArray[np.float32]
+    offsets: NDArray[np.float32]
     batches: NDArray[np.intp]
 
-    def of(self, rows: slice) -> NDArray[np.float32]:
-        """Offsets (n, k) of the cells at `rows`."""
-        return self.values[self.batches[rows]]
+    def of(self, y: NDArray[np.float32], rows: slice) -> NDArray[np.float32]:
+        """Offsets (n, k) of the cells at `rows`, whose projection is y (n, k)."""
+        return self.offsets[self.batches[rows]]
+
+
+@dataclass(frozen=True)
+class KindOffsets:
+    """Offsets (b, c, k) of the kinds of cells in the batches of a query, in PCA units, and the batch of every cell."""
+
+    kinds: Kinds
+    offsets: NDArray[np.float32]
+    batches: NDArray[np.intp]
+
+    def of(self, y: NDArray[np.float32], rows: slice) -> NDArray[np.float32]:
+        """Offsets (n, k) of the cells at `rows`, whose projection is y (n, k): of their kinds, by their shares."""
+        shares, batch = self.kinds.shares(y), self.batches[rows]
+        shift = np.empty_like(y)
+        for code in np.unique(batch):
+            shift[batch == code] = shares[batch == code] @ self.offsets[code]
+        return shift
+
+
+Shift = Offset | KindOffsets
 
 
 def pull(denoiser: Denoiser, z: Tensor, level: float = PULL_LEVEL) -> float:
@@ -83,6 +114,28 @@ def shrunken_means(values: Tensor, batch: Tensor, n_batches: int) -> Tensor:
     if n_batches == 1:
         return whole[None]
     return (sums + SHRINKAGE * whole) / (n + SHRINKAGE)
+
+
+def fit_kind_offsets(kinds: Kinds, y: Floats, batches: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Offsets (b, c, k) of the kinds in the batches of cells y (n, k), PCA units."""
+    shares = kinds.shares(y)
+    n_batches = int(batches.max(initial=0)) + 1
+    n = np.stack([shares[batches == b].sum(0) for b in range(n_batches)])[:, :, None]
+    sums = np.stack([shares[batches == b].T @ y[batches == b] for b in range(n_batches)]) - n * kinds.means
+    whole = sums.sum(0) / (n.sum(0) + KIND_SHRINKAGE)
+    found = whole[None] if n_batches == 1 else (sums + KIND_SHRINKAGE * whole) / (n + KIND_SHRINKAGE)
+    squares = np.square(found)
+    found = found * squares / np.maximum(squares + COMPOSITION * kinds.variances, np.finfo(np.float32).tiny)
+    return np.stack([_limit(x, weight[:, 0]) for x, weight in zip(found, n, strict=True)]).astype(np.float32)
+
+
+def _limit(offsets: Floats, weights: Floats) -> Floats:
+    """Offsets (c, k) of kinds with so many cells (c,), at most `FARTHEST` times as long as that of the median cell."""
+    lengths = np.linalg.norm(offsets, axis=1)
+    order = np.argsort(lengths)
+    middle = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
+    longest = FARTHEST * lengths[order[min(middle, len(order) - 1)]]
+    return offsets * np.minimum(1, longest / np.maximum(lengths, np.finfo(np.float32).tiny))[:, None]
 
 
 def _level(z: Tensor, level: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dice._core import schema
 from dice._core.denoiser import Denoiser, EDMDenoiser
+from dice._core.kinds import Kinds
 from dice._core.mixture import MixtureDenoiser
 from dice._core.paper import PaperDenoiser
 from dice._core.projection import Projection
@@ -54,6 +55,8 @@ class Prior:
     calibration
         Latents ``y`` (m, k) and residual variances ``residual`` (m,) of reference cells that nothing here was learned
         from, in PCA units; None where there are none.
+    kinds
+        Kinds of cells of the reference; None where there were too few cells.
     """
 
     genes: NDArray[np.object_]
@@ -65,6 +68,7 @@ class Prior:
     statistics: Mapping[str, float] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
     calibration: Mapping[str, NDArray[np.float32]] | None = None
+    kinds: Kinds | None = None
 
     def __repr__(self) -> str:
         return f"Prior({self.preset!r}, {len(self.genes)} genes, {self.n_latent} latents)"
@@ -111,6 +115,8 @@ class Prior:
         }
         if self.calibration is not None:
             raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
+        if self.kinds is not None:
+            raw["kinds"] = asdict(self.kinds)
         raw["sha256"] = schema.checksum(raw)
         return raw
 
@@ -133,6 +139,7 @@ class Prior:
             statistics=fields["statistics"],
             params=_params(fields["params"]),
             calibration=fields["calibration"],
+            kinds=None if fields["kinds"] is None else Kinds(**fields["kinds"]),
         )
 
 

@@ -29,7 +29,7 @@ MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
 LARGEST, SMALLEST = 1e12, 1e-12
 
 #: Fields that are tables of arrays, and those that are text.
-TABLES = ("weights", "history", "statistics", "calibration")
+TABLES = ("weights", "history", "statistics", "calibration", "kinds")
 TEXTS = ("config", "params", "sha256", "genes")
 #: Smallest value of each number and vector; none is larger than `LARGEST`.
 _LEAST = {
@@ -43,9 +43,9 @@ _LEAST = {
 }
 _SCALARS, _PER_GENE = ("noise", "latent_scale"), ("mean", "scale", "center", "gene_noise")
 FIELDS = {"format", "loadings", *TABLES, *TEXTS, *_LEAST}
-#: Fields that a prior may lack, and most cells that it may calibrate with.
-OPTIONAL = {"calibration"}
-MAX_CALIBRATION = 100_000
+#: Fields that a prior may lack, most cells that it may calibrate with, and most kinds of cells.
+OPTIONAL = {"calibration", "kinds"}
+MAX_CALIBRATION, MAX_KINDS = 100_000, 1_000
 
 
 def checksum(raw: Mapping[str, Any]) -> str:
@@ -84,6 +84,7 @@ def validate(raw: Any) -> dict[str, Any]:
     for name in ("weights", "history", "statistics"):
         fields[name] = _table(raw[name], name)
     fields["calibration"] = _calibration(raw["calibration"], shape[1]) if "calibration" in raw else None
+    fields["kinds"] = _kinds(raw["kinds"], shape[1]) if "kinds" in raw else None
     if checksum(raw) != fields["sha256"]:
         raise PriorFormatError(
             "The stored prior does not match its checksum: it was damaged or edited; "
@@ -213,6 +214,18 @@ def _calibration(value: Any, n_latent: int) -> dict[str, np.ndarray]:
     arrays = {name: _array(value[name], f"calibration/{name}", shape) for name, shape in shapes.items()}
     if max(np.abs(array).max() for array in arrays.values()) > LARGEST or (arrays["residual"] < 0).any():
         raise PriorFormatError("The stored prior's 'calibration' holds values that are out of bounds.")
+    return arrays
+
+
+def _kinds(value: Any, n_latent: int) -> dict[str, np.ndarray]:
+    """Directions, means and variances (c, k) of kinds of cells."""
+    names = ("directions", "means", "variances")
+    size = np.shape(value["means"]) if isinstance(value, Mapping) and set(value) == set(names) else ()
+    if len(size) != 2 or not 0 < size[0] <= MAX_KINDS:
+        raise PriorFormatError("The stored prior's 'kinds' are not a table of directions, means and variances.")
+    arrays = {name: _array(value[name], f"kinds/{name}", (size[0], n_latent)) for name in names}
+    if max(np.abs(array).max() for array in arrays.values()) > LARGEST or (arrays["variances"] < 0).any():
+        raise PriorFormatError("The stored prior's 'kinds' hold values that are out of bounds.")
     return arrays
 
 

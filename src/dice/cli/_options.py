@@ -24,7 +24,10 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
 
 def add_calibration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--calibrate", type=calibrate, default="auto", help="auto, offset, mean or none: of a query that stands apart"
+        "--calibrate",
+        type=calibrate,
+        default="auto",
+        help="auto, offset, kinds, mean or none: of a query that stands apart",
     )
     parser.add_argument("--batch-key", metavar="COLUMN", help="column of obs with batches to calibrate each on its own")
 

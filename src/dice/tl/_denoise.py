@@ -85,14 +85,15 @@ def denoise(
         The reference's latents are noisy themselves. True removes that noise too: denoising beyond the
         reference, which sharpens label transfer. It changes the mean of the direct method alone.
     calibrate
-        What to do about a query that stands apart from the reference as a whole, as cells do from nuclei. ``"offset"``
-        finds one offset per gene under the prior, whatever the composition of the query; ``"mean"`` brings the mean
-        of the query to that of the reference, which is right where both have the same composition. ``"auto"`` is
-        ``"offset"`` where the prior pulls the query more than 1.2 times as hard as cells of the reference and an
-        offset takes half of that away, and else leaves the query alone, as False does. Cells of a single kind are left
-        alone too: they may be a kind that the reference lacks.
+        What to do about a query that stands apart from the reference, by its technology or site. ``"offset"``
+        finds one offset of all cells under the prior, whatever the composition of the query; ``"kinds"`` one for each
+        of up to 100 kinds of cells of the reference; ``"mean"`` brings the mean of the query to that of the
+        reference, which is right where both have the same composition. ``"auto"`` is ``"offset"`` where the prior
+        pulls the query more than 1.2 times as hard as cells of the reference and an offset takes half of that away,
+        as for cells and a reference of nuclei, and else ``"kinds"``, which hardly touches a query that matches the
+        reference. Cells of a single kind are left alone, as by False: they may be a kind that the reference lacks.
     batch_key
-        Column of ``adata.obs`` with batches of the query: each gets an offset of its own, and small ones share that
+        Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those
         of the whole query.
     n_chains
         Independent chains of Gibbs, at least `n_samples`; their last states are averaged with ``average="chains"``.
@@ -142,7 +143,7 @@ def denoise(
     ``adata.uns["X_dice"]``
         ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...), ``genes`` (how
         many were found), ``calibration`` (the chosen strategy, the pull and variety by which it was chosen and the
-        offset, batches x k) and ``warnings`` (strings).
+        offsets, batches x k or batches x kinds x k) and ``warnings`` (strings).
 
     Notes
     -----
@@ -181,7 +182,7 @@ def denoise(
         cells = query.read()
         calibration = query.calibrate(cells, "cpu" if query.matrix.is_lazy else device)
         plan, level, each = query.settle(cells)
-    posterior = Posterior(prior, query.projector, plan, each, query.keys, device, calibration.offset)
+    posterior = Posterior(prior, query.projector, plan, each, query.keys, device, calibration.shift)
     result = run_plan(posterior, query.matrix, cells)
     record = query.record(plan, level, calibration, result.acceptance) | tuning
     record["warnings"] = np.array(warned, dtype=str)

@@ -105,7 +105,7 @@ def denoise_to_zarr(
         cells = project(draft, query, keys)
         calibration = query.calibrate(cells, "cpu")
         plan, level, noise = query.settle(cells)
-    posterior = Posterior(prior, query.projector, plan, noise, query.keys, device, calibration.offset)
+    posterior = Posterior(prior, query.projector, plan, noise, query.keys, device, calibration.shift)
     denoise_points(draft, query, keys, cells, posterior)
 
     obs = adata.obs.drop(columns=[keys.uncertainty, keys.empty], errors="ignore")

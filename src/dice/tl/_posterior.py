@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._anndata.matrix import Matrix
 from dice._anndata.write import Slots
-from dice._core.calibrate import Offset
+from dice._core.calibrate import Shift
 from dice._core.inference import Inference, Observation, Plan
 from dice._core.prior import Prior
 from dice._core.standardize import Chunk
@@ -69,7 +69,7 @@ class Posterior:
     #: Resolved where the work is done: a worker may have a GPU that the caller lacks.
     device: str | torch.device
     #: Where the query stands apart from the reference.
-    offset: Offset | None = None
+    shift: Shift | None = None
 
     @property
     def inference(self) -> Inference:
@@ -79,9 +79,9 @@ class Posterior:
         """Posterior of the `cells` at positions `rows`; their expression is needed where single genes matter."""
         x = inference.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
         y, noise, keys, empty = cells.y, self.noise[rows], self.keys[rows], cells.empty
-        if self.offset is not None:
-            # The residual stays what it is: the offset lies in the span of the loadings.
-            shift = self.offset.of(rows)
+        if self.shift is not None:
+            # The residual stays what it is: the shift lies in the span of the loadings.
+            shift = self.shift.of(y, rows)
             y = y - shift
             x = None if x is None else x - shift @ inference.likelihood.loadings.T
         before = inference.halving.limit

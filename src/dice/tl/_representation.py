@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from dice._anndata import lazy
-from dice._core.calibrate import Offset
 from dice._core.classify import (
     GENE_STRENGTH,
     LATENT_STRENGTH,
@@ -40,19 +39,21 @@ class Represented:
     mean: Floats
     #: Posterior samples (n, S, k).
     samples: Floats
-    offset: Offset | None = None
+    #: Where the query stands apart, and by how much (n, k); `cells` is what is left.
+    shift: Floats | None = None
 
     @classmethod
     def of(cls, query: Query, device: str | torch.device) -> Represented:
         """Project and denoise all cells."""
         cells = query.read()
-        offset = query.calibrate(cells, device).offset
+        shift = query.calibrate(cells, device).shift
         plan, _, each = query.settle(cells)
-        posterior = Posterior(query.prior, query.projector, plan, each, query.keys, device, offset)
+        posterior = Posterior(query.prior, query.projector, plan, each, query.keys, device, shift)
         result = run_plan(posterior, query.matrix, cells)
         points, mean, samples = lazy.together(cells.y, result.mean, result.samples)
-        points = points if offset is None else points - offset.of(slice(None))
-        return cls(query, Cells(points, cells.residual, cells.empty), mean, samples, offset)
+        away = None if shift is None else shift.of(points, slice(None))
+        points = points if away is None else points - away
+        return cls(query, Cells(points, cells.residual, cells.empty), mean, samples, away)
 
     def genes(self, rows: NDArray[np.intp]) -> Floats:
         """Standardised expression (len(rows), d) of some cells, dense."""
@@ -65,7 +66,7 @@ class Represented:
         """Expression (n, d) of a chunk as the reference's would be, dense."""
         likelihood = self.query.likelihood
         x = likelihood.standardizer(chunk).dense()
-        return x if self.offset is None else x - self.offset.of(rows) @ likelihood.loadings.T
+        return x if self.shift is None else x - self.shift[rows] @ likelihood.loadings.T
 
     def predict(self, representation: str, predictor: Predictor, rows: NDArray[np.intp] | None = None) -> Floats:
         """Class probabilities (n, C) of some or all cells."""

@@ -18,6 +18,7 @@ from dice._anndata.store import Prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
 from dice._arguments import whole_number
 from dice._core import presets
+from dice._core.kinds import Kinds
 from dice._core.likelihood import GaussianLikelihood
 from dice._core.projection import Projection, fit_projection
 from dice._device import resolve_device
@@ -219,6 +220,7 @@ def train_prior(
             random_state=seed,
         ),
         calibration=calibration,
+        kinds=Kinds.learn(latents[seen], seed),
     )
     return write(adata, _slots(adata, prior, latents, genes, roles, keys), copy=copy)
 
