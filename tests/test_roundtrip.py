@@ -287,7 +287,7 @@ def test_random_mutations_are_refused_or_harmless():
     assert refused > 200
 
 
-@pytest.mark.parametrize("kind", ["edm", "paper", "gmm"])
+@pytest.mark.parametrize("kind", ["edm", "paper", "gmm", "whole"])
 def test_priors_of_format_1_are_read_for_ever(kind):
     """Files that an earlier version wrote give the results that it computed."""
     path = FIXTURES / f"prior_format1_{kind}.h5ad"

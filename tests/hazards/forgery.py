@@ -16,7 +16,7 @@ import dice
 from dice._core.schema import checksum
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-KINDS = ("edm", "paper", "gmm")
+KINDS = ("edm", "paper", "gmm", "whole")
 ODD: list[Any] = [
     None,
     True,
@@ -54,7 +54,7 @@ def stored(kind: str) -> dict[str, Any]:
 
 def forge(rng: np.random.Generator) -> dict[str, Any]:
     """A stored prior with one change; the checksum is left as it was, or made to fit."""
-    raw = copy.deepcopy(stored(KINDS[rng.integers(3)]))
+    raw = copy.deepcopy(stored(KINDS[rng.integers(len(KINDS))]))
     mutate(raw, rng)
     if rng.random() < 0.5 and isinstance(raw.get("sha256"), str) and not _endless(raw):
         with contextlib.suppress(Exception):  # What cannot be read has no checksum either.

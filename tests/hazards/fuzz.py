@@ -54,7 +54,7 @@ def flipped_file(rng: Any, folder: Path) -> str:
     import dice
     from hazards import forgery
 
-    kind = forgery.KINDS[rng.integers(3)]
+    kind = forgery.KINDS[rng.integers(len(forgery.KINDS))]
     content = bytearray((forgery.FIXTURES / f"prior_format1_{kind}.h5ad").read_bytes())
     for _ in range(int(rng.choice([1, 1, 2, 8, 64]))):
         content[rng.integers(len(content))] ^= 1 << rng.integers(8)
