@@ -14,8 +14,8 @@ import warnings
 
 import numpy as np
 import pandas as pd
-from data import hold_out, load, variable_genes
-from tables import resume, save, summary
+from data import FILES, hold_out, load, variable_genes
+from report import resume, save, summary
 
 import dice
 from dice._core.conformal import label_p_values, label_scores
@@ -25,12 +25,6 @@ from dice.tl._query import Query
 from dice.tl._reference import as_query, read_reference
 from dice.tl._representation import Represented, candidates
 
-DATA = {
-    "bmmc": "bmmc_neurips_cite",
-    "TEA-seq": "pbmc_teaseq",
-    "pancreas": "pancreas_cellhint_atlas",
-    "Liu": "pbmc_liu_covid_citeseq",
-}
 ALPHAS = (0.05, 0.1, 0.2)
 MAX_CELLS, MAX_STEPS = 5000, 600
 
@@ -43,7 +37,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows, done = resume("coverage", ["data", "seed"])
     for seed in range(arguments.seeds):
-        for name in DATA:
+        for name in FILES:
             if (name, seed) not in done:
                 rows += run(name, seed)
                 save(*report(pd.DataFrame(rows)))
@@ -63,7 +57,7 @@ def report(rows: pd.DataFrame) -> tuple:
 
 
 def run(name: str, seed: int) -> list[dict[str, object]]:
-    adata = load(DATA[name])
+    adata = load(FILES[name])
     adata.obs["cell_type"] = adata.obs["cell_type"].astype(str)
     adata = hold_out(adata, min(adata.n_obs, MAX_CELLS), seed)[1]
     adata = adata[adata.obs["cell_type"].map(adata.obs["cell_type"].value_counts()) >= 5]

@@ -42,8 +42,8 @@ def variable_genes(reference: ad.AnnData, n_top_genes: int = 3000) -> ad.AnnData
 #: Files of the random splits, by short name.
 FILES = {
     "bmmc": "bmmc_neurips_cite",
-    "teaseq": "pbmc_teaseq",
-    "liu": "pbmc_liu_covid_citeseq",
+    "TEA-seq": "pbmc_teaseq",
+    "Liu": "pbmc_liu_covid_citeseq",
     "pancreas": "pancreas_cellhint_atlas",
 }
 #: Larger data sets are sampled, so that all of them cost about the same.

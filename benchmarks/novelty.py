@@ -17,10 +17,10 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 from data import load, variable_genes
+from report import resume, save, summary
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from tables import resume, save, summary
 
 import dice
 

@@ -5,15 +5,26 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
-PACKAGES = ("scdice", "torch", "numpy", "scikit-learn", "anndata", "scanpy")
+PACKAGES = ("torch", "numpy", "scikit-learn", "anndata", "scanpy")
+
+
+def resume(name: str, by: list[str]) -> tuple[list[dict[str, object]], set[tuple]]:
+    """Runs of an earlier, interrupted call, and what they were of; delete the .csv to start afresh."""
+    path = OUT / f"{name}.csv"
+    if not path.exists():
+        return [], set()
+    rows = pd.read_csv(path)
+    return rows.to_dict("records"), set(rows[by].itertuples(index=False, name=None))
 
 
 def publish(name: str, rows: pd.DataFrame, *, by: list[str], title: str, note: str = "", across: str = "data") -> None:
@@ -32,51 +43,51 @@ def publish(name: str, rows: pd.DataFrame, *, by: list[str], title: str, note: s
     across
         Column of the data sets; the last table is the mean over them.
     """
+    figures = [c for c in rows if c not in (across, "seed", *by) and pd.api.types.is_numeric_dtype(rows[c])]
+    tables = {str(data): summary(part, by, figures) for data, part in rows.groupby(across, sort=False)}
+    if len(tables) > 1:
+        # The spread over seeds of the mean over data sets, not the spread between data sets.
+        means = rows.groupby([*by, "seed"], sort=False, dropna=False)[figures].mean().reset_index()
+        tables[f"Mean over {len(tables)} data sets"] = summary(means, by, figures)
+    save(name, title, rows, tables, note)
+
+
+def save(name: str, title: str, rows: pd.DataFrame, tables: dict[str, pd.DataFrame], note: str = "") -> None:
+    """All single runs as CSV, and the tables with their provenance as Markdown."""
     OUT.mkdir(parents=True, exist_ok=True)
     rows.round(5).to_csv(OUT / f"{name}.csv", index=False)
-    figures = [c for c in rows if c not in (across, "seed", *by) and pd.api.types.is_numeric_dtype(rows[c])]
-    parts = [
-        "---\norphan: true\n---",
-        f"# {title}",
-        provenance(),
-        *([note] if note else []),
-        f"Means over {rows['seed'].nunique()} seeds, with the half-width of their 95 % interval.",
-    ]
-    for data, part in rows.groupby(across, sort=False):
-        parts += [f"## {data}", table(part.groupby(by, sort=False, dropna=False)[figures])]
-    n_data = rows[across].nunique()
-    if n_data > 1:
-        # The spread over seeds of the mean over data sets, not the spread between data sets.
-        means = rows.groupby([*by, "seed"], sort=False, dropna=False)[figures].mean()
-        parts += [f"## Mean over {n_data} data sets", table(means.groupby(by, sort=False, dropna=False))]
-    (OUT / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+    parts = ["---\norphan: true\n---", f"# {title}", note, provenance(rows)]
+    parts += [f"## {heading}\n\n{markdown(table)}" for heading, table in tables.items()]
+    (OUT / f"{name}.md").write_text("\n\n".join(part for part in parts if part) + "\n")
 
 
-def provenance() -> str:
-    """The command, the versions and the machine."""
-    script = Path(sys.argv[0])
-    command = shlex.join(["python", f"benchmarks/{script.name}", *sys.argv[1:]])
-    versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
-    return f"Made by `{command}` with {versions}; Python {platform.python_version()}, {os.cpu_count()} cores."
+def summary(rows: pd.DataFrame, by: list[str], figures: list[str]) -> pd.DataFrame:
+    """Mean and interval of every figure over seeds."""
+    return rows.groupby(by, sort=False, dropna=False)[figures].agg(interval).reset_index()
 
 
-def table(groups: pd.core.groupby.DataFrameGroupBy) -> str:
-    """Means and intervals of groups of rows as Markdown."""
-    mean, sem, count = groups.mean(), groups.sem(), groups.count()
-    lines = ["| " + " | ".join([*mean.index.names, *mean.columns]) + " |"]
-    lines.append("|" + "---|" * (len(mean.index.names) + len(mean.columns)))
-    for index in mean.index:
-        labels = [str(label) for label in (index if isinstance(index, tuple) else (index,))]
-        cells = [_cell(mean.loc[index, c], sem.loc[index, c], count.loc[index, c]) for c in mean.columns]
-        lines.append("| " + " | ".join(labels + cells) + " |")
+def interval(values: pd.Series) -> str:
+    """Mean and half the width of its 95 % interval (Student's t over seeds)."""
+    values = values.dropna()
+    if len(values) < 2:
+        return f"{values.mean():.3f}" if len(values) else "-"
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return f"{values.mean():.3f} ± {half:.3f}"
+
+
+def markdown(table: pd.DataFrame) -> str:
+    lines = ["| " + " | ".join(map(str, table.columns)) + " |", "|" + "---|" * len(table.columns)]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in table.itertuples(index=False)]
     return "\n".join(lines)
 
 
-def _cell(mean: float, sem: float, count: int) -> str:
-    from scipy.stats import t
-
-    if not np.isfinite(mean):
-        return "-"
-    if count < 2 or not np.isfinite(sem):
-        return f"{mean:.3f}"
-    return f"{mean:.3f} ± {t.ppf(0.975, count - 1) * sem:.3f}"
+def provenance(rows: pd.DataFrame) -> str:
+    """The command, the versions, the machine and the seeds."""
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+    seeds = f", seeds {sorted(map(int, rows['seed'].unique()))}" if "seed" in rows else ""
+    return (
+        f"Made by `{command}` at commit {commit} with {versions}; Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores{seeds}. Means and 95 % intervals over seeds; every run is in `.csv` beside this page."
+    )

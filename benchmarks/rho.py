@@ -17,17 +17,11 @@ import warnings
 import anndata as ad
 import numpy as np
 import pandas as pd
-from data import hold_out, load, variable_genes
-from tables import resume, save, summary
+from data import FILES, hold_out, load, variable_genes
+from report import resume, save, summary
 
 import dice
 
-DATA = {
-    "bmmc": "bmmc_neurips_cite",
-    "TEA-seq": "pbmc_teaseq",
-    "pancreas": "pancreas_cellhint_atlas",
-    "Liu": "pbmc_liu_covid_citeseq",
-}
 CRITERIA = ("genes", "counts", "sure", "labels")
 MAX_CELLS, MAX_STEPS = 4000, 600
 
@@ -40,7 +34,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows, done = resume("rho", ["data", "seed"])
     for seed in range(arguments.seeds):
-        for name in (*DATA, "Setup 1", "Setup 2", "Setup 3", "Setup 4"):
+        for name in (*FILES, "Setup 1", "Setup 2", "Setup 3", "Setup 4"):
             if (name, seed) not in done:
                 rows += run(name, seed)
                 save(*report(pd.DataFrame(rows)))
@@ -88,7 +82,7 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
 def pair(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
     if name.startswith("Setup"):
         return dice.datasets.synthetic(int(name[-1]), random_state=seed)
-    adata = load(DATA[name])
+    adata = load(FILES[name])
     adata = hold_out(adata, min(adata.n_obs, MAX_CELLS), seed)[1]
     reference, query = hold_out(adata, adata.n_obs // 5, seed)
     reference = variable_genes(reference, 2000)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import anndata as ad
 import numpy as np
-from data import load, variable_genes
+from data import hold_out, load, variable_genes
 
 Cells = tuple[str, Callable[[ad.AnnData], np.ndarray] | None]
 
@@ -46,6 +46,14 @@ PAIRS: dict[str, tuple[Cells, Cells]] = {
 }
 #: Larger data sets are sampled.
 MAX_CELLS = 4000
+#: What label transfer is measured on: the pair, None for a random fifth of TEA-seq, and the labels.
+TRANSFER: dict[str, tuple[str | None, str]] = {
+    "bmmc sites": ("bmmc 1-3 -> 4", "cell_type"),
+    "bmmc sites, fine": ("bmmc 1-3 -> 4", "cell_type_l2"),
+    **{name: (name, "cell_type") for name in list(PAIRS)[:5] if name != "nuclei -> cells"},
+    "Liu 1 -> 3": ("Liu 1 -> 3", "cell_type"),
+    "TEA-seq": (None, "cell_type"),
+}
 
 
 def shift(name: str, seed: int, *, n_top_genes: int = 3000) -> tuple[ad.AnnData, ad.AnnData]:
@@ -66,9 +74,39 @@ def third_of_types(query: ad.AnnData, seed: int) -> ad.AnnData:
     return query[query.obs["cell_type"].isin(kept)].copy()
 
 
-def _take(name: str, which: Callable[[ad.AnnData], np.ndarray] | None, seed: int) -> ad.AnnData:
+def transfer(name: str, seed: int, *, n_top_genes: int = 2000) -> tuple[ad.AnnData, ad.AnnData, str]:
+    """Reference and query of a pair of `TRANSFER` in the reference's variable genes, and the name of their labels.
+
+    The seed leaves a tenth of the cells out on both sides, so that repetitions differ in their data as well. Query
+    cells of a type that the reference lacks, and types of a single reference cell, are left out: nobody could get
+    them right.
+    """
+    pair, key = TRANSFER[name]
+    if pair is None:
+        adata = load("pbmc_teaseq")
+        reference, query = hold_out(adata, adata.n_obs // 5, seed)
+    else:
+        reference, query = (_all(*cells) for cells in PAIRS[pair])
+    rng = np.random.default_rng(seed)
+    counts = reference.obs[key].value_counts()
+    reference = reference[reference.obs[key].isin(counts.index[counts >= 2])]
+    reference = reference[rng.random(reference.n_obs) >= 0.1]
+    query = query[query.obs[key].isin(reference.obs[key].unique())]
+    query = query[rng.random(query.n_obs) >= 0.1]
+    shared = reference.var_names.intersection(query.var_names, sort=False)
+    reference = variable_genes(reference[:, shared].copy(), n_top_genes)
+    for adata in (reference, query):
+        adata.obs[key] = adata.obs[key].astype(str).astype("category")
+    return reference, query[:, reference.var_names].copy(), key
+
+
+def _all(name: str, which: Callable[[ad.AnnData], np.ndarray] | None) -> ad.AnnData:
     adata = load(name)
-    cells = np.arange(adata.n_obs) if which is None else np.flatnonzero(which(adata))
-    if len(cells) > MAX_CELLS:
-        cells = np.sort(np.random.default_rng(seed).choice(cells, MAX_CELLS, replace=False))
-    return adata[cells].copy()
+    return adata if which is None else adata[which(adata)].copy()
+
+
+def _take(name: str, which: Callable[[ad.AnnData], np.ndarray] | None, seed: int) -> ad.AnnData:
+    adata = _all(name, which)
+    if adata.n_obs <= MAX_CELLS:
+        return adata
+    return adata[np.sort(np.random.default_rng(seed).choice(adata.n_obs, MAX_CELLS, replace=False))].copy()

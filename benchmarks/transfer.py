@@ -16,13 +16,13 @@ import warnings
 import anndata as ad
 import numpy as np
 import pandas as pd
-from pairs import PAIRS, load_pair
+from report import OUT, resume, save, summary
+from shifts import TRANSFER, transfer
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
-from tables import resume, save, summary
 
 import dice
 
@@ -33,7 +33,7 @@ MAX_STEPS = 600
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
+    parser.add_argument("--pairs", nargs="*", default=list(TRANSFER))
     arguments = parser.parse_args()
     dice.settings.verbosity = 0
     warnings.simplefilter("ignore")
@@ -46,16 +46,19 @@ def main() -> None:
 
 
 def report(rows: pd.DataFrame) -> tuple:
+    own, peers = rows, OUT / "transfer_peers.csv"
+    if peers.exists():
+        rows = pd.concat([rows, pd.read_csv(peers)])
     tables = {}
     for measure in ("accuracy", "macro_f1"):
         wide = summary(rows, ["pair", "method"], [measure]).set_index(["pair", "method"])[measure].unstack()  # noqa: PD010
         tables[measure] = wide.reindex(rows["pair"].unique())[list(rows["method"].unique())].reset_index()
     tables["seconds"] = summary(rows, ["method"], ["seconds"])
-    return "transfer", "Label transfer", rows, tables, __doc__.split("\n\n")[2]
+    return "transfer", "Label transfer", own, tables, __doc__.split("\n\n")[2]
 
 
 def run(name: str, seed: int) -> list[dict[str, object]]:
-    reference, query, key = load_pair(name, seed)
+    reference, query, key = transfer(name, seed)
     truth = query.obs[key].astype(str).to_numpy()
     rows = []
     for method, classify in METHODS.items():

@@ -6,7 +6,7 @@
     python -m venv typist && typist/bin/pip install celltypist 'scikit-learn<1.6'
 
 Every tool gets what it asks for: CellTypist and symphonypy log-normalised expression, scANVI raw counts; all of them
-the same 2,000 genes, cells and seeds as transfer.py. Results are appended to docs/benchmarks/transfer_peers.csv.
+the same 2,000 genes, cells and seeds as transfer.py, which shows the results of docs/benchmarks/transfer_peers.csv.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import anndata as ad
 import numpy as np
 import pandas as pd
-from pairs import PAIRS, load_pair
+from shifts import TRANSFER, transfer
 from sklearn.metrics import f1_score
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks" / "transfer_peers.csv"
@@ -30,19 +30,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--method", choices=list(METHODS), required=True)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
+    parser.add_argument("--pairs", nargs="*", default=list(TRANSFER))
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     package, classify = METHODS[arguments.method]
+    label = f"{package} {version(package)}"
+    done = set(pd.read_csv(OUTPUT)[["method", "pair", "seed"]].itertuples(index=False)) if OUTPUT.exists() else set()
     for seed in range(arguments.seeds):
         for name in arguments.pairs:
-            reference, query, key = load_pair(name, seed)
+            if (label, name, seed) in done:
+                continue
+            reference, query, key = transfer(name, seed)
             start = time.perf_counter()
             guess = classify(reference, query, key, seed)
             truth = query.obs[key].astype(str).to_numpy()
             row = {
                 "pair": name,
-                "method": f"{package} {version(package)}",
+                "method": label,
                 "seed": seed,
                 "seconds": time.perf_counter() - start,
                 "accuracy": (truth == guess).mean(),
@@ -60,28 +64,20 @@ def by_celltypist(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int)
 
 
 def by_symphony(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
-    """Harmony over the reference's batches, where it has several, then mapping and neighbours."""
+    """Harmony over the reference's batches, or over random halves of it, then mapping and neighbours."""
     import scanpy as sc
     import symphonypy as sp
 
-    batch = "batch" if len(set(reference.obs.get("batch", ()))) > 1 else None
+    reference.obs["half"] = np.where(np.arange(reference.n_obs) % 2 == 0, "a", "b")
+    batch = "batch" if len(set(reference.obs.get("batch", ()))) > 1 else "half"
     reference.var["highly_variable"] = True
     reference.var["mean"], reference.var["std"] = None, None
     sc.pp.scale(reference, zero_center=True, max_value=10)
     sc.pp.pca(reference, n_comps=30, zero_center=False, random_state=seed)
-    if batch is not None:
-        reference.obs[batch] = reference.obs[batch].astype(str)
-        sp.pp.harmony_integrate(reference, key=batch, verbose=False)
-        sp.tl.map_embedding(query, reference)
-        base, space = "X_pca_harmony", "X_pca_harmony"
-    else:
-        mean, std = reference.var["mean"].to_numpy(), reference.var["std"].to_numpy()
-        x = np.clip((query.X.toarray() - mean) / np.where(std > 0, std, 1), -10, 10)
-        query.obsm["X_pca"] = x @ reference.varm["PCs"]
-        base = space = "X_pca"
-    sp.tl.transfer_labels_kNN(
-        query, reference, key, n_neighbors=15, query_labels="guess", ref_basis=base, query_basis=space
-    )
+    reference.obs[batch] = reference.obs[batch].astype(str)
+    sp.pp.harmony_integrate(reference, key=batch, verbose=False)
+    sp.tl.map_embedding(query, reference)
+    sp.tl.transfer_labels_kNN(query, reference, [key], n_neighbors=15, query_labels=["guess"])
     return query.obs["guess"].astype(str).to_numpy()
 
 
