@@ -57,11 +57,15 @@ TRANSFER: dict[str, tuple[str | None, str]] = {
 
 
 def shift(name: str, seed: int, *, n_top_genes: int = 3000) -> tuple[ad.AnnData, ad.AnnData]:
-    """Reference and query of a pair, with the cell types that both have, in the reference's variable genes."""
+    """Reference and query of a pair in the reference's variable genes, with the types that both have.
+
+    Types of a single reference cell are left out: it could be learned from or checked by, not both.
+    """
     (source, of_reference), (target, of_query) = PAIRS[name]
     reference, query = _take(source, of_reference, seed), _take(target, of_query, seed + 1000)
     reference = reference[:, reference.var_names.isin(query.var_names)].copy()
-    shared = set(reference.obs["cell_type"]) & set(query.obs["cell_type"])
+    counts = reference.obs["cell_type"].value_counts()
+    shared = set(counts.index[counts >= 2]) & set(query.obs["cell_type"])
     reference, query = (a[a.obs["cell_type"].isin(shared)].copy() for a in (reference, query))
     reference = variable_genes(reference, n_top_genes)
     return reference, query[:, reference.var_names].copy()
