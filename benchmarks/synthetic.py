@@ -8,47 +8,51 @@ true mixture, at fixed rho and at two rho that no labels chose: ``auto`` (predic
 * ``to_truth``   root mean square distance to the true latents, relative to that of plain PCA,
 * ``to_exact``   the same to the exact posterior mean at equal rho, relative to the distance between PCA and it.
 
+``--literal N`` adds Algorithm 1 as printed (paper's network, 200 iterations, ten chains, rho 20) on N cells of the
+first seed of Setup 1.
+
 Cluster mismatch: how much of the query, whose cells are all of one known or one new cluster, ends nearest to its own
-cluster. ``--literal N`` adds Algorithm 1 as printed (paper's network, 200 iterations, ten chains, rho 20) on N cells of
-the first seed of Setup 1.
+cluster.
 
-    make bench-synthetic
+Ablation of k on Setup 1, whose cells have 15 latents. Its ``to_truth`` and ``to_exact`` are relative to PCA with the
+same k; ``gene_error``, the root mean square error of the expression that the embedding stands for, compares different k
+(the noise of a gene is 1).
 
-writes docs/benchmarks/synthetic.csv and .md, mismatch.csv and .md, and figures beside them.
+    make bench-synthetic [ARGS="--only setups mismatch k --seeds 10"]
+
+writes docs/benchmarks/synthetic.csv and .md, mismatch.csv and .md, ablation_k.csv and .md, and figures beside them,
+seed by seed, and goes on where an earlier run stopped.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 import torch
-from report import OUT, publish
+from report import OUT, publish, resume
+from synthetic_pages import LITERAL, RHOS, about_k, about_setups
 
 import dice
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from oracle import exact_mixture
 
-RHOS = (5, 10, 20, 30, 60, 100)
-#: What the paper prints for Setups 1-4: silhouette and cLISI of PCA and of DICE.
-PRINTED = {
-    "PCA": [(0.25, 1.27), (0.24, 1.27), (0.22, 1.32), (0.22, 1.35)],
-    "DICE": [(0.37, 1.17), (0.36, 1.17), (0.34, 1.18), (0.28, 1.27)],
-}
+KS = (5, 10, 15, 20, 25, 50, 100, 200)
 MISMATCH = {"fewer": (1.0, 8.0, 20.0), "more": (0.5, 2.0, 4.0)}
 
 
-def learn(reference: ad.AnnData, preset: str, seed: int) -> ad.AnnData:
+def learn(reference: ad.AnnData, preset: str, seed: int, n_latent: int | str = "elbow") -> ad.AnnData:
     """A prior of all reference cells, as in the paper."""
     learned = reference.copy()
-    options = {"augment": None, "calibration_fraction": 0.0, "n_latent": "elbow", "scale": False, "preset": preset}
-    dice.tl.train_prior(learned, random_state=seed, **options)
+    options = {"augment": None, "calibration_fraction": 0.0, "scale": False}
+    dice.tl.train_prior(learned, n_latent=n_latent, preset=preset, random_state=seed, **options)
     return learned
 
 
@@ -62,38 +66,82 @@ def distance(found: np.ndarray, wanted: np.ndarray, start: np.ndarray) -> float:
     return float(np.sqrt(np.square(found - wanted).mean() / np.square(start - wanted).mean()))
 
 
-def run(setup: int, seed: int, priors: dict[str, ad.AnnData]) -> Iterator[dict[str, object]]:
-    """Rows of one query."""
-    _, query = dice.datasets.synthetic(setup, random_state=seed)
-    labels = query.obs["cell_type"]
-    prior = dice.Prior.from_anndata(priors["DICE"])
-    exact = exact_mixture(priors["DICE"], prior)
-    start = prior.projection.project(query.X)
-    wanted = truth_in(prior, query)
+class Judge:
+    """Figures of embeddings of one query in the coordinates of a prior."""
 
-    def row(method: str, rho: object, cells: np.ndarray, level: float | None = None) -> dict[str, object]:
-        sharp = {"silhouette": dice.metrics.silhouette(cells, labels), "clisi": dice.metrics.clisi(cells, labels)}
-        found = {"method": method, "rho": str(rho), **sharp, "to_truth": distance(cells, wanted, start)}
+    def __init__(self, reference: ad.AnnData, query: ad.AnnData) -> None:
+        self.prior = dice.Prior.from_anndata(reference)
+        self.labels = query.obs["cell_type"]
+        self.start = self.prior.projection.project(query.X)
+        self.wanted = truth_in(self.prior, query)
+        self.expression = query.obsm["U_true"] @ query.varm["V_true"].T
+        self._exact = exact_mixture(reference, self.prior)
+
+    def exact(self, level: float) -> np.ndarray:
+        """The exact posterior mean of cells seen through noise of `level`."""
+        return self._exact(torch.as_tensor(self.start, dtype=torch.float64), torch.tensor(level)).numpy()
+
+    def row(self, method: str, rho: object, cells: np.ndarray, level: float | None = None) -> dict[str, object]:
+        sharp = {"silhouette": dice.metrics.silhouette(cells, self.labels)}
+        sharp["clisi"] = dice.metrics.clisi(cells, self.labels)
+        found = {"method": method, "rho": str(rho), **sharp, "to_truth": distance(cells, self.wanted, self.start)}
         if level is not None:
-            found["to_exact"] = distance(cells, posterior(level), start)
+            found["to_exact"] = distance(cells, self.exact(level), self.start)
         return found
 
-    def posterior(level: float) -> np.ndarray:
-        return exact(torch.as_tensor(start, dtype=torch.float64), torch.tensor(level)).numpy()
-
-    yield row("PCA", "-", start)
-    tunings = {"auto": "auto", "scale": prior.latent_scale, **{str(rho): float(rho) for rho in RHOS}}
-    for name, rho in tunings.items():
-        for method, reference in priors.items():
-            dice.tl.denoise(query, reference, rho=rho, uncertainty=False)
-            params = query.uns["X_dice"]["params"]
-            level = float(np.hypot(params["rho"], params["noise"]))
-            yield row(method, name, query.obsm["X_dice"], level) | {"used_rho": params["rho"]}
-            if method == "DICE":
-                yield row("exact", name, posterior(level)) | {"used_rho": params["rho"]}
+    def gene_error(self, cells: np.ndarray) -> float:
+        projection = self.prior.projection
+        expression = cells @ projection.loadings.T + projection.mean
+        return float(np.sqrt(np.square(expression - self.expression).mean()))
 
 
-def mismatch(kind: str, seed: int) -> Iterator[dict[str, object]]:
+def denoise(query: ad.AnnData, reference: ad.AnnData, rho: object) -> tuple[np.ndarray, float, float]:
+    """The direct mean, the rho that was used, and the whole noise that was assumed."""
+    dice.tl.denoise(query, reference, rho=rho, uncertainty=False, calibrate=False)
+    params = query.uns["X_dice"]["params"]
+    return query.obsm["X_dice"], params["rho"], float(np.hypot(params["rho"], params["noise"]))
+
+
+def setups(seed: int) -> Iterator[dict[str, object]]:
+    """Rows of the four queries of a seed, which share their reference."""
+    reference, _ = dice.datasets.synthetic(1, random_state=seed)
+    priors = {"DICE": learn(reference, "default", seed), "GMM": learn(reference, "gmm", seed)}
+    for setup in range(1, 5):
+        _, query = dice.datasets.synthetic(setup, random_state=seed)
+        judge = Judge(priors["DICE"], query)
+        about = {"data": f"Setup {setup}", "seed": seed}
+        yield about | judge.row("PCA", "-", judge.start)
+        tunings = {"auto": "auto", "scale": judge.prior.latent_scale, **{str(rho): float(rho) for rho in RHOS}}
+        for name, rho in tunings.items():
+            for method, learned in priors.items():
+                cells, used, level = denoise(query, learned, rho)
+                yield about | judge.row(method, name, cells, level) | {"used_rho": used}
+                if method == "DICE":
+                    yield about | judge.row("exact", name, judge.exact(level)) | {"used_rho": used}
+
+
+def latents(seed: int) -> Iterator[dict[str, object]]:
+    """Rows of one query of Setup 1 with priors of more and more latents."""
+    reference, query = dice.datasets.synthetic(1, random_state=seed)
+    for k in KS:
+        learned = learn(reference, "default", seed, n_latent=k)
+        judge = Judge(learned, query)
+        about = {"data": "Setup 1", "seed": seed, "k": k}
+        yield about | judge.row("PCA", "-", judge.start) | {"gene_error": judge.gene_error(judge.start)}
+        for name, rho in {"scale": judge.prior.latent_scale, "30": 30.0}.items():
+            cells, used, level = denoise(query, learned, rho)
+            exact = judge.exact(level)
+            for method, found, noise in (("DICE", cells, level), ("exact", exact, None)):
+                extra = {"used_rho": used, "gene_error": judge.gene_error(found)}
+                yield about | judge.row(method, name, found, noise) | extra
+
+
+def mismatch(seed: int) -> Iterator[dict[str, object]]:
+    for kind in MISMATCH:
+        yield from mismatched(kind, seed)
+
+
+def mismatched(kind: str, seed: int) -> Iterator[dict[str, object]]:
     """Where cells of one cluster end: share whose nearest centre is their own."""
     reference, query = dice.datasets.mismatch(kind, random_state=seed)
     learned = learn(reference, "default", seed)
@@ -127,67 +175,46 @@ def literal(n_cells: int) -> dict[str, object]:
     return {
         "cells": n_cells,
         "literal": distance(few.obsm["X_dice"], wanted, start.numpy()),
-        "one evaluation": distance(one.obsm["X_dice"], wanted, start.numpy()),
+        "direct": distance(one.obsm["X_dice"], wanted, start.numpy()),
     }
 
 
-def draw(rows: pd.DataFrame) -> None:
-    """Sharpness and faithfulness along rho."""
-    import matplotlib.pyplot as plt
+@dataclass(frozen=True)
+class Part:
+    """An experiment: its files, what is compared, the rows of a seed, and what the reader should know."""
 
-    figures = ("silhouette", "clisi", "to_truth", "to_exact")
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3), layout="constrained")
-    fixed = rows[rows.rho.isin([str(rho) for rho in RHOS]) & (rows.data == "Setup 1")]
-    fixed = fixed.assign(rho=fixed.rho.astype(float))
-    for ax, name in zip(axes, figures, strict=True):
-        for method, part in fixed.groupby("method", sort=False):
-            mean = part.groupby("rho")[name].mean().dropna()
-            if len(mean):
-                ax.plot(mean.index, mean, marker="o", markersize=4, label=method)
-        if name in ("silhouette", "clisi"):
-            ax.axhline(rows[(rows.method == "PCA") & (rows.data == "Setup 1")][name].mean(), color="0.6", label="PCA")
-        ax.set(xscale="log", xlabel="rho", title=name)
-    axes[0].legend(frameon=False)
-    figure.savefig(OUT / "synthetic_rho.png", dpi=80)
-    plt.close(figure)
+    file: str
+    title: str
+    by: list[str]
+    rows: Callable[[int], Iterator[dict[str, object]]]
+    note: Callable[[pd.DataFrame], str] = lambda rows: ""
 
 
-def note(extra: list[str]) -> str:
-    lines = ["| paper, printed | Setup 1 | Setup 2 | Setup 3 | Setup 4 |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {m} silhouette / cLISI | " + " | ".join(f"{s} / {c}" for s, c in v) + " |" for m, v in PRINTED.items()
-    ]
-    return "\n\n".join(["\n".join(lines), *extra, "![Setup 1 along rho](synthetic_rho.png)"])
+PARTS = {
+    "setups": Part("synthetic", "Setups 1-4", ["method", "rho"], setups, about_setups),
+    "mismatch": Part("mismatch", "Clusters that do not match", ["rho"], mismatch),
+    "k": Part("ablation_k", "Number of latents", ["k", "method", "rho"], latents, about_k),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The paper's synthetic experiments.")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="some of the experiments")
     parser.add_argument("--literal", type=int, default=0, metavar="CELLS")
     arguments = parser.parse_args()
     dice.settings.verbosity = 0
-    rows: list[dict[str, object]] = []
-    others: list[dict[str, object]] = []
-    extra = []
-    if arguments.literal:
-        found = literal(arguments.literal)
-        extra.append(
-            f"Algorithm 1 as printed (paper-small network, 200 iterations, 10 chains, rho 20), {found['cells']} cells "
-            f"of Setup 1, seed 0: distance to the exact posterior {found['literal']:.3f}; one evaluation of the same "
-            f"network {found['one evaluation']:.3f}."
-        )
+    OUT.mkdir(parents=True, exist_ok=True)
+    if arguments.literal and "setups" in arguments.only and not LITERAL.exists():
+        pd.DataFrame([literal(arguments.literal)]).round(5).to_csv(LITERAL, index=False)
     for seed in range(arguments.seeds):
-        reference, _ = dice.datasets.synthetic(1, random_state=seed)
-        priors = {"DICE": learn(reference, "default", seed), "GMM": learn(reference, "gmm", seed)}
-        for setup in range(1, 5):
-            rows += [{"data": f"Setup {setup}", "seed": seed, **row} for row in run(setup, seed, priors)]
-        others += [row for kind in MISMATCH for row in mismatch(kind, seed)]
-        table = pd.DataFrame(rows)
-        OUT.mkdir(exist_ok=True)
-        draw(table)
-        publish("synthetic", table, by=["method", "rho"], title="Setups 1-4", note=note(extra))
-        publish("mismatch", pd.DataFrame(others), by=["rho"], title="Clusters that do not match")
-        print(f"seed {seed} done", flush=True)
+        for part in (PARTS[name] for name in arguments.only):
+            rows, done = resume(part.file, ["seed"])
+            if (seed,) in done:
+                continue
+            table = pd.DataFrame([*rows, *part.rows(seed)])
+            publish(part.file, table, by=part.by, title=part.title, note=part.note(table))
+            print(f"{part.title}: seed {seed} done", flush=True)
 
 
 if __name__ == "__main__":
