@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint types format docs figures tutorials build clean distclean
-.PHONY: bench-calibrate bench-labels bench-real bench-scale bench-synthetic
+.PHONY: bench-calibrate bench-labels bench-real bench-scale bench-speed bench-synthetic
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,10 @@ bench-calibrate: $(BENCH)  ## calibration of queries from other technologies; wr
 
 bench-scale: $(DEV)  ## memory and time up to a million cells; 1 GB of temporary files, tables into docs/benchmarks
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/scale.py $(ARGS)
+
+bench-speed: $(BENCH)  ## seconds and memory, alone and beside other tools; CELLTYPIST=path/to/python where that one is
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py $(ARGS)
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed_peers.py $(addprefix --celltypist ,$(CELLTYPIST))
 
 figures: $(DEV)  ## draw the pictures of docs/figures.md again; NAMES=... for some of them
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py $(NAMES)

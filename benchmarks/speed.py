@@ -1,49 +1,48 @@
-"""Speed of the posterior, as ratios within one run.
+"""What the posterior costs, as ratios within one run.
 
-    python benchmarks/speed.py [--cells 1000]
+    make bench-speed [ARGS="--only literal evaluations cells latents products --max-cells 1000000"]
 
-1. The direct mean and 20 samples against the literal sampler of the paper on the same network. The literal one takes
-   hours: a share of its evaluations is timed and the rest extrapolated, evaluations being all it does.
-2. Cells per second and peak memory of the direct mean for 25,000 to 100,000 cells with 25 latents.
-3. The share of time that the few-step sampler spends in matrix products.
+* ``literal``      the direct mean and 20 samples against the literal sampler of the paper on the same network. The
+  literal one takes hours: a share of its evaluations is timed and the rest extrapolated, evaluations being all it does.
+* ``evaluations``  how often the network is evaluated for a cell.
+* ``cells``        seconds and peak memory of the direct mean for 1,000 to a million cells with 25 latents.
+* ``latents``      the same for 10,000 cells and 10 to 100 latents, with training and samples.
+* ``products``     the share of time that the few-step sampler spends in matrix products.
+
+Each part writes docs/benchmarks/speed_<part>.csv and .md. Other tools are in speed_peers.py, files in scale.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
-import threading
-import time
-from pathlib import Path
+from collections.abc import Callable
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 import torch
+from clock import extra_memory, timed
+from report import save
 from scipy import sparse
+from torch.nn.modules.module import register_module_forward_hook
 from torch.profiler import ProfilerActivity, profile
 
 import dice
+from dice._core.denoiser import Denoiser
 from dice._core.noise import CellNoise, cell_keys
 from dice._core.paper import SCHEDULE
 from dice._core.sampler import sample_ancestral, sample_sde
 
-OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks"
 N_CHAINS = 10
 PAPER_RHO = np.linspace(5, 0.5, 100)
-
-
-def timed(function, *args, repeats=3, **kwargs) -> float:
-    """Fastest of a few runs, in seconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function(*args, **kwargs)
-        times.append(time.perf_counter() - start)
-    return min(times)
+#: Evaluations of the literal sampler for a cell.
+LITERAL = sum(SCHEDULE.start(rho) for rho in PAPER_RHO) * N_CHAINS
+CELLS = (1_000, 10_000, 100_000, 1_000_000)
+LATENTS = (10, 25, 50, 100)
+N_GENES, N_COUNTED, N_STEPS = 1000, 50, 200
 
 
 def against_the_literal_sampler(n_cells: int) -> pd.DataFrame:
@@ -53,39 +52,80 @@ def against_the_literal_sampler(n_cells: int) -> pd.DataFrame:
     denoiser = dice.Prior.from_anndata(reference).denoiser
     y = torch.randn(n_cells, 15, generator=torch.Generator().manual_seed(0))
     noise = CellNoise(torch.as_tensor(cell_keys(map(str, range(n_cells)), 0)))
-    level = torch.tensor(1.0)
-    literal = sum(SCHEDULE.start(rho) for rho in PAPER_RHO) * N_CHAINS
-    share = SCHEDULE.start(0.5)
+    level, last = torch.tensor(1.0), torch.tensor(0.5)
     with torch.no_grad():
         seconds = {
-            "direct mean": timed(denoiser, y, level),
+            "direct mean": timed(lambda: denoiser(y, level)),
             "20 samples": timed(lambda: [sample_sde(denoiser, y, level, noise.spawn(i)) for i in range(20)]),
-            "literal, 10 chains": timed(sample_ancestral, denoiser, y, torch.tensor(0.5), noise) * literal / share,
+            "literal, 10 chains": timed(lambda: sample_ancestral(denoiser, y, last, noise))
+            * (LITERAL / SCHEDULE.start(0.5)),
         }
-    table = pd.DataFrame({"evaluations": [1, 200, literal], "seconds": list(seconds.values())}, index=list(seconds))
+    table = pd.DataFrame({"sampler": list(seconds), "evaluations": [1, 200, LITERAL], "seconds": seconds.values()})
     table["times faster"] = table["seconds"].iloc[-1] / table["seconds"]
     return table
 
 
-def extra_memory(function, *args, **kwargs) -> float:
-    """Largest resident memory during a call beyond that before it, in MB, sampled every 2 ms (Linux)."""
+def evaluations() -> pd.DataFrame:
+    """Evaluations of the network for a cell of the query, counted."""
+    reference, query = cells(2000), cells(500)
+    dice.tl.train_prior(reference, n_latent=25, max_steps=20)
+    prior = dice.Prior.from_anndata(reference)
+    calls = {
+        "mean": {"uncertainty": False, "calibrate": False},
+        "mean and uncertainty": {"calibrate": False},
+        "mean and uncertainty, calibrated (default)": {},
+        "mean and 10 samples": {"n_samples": 10, "calibrate": False},
+        "Student-t genes, split Gibbs": {"likelihood": "student_t_genes", "calibrate": False, "uncertainty": False},
+    }
+    counted = {
+        name: count(lambda options=options: dice.tl.denoise(query, prior, **options)) / query.n_obs
+        for name, options in calls.items()
+    }
+    counted["Algorithm 1 as printed, 100 iterations, 10 chains"] = float(LITERAL)
+    return pd.DataFrame({"call": list(counted), "evaluations per cell": list(counted.values())})
 
-    def resident() -> float:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
-    done, peak = threading.Event(), [resident()]
-    before = peak[0]
+def count(function: Callable[[], object]) -> int:
+    """Cells that any denoiser is evaluated at during a call."""
+    seen = [0]
 
-    def watch() -> None:
-        while not done.wait(0.002):
-            peak[0] = max(peak[0], resident())
+    def note(module: torch.nn.Module, inputs: tuple, _: object) -> None:
+        if isinstance(module, Denoiser):
+            seen[0] += len(inputs[0])
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    function(*args, **kwargs)
-    done.set()
-    watcher.join()
-    return peak[0] - before
+    handle = register_module_forward_hook(note)
+    function()
+    handle.remove()
+    return seen[0]
+
+
+def cells(n: int, seed: int = 0) -> ad.AnnData:
+    """Sparse cells x 1,000 genes with about 50 non-zero values each."""
+    rng = np.random.default_rng([seed, n])
+    genes = rng.integers(0, N_GENES, n * N_COUNTED, dtype=np.int32)
+    values = rng.random(n * N_COUNTED, dtype=np.float32)
+    matrix = sparse.csr_matrix((values, genes, np.arange(0, n * N_COUNTED + 1, N_COUNTED)), shape=(n, N_GENES))
+    matrix.sum_duplicates()
+    return ad.AnnData(matrix, obs=pd.DataFrame(index=[f"cell_{i}" for i in range(n)]))
+
+
+def measure(n_cells: int, n_latent: int, samples: bool) -> dict[str, float]:
+    """Direct mean through the public call, what it adds in memory, and how much of it is the network."""
+    reference, query = cells(2000), cells(n_cells, seed=1)
+    options = {"n_latent": n_latent, "max_steps": N_STEPS}
+    training = timed(lambda: dice.tl.train_prior(reference, **options), repeats=1)
+    prior = dice.Prior.from_anndata(reference)
+    extra = extra_memory(lambda: dice.tl.denoise(query, prior, uncertainty=False))
+    row = {"cells": n_cells, "latents": n_latent, "extra MB": extra}
+    row["seconds"] = timed(lambda: dice.tl.denoise(query, prior, uncertainty=False))
+    row["of which network"] = timed(lambda: denoise_chunks(prior, query.obsm["X_dice_pca"]))
+    row["µs per cell"] = row["seconds"] / n_cells * 1e6
+    if samples:
+        row[f"seconds, {N_STEPS} steps of training"] = training
+        row["seconds, 10 samples"] = timed(
+            lambda: dice.tl.denoise(query, prior, n_samples=10, uncertainty=False), repeats=1
+        )
+    return row
 
 
 @torch.no_grad()
@@ -95,33 +135,16 @@ def denoise_chunks(prior: dice.Prior, latents: np.ndarray, size: int = 8192) -> 
         prior.denoise(torch.as_tensor(latents[start : start + size]), 2.0)
 
 
-def measure(n_cells: int) -> dict[str, float]:
-    """Direct mean through the public call on sparse cells x 1,000 genes at 5 % non-zero, and what it adds in memory."""
-    rng = np.random.default_rng(0)
-
-    def cells(n: int) -> ad.AnnData:
-        matrix = sparse.random(n, 1000, 0.05, format="csr", dtype=np.float32, random_state=rng)
-        return ad.AnnData(matrix, obs=pd.DataFrame(index=[f"cell_{i}" for i in range(n)]))
-
-    reference, query = cells(2000), cells(n_cells)
-    dice.tl.train_prior(reference, n_latent=25, max_steps=50)
-    extra = extra_memory(dice.tl.denoise, query, reference, uncertainty=False)
-    seconds = timed(dice.tl.denoise, query, reference, uncertainty=False, repeats=2)
-    network = timed(denoise_chunks, dice.Prior.from_anndata(reference), query.obsm["X_dice_pca"], repeats=2)
-    return {"cells": n_cells, "seconds": seconds, "network": network, "extra MB": extra}
-
-
-def against_cells() -> pd.DataFrame:
-    """`measure` for growing numbers of cells, each in a process of its own: the peak of memory is a process's."""
+def apart(sizes: list[tuple[int, int, bool]]) -> pd.DataFrame:
+    """`measure`, each time in a process of its own, so that no run has the memory of another."""
     command = [sys.executable, __file__, "--measure"]
     runs = [
-        subprocess.run([*command, str(n)], capture_output=True, text=True, check=True)
-        for n in (25_000, 50_000, 100_000)
+        subprocess.run([*command, json.dumps(size)], stdout=subprocess.PIPE, text=True, check=True) for size in sizes
     ]
-    return pd.DataFrame([json.loads(run.stdout) for run in runs])
+    return pd.DataFrame([json.loads(run.stdout.splitlines()[-1]) for run in runs])
 
 
-def matrix_product_share() -> float:
+def matrix_product_share() -> pd.DataFrame:
     """Share of the default network's sampler in matrix products, by the profiler."""
     reference, _ = dice.datasets.synthetic(1)
     dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
@@ -135,32 +158,58 @@ def matrix_product_share() -> float:
         with profile(activities=[ProfilerActivity.CPU]) as record:
             sample_sde(denoiser, y, torch.tensor(1.0), noise)
     events = record.key_averages()
-    print(events.table(sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40))
     total = sum(event.self_cpu_time_total for event in events)
     # addmm includes the copy of the bias that it starts from.
     products = sum(event.cpu_time_total for event in events if event.key in {"aten::addmm", "aten::mm"})
-    return products / total
+    return pd.DataFrame({"cells": [len(y)], "share in matrix products": [products / total]})
+
+
+SECONDS = (
+    "Fastest of three calls, one process for each row; means alone (`uncertainty=False`), calibration as by default."
+)
+#: Title, what the reader should know, and the measurement.
+PARTS: dict[str, tuple[str, str, Callable[[argparse.Namespace], pd.DataFrame]]] = {
+    "literal": (
+        "The direct posterior against the literal sampler",
+        "The paper's small network; the literal time is extrapolated from its last iteration.",
+        lambda arguments: against_the_literal_sampler(arguments.cells),
+    ),
+    "evaluations": (
+        "Evaluations of the network",
+        "Counted on random cells, except for the last row, which follows from the printed schedule. What calibration "
+        "takes depends on how far a query stands apart.",
+        lambda arguments: evaluations(),
+    ),
+    "cells": (
+        "Cost against cells",
+        f"{N_GENES} genes, 5 % non-zero, 25 latents. {SECONDS}",
+        lambda arguments: apart([(n, 25, False) for n in CELLS if n <= arguments.max_cells]),
+    ),
+    "latents": (
+        "Cost against latents",
+        f"{N_GENES} genes, 5 % non-zero; a reference of 2,000 cells. {SECONDS}",
+        lambda arguments: apart([(min(10_000, arguments.max_cells), k, True) for k in LATENTS]),
+    ),
+    "products": ("Matrix products", "Default network, 15 latents.", lambda arguments: matrix_product_share()),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=int, default=1000)
-    parser.add_argument("--measure", type=int, help="measure the direct mean of so many cells and print it as JSON")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--cells", type=int, default=1000, help="cells of the comparison with the literal sampler")
+    parser.add_argument("--max-cells", type=int, default=CELLS[-1], help="cells of the largest query")
+    parser.add_argument("--measure", type=json.loads, help="one measurement [cells, latents, samples], as JSON")
     arguments = parser.parse_args()
-    n_cells = arguments.cells
     dice.settings.verbosity = 0
     if arguments.measure:
-        print(json.dumps(measure(arguments.measure)))
+        print(json.dumps(measure(*arguments.measure)))
         return
-    OUTPUT.mkdir(exist_ok=True)
-    literal = against_the_literal_sampler(n_cells)
-    print(f"{n_cells} cells, paper-small network, literal time extrapolated from its last iteration")
-    print(literal.round(4).to_string(), "\n")
-    literal.round(5).to_csv(OUTPUT / "speed_literal.csv")
-    cells = against_cells()
-    print(cells.round(2).to_string(index=False), "\n")
-    cells.round(3).to_csv(OUTPUT / "speed_cells.csv", index=False)
-    print(f"share of the sampler in matrix products: {matrix_product_share():.2f}")
+    for name in arguments.only:
+        title, note, part = PARTS[name]
+        table = part(arguments).round(4)
+        print(f"{title}\n{table.to_string(index=False)}\n", flush=True)
+        save(f"speed_{name}", title, table, {title: table}, note)
 
 
 if __name__ == "__main__":
