@@ -34,7 +34,7 @@ MAX_CELLS = 4000
 SHIFTED = 1.2
 #: ... and an offset explains it if it takes away at least this share of the pull.
 EXPLAINED = 0.5
-#: Cells of one kind could be a new kind as well as a shifted one: what calibrated cells are denoised to needs at least
+#: Cells of one kind could be a new kind as well as a shifted one: with the offset they must be denoised to at least
 #: this share of the variety that the reference has.
 VARIED = 0.2
 
@@ -130,11 +130,11 @@ def calibrate(
     with torch.no_grad():
         found = {name: sample.fit(name, n_batches) for name in (names if strategy == "auto" else [str(strategy)])}
         pulls = {"none": sample.pull()} | {name: sample.pull(shift) for name, shift in found.items()}
-        varied = {name: sample.variety(shift) for name, shift in found.items()}
+        varied = sample.variety(next(iter(found.values())))
     variances = np.square(prior.projection.singular_values[: prior.n_latent])
     variances = variances / variances.mean()
     pulls["expected"] = expected_pull(variances)
-    varied = {name: value / expected_variety(variances) for name, value in varied.items()}
+    varied /= expected_variety(variances)
     chosen = choose(pulls, varied) if strategy == "auto" else str(strategy)
     record: dict[str, Any] = {"strategy": chosen, "pull": pulls, "variety": varied}
     _log.info(f"Calibration: {chosen}; the prior pulls {_sentence(pulls)}.")
@@ -147,17 +147,16 @@ def calibrate(
     return Calibration(shift, record)
 
 
-def choose(pulls: dict[str, float], varied: dict[str, float]) -> str:
-    """What to do about a query, by the pull of the prior with and without each strategy and the variety that is left.
+def choose(pulls: dict[str, float], varied: float) -> str:
+    """What to do about a query, by the pull of the prior and the variety of cells that one offset leaves.
 
-    One offset where the query lies outside the reference and the offset explains that, else offsets of kinds where
-    the prior knows any, and neither where only one kind of cells would be left.
+    A query that lies outside the reference gets the offset that explains it, and none if nothing does or if all its
+    cells are of one kind, which may be new. Any other gets offsets of kinds, if the prior knows kinds.
     """
-    shifted = pulls["none"] > SHIFTED * pulls["expected"]
+    if pulls["none"] <= SHIFTED * pulls["expected"]:
+        return "kinds" if "kinds" in pulls else "none"
     explained = pulls["offset"] < EXPLAINED * pulls["none"]
-    if shifted and explained and varied["offset"] > VARIED:
-        return "offset"
-    return "kinds" if varied.get("kinds", 0.0) > VARIED else "none"
+    return "offset" if explained and varied > VARIED else "none"
 
 
 def _for_all(values: NDArray[np.float32], n_batches: int) -> NDArray[np.float32]:
