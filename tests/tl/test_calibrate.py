@@ -9,6 +9,7 @@ import pytest
 import dice
 from dice._core.schema import checksum
 from dice.tl._calibrate import choose, sampled_cells
+from dice.tl._neighbors import posterior_samples
 
 
 def shifted(query, reference, size=6.0, seed=0):
@@ -153,7 +154,13 @@ def test_samples_are_drawn_again_as_they_were(query, reference):
 
 @pytest.mark.parametrize(
     ("none", "offset", "varied", "chosen"),
-    [(0.5, 0.1, 1.0, "offset"), (0.5, 0.1, 0.1, "none"), (0.5, 0.4, 1.0, "none"), (0.11, 0.05, 0.1, "kinds")],
+    [
+        (0.5, 0.1, 1.0, "offset"),
+        (0.5, 0.1, 0.1, "none"),
+        (0.5, 0.4, 1.0, "none"),
+        (0.15, 0.1, 1.0, "offset"),
+        (0.11, 0.05, 0.1, "kinds"),
+    ],
 )
 def test_the_choice(none, offset, varied, chosen):
     pulls = {"none": none, "offset": offset, "expected": 0.1}
@@ -172,6 +179,51 @@ def test_cells_of_one_kind_are_not_taken_for_a_shift(kind):
     assert record["strategy"] == "none"
     assert record["pull"]["none"] > 1.5 * record["pull"]["expected"]
     assert record["variety"] < 0.2
+
+
+@pytest.mark.parametrize("size", [2.0, 3.0])
+def test_small_offsets_are_found_too(query, reference, size):
+    moved, _ = shifted(query, reference, size)
+    dice.tl.denoise(query, reference, calibrate=False)
+    dice.tl.denoise(moved, reference)
+    left = dice.tl.denoise(moved, reference, calibrate=False, copy=True)
+    wanted = query.obsm["X_dice"]
+    assert moved.uns["X_dice"]["calibration"]["strategy"] == "offset"
+    assert error(moved.obsm["X_dice"], wanted) < 0.5 * error(left.obsm["X_dice"], wanted)
+
+
+def test_a_part_of_the_cells_keeps_the_calibration_of_all(query, reference):
+    """On its own it might be calibrated differently, or not at all."""
+    moved, _ = shifted(query, reference)
+    moved.obs["run"] = np.where(np.arange(query.n_obs) < 300, "one", "two")
+    dice.tl.denoise(moved, reference, batch_key="run")
+    some = moved[295:305].copy()
+    record = moved.uns["X_dice"]["calibration"]
+    dice.tl.denoise(some, reference, batch_key="run", calibrate=record)
+    np.testing.assert_allclose(some.uns["X_dice"]["calibration"]["offset"], record["offset"])
+    samples = posterior_samples(some, reference, 20, "X_dice")
+    spread = moved.obs["dice_uncertainty"].mean()
+    assert np.sqrt(np.square(samples.mean(1) - moved.obsm["X_dice"][295:305]).mean()) < 0.5 * spread
+    with pytest.raises(dice.DiceError, match="pass the batch_key of the call"):
+        dice.tl.denoise(some, reference, calibrate=record)
+    with pytest.raises(dice.DiceError, match="do not fit the prior"):
+        dice.tl.denoise(some, reference, calibrate={"strategy": "offset", "offset": np.zeros((1, 3))})
+
+
+def test_a_batch_of_a_new_kind_is_not_moved_onto_a_known_one():
+    reference, new = dice.datasets.mismatch("more", n_reference=2000, n_query=300)
+    cells = ad.concat({"old": reference[1500:], "new": new}, label="run", index_unique="-")
+    reference = reference[:1500].copy()
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    plain = dice.tl.denoise(cells, reference, calibrate=False, copy=True)
+    dice.tl.denoise(cells, reference, batch_key="run")
+    moved = np.sqrt(np.square(cells.obsm["X_dice"] - plain.obsm["X_dice"]).mean(1))
+    assert moved[cells.obs["run"] == "new"].mean() < 0.2 * plain.obs["dice_uncertainty"].mean()
+
+
+def test_labels_say_how_they_were_calibrated(query, reference):
+    dice.tl.transfer_labels(query, reference, "cell_type")
+    assert query.uns["cell_type_dice"]["calibration"]["strategy"] == "kinds"
 
 
 def test_the_sample_is_the_same_in_any_order():

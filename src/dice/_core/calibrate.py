@@ -37,6 +37,7 @@ KIND_SHRINKAGE = 5.0
 COMPOSITION = 2.0
 #: Offsets of kinds are no longer than so many times that of the median cell.
 FARTHEST = 3.0
+TINY = np.finfo(np.float32).tiny
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,9 @@ def expected_variety(variances: Floats) -> float:
     return float(np.mean(v**3 / (v + LEVELS[-1] ** 2) ** 2))
 
 
-def fit_offset(denoiser: Denoiser, z: Tensor, batches: NDArray[np.intp]) -> Tensor:
+def fit_offset(denoiser: Denoiser, z: Tensor, batches: NDArray[np.intp], n_batches: int = 1) -> Tensor:
     """Offsets (b, k) of the batches of cells z (n, k) under the prior, by the alternation."""
-    offsets = torch.zeros((int(batches.max(initial=0)) + 1, z.shape[1]), dtype=z.dtype, device=z.device)
+    offsets = torch.zeros((n_batches, z.shape[1]), dtype=z.dtype, device=z.device)
     batch = torch.as_tensor(batches, device=z.device)
     for level in LEVELS:
         for _ in range(ROUNDS):
@@ -116,26 +117,30 @@ def shrunken_means(values: Tensor, batch: Tensor, n_batches: int) -> Tensor:
     return (sums + SHRINKAGE * whole) / (n + SHRINKAGE)
 
 
-def fit_kind_offsets(kinds: Kinds, y: Floats, batches: NDArray[np.intp]) -> NDArray[np.float32]:
+def fit_kind_offsets(kinds: Kinds, y: Floats, batches: NDArray[np.intp], n_batches: int = 1) -> NDArray[np.float32]:
     """Offsets (b, c, k) of the kinds in the batches of cells y (n, k), PCA units."""
     shares = kinds.shares(y)
-    n_batches = int(batches.max(initial=0)) + 1
     n = np.stack([shares[batches == b].sum(0) for b in range(n_batches)])[:, :, None]
     sums = np.stack([shares[batches == b].T @ y[batches == b] for b in range(n_batches)]) - n * kinds.means
     whole = sums.sum(0) / (n.sum(0) + KIND_SHRINKAGE)
     found = whole[None] if n_batches == 1 else (sums + KIND_SHRINKAGE * whole) / (n + KIND_SHRINKAGE)
-    squares = np.square(found)
-    found = found * squares / np.maximum(squares + COMPOSITION * kinds.variances, np.finfo(np.float32).tiny)
-    return np.stack([_limit(x, weight[:, 0]) for x, weight in zip(found, n, strict=True)]).astype(np.float32)
+    whole, found = (_beyond_composition(x, kinds.variances) for x in (whole, found))
+    # The whole query sets the limit: in a batch of one new kind the median cell would be new as well.
+    longest = FARTHEST * _weighted_median(np.linalg.norm(whole, axis=1), n.sum(0)[:, 0])
+    lengths = np.linalg.norm(found, axis=2, keepdims=True)
+    return (found * np.minimum(1, longest / np.maximum(lengths, TINY))).astype(np.float32)
 
 
-def _limit(offsets: Floats, weights: Floats) -> Floats:
-    """Offsets (c, k) of kinds with so many cells (c,), at most `FARTHEST` times as long as that of the median cell."""
-    lengths = np.linalg.norm(offsets, axis=1)
-    order = np.argsort(lengths)
+def _beyond_composition(offsets: Floats, variances: Floats) -> Floats:
+    """Offsets (..., c, k) less what another composition of each kind could make of its mean."""
+    squares = np.square(offsets)
+    return offsets * squares / np.maximum(squares + COMPOSITION * variances, TINY)
+
+
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    order = np.argsort(values)
     middle = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
-    longest = FARTHEST * lengths[order[min(middle, len(order) - 1)]]
-    return offsets * np.minimum(1, longest / np.maximum(lengths, np.finfo(np.float32).tiny))[:, None]
+    return float(values[order[min(middle, len(order) - 1)]])
 
 
 def _level(z: Tensor, level: float) -> Tensor:

@@ -35,10 +35,11 @@ class Kinds:
         """Kinds of the cells with these latents (n, k); None where there are too few to tell two apart."""
         if len(latents) > MAX_CELLS:
             latents = latents[np.random.default_rng(seed).choice(len(latents), MAX_CELLS, replace=False)]
-        n_kinds = min(MAX_KINDS, len(latents) // MIN_CELLS)
+        angles = unit(np.asarray(latents, dtype=np.float64))
+        # With one latent there are but two directions, however many cells.
+        n_kinds = min(MAX_KINDS, len(latents) // MIN_CELLS, len(np.unique(angles, axis=0)))
         if n_kinds < 2:
             return None
-        angles = unit(np.asarray(latents, dtype=np.float64))
         directions = unit(KMeans(n_kinds, n_init=1, random_state=seed).fit(angles).cluster_centers_)
         shares = soft_assignment(angles, directions)
         weights = shares / np.maximum(shares.sum(0), np.finfo(np.float64).tiny)

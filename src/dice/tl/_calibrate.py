@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,16 +24,15 @@ from dice._core.calibrate import (
     shrunken_means,
     variety,
 )
-from dice._core.denoiser import Denoiser
 from dice._core.prior import Prior
 from dice._errors import InputError
 
 STRATEGIES = ("offset", "kinds", "mean")
-#: Cells that offsets are learned from.
-MAX_CELLS = 4000
+#: Cells that offsets of kinds are learned from, and those that the network looks at.
+MAX_CELLS, NETWORK_CELLS = 4000, 1000
 #: A query is shifted as a whole if the prior pulls it so many times harder than cells of the reference ...
 SHIFTED = 1.2
-#: ... and an offset explains it if it takes away at least this share of the pull.
+#: ... and an offset explains it if it takes away at least this share of what is too much.
 EXPLAINED = 0.5
 #: Cells of one kind could be a new kind as well as a shifted one: with the offset they must be denoised to at least
 #: this share of the variety that the reference has.
@@ -49,39 +49,39 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Sample:
-    """Cells that offsets are learned from: projection (m, k) in PCA units and batches (m,), under a prior."""
+    """Cells of a query to learn from, in random order: projection (m, k) in PCA units, batches (m,) of so many."""
 
     prior: Prior
     points: NDArray[np.float32]
     batches: NDArray[np.intp]
-    denoiser: Denoiser
+    n_batches: int
     device: torch.device
 
-    def scaled(self, points: NDArray[np.float32]) -> torch.Tensor:
-        return torch.as_tensor(points / self.prior.latent_scale, dtype=torch.float32, device=self.device)
-
-    def fit(self, strategy: str, n_batches: int) -> Shift:
-        """The shift of every cell by one of the strategies; cells of unknown batches have the mean of the others."""
-        if strategy == "kinds" and self.prior.kinds is not None:
-            values = fit_kind_offsets(self.prior.kinds, self.points, self.batches)
-            return KindOffsets(self.prior.kinds, _for_all(values, n_batches), self.batches)
-        z = self.scaled(self.points)
+    def fit(self, strategy: str) -> Shift:
+        """The shift by one of the strategies; a batch without sampled cells has that of the whole query."""
+        prior, batches = self.prior, self.batches
+        if strategy == "kinds" and prior.kinds is not None:
+            return KindOffsets(
+                prior.kinds, fit_kind_offsets(prior.kinds, self.points, batches, self.n_batches), batches
+            )
+        z = self._seen()
         if strategy == "offset":
-            found = fit_offset(self.denoiser, z, self.batches)
+            found = fit_offset(prior.denoiser_on(self.device), z, batches[: len(z)], self.n_batches)
         else:  # The mean of the reference is zero.
-            batch = torch.as_tensor(self.batches, device=self.device)
-            found = shrunken_means(z, batch, int(self.batches.max(initial=0)) + 1)
-        values = (found * self.prior.latent_scale).cpu().numpy().astype(np.float32)
-        return Offset(_for_all(values, n_batches), self.batches)
+            found = shrunken_means(z, torch.as_tensor(batches[: len(z)], device=self.device), self.n_batches)
+        return Offset((found * prior.latent_scale).cpu().numpy().astype(np.float32), batches)
 
     def pull(self, shift: Shift | None = None) -> float:
-        return pull(self.denoiser, self.scaled(self._without(shift)))
+        return pull(self.prior.denoiser_on(self.device), self._seen(shift))
 
     def variety(self, shift: Shift) -> float:
-        return variety(self.denoiser, self.scaled(self._without(shift)))
+        return variety(self.prior.denoiser_on(self.device), self._seen(shift))
 
-    def _without(self, shift: Shift | None) -> NDArray[np.float32]:
-        return self.points if shift is None else self.points - shift.of(self.points, slice(None))
+    def _seen(self, shift: Shift | None = None) -> torch.Tensor:
+        """What the network looks at: few cells, in its own units, without their shift."""
+        few = self.points[:NETWORK_CELLS]
+        few = few if shift is None else few - shift.of(few, slice(len(few)))
+        return torch.as_tensor(few / self.prior.latent_scale, dtype=torch.float32, device=self.device)
 
 
 def sampled_cells(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -94,9 +94,10 @@ def sampled_cells(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
 def calibrate(
     prior: Prior,
     points: NDArray[np.float32],
-    sampled: NDArray[np.bool_],
+    cells: NDArray[np.intp],
     batches: pd.Categorical | None,
-    strategy: str | bool,
+    n_cells: int,
+    strategy: str | bool | Mapping[str, Any],
     device: torch.device,
 ) -> Calibration:
     """Find the shift of a query.
@@ -106,45 +107,56 @@ def calibrate(
     prior
         The prior.
     points
-        Projection (m, k) of the sampled cells, PCA units.
-    sampled
-        Which cells these are (n,).
+        Projection (m, k) of the sampled cells in PCA units, in random order.
+    cells
+        Which cells (m,) of the query these are.
     batches
         Batches of all cells; None is one.
+    n_cells
+        Cells of the query.
     strategy
         As in :func:`dice.tl.denoise`.
     device
         Where to compute.
     """
-    if strategy is False or not len(points):
+    if strategy is False:
         return Calibration(None, {"strategy": "none"})
+    codes = np.zeros(n_cells, dtype=np.intp) if batches is None else np.asarray(batches.codes, dtype=np.intp)
+    names = None if batches is None else [str(name) for name in batches.categories]
+    if isinstance(strategy, Mapping):
+        return recall(prior, strategy, codes, names)
     if strategy == "kinds" and prior.kinds is None:
         raise InputError(
-            "The prior knows no kinds of cells, so that calibrate='kinds' is impossible: train it again with "
-            "dice.tl.train_prior on at least 20 cells, or pass calibrate='offset'."
+            "The prior knows no kinds of cells, because its reference was too small, so that calibrate='kinds' is "
+            "impossible: pass calibrate='offset'."
         )
-    codes = np.zeros(len(sampled), dtype=np.intp) if batches is None else np.asarray(batches.codes, dtype=np.intp)
-    n_batches = int(codes.max(initial=0)) + 1
-    sample = Sample(prior, points, codes[sampled], prior.denoiser_on(device), device)
-    names = [name for name in ("offset", "kinds") if name == "offset" or prior.kinds is not None]
+    if not len(points):
+        return Calibration(None, {"strategy": "none"})
+    sample = Sample(prior, points, codes[cells], int(codes.max(initial=0)) + 1, device)
     with torch.no_grad():
-        found = {name: sample.fit(name, n_batches) for name in (names if strategy == "auto" else [str(strategy)])}
-        pulls = {"none": sample.pull()} | {name: sample.pull(shift) for name, shift in found.items()}
-        varied = sample.variety(next(iter(found.values())))
-    variances = np.square(prior.projection.singular_values[: prior.n_latent])
-    variances = variances / variances.mean()
-    pulls["expected"] = expected_pull(variances)
-    varied /= expected_variety(variances)
-    chosen = choose(pulls, varied) if strategy == "auto" else str(strategy)
-    record: dict[str, Any] = {"strategy": chosen, "pull": pulls, "variety": varied}
-    _log.info(f"Calibration: {chosen}; the prior pulls {_sentence(pulls)}.")
+        chosen, found, record = judge(sample, str(strategy))
     if chosen == "none":
         return Calibration(None, record)
-    shift = replace(found[chosen], batches=codes)
-    record["offset"] = shift.offsets
-    if batches is not None:
-        record["batches"] = np.array([str(name) for name in batches.categories], dtype=str)
-    return Calibration(shift, record)
+    record["offset"] = found[chosen].offsets
+    if names is not None:
+        record["batches"] = np.array(names, dtype=str)
+    return Calibration(replace(found[chosen], batches=codes), record)
+
+
+def judge(sample: Sample, strategy: str) -> tuple[str, dict[str, Shift], dict[str, Any]]:
+    """The strategy that is asked for or that fits best, all that were tried, and the figures they were judged by."""
+    known = ("offset",) if sample.prior.kinds is None else ("offset", "kinds")
+    found = {name: sample.fit(name) for name in (known if strategy == "auto" else (strategy,))}
+    variances = np.square(sample.prior.projection.singular_values[: sample.prior.n_latent])
+    variances = variances / variances.mean()
+    pulls = {"none": sample.pull(), "expected": expected_pull(variances)}
+    pulls |= {name: sample.pull(shift) for name, shift in found.items()}
+    record: dict[str, Any] = {"strategy": strategy, "pull": pulls}
+    if strategy == "auto":
+        record["variety"] = sample.variety(found["offset"]) / expected_variety(variances)
+        record["strategy"] = choose(pulls, record["variety"])
+    _log.info(f"Calibration: {record['strategy']}; the prior pulls {_sentence(pulls)}.")
+    return record["strategy"], found, record
 
 
 def choose(pulls: dict[str, float], varied: float) -> str:
@@ -153,16 +165,38 @@ def choose(pulls: dict[str, float], varied: float) -> str:
     A query that lies outside the reference gets the offset that explains it, and none if nothing does or if all its
     cells are of one kind, which may be new. Any other gets offsets of kinds, if the prior knows kinds.
     """
-    if pulls["none"] <= SHIFTED * pulls["expected"]:
+    expected = pulls["expected"]
+    if pulls["none"] <= SHIFTED * expected:
         return "kinds" if "kinds" in pulls else "none"
-    explained = pulls["offset"] < EXPLAINED * pulls["none"]
+    explained = pulls["offset"] - expected < EXPLAINED * (pulls["none"] - expected)
     return "offset" if explained and varied > VARIED else "none"
 
 
-def _for_all(values: NDArray[np.float32], n_batches: int) -> NDArray[np.float32]:
-    """Batches without a sampled cell get the mean offset."""
-    missing = n_batches - len(values)
-    return np.concatenate([values, np.repeat(values.mean(0, keepdims=True), missing, axis=0)])
+def recall(prior: Prior, record: Mapping[str, Any], codes: NDArray[np.intp], names: list[str] | None) -> Calibration:
+    """The shift that an earlier call found, for any cells of the same query."""
+    offsets = record.get("offset")
+    if offsets is None:
+        return Calibration(None, dict(record))
+    offsets = np.asarray(offsets, dtype=np.float32)
+    stored = None if "batches" not in record else [str(name) for name in record["batches"]]
+    unknown = sorted(set(names or ()) - set(stored or ()))
+    if (stored is None) != (names is None) or unknown:
+        raise InputError(
+            f"The stored calibration has the batches {stored}, but the query has {names}: pass the batch_key of the "
+            "call that stored it."
+        )
+    places = (1, *prior.kinds.means.shape) if offsets.ndim == 3 and prior.kinds is not None else (1, prior.n_latent)
+    if offsets.shape[1:] != places[1:] or len(offsets) != len(stored or [0]) or not np.isfinite(offsets).all():
+        raise InputError(
+            f"The stored calibration has offsets of shape {offsets.shape}, which do not fit the prior: call "
+            "dice.tl.denoise with calibrate='auto'."
+        )
+    if stored is not None and names is not None:
+        codes = np.array([stored.index(name) for name in names], dtype=np.intp)[codes]
+    shift = (
+        Offset(offsets, codes) if prior.kinds is None or offsets.ndim == 2 else KindOffsets(prior.kinds, offsets, codes)
+    )
+    return Calibration(shift, dict(record))
 
 
 def _sentence(pulls: dict[str, float]) -> str:

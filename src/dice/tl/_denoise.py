@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def denoise(
     df: float = 4.0,
     noise: str | float = "estimate",
     deconvolve: bool = False,
-    calibrate: str | bool = "auto",
+    calibrate: str | bool | Mapping[str, Any] = "auto",
     batch_key: str | None = None,
     n_chains: int = 1,
     n_iterations: int | None = None,
@@ -89,9 +90,11 @@ def denoise(
         finds one offset of all cells under the prior, whatever the composition of the query; ``"kinds"`` one for each
         of up to 100 kinds of cells of the reference; ``"mean"`` brings the mean of the query to that of the
         reference, which is right where both have the same composition. ``"auto"`` is ``"offset"`` where the prior
-        pulls the query more than 1.2 times as hard as cells of the reference and an offset takes half of that away,
-        as for cells and a reference of nuclei, and else ``"kinds"``, which hardly touches a query that matches the
-        reference. Cells of a single kind are left alone, as by False: they may be a kind that the reference lacks.
+        pulls the query more than 1.2 times as hard as cells of the reference and an offset explains half of what is
+        too much, as for cells and a reference of nuclei; where nothing explains it, or where all cells are of one
+        kind, which the reference may lack, the query is left alone, as by False. Any other query gets ``"kinds"``,
+        which hardly touches one that matches the reference. ``uns["X_dice"]["calibration"]`` of an earlier call
+        applies what that call found, to other cells of the same query for example.
     batch_key
         Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those
         of the whole query.

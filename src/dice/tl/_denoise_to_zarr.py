@@ -80,7 +80,7 @@ def denoise_to_zarr(
     ``obs["dice_uncertainty"]`` float32, ``obs["dice_empty"]`` bool
         As by :func:`denoise`.
     ``uns["X_dice"]``
-        ``call``, ``params``, ``genes`` and ``warnings``.
+        ``call``, ``params``, ``genes``, ``calibration`` and ``warnings``.
 
     Examples
     --------
@@ -168,6 +168,8 @@ def _fingerprint(query: Query, keys: DenoiseKeys) -> dict[str, Any]:
     sample = query.matrix.sample()
     for part in (sample.data, sample.indices) if sparse.issparse(sample) else (sample,):
         digest.update(np.ascontiguousarray(part).tobytes())
+    for part in () if query.batches is None else (query.batches.categories.astype(str), query.batches.codes):
+        digest.update(repr(list(part)).encode())
     options = query.options
     return {
         "call": options.call(query.rho),

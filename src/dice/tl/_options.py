@@ -29,7 +29,7 @@ class Options:
     df: float = 4.0
     noise: str | float = "estimate"
     deconvolve: bool = False
-    calibrate: str | bool = "auto"
+    calibrate: str | bool | Mapping[str, Any] = "auto"
     batch_key: str | None = None
     n_chains: int = 1
     n_iterations: int | None = None
@@ -55,7 +55,8 @@ class Options:
         number("df", self.df, least=1)
         choice("schedule", self.schedule, ("linear", "geometric"))
         choice("average", self.average, ("rao-blackwell", "chains"))
-        choice("calibrate", self.calibrate, ("auto", *STRATEGIES, False))
+        if not isinstance(self.calibrate, Mapping):
+            choice("calibrate", self.calibrate, ("auto", *STRATEGIES, False))
 
     @property
     def tunes_rho(self) -> bool:
@@ -78,9 +79,11 @@ class Options:
 
     def call(self, rho: float | list[float]) -> dict[str, Any]:
         """Every argument that matters to the result, in a form that files can hold."""
+        # An earlier call's calibration is stored as such; here it counts what that call was asked for.
+        asked = self.calibrate.get("strategy", "none") if isinstance(self.calibrate, Mapping) else self.calibrate
         return plain_params(
             rho=rho, method=self.method, likelihood=self.likelihood, df=float(self.df), noise=self.noise,
-            deconvolve=self.deconvolve, calibrate=self.calibrate, batch_key=self.batch_key, n_chains=self.n_chains,
+            deconvolve=self.deconvolve, calibrate=asked, batch_key=self.batch_key, n_chains=self.n_chains,
             n_iterations=self.n_iterations, burn_in=self.burn_in, schedule=self.schedule, average=self.average,
             gene_key=self.gene_key,
             min_gene_overlap=float(self.min_gene_overlap), layer=self.layer, random_state=int(self.random_state),
@@ -95,5 +98,7 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
             f"The embedding was made with the function {call['likelihood']!r}, which cannot be stored: call "
             "dice.tl.denoise itself again."
         )
+    # Found once for all cells: a part of them would be calibrated differently.
+    call["calibrate"] = record.get("calibration", call["calibrate"])
     call["rho"] = call["rho"] if np.ndim(call["rho"]) == 0 else list(call["rho"])
     return call

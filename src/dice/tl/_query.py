@@ -79,10 +79,14 @@ class Query:
 
     def calibrate(self, cells: Cells, device: str | torch.device) -> Calibration:
         """What separates the query from the reference; cells without expression cannot tell."""
-        points = cells.sample[~cells.empty[self.sampled]]
-        target = resolve_device(device)
-        known = self.sampled & ~cells.empty
-        return calibrate(self.prior, points, known, self.batches, self.options.calibrate, target)
+        positions = np.flatnonzero(self.sampled)
+        # In the order of their keys, which is random and the same wherever cells are in the file.
+        order = np.argsort(self.keys[positions], kind="stable")
+        order = order[~cells.empty[positions[order]]]
+        return calibrate(
+            self.prior, cells.sample[order], positions[order], self.batches, self.matrix.n_cells,
+            self.options.calibrate, resolve_device(device),
+        )  # fmt: skip
 
     def settle(self, cells: Cells) -> tuple[Plan, float, NDArray[np.float32]]:
         """The plan, the noise level of the data set and that of every cell."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,21 +40,23 @@ class Represented:
     mean: Floats
     #: Posterior samples (n, S, k).
     samples: Floats
-    #: Where the query stands apart, and by how much (n, k); `cells` is what is left.
+    #: What was found of the query's shift, and the shift (n, k) itself; `cells` is what is left.
+    calibration: dict[str, Any]
     shift: Floats | None = None
 
     @classmethod
     def of(cls, query: Query, device: str | torch.device) -> Represented:
         """Project and denoise all cells."""
         cells = query.read()
-        shift = query.calibrate(cells, device).shift
+        calibration = query.calibrate(cells, device)
+        shift = calibration.shift
         plan, _, each = query.settle(cells)
         posterior = Posterior(query.prior, query.projector, plan, each, query.keys, device, shift)
         result = run_plan(posterior, query.matrix, cells)
         points, mean, samples = lazy.together(cells.y, result.mean, result.samples)
         away = None if shift is None else shift.of(points, slice(None))
         points = points if away is None else points - away
-        return cls(query, Cells(points, cells.residual, cells.empty), mean, samples, away)
+        return cls(query, Cells(points, cells.residual, cells.empty), mean, samples, calibration.record, away)
 
     def genes(self, rows: NDArray[np.intp]) -> Floats:
         """Standardised expression (len(rows), d) of some cells, dense."""

@@ -127,7 +127,8 @@ def transfer_labels(
         Which labels the set holds.
     ``adata.uns["cell_type_dice"]``
         ``call``, ``params`` (what was decided, effective number of calibration cells), ``labels``, ``candidates``
-        (weight, log-loss, accuracy and macro-F1 of each on held-out cells) and ``warnings``.
+        (weight, log-loss, accuracy and macro-F1 of each on held-out cells), ``calibration`` (as by
+        :func:`dice.tl.denoise`) and ``warnings``.
 
     Examples
     --------
@@ -180,6 +181,7 @@ def transfer_labels(
     )  # fmt: skip
     params = {"classifier": chosen.name, "n_calibration": len(calibration), **shift.params}
     record: dict[str, Any] = {"call": call, "params": params, "candidates": chosen.table}
+    record["calibration"] = cells.calibration
     record["warnings"] = np.array(warned, dtype=str)
     certain = (probabilities.max(1) >= min_probability) & ~cells.cells.empty
     slots = label_slots(keys, adata, labelled, probabilities, p_values > alpha, certain, record)
