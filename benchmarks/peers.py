@@ -19,6 +19,8 @@ from alra import alra
 
 Embeddings = tuple[np.ndarray, np.ndarray]
 N_LATENT = 50
+#: Epochs of scVI; None is its own choice, 400 for data of this size: a quarter of an hour each on one core.
+scvi_epochs: int | None = None
 
 
 def pca(reference: ad.AnnData, query: ad.AnnData, seed: int) -> Embeddings:
@@ -92,7 +94,7 @@ def scvi(n_latent: int) -> Callable[..., Embeddings]:
         cells = _together(reference, query)
         package.model.SCVI.setup_anndata(cells, layer="counts", batch_key="origin")
         model = package.model.SCVI(cells, n_latent=n_latent)
-        model.train(accelerator="cpu", enable_progress_bar=False, logger=False)
+        model.train(max_epochs=scvi_epochs, accelerator="cpu", enable_progress_bar=False, logger=False)
         return _apart(model.get_latent_representation(), reference)
 
     return embed

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 import anndata as ad
 import numpy as np
 import pandas as pd
+import peers
 from data import FILES, Missing, find, load, pair, variable_genes
 from peers import PEERS, embed
 from report import OUT, publish
@@ -136,7 +137,9 @@ def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]
         start = time.perf_counter()
         others, cells = embed(method, reference, query, seed)
         seconds = time.perf_counter() - start
-        yield {"method": method, **embedded(cells, others), "seconds": seconds}
+        shortened = peers.scvi_epochs and method.startswith("scVI")
+        label = f"{method}, {peers.scvi_epochs} epochs" if shortened else method
+        yield {"method": label, **embedded(cells, others), "seconds": seconds}
     if CONTROL in methods:
         graph = averaged(with_noise(*embed("PCA", reference, query, seed), seed))
         yield {"method": CONTROL, **figures(None, graph, truth, seed)}
@@ -188,7 +191,9 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=[*FILES, "bmmc by site", *PAIRS])
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--scvi-epochs", type=int, help="instead of scVI's own choice, said in its rows")
     arguments = parser.parse_args()
+    peers.scvi_epochs = arguments.scvi_epochs
     dice.settings.verbosity = 0
     warnings.filterwarnings("ignore")
     path = OUT / "real.csv"
