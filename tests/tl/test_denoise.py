@@ -22,7 +22,7 @@ def test_slots(query, reference):
 
 
 def test_noise_to_zero_returns_the_data(query, reference):
-    dice.tl.denoise(query, reference, rho=0, noise=1e-3)
+    dice.tl.denoise(query, reference, rho=0, noise=1e-3, calibrate=False)
     np.testing.assert_allclose(query.obsm["X_dice"], query.obsm["X_dice_pca"], atol=1e-2)
 
 
@@ -57,7 +57,7 @@ def test_chunks_and_order_do_not_matter(query, reference):
 
 
 def test_samples_surround_the_mean_and_belong_to_the_cell(query, reference):
-    dice.tl.denoise(query, reference, rho=30, n_samples=20)
+    dice.tl.denoise(query, reference, rho=30, n_samples=20, calibrate=False)
     samples = query.obsm["X_dice_samples"]
     assert samples.shape == (400, 20, 15)
     spread = samples.std(1).mean()
@@ -66,13 +66,14 @@ def test_samples_surround_the_mean_and_belong_to_the_cell(query, reference):
     np.testing.assert_allclose(query.obs["dice_uncertainty"], np.sqrt(samples.var(1, ddof=1).mean(1)), rtol=1e-4)
     part = query[100:130][::-1].copy()
     noise = query.uns["X_dice"]["params"]["noise"]
-    dice.tl.denoise(part, reference, rho=30, n_samples=20, noise=noise, chunk_size=7)
+    dice.tl.denoise(part, reference, rho=30, n_samples=20, noise=noise, calibrate=False, chunk_size=7)
     np.testing.assert_allclose(part.obsm["X_dice_samples"], samples[100:130][::-1], atol=1e-2)
 
 
 def test_other_seed_other_samples_same_mean(query, reference):
     one, two = (dice.tl.denoise(query, reference, n_samples=2, random_state=seed, copy=True).obsm for seed in (0, 1))
-    np.testing.assert_array_equal(one["X_dice"], two["X_dice"])
+    # Not to the bit: cells to calibrate by are taken in another order.
+    np.testing.assert_allclose(one["X_dice"], two["X_dice"], atol=1e-3)
     assert np.abs(one["X_dice_samples"] - two["X_dice_samples"]).mean() > 1
 
 
@@ -198,9 +199,10 @@ def test_empty_query_and_single_cell(query, reference):
     assert nobody.obsm["X_dice"].shape == (0, 15)
     assert nobody.obsm["X_dice_samples"].shape == (0, 2, 15)
     single = query[:1].copy()
-    noise = dice.tl.denoise(query, reference, copy=True)
+    noise = dice.tl.denoise(query, reference, calibrate=False, copy=True)
     dice.tl.denoise(single, reference, noise=noise.uns["X_dice"]["params"]["noise"])
-    np.testing.assert_allclose(single.obsm["X_dice"], noise.obsm["X_dice"][:1], atol=1e-3)
+    # One cell tells nearly nothing of a shift.
+    assert np.abs(single.obsm["X_dice"] - noise.obsm["X_dice"][:1]).max() < 0.01 * noise.obs["dice_uncertainty"].iloc[0]
 
 
 def test_a_cell_without_expression_gets_the_prior():

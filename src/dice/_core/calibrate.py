@@ -128,7 +128,7 @@ def fit_kind_offsets(kinds: Kinds, y: Floats, batches: NDArray[np.intp], n_batch
     # The whole query sets the limit: in a batch of one new kind the median cell would be new as well.
     longest = FARTHEST * _weighted_median(np.linalg.norm(whole, axis=1), n.sum(0)[:, 0])
     lengths = np.linalg.norm(found, axis=2, keepdims=True)
-    return (found * np.minimum(1, longest / np.maximum(lengths, TINY))).astype(np.float32)
+    return (found * (longest / np.maximum(lengths, max(longest, float(TINY))))).astype(np.float32)
 
 
 def _beyond_composition(offsets: Floats, variances: Floats) -> Floats:
