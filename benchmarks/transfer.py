@@ -43,12 +43,15 @@ def main() -> None:
             if (name, seed) not in done:
                 rows += run(name, seed)
                 save(*report(pd.DataFrame(rows)))
+    save(*report(pd.DataFrame(rows)))
 
 
 def report(rows: pd.DataFrame) -> tuple:
     own, peers = rows, OUT / "transfer_peers.csv"
     if peers.exists():
         rows = pd.concat([rows, pd.read_csv(peers)])
+    means = rows.groupby(["method", "seed"], sort=False)[["accuracy", "macro_f1", "seconds"]].mean().reset_index()
+    rows = pd.concat([rows, means.assign(pair="mean over pairs")])
     tables = {}
     for measure in ("accuracy", "macro_f1"):
         wide = summary(rows, ["pair", "method"], [measure]).set_index(["pair", "method"])[measure].unstack()  # noqa: PD010
