@@ -11,15 +11,16 @@ import torch
 def test_clock(script) -> None:
     clock = script("clock").Clock()
     calls = []
-    clock("task", lambda: calls.append(np.ones(4_000_000)), repeats=3)
+    # Too large (96 MB each) for malloc to serve from memory that the process had freed, which would count as nothing.
+    clock("task", lambda: calls.append(np.ones(12_000_000)), repeats=2)
     clock("half of it", lambda: calls.append(0), share=0.5)
-    assert len(calls) == 4
+    assert len(calls) == 3
     first, second = clock.rows
     assert first["task"] == "task"
     assert 0 < first["seconds"] < 5
     assert second["seconds"] < first["seconds"]
     if sys.platform == "linux":
-        assert 80 < first["extra MB"] < 120
+        assert 170 < first["extra MB"] < 230
 
 
 def test_ratios_are_those_of_one_repetition(script) -> None:
