@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._core import schema
+from dice._core.checksum import checksum
 from dice._core.denoiser import Denoiser, EDMDenoiser
 from dice._core.kinds import Kinds
 from dice._core.mixture import MixtureDenoiser
@@ -117,7 +118,7 @@ class Prior:
             raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
         if self.kinds is not None:
             raw["kinds"] = asdict(self.kinds)
-        raw["sha256"] = schema.checksum(raw)
+        raw["sha256"] = checksum(raw)
         return raw
 
     @classmethod

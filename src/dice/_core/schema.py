@@ -6,13 +6,13 @@ on the raw values before anything is built from them; nothing is ever executed o
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dice._core.checksum import checksum
 from dice._errors import PriorFormatError
 
 FORMAT = 1
@@ -43,19 +43,21 @@ _LEAST = {
 }
 _SCALARS, _PER_GENE = ("noise", "latent_scale"), ("mean", "scale", "center", "gene_noise")
 FIELDS = {"format", "loadings", *TABLES, *TEXTS, *_LEAST}
-#: Fields that a prior may lack, most cells that it may calibrate with, and most kinds of cells.
-OPTIONAL = {"calibration", "kinds"}
-MAX_CALIBRATION, MAX_KINDS = 100_000, 1_000
 
 
-def checksum(raw: Mapping[str, Any]) -> str:
-    """SHA-256 over every field but the checksum itself, in an order and form that files preserve."""
-    digest = hashlib.sha256()
-    for name, value in _flatten(raw):
-        if name != "sha256":
-            digest.update(f"{name}\0".encode())
-            digest.update(_canonical(value))
-    return digest.hexdigest()
+class Part(NamedTuple):
+    """Columns of a table, which are as wide as the latents or single numbers; one is never negative; most rows."""
+
+    columns: dict[str, bool]
+    positive: str
+    most: int
+
+
+#: Tables that a prior may lack.
+PARTS = {
+    "calibration": Part({"y": True, "residual": False}, "residual", 100_000),
+    "kinds": Part({"directions": True, "means": True, "variances": True}, "variances", 1_000),
+}
 
 
 def validate(raw: Any) -> dict[str, Any]:
@@ -70,8 +72,8 @@ def validate(raw: Any) -> dict[str, Any]:
             f"The prior has format {version}, but this version of dice reads up to {FORMAT}: "
             "install a newer one with 'pip install -U scdice'."
         )
-    if set(raw) | OPTIONAL != FIELDS:
-        odd = sorted(ascii(name)[:50] for name in (set(raw) | OPTIONAL) ^ FIELDS)
+    if set(raw) | set(PARTS) != FIELDS:
+        odd = sorted(ascii(name)[:50] for name in (set(raw) | set(PARTS)) ^ FIELDS)
         raise PriorFormatError(f"The stored prior has missing or unknown fields: {odd[:5]}.")
     fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
     fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
@@ -83,8 +85,7 @@ def validate(raw: Any) -> dict[str, Any]:
     fields["loadings"] = _array(raw["loadings"], "loadings", shape)
     for name in ("weights", "history", "statistics"):
         fields[name] = _table(raw[name], name)
-    fields["calibration"] = _calibration(raw["calibration"], shape[1]) if "calibration" in raw else None
-    fields["kinds"] = _kinds(raw["kinds"], shape[1]) if "kinds" in raw else None
+    fields |= {name: _part(raw[name], name, shape[1]) if name in raw else None for name in PARTS}
     if checksum(raw) != fields["sha256"]:
         raise PriorFormatError(
             "The stored prior does not match its checksum: it was damaged or edited; "
@@ -205,49 +206,15 @@ def _table(value: Any, name: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _calibration(value: Any, n_latent: int) -> dict[str, np.ndarray]:
-    """Latents (m, k) and residual variances (m,) of cells that the prior was not learned from."""
-    size = np.shape(value["residual"]) if isinstance(value, Mapping) and set(value) == {"y", "residual"} else ()
-    if len(size) != 1 or not 0 < size[0] <= MAX_CALIBRATION:
-        raise PriorFormatError("The stored prior's 'calibration' is not a table of latents and residuals.")
-    shapes = {"y": (size[0], n_latent), "residual": size}
-    arrays = {name: _array(value[name], f"calibration/{name}", shape) for name, shape in shapes.items()}
-    if max(np.abs(array).max() for array in arrays.values()) > LARGEST or (arrays["residual"] < 0).any():
-        raise PriorFormatError("The stored prior's 'calibration' holds values that are out of bounds.")
+def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
+    """One of the tables of `PARTS`: a row of latents, or a number, for every cell or kind of cells."""
+    part = PARTS[name]
+    whole = isinstance(value, Mapping) and set(value) == set(part.columns)
+    size = getattr(value[part.positive], "shape", ()) if whole else ()
+    if not size or not 0 < size[0] <= part.most:
+        raise PriorFormatError(f"The stored prior's {name!r} is not a table of {' and '.join(part.columns)}.")
+    shapes = {column: (size[0], n_latent) if wide else (size[0],) for column, wide in part.columns.items()}
+    arrays = {column: _array(value[column], f"{name}/{column}", shape) for column, shape in shapes.items()}
+    if max(np.abs(array).max() for array in arrays.values()) > LARGEST or (arrays[part.positive] < 0).any():
+        raise PriorFormatError(f"The stored prior's {name!r} holds values that are out of bounds.")
     return arrays
-
-
-def _kinds(value: Any, n_latent: int) -> dict[str, np.ndarray]:
-    """Directions, means and variances (c, k) of kinds of cells."""
-    names = ("directions", "means", "variances")
-    size = np.shape(value["means"]) if isinstance(value, Mapping) and set(value) == set(names) else ()
-    if len(size) != 2 or not 0 < size[0] <= MAX_KINDS:
-        raise PriorFormatError("The stored prior's 'kinds' are not a table of directions, means and variances.")
-    arrays = {name: _array(value[name], f"kinds/{name}", (size[0], n_latent)) for name in names}
-    if max(np.abs(array).max() for array in arrays.values()) > LARGEST or (arrays["variances"] < 0).any():
-        raise PriorFormatError("The stored prior's 'kinds' hold values that are out of bounds.")
-    return arrays
-
-
-def _flatten(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    items: list[tuple[str, Any]] = []
-    for name in sorted(raw):
-        value = raw[name]
-        if isinstance(value, Mapping):
-            items += _flatten(value, f"{prefix}{name}/")
-        else:
-            items.append((f"{prefix}{name}", value))
-    return items
-
-
-def _canonical(value: Any) -> bytes:
-    """Bytes of a value that do not depend on how a file format stored it."""
-    if isinstance(value, str):
-        return b"text" + value.encode()
-    array = np.asarray(value)
-    if array.dtype.kind in "OUT":
-        return b"names" + "\0".join(map(str, array)).encode()
-    if array.dtype.kind in "iu":
-        return b"int" + np.ascontiguousarray(array, dtype="<i8").tobytes()
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return f"{little.dtype.str}{array.shape}".encode() + little.tobytes()
