@@ -12,27 +12,23 @@ from numpy.typing import NDArray
 
 from dice._anndata.checks import check_expression, check_n_latent, gene_mask, read_labels
 from dice._anndata.genes import check_storable
-from dice._anndata.matrix import Matrix, Part
+from dice._anndata.matrix import Matrix
 from dice._anndata.statistics import matrix_statistics
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
 from dice._arguments import whole_number
 from dice._core import presets
 from dice._core.kinds import Kinds
-from dice._core.likelihood import GaussianLikelihood
-from dice._core.projection import Projection, fit_projection
 from dice._device import resolve_device
-from dice._errors import InputError
 from dice._keys import PriorKeys
 from dice.tl._arguments import check_fractions, check_prior_key, check_training
 from dice.tl._augment import check_augmentation
 from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
-from dice.tl._reuse import adopt, read_embedding
+from dice.tl._reduce import reduce
+from dice.tl._reuse import read_embedding
 from dice.tl._subsample import limit_roles
 
-#: Calibration cells that are kept inside the prior.
-CALIBRATION_CELLS = 2000
 #: Latents where the user does not choose (docs/prior.md), as long as half of the genes are left to tell noise by.
 AUTO_LATENT = 50
 
@@ -184,16 +180,8 @@ def train_prior(
     if check:
         check_expression(sample if genes is None else sample[:, genes])
 
-    if embedding is None:
-        projection = fit_projection(Part(matrix, seen), n_latent=k, scale=scale)
-    else:
-        projection = adopt(embedding, matrix, n_latent=k, scale=scale)
-    latents, calibration = _read(matrix, projection, ~seen)
-    latent_scale = float(np.sqrt(latents[seen].var(0).mean()))
-    if not latent_scale > 0:
-        raise InputError(
-            "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
-        )
+    reduced = reduce(matrix, embedding, seen, n_latent=k, scale=scale)
+    latents, latent_scale, projection = reduced.latents, reduced.scale, reduced.projection
     data = presets.split(latents / latent_scale, roles, target)
     mixup = augmentation.mixup(latents[data.cells], None if codes is None else codes[data.cells], seed)
     noise = projection.noise / latent_scale
@@ -219,7 +207,7 @@ def train_prior(
             max_cells=max_cells,
             random_state=seed,
         ),
-        calibration=calibration,
+        calibration=reduced.calibration,
         kinds=Kinds.learn(latents[seen], seed),
     )
     return write(adata, _slots(adata, prior, latents, genes, roles, keys), copy=copy)
@@ -230,18 +218,6 @@ def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[
     if isinstance(mask_var, str) and mask_var == "auto":
         mask_var = "highly_variable" if "highly_variable" in adata.var else None
     return gene_mask(adata, mask_var)
-
-
-def _read(
-    matrix: Matrix, projection: Projection, unseen: NDArray[np.bool_]
-) -> tuple[NDArray[np.float32], dict[str, NDArray[np.float32]] | None]:
-    """Latents of all cells, and what a later novelty test needs of those that were kept from the training."""
-    likelihood = GaussianLikelihood.of(projection, np.arange(matrix.n_genes))
-    read = matrix.each(lambda chunk, rows: likelihood.read(chunk), desc="Projecting")
-    latents, residual = (np.concatenate([part[i] for part in read]).astype(np.float32) for i in (0, 1))
-    few = np.flatnonzero(unseen)
-    few = few[np.linspace(0, len(few) - 1, min(len(few), CALIBRATION_CELLS)).astype(np.intp)]
-    return latents, {"y": latents[few], "residual": residual[few]} if len(few) else None
 
 
 def _slots(
