@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._core.schema import checksum
+from dice._core.checksum import checksum
 from dice.tl._calibrate import choose, sampled_cells
 from dice.tl._neighbors import posterior_samples
 
@@ -81,7 +81,7 @@ def test_a_shifted_query_comes_back(query, reference, types):
     record = moved.uns["X_dice"]["calibration"]
     assert record["strategy"] == "offset"
     assert record["pull"]["none"] > 2 * record["pull"]["expected"] > record["pull"]["offset"]
-    np.testing.assert_allclose(record["offset"][0], delta, atol=0.15 * np.linalg.norm(delta))
+    np.testing.assert_allclose(record["offset"][0, 0], delta, atol=0.15 * np.linalg.norm(delta))
     left = moved.copy()
     dice.tl.denoise(left, reference, rho=30, calibrate=False)
     wanted = query.obsm["X_dice"]
@@ -103,7 +103,9 @@ def test_the_mean_can_be_asked_for(query, reference):
     moved, _ = shifted(query, reference)
     dice.tl.denoise(moved, reference, calibrate="mean")
     raw = moved.obsm["X_dice_pca"].mean(0)
-    np.testing.assert_allclose(moved.uns["X_dice"]["calibration"]["offset"][0], raw * 400 / 420, rtol=1e-3, atol=0.05)
+    np.testing.assert_allclose(
+        moved.uns["X_dice"]["calibration"]["offset"][0, 0], raw * 400 / 420, rtol=1e-3, atol=0.05
+    )
 
 
 @pytest.mark.parametrize("likelihood", ["student_t_genes", "gaussian"])
@@ -207,7 +209,7 @@ def test_a_part_of_the_cells_keeps_the_calibration_of_all(query, reference):
     with pytest.raises(dice.DiceError, match="pass the batch_key of the call"):
         dice.tl.denoise(some, reference, calibrate=record)
     with pytest.raises(dice.DiceError, match="do not fit the prior"):
-        dice.tl.denoise(some, reference, calibrate={"strategy": "offset", "offset": np.zeros((1, 3))})
+        dice.tl.denoise(some, reference, calibrate={"strategy": "offset", "offset": np.zeros((1, 1, 3))})
 
 
 def test_a_batch_of_a_new_kind_is_not_moved_onto_a_known_one():
@@ -219,6 +221,22 @@ def test_a_batch_of_a_new_kind_is_not_moved_onto_a_known_one():
     dice.tl.denoise(cells, reference, batch_key="run")
     moved = np.sqrt(np.square(cells.obsm["X_dice"] - plain.obsm["X_dice"]).mean(1))
     assert moved[cells.obs["run"] == "new"].mean() < 0.2 * plain.obs["dice_uncertainty"].mean()
+
+
+@pytest.mark.parametrize("share", [0.25, 0.125])
+def test_every_batch_has_the_strategy_that_fits_it(query, reference, share):
+    """A few cells that stand apart do not show in the whole query."""
+    moved, delta = shifted(query, reference)
+    apart = np.arange(query.n_obs) < share * query.n_obs
+    moved.X[~apart] = query.X[~apart]
+    moved.obs["run"] = np.where(apart, "moved", "clean")
+    dice.tl.denoise(moved, reference, rho=30, batch_key="run")
+    record = moved.uns["X_dice"]["calibration"]
+    assert record["strategy"] == "mixed"
+    assert list(record["strategies"]) == ["kinds", "offset"]
+    np.testing.assert_allclose(record["offset"][1], np.broadcast_to(record["offset"][1, :1], record["offset"][1].shape))
+    assert np.linalg.norm(record["offset"][1, 0] - delta) < 0.5 * np.linalg.norm(delta)
+    assert np.linalg.norm(record["offset"][0], axis=1).max() < 0.2 * np.linalg.norm(delta)
 
 
 def test_labels_say_how_they_were_calibrated(query, reference):

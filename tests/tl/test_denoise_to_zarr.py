@@ -159,6 +159,16 @@ def test_another_call_does_not_go_on(files, tmp_path, monkeypatch):
     for source, options in ((folder / "csr.zarr", {"rho": 3}), (other, {}), (query[:300].copy(), {})):
         with pytest.raises(dice.DiceError, match="belongs to a call with other arguments or other cells"):
             dice.tl.denoise_to_zarr(source, *arguments, **options)
+    # So are the same cells in other batches.
+    other = query.copy()
+    other.obs["run"] = np.where(np.arange(query.n_obs) < 100, "one", "two")
+    with monkeypatch.context() as patch:
+        patch.setattr(Draft, "close", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            dice.tl.denoise_to_zarr(other, arguments[0], tmp_path / "batches.zarr", batch_key="run")
+    other.obs["run"] = other.obs["run"].to_numpy()[::-1]
+    with pytest.raises(dice.DiceError, match="belongs to a call with other arguments or other cells"):
+        dice.tl.denoise_to_zarr(other, arguments[0], tmp_path / "batches.zarr", batch_key="run")
     # The same cells in another file are the same call.
     dice.tl.denoise_to_zarr(folder / "csr.h5ad", *arguments)
     with pytest.raises(dice.DiceError, match="is there already"):

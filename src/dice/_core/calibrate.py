@@ -41,52 +41,47 @@ TINY = np.finfo(np.float32).tiny
 
 
 @dataclass(frozen=True)
-class Offset:
-    """Offsets (b, k) of the batches of a query, in PCA units, and the batch of every cell (n,)."""
+class Shift:
+    """How far cells of a query stand from where the reference would have them, in PCA units."""
 
+    #: Offsets (b, c, k) of every batch, one for each kind of cells; with c = 1, one for all cells.
     offsets: NDArray[np.float32]
+    #: Batch of every cell (n,).
     batches: NDArray[np.intp]
-
-    def of(self, y: NDArray[np.float32], rows: slice) -> NDArray[np.float32]:
-        """Offsets (n, k) of the cells at `rows`, whose projection is y (n, k)."""
-        return self.offsets[self.batches[rows]]
-
-
-@dataclass(frozen=True)
-class KindOffsets:
-    """Offsets (b, c, k) of the kinds of cells in the batches of a query, in PCA units, and the batch of every cell."""
-
-    kinds: Kinds
-    offsets: NDArray[np.float32]
-    batches: NDArray[np.intp]
+    kinds: Kinds | None = None
 
     def of(self, y: NDArray[np.float32], rows: slice) -> NDArray[np.float32]:
         """Offsets (n, k) of the cells at `rows`, whose projection is y (n, k): of their kinds, by their shares."""
-        shares, batch = self.kinds.shares(y), self.batches[rows]
+        batch = self.batches[rows]
+        if self.kinds is None or self.offsets.shape[1] == 1:
+            return self.offsets[batch, 0]
+        shares = self.kinds.shares(y)
         shift = np.empty_like(y)
         for code in np.unique(batch):
             shift[batch == code] = shares[batch == code] @ self.offsets[code]
         return shift
 
 
-Shift = Offset | KindOffsets
-
-
-def pull(denoiser: Denoiser, z: Tensor, level: float = PULL_LEVEL) -> float:
-    """How far the prior pulls cells, mean of ||D(z; s) - z||^2 / (k s^2)."""
+def pull(denoiser: Denoiser, z: Tensor, level: float = PULL_LEVEL) -> NDArray[np.float32]:
+    """How far the prior pulls each cell (n,), ||D(z; s) - z||^2 / (k s^2)."""
     moved = denoiser(z, _level(z, level)) - z
-    return float(moved.square().mean() / level**2)
+    return (moved.square().mean(1) / level**2).cpu().numpy()
 
 
 def expected_pull(variances: Floats, level: float = PULL_LEVEL) -> float:
-    """The pull on cells of the reference, were they Gaussian with the latents' `variances` (k,)."""
+    """The mean pull on cells of the reference, were they Gaussian with the latents' `variances` (k,)."""
     v, s2 = np.asarray(variances, dtype=np.float64), level**2
     return float(np.mean(v * s2 / (v + s2) ** 2))
 
 
-def variety(denoiser: Denoiser, z: Tensor) -> float:
-    """Variance of what cells are denoised to, mean over latents: hardly any if all are of one kind."""
-    return float(denoiser(z, _level(z, LEVELS[-1])).var(0, correction=0).mean())
+def places(denoiser: Denoiser, z: Tensor) -> NDArray[np.float32]:
+    """What cells (n, k) are denoised to at the last level of the alternation, where every kind has its own place."""
+    return denoiser(z, _level(z, LEVELS[-1])).cpu().numpy()
+
+
+def variety(places: Floats) -> float:
+    """Variance of places (n, k), mean over latents: hardly any if all cells are of one kind."""
+    return float(places.var(0).mean())
 
 
 def expected_variety(variances: Floats) -> float:

@@ -12,25 +12,18 @@ import torch
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._core.calibrate import (
-    KindOffsets,
-    Offset,
-    Shift,
-    expected_pull,
-    expected_variety,
-    fit_kind_offsets,
-    fit_offset,
-    pull,
-    shrunken_means,
-    variety,
-)
+from dice._core import calibrate as core
+from dice._core.calibrate import Shift
+from dice._core.denoiser import Denoiser
 from dice._core.prior import Prior
 from dice._errors import InputError
 
 STRATEGIES = ("offset", "kinds", "mean")
 #: Cells that offsets of kinds are learned from, and those that the network looks at.
 MAX_CELLS, NETWORK_CELLS = 4000, 1000
-#: A query is shifted as a whole if the prior pulls it so many times harder than cells of the reference ...
+#: A batch with fewer of the latter is treated like the whole query.
+MIN_BATCH = 50
+#: A batch is shifted as a whole if the prior pulls it so many times harder than cells of the reference ...
 SHIFTED = 1.2
 #: ... and an offset explains it if it takes away at least this share of what is too much.
 EXPLAINED = 0.5
@@ -61,27 +54,24 @@ class Sample:
         """The shift by one of the strategies; a batch without sampled cells has that of the whole query."""
         prior, batches = self.prior, self.batches
         if strategy == "kinds" and prior.kinds is not None:
-            return KindOffsets(
-                prior.kinds, fit_kind_offsets(prior.kinds, self.points, batches, self.n_batches), batches
-            )
-        z = self._seen()
+            offsets = core.fit_kind_offsets(prior.kinds, self.points, batches, self.n_batches)
+            return Shift(offsets, batches, prior.kinds)
+        z = self.seen()
         if strategy == "offset":
-            found = fit_offset(prior.denoiser_on(self.device), z, batches[: len(z)], self.n_batches)
+            found = core.fit_offset(self.denoiser, z, batches[: len(z)], self.n_batches)
         else:  # The mean of the reference is zero.
-            found = shrunken_means(z, torch.as_tensor(batches[: len(z)], device=self.device), self.n_batches)
-        return Offset((found * prior.latent_scale).cpu().numpy().astype(np.float32), batches)
+            found = core.shrunken_means(z, torch.as_tensor(batches[: len(z)], device=self.device), self.n_batches)
+        return Shift((found * prior.latent_scale).cpu().numpy()[:, None].astype(np.float32), batches)
 
-    def pull(self, shift: Shift | None = None) -> float:
-        return pull(self.prior.denoiser_on(self.device), self._seen(shift))
-
-    def variety(self, shift: Shift) -> float:
-        return variety(self.prior.denoiser_on(self.device), self._seen(shift))
-
-    def _seen(self, shift: Shift | None = None) -> torch.Tensor:
+    def seen(self, shift: Shift | None = None) -> torch.Tensor:
         """What the network looks at: few cells, in its own units, without their shift."""
         few = self.points[:NETWORK_CELLS]
         few = few if shift is None else few - shift.of(few, slice(len(few)))
         return torch.as_tensor(few / self.prior.latent_scale, dtype=torch.float32, device=self.device)
+
+    @property
+    def denoiser(self) -> Denoiser:
+        return self.prior.denoiser_on(self.device)
 
 
 def sampled_cells(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -134,35 +124,64 @@ def calibrate(
         return Calibration(None, {"strategy": "none"})
     sample = Sample(prior, points, codes[cells], int(codes.max(initial=0)) + 1, device)
     with torch.no_grad():
-        chosen, found, record = judge(sample, str(strategy))
-    if chosen == "none":
+        shift, record = judge(sample, str(strategy))
+    _log.info(f"Calibration: {record['strategy']}; the prior pulls {_sentence(record['pull'])}.")
+    if shift is None:
         return Calibration(None, record)
-    record["offset"] = found[chosen].offsets
+    record["offset"] = shift.offsets
     if names is not None:
         record["batches"] = np.array(names, dtype=str)
-    return Calibration(replace(found[chosen], batches=codes), record)
+    return Calibration(replace(shift, batches=codes), record)
 
 
-def judge(sample: Sample, strategy: str) -> tuple[str, dict[str, Shift], dict[str, Any]]:
-    """The strategy that is asked for or that fits best, all that were tried, and the figures they were judged by."""
+def judge(sample: Sample, strategy: str) -> tuple[Shift | None, dict[str, Any]]:
+    """The shift that is asked for, or that fits each batch best, and the figures that it was judged by."""
     known = ("offset",) if sample.prior.kinds is None else ("offset", "kinds")
     found = {name: sample.fit(name) for name in (known if strategy == "auto" else (strategy,))}
+    pulls = {"none": core.pull(sample.denoiser, sample.seen())}
+    pulls |= {name: core.pull(sample.denoiser, sample.seen(shift)) for name, shift in found.items()}
     variances = np.square(sample.prior.projection.singular_values[: sample.prior.n_latent])
     variances = variances / variances.mean()
-    pulls = {"none": sample.pull(), "expected": expected_pull(variances)}
-    pulls |= {name: sample.pull(shift) for name, shift in found.items()}
-    record: dict[str, Any] = {"strategy": strategy, "pull": pulls}
-    if strategy == "auto":
-        record["variety"] = sample.variety(found["offset"]) / expected_variety(variances)
-        record["strategy"] = choose(pulls, record["variety"])
-    _log.info(f"Calibration: {record['strategy']}; the prior pulls {_sentence(pulls)}.")
-    return record["strategy"], found, record
+    expected = {"expected": core.expected_pull(variances)}
+    record: dict[str, Any] = {"strategy": strategy}
+    record["pull"] = {name: float(each.mean()) for name, each in pulls.items()} | expected
+    if strategy != "auto":
+        return found[strategy], record
+
+    places = core.places(sample.denoiser, sample.seen(found["offset"]))
+    record["variety"] = core.variety(places) / core.expected_variety(variances)
+    record["strategy"] = choose(record["pull"], record["variety"])
+    chosen, batches = [], sample.batches[: len(places)]
+    for batch in range(sample.n_batches):
+        own = batches == batch
+        if own.sum() < MIN_BATCH:
+            chosen.append(record["strategy"])
+            continue
+        varied = core.variety(places[own]) / core.expected_variety(variances)
+        chosen.append(choose({name: float(each[own].mean()) for name, each in pulls.items()} | expected, varied))
+    record["strategy"] = chosen[0] if len(set(chosen)) == 1 else "mixed"
+    if sample.n_batches > 1:
+        record["strategies"] = np.array(chosen, dtype=str)
+    return _combine(found, chosen), record
+
+
+def _combine(found: dict[str, Shift], chosen: list[str]) -> Shift | None:
+    """Every batch with the offsets of its own strategy; None where no batch is moved."""
+    if set(chosen) == {"none"}:
+        return None
+    like = found["kinds" if "kinds" in chosen else "offset"]
+    offsets = np.zeros_like(like.offsets)
+    for batch, name in enumerate(chosen):
+        if name != "none":
+            # One offset for all cells is the same offset for every kind.
+            offsets[batch] = found[name].offsets[batch]
+    return replace(like, offsets=offsets)
 
 
 def choose(pulls: dict[str, float], varied: float) -> str:
-    """What to do about a query, by the pull of the prior and the variety of cells that one offset leaves.
+    """What to do about a batch, by the pull of the prior and the variety of cells that one offset leaves.
 
-    A query that lies outside the reference gets the offset that explains it, and none if nothing does or if all its
+    One that lies outside the reference gets the offset that explains it, and none if nothing does or if all its
     cells are of one kind, which may be new. Any other gets offsets of kinds, if the prior knows kinds.
     """
     expected = pulls["expected"]
@@ -185,18 +204,16 @@ def recall(prior: Prior, record: Mapping[str, Any], codes: NDArray[np.intp], nam
             f"The stored calibration has the batches {stored}, but the query has {names}: pass the batch_key of the "
             "call that stored it."
         )
-    places = (1, *prior.kinds.means.shape) if offsets.ndim == 3 and prior.kinds is not None else (1, prior.n_latent)
-    if offsets.shape[1:] != places[1:] or len(offsets) != len(stored or [0]) or not np.isfinite(offsets).all():
+    n_kinds = 1 if prior.kinds is None else len(prior.kinds.means)
+    fits = offsets.ndim == 3 and offsets.shape[1] in (1, n_kinds) and offsets.shape[2] == prior.n_latent
+    if not fits or len(offsets) != len(stored or [0]) or not np.isfinite(offsets).all():
         raise InputError(
             f"The stored calibration has offsets of shape {offsets.shape}, which do not fit the prior: call "
             "dice.tl.denoise with calibrate='auto'."
         )
     if stored is not None and names is not None:
         codes = np.array([stored.index(name) for name in names], dtype=np.intp)[codes]
-    shift = (
-        Offset(offsets, codes) if prior.kinds is None or offsets.ndim == 2 else KindOffsets(prior.kinds, offsets, codes)
-    )
-    return Calibration(shift, dict(record))
+    return Calibration(Shift(offsets, codes, prior.kinds), dict(record))
 
 
 def _sentence(pulls: dict[str, float]) -> str:

@@ -146,7 +146,7 @@ def denoise(
     ``adata.uns["X_dice"]``
         ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...), ``genes`` (how
         many were found), ``calibration`` (the chosen strategy, the pull and variety by which it was chosen and the
-        offsets, batches x k or batches x kinds x k) and ``warnings`` (strings).
+        offsets, batches x kinds x k, with one kind where all cells share an offset) and ``warnings`` (strings).
 
     Notes
     -----

@@ -79,7 +79,7 @@ class Options:
 
     def call(self, rho: float | list[float]) -> dict[str, Any]:
         """Every argument that matters to the result, in a form that files can hold."""
-        # An earlier call's calibration is stored as such; here it counts what that call was asked for.
+        # Of an earlier call's calibration the name is enough here: all of it is stored beside.
         asked = self.calibrate.get("strategy", "none") if isinstance(self.calibrate, Mapping) else self.calibrate
         return plain_params(
             rho=rho, method=self.method, likelihood=self.likelihood, df=float(self.df), noise=self.noise,
