@@ -23,6 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import dice
+from dice._core.kinds import soft_assignment, unit
 
 DATA = {"bmmc": "bmmc_neurips_cite", "pancreas atlas": "pancreas_cellhint_atlas", "Baron": "pancreas_baron_h1"}
 LEAST, FDR = 20, 0.1
@@ -84,14 +85,12 @@ def latents(query: ad.AnnData, reference: ad.AnnData) -> np.ndarray:
     return projection.project(query.X.tocsr().astype(np.float32))
 
 
-def mapping_score(known: np.ndarray, query: np.ndarray, seed: int, sigma: float = 0.1) -> np.ndarray:
+def mapping_score(known: np.ndarray, query: np.ndarray, seed: int) -> np.ndarray:
     """Symphony's mapping metric per cell: Mahalanobis distance to reference clusters, by soft assignment."""
-    unit = known / np.linalg.norm(known, axis=1, keepdims=True)
-    clusters = KMeans(min(100, max(len(known) // 30, 2)), n_init=1, random_state=seed).fit(unit)
-    centres = clusters.cluster_centers_ / np.linalg.norm(clusters.cluster_centers_, axis=1, keepdims=True)
-    soft = _assign(unit, centres, sigma)
+    clusters = KMeans(min(100, max(len(known) // 30, 2)), n_init=1, random_state=seed).fit(unit(known))
+    centres = unit(clusters.cluster_centers_)
+    soft, weights = (soft_assignment(unit(cells), centres) for cells in (known, query))
     score = np.zeros(len(query))
-    weights = _assign(query / np.linalg.norm(query, axis=1, keepdims=True), centres, sigma)
     for index in range(len(centres)):
         share = soft[:, index] / soft[:, index].sum()
         mean = share @ known
@@ -101,12 +100,6 @@ def mapping_score(known: np.ndarray, query: np.ndarray, seed: int, sigma: float 
         distance = np.sqrt(np.einsum("ij,ij->i", offset, np.linalg.solve(covariance, offset.T).T))
         score += weights[:, index] * distance
     return score
-
-
-def _assign(unit: np.ndarray, centres: np.ndarray, sigma: float) -> np.ndarray:
-    logits = -2 * (1 - unit @ centres.T) / sigma
-    shares = np.exp(logits - logits.max(1, keepdims=True))
-    return shares / shares.sum(1, keepdims=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -18,12 +19,14 @@ FIXTURE = Path(__file__).parents[1] / "fixtures" / "prior_format1_edm.h5ad"
 ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
-def refused(path: Path, sentence: str) -> None:
+def refusal(path: Path) -> str:
+    """The one sentence that a file is refused with, at once."""
     start = time.monotonic()
-    with pytest.raises(dice.DiceError, match=sentence) as caught:
+    with pytest.raises(dice.DiceError) as caught:
         dice.Prior.load(path)
     assert "\n" not in str(caught.value)
     assert time.monotonic() - start < 5
+    return str(caught.value)
 
 
 @pytest.fixture
@@ -157,7 +160,7 @@ def test_a_forged_file_is_refused_before_it_is_read(forged, forge, sentence):
     file = prior.file
     forge(prior)
     file.close()
-    refused(path, sentence)
+    assert re.search(sentence, refusal(path))
 
 
 def test_the_file_itself_loads(forged):
@@ -170,12 +173,12 @@ def test_a_link_instead_of_the_whole_prior_is_not_followed(tmp_path):
     for link in (h5py.ExternalLink(str(FIXTURE), "/uns/dice"), h5py.SoftLink("/uns")):
         with h5py.File(tmp_path / "link.h5ad", "w") as file:
             file.create_group("uns")["dice"] = link
-        refused(tmp_path / "link.h5ad", "'dice' is a link to somewhere else")
+        assert re.search("'dice' is a link to somewhere else", refusal(tmp_path / "link.h5ad"))
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    refused(tmp_path / "pipe", "There is no file")
+    assert re.search("There is no file", refusal(tmp_path / "pipe"))
 
 
 @pytest.fixture
@@ -195,7 +198,7 @@ def test_a_codec_that_unpickles_is_refused(folder):
     changed = json.loads(description.read_text())
     changed["filters"].append({"id": "pickle", "protocol": 5})
     description.write_text(json.dumps(changed))
-    refused(folder, "'genes' is packed in a way")
+    assert re.search("'genes' is packed in a way", refusal(folder))
 
 
 @pytest.mark.parametrize("place", ["mean/0", "mean", "."])
@@ -203,4 +206,4 @@ def test_a_folder_with_links_is_refused(folder, place, tmp_path):
     target = folder / "uns" / "dice" / place
     target.rename(tmp_path / "elsewhere")
     target.symlink_to(tmp_path / "elsewhere")
-    refused(folder, "is a link")
+    assert re.search("is a link", refusal(folder))
