@@ -124,6 +124,12 @@ def vote(reference: np.ndarray, known: np.ndarray, query: np.ndarray, truth: np.
     return float(f1_score(truth, guess, average="macro", labels=np.unique(truth)))
 
 
+def row_name(method: str) -> str:
+    """What the tables call a method: a shortened scVI says so."""
+    shortened = peers.scvi_epochs and method.startswith("scVI")
+    return f"{method}, {peers.scvi_epochs} epochs" if shortened else method
+
+
 def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]:
     """Rows of the wanted methods on one pair."""
     reference, query = cells_of(name, seed)
@@ -137,9 +143,7 @@ def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]
         start = time.perf_counter()
         others, cells = embed(method, reference, query, seed)
         seconds = time.perf_counter() - start
-        shortened = peers.scvi_epochs and method.startswith("scVI")
-        label = f"{method}, {peers.scvi_epochs} epochs" if shortened else method
-        yield {"method": label, **embedded(cells, others), "seconds": seconds}
+        yield {"method": row_name(method), **embedded(cells, others), "seconds": seconds}
     if CONTROL in methods:
         graph = averaged(with_noise(*embed("PCA", reference, query, seed), seed))
         yield {"method": CONTROL, **figures(None, graph, truth, seed)}
@@ -202,7 +206,7 @@ def main() -> None:
     for seed in range(arguments.seeds):
         for name in available:
             done = set(rows[(rows.data == name) & (rows.seed == seed)].method)
-            for row in run(name, seed, [m for m in arguments.methods if m not in done]):
+            for row in run(name, seed, [m for m in arguments.methods if row_name(m) not in done]):
                 print(name, seed, {k: round(x, 3) if isinstance(x, float) else x for k, x in row.items()}, flush=True)
                 rows = pd.concat([rows, pd.DataFrame([{"data": name, "seed": seed, **row}])], ignore_index=True)
                 publish("real", rows, by=["method"], title="Real data", note=f"{NOTE}\n\n{ranks(rows)}")
