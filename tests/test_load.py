@@ -46,7 +46,7 @@ import sys; sys.path.insert(0, sys.argv[1])
 import numpy as np, dice, test_load
 dice.settings.verbosity = 0
 cells = test_load.query()
-for _ in range(20):
+for _ in range(5):
     dice.tl.denoise(cells, sys.argv[2], n_samples=2)
 np.save(sys.argv[3], cells.obsm["X_dice_samples"])
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
 import os
 import subprocess
@@ -40,21 +39,6 @@ def test_arguments_are_alike(plot):
 def test_shared_texts_are_in_place(plot):
     assert not [name for name in TEXTS if f"{{{name}}}" in plot.__doc__]
     assert "\n    Return the figure.\n\nReturns\n-------\n" in inspect.getdoc(plot)
-
-
-@pytest.mark.parametrize("plot", PLOTS)
-def test_examples_run(plot):
-    import dice
-
-    dice.settings.verbosity, before = 0, dice.settings.verbosity
-    try:
-        runner = doctest.DocTestRunner()
-        for example in doctest.DocTestFinder().find(plot, globs={}):
-            runner.run(example)
-    finally:
-        dice.settings.verbosity = before
-    assert runner.summarize().failed == 0
-    assert runner.tries > 0
 
 
 def test_names_are_taken_literally(labelled, reference, tmp_path):
