@@ -209,7 +209,13 @@ def main() -> None:
             for row in run(name, seed, [m for m in arguments.methods if row_name(m) not in done]):
                 print(name, seed, {k: round(x, 3) if isinstance(x, float) else x for k, x in row.items()}, flush=True)
                 rows = pd.concat([rows, pd.DataFrame([{"data": name, "seed": seed, **row}])], ignore_index=True)
-                publish("real", rows, by=["method"], title="Real data", note=f"{NOTE}\n\n{ranks(rows)}")
+                show(rows)
+    show(rows)
+
+
+def show(rows: pd.DataFrame) -> None:
+    """Write the tables; also where rows of several runs were put together and nothing was left to do."""
+    publish("real", rows, by=["method"], title="Real data", note=f"{NOTE}\n\n{ranks(rows)}")
 
 
 if __name__ == "__main__":

@@ -163,6 +163,20 @@ def test_augmentation_is_recorded_and_can_be_turned_off():
     assert not np.array_equal(weights[0], weights[2])
 
 
+@pytest.mark.parametrize(
+    ("settings", "points"),
+    [
+        ({"labels_key": "cell_type"}, 20),
+        ({"augment": "clusters"}, 5),
+        ({"labels_key": "cell_type", "preset": "paper-small"}, 5),
+    ],
+)
+def test_labels_mix_more_cells_than_the_paper(settings, points):
+    adata = small()
+    dice.tl.train_prior(adata, n_latent=3, max_steps=2, **settings)
+    assert dice.Prior.from_anndata(adata).params["mixup_points"] == points
+
+
 def test_small_references_may_be_sorted_by_type():
     """All cells fit into one batch; each must still meet all noise levels, or large noise means the last type."""
     adata = small(400)

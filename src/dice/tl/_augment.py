@@ -17,6 +17,8 @@ STRATEGIES = ("labels", "clusters", "neighbors")
 #: Leiden resolution that over-clusters, so that a group rarely spans two cell types.
 RESOLUTION = 2.0
 N_NEIGHBORS = 15
+#: Cells in a mixture: the paper's, and what separates labels best in docs/prior.md.
+PAPER_POINTS, LABEL_POINTS = 5, 20
 #: Cells to cluster; further ones join the group of their nearest clustered cell.
 MAX_CLUSTERED = 20_000
 
@@ -64,6 +66,8 @@ def check_augmentation(
         raise InputError("preset='gmm' is fitted to the cells as they are: pass augment=None.")
     if augment == "auto":
         augment = None if labels_key is None else "labels"
+    if points is None:
+        points = LABEL_POINTS if augment == "labels" and not preset.startswith("paper") else PAPER_POINTS
     points = whole_number("mixup_points", points, least=2)
     if points > 100:
         raise InputError(f"mixup_points={points} is not a whole number from 2 to 100.")
