@@ -103,7 +103,7 @@ def mismatch(kind: str) -> Figure:
 
 @cache
 def teaseq() -> tuple[ad.AnnData, ad.AnnData]:
-    reference, query = data.pair("teaseq", 0)
+    reference, query = data.pair("TEA-seq", 0)
     dice.tl.train_prior(reference, labels_key="cell_type")
     dice.tl.denoise(query, reference, n_samples=20)
     return reference, query
