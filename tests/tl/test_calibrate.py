@@ -265,3 +265,15 @@ def test_bad_input_is_one_sentence(query, reference, arguments, sentence):
     with pytest.raises(dice.DiceError, match=sentence):
         dice.tl.denoise(query, reference, **arguments)
     assert "X_dice" not in query.obsm
+
+
+@pytest.mark.parametrize("wrong", [{}, {"strategy": "offset"}, {"strategy": "offset", "offset": "hello"}, {"call": 1}])
+def test_other_tables_are_not_taken_for_a_calibration(query, reference, wrong):
+    with pytest.raises(dice.DiceError, match=r"pass query.uns\['X_dice'\]\['calibration'\]"):
+        dice.tl.denoise(query, reference, calibrate=wrong)
+
+
+def test_batches_that_read_the_same_are_refused(query, reference):
+    query.obs["batch"] = np.array([1, "1"], dtype=object)[np.arange(query.n_obs) % 2]
+    with pytest.raises(dice.DiceError, match="differ but read the same"):
+        dice.tl.denoise(query, reference, batch_key="batch")

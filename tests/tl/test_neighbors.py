@@ -102,3 +102,29 @@ def test_errors(query, reference):
     with pytest.raises(dice.DiceError, match="There is no column 'nothing'"):
         dice.tl.cluster_stability(query, "nothing")
     assert KEY not in query.uns
+
+
+def test_a_part_of_the_cells_has_the_noise_of_all(query, reference):
+    """The clean half of a query is not sampled as if it had been alone."""
+    noisy = np.arange(query.n_obs) % 2 == 0
+    query.X[noisy] += np.random.default_rng(0).normal(size=query.X[noisy].shape).astype(np.float32) * 3
+    dice.tl.denoise(query, reference, rho=0.0, calibrate=False, n_samples=4)
+    part = query[~noisy].copy()
+    expected = part.obsm["X_dice_samples"].copy()
+    del part.obsm["X_dice_samples"]
+    np.testing.assert_allclose(posterior_samples(part, reference, 4, "X_dice"), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "tool", [dice.tl.neighbors, lambda adata, **kwargs: dice.tl.cluster_stability(adata, "cell_type", **kwargs)]
+)
+def test_other_results_are_not_overwritten(query, reference, tool, tmp_path):
+    dice.tl.denoise(query, reference, n_samples=2)
+    query.uns["dice"] = reference.uns["dice"]
+    for key in ("X_dice", "dice"):
+        with pytest.raises(dice.DiceError, match=f"key_added='{key}' is taken"):
+            tool(query, n_samples=2, key_added=key)
+    query.write_h5ad(tmp_path / "query.h5ad")
+    backed = sc.read_h5ad(tmp_path / "query.h5ad", backed="r")
+    with pytest.raises(dice.DiceError, match="backed by a file"):
+        tool(backed, n_samples=2, copy=True)

@@ -261,3 +261,74 @@ def test_the_refined_atlas_labels_a_query(trained):
     query = simulate(100, 12)
     dice.tl.transfer_labels(query, reference, "cell_type", representation="denoised", classifier="logistic")
     assert (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["", "B", "Plasma", "Mono"], ["A", "A | B", "B", "C"], ["_index", ".", "..", "a\\b"], ["x" * 300, "b", "c", "d"]],
+)
+def test_odd_names_survive(reference, names, tmp_path):
+    """Also those that read like sets of others, or that files keep for themselves."""
+    reference.obs["odd"] = reference.obs["cell_type"].cat.rename_categories(dict(zip(TYPES, names, strict=True)))
+    query = simulate(80, 1)
+    dice.tl.transfer_labels(query, reference, "odd", alpha=0.4)
+    assert list(query.uns["odd_dice"]["labels"]) == list(reference.obs["odd"].cat.categories)
+    query.write_h5ad(tmp_path / "query.h5ad")
+    query.write_zarr(tmp_path / "query.zarr")
+    for read in (ad.read_h5ad(tmp_path / "query.h5ad"), ad.read_zarr(tmp_path / "query.zarr")):
+        pd.testing.assert_frame_equal(read.obsm["odd_dice_set"], query.obsm["odd_dice_set"], check_dtype=False)
+
+
+def test_labels_that_read_the_same_are_refused(reference):
+    values = np.array([1, "1"], dtype=object)
+    reference.obs["mixed"] = values[np.arange(reference.n_obs) % 2]
+    with pytest.raises(dice.DiceError, match=r"reference.obs\['mixed'\] holds values that differ but read the same"):
+        dice.tl.transfer_labels(simulate(20, 1), reference, "mixed")
+
+
+def test_colors_do_not_outlive_their_labels(reference):
+    query = simulate(50, 1)
+    dice.tl.transfer_labels(query, reference, "cell_type")
+    assert "cell_type_dice_colors" in query.uns
+    del reference.uns["cell_type_colors"]
+    dice.tl.transfer_labels(query, reference, "cell_type")
+    assert "cell_type_dice_colors" not in query.uns
+
+
+def test_weights_do_not_depend_on_the_order_of_cells(reference):
+    query = simulate(200, 1)[simulate(200, 1).obs["cell_type"] != "B"].copy()
+    shuffled = query[np.random.default_rng(0).permutation(query.n_obs)].copy()
+    for cells in (query, shuffled):
+        dice.tl.transfer_labels(cells, reference, "cell_type", weighted=True, calibrate=False)
+    records = [cells.uns["cell_type_dice"]["params"] for cells in (query, shuffled)]
+    assert records[0]["effective_calibration"] == pytest.approx(records[1]["effective_calibration"], rel=1e-3)
+    assert (
+        query.obs["cell_type_dice_set"].astype(str) == shuffled.obs["cell_type_dice_set"].astype(str)[query.obs_names]
+    ).all()
+
+
+def test_single_labels_are_mended_as_the_sentence_says(reference):
+    reference.obs["number"] = np.where(np.arange(reference.n_obs) == 0, 7, reference.obs["cell_type"].cat.codes)
+    with pytest.raises(dice.DiceError, match="Labels of a single cell") as caught:
+        dice.tl.transfer_labels(simulate(20, 1), reference, "number")
+    exec(str(caught.value).split("missing with ")[1].rstrip("."), {"reference": reference})
+    dice.tl.transfer_labels(simulate(20, 1), reference, "number")
+
+
+def test_training_cells_need_labels_too(reference):
+    kept = reference.obs["dice_split"] == "calibration"
+    reference.obs["cell_type"] = reference.obs["cell_type"].where(kept)
+    with pytest.raises(dice.DiceError, match="No cell that the prior was trained on has a label"):
+        dice.tl.transfer_labels(simulate(20, 1), reference, "cell_type")
+    with pytest.raises(dice.DiceError, match="calibration cells alone"):
+        dice.tl.novelty(simulate(20, 1), reference, labels_key="cell_type")
+
+
+def test_arguments_that_are_out_of_bounds(reference):
+    query = simulate(20, 1)
+    query.uns["dice"] = reference.uns["dice"]
+    with pytest.raises(dice.DiceError, match="min_probability=2 is not between 0 and 1"):
+        dice.tl.transfer_labels(query, reference, "cell_type", min_probability=2)
+    with pytest.raises(dice.DiceError, match="key_added='dice' is taken"):
+        dice.tl.transfer_labels(query, reference, "cell_type", key_added="dice")
+    assert set(query.obs) == {"cell_type"}

@@ -137,3 +137,25 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(pair, arguments, sente
 def test_no_cells_to_tune_on(pair):
     with pytest.raises(dice.DiceError, match="rho cannot be tuned on 0 cells"):
         dice.tl.tune_rho(pair[1][:0].copy(), pair[0], check=False)
+
+
+def test_a_cell_without_counts_says_nothing(pair):
+    reference, query = pair[0], pair[1].copy()
+    for matrix in (query.X, query.layers["counts"]):
+        matrix.data[matrix.indptr[3] : matrix.indptr[4]] = 0
+    dice.tl.tune_rho(query, reference, criterion="counts", check=False)
+    without = pair[1][np.arange(query.n_obs) != 3].copy()
+    dice.tl.tune_rho(without, reference, criterion="counts")
+    assert np.isfinite(query.uns["dice_rho"]["loss"]).all()
+    assert query.uns["dice_rho"]["n_cells"] == without.n_obs
+    np.testing.assert_allclose(query.uns["dice_rho"]["loss"], without.uns["dice_rho"]["loss"], rtol=0.05)
+
+
+def test_the_prior_and_the_projection_are_asked_for(pair):
+    reference, query = pair[0].copy(), pair[1].copy()
+    query.uns["dice"] = reference.uns["dice"]
+    with pytest.raises(dice.DiceError, match="key_added='dice' is taken"):
+        dice.tl.tune_rho(query, key_added="dice")
+    del reference.obsm["X_dice_pca"]
+    with pytest.raises(dice.DiceError, match=r"no projection 'X_dice_pca' in reference\.obsm"):
+        dice.tl.tune_rho(query, reference, criterion="labels", labels_key="cell_type")

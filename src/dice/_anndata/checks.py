@@ -26,15 +26,16 @@ def check_expression(chunk: Chunk) -> None:
         )
 
 
-def read_labels(adata: AnnData, labels_key: str) -> pd.Categorical:
-    """Labels of all cells; missing ones stay missing (code -1)."""
-    known_key(labels_key, adata.obs, "column", "adata.obs")
+def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
+    """Labels of all cells; missing ones stay missing (code -1). `who` is what the user calls the object."""
+    known_key(labels_key, adata.obs, "column", f"{who}.obs")
     labels = pd.Categorical(adata.obs[labels_key]).remove_unused_categories()
     if len(labels.categories) < 2:
         raise InputError(
-            f"adata.obs[{labels_key!r}] holds {len(labels.categories)} distinct label(s), but at least two "
-            "are needed: pass another labels_key, or None to train without labels."
+            f"{who}.obs[{labels_key!r}] holds {len(labels.categories)} distinct label(s), but at least two "
+            "are needed: pass another labels_key, or None to do without labels."
         )
+    _check_told_apart(labels, f"{who}.obs[{labels_key!r}]")
     return labels
 
 
@@ -43,12 +44,21 @@ def read_batches(adata: AnnData, batch_key: str) -> pd.Categorical:
     if batch_key not in adata.obs:
         raise SlotError(f"There is no column {batch_key!r} in adata.obs; available: {list(adata.obs.columns)[:20]}.")
     batches = pd.Categorical(adata.obs[batch_key]).remove_unused_categories()
+    _check_told_apart(batches, f"adata.obs[{batch_key!r}]")
     missing = adata.obs_names[batches.codes < 0]
     if len(missing):
         raise InputError(
             f"{len(missing)} cells have no value in adata.obs[{batch_key!r}], for example {list(missing[:5])}: fill in."
         )
     return batches
+
+
+def _check_told_apart(names: pd.Categorical, where: str) -> None:
+    """Names are kept as text, where 1 and "1" are the same."""
+    texts = names.categories.astype(str)
+    if texts.has_duplicates:
+        same = sorted(set(texts[texts.duplicated()]))[:5]
+        raise InputError(f"{where} holds values that differ but read the same, {same}: call {where}.astype(str) on it.")
 
 
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from anndata import AnnData
 
 from dice._errors import InputError
@@ -20,14 +21,14 @@ class Slots:
     varm: Mapping[str, Any] = field(default_factory=dict)
     obsp: Mapping[str, Any] = field(default_factory=dict)
     uns: Mapping[str, Any] = field(default_factory=dict)
-    #: Keys of ``obs`` and ``obsm`` that an earlier call may have left and that no longer hold.
+    #: Keys of ``obs``, ``obsm`` and ``uns`` that an earlier call may have left and that no longer hold.
     stale: frozenset[str] = frozenset()
 
 
 def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
     """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention)."""
     target = adata.copy() if copy else adata
-    for name in ("obs", "obsm"):
+    for name in ("obs", "obsm", "uns"):
         for key in slots.stale & set(getattr(target, name).keys()):
             del getattr(target, name)[key]
     for name in ("obsm", "varm", "obsp", "uns", "obs"):
@@ -48,6 +49,8 @@ def plain_params(**params: Any) -> dict[str, Any]:
     """Arguments of a call in a form that .h5ad and .zarr can hold: None is left out."""
     plain: dict[str, Any] = {}
     for name, value in params.items():
+        if isinstance(value, np.generic):
+            value = value.item()
         if isinstance(value, bool | int | float | str):
             plain[name] = value
         elif isinstance(value, list | tuple) and all(isinstance(item, int | float) for item in value):

@@ -50,10 +50,12 @@ def by_counts(
     grid: Floats,
     rng: np.random.Generator,
 ) -> Floats:
-    """Poisson loss of one half of the counts, predicted from the other half.
+    """Poisson loss of one half of the counts, predicted from the other half; a cell without counts says nothing.
 
     Binomial thinning makes two independent halves of Poisson counts. `factors` (n,) turn counts into what was logged.
     """
+    full = counts.sum(1) > 0
+    counts, factors = counts[full], factors[full]
     half = rng.binomial(counts.astype(np.int64), 0.5)
     other = counts - half
     scale = factors * counts.sum(1) / np.maximum(half.sum(1), 1)

@@ -120,13 +120,13 @@ def boundary(
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
-def _codes(colors: Colors, groups: tuple[str, str], groupby: str) -> tuple[int, int]:
+def _codes(colors: Colors, groups: Any, groupby: str) -> tuple[int, int]:
     """Positions of two groups among the labels."""
     names = list(colors.labels or {})
-    wanted = [str(name) for name in groups]
+    wanted = [str(name) for name in groups] if isinstance(groups, list | tuple) else []
     absent = [name for name in wanted if name not in colors.legend or name not in names]
     if absent or len(set(wanted)) != 2:
-        raise InputError(f"groups={tuple(groups)} are not two groups of adata.obs[{groupby!r}]: name two of {names}.")
+        raise InputError(f"groups={groups!r} are not two groups of adata.obs[{groupby!r}]: name two of {names}.")
     return names.index(wanted[0]), names.index(wanted[1])
 
 

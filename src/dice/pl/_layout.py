@@ -214,8 +214,9 @@ def graph_rep(adata: AnnData, neighbors_key: str) -> str | None:
 
 def connectivities(adata: AnnData, neighbors_key: str) -> Any:
     """CSR matrix of a neighbour graph."""
-    slot = adata.uns.get(neighbors_key, {}).get("connectivities_key", "connectivities")
-    if neighbors_key not in adata.uns or slot not in adata.obsp:
+    entry = adata.uns.get(neighbors_key)
+    slot = entry.get("connectivities_key", "connectivities") if isinstance(entry, Mapping) else None
+    if slot not in adata.obsp:
         raise SlotError(
             f"adata.uns has no neighbours {neighbors_key!r}: run dice.tl.neighbors or "
             "sc.pp.neighbors first, or set neighbors_key to those that there are."

@@ -9,7 +9,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice._arguments import choice as choice
-from dice._arguments import is_key
+from dice._arguments import is_key, new_key
 from dice._arguments import number as number
 from dice._arguments import whole_number as whole_number
 from dice._core import presets
@@ -80,6 +80,15 @@ def check_key(adata: AnnData, key_added: Any) -> str:
     if not is_key(key_added) or _holds_prior(adata.uns.get(key_added)):
         raise InputError(f"key_added={key_added!r} cannot name an embedding: pass another one, for example 'X_dice'.")
     return key_added
+
+
+def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
+    """A key for results, which must not be that of a stored prior or of the embedding that they are made from."""
+    if new_key("key_added", key_added, example) == besides or _holds_prior(adata.uns.get(key_added)):
+        raise InputError(
+            f"key_added={key_added!r} is taken by something else: pass another one, for example {example!r}."
+        )
+    return str(key_added)
 
 
 def _holds_prior(entry: Any) -> bool:

@@ -193,10 +193,15 @@ def choose(pulls: dict[str, float], varied: float) -> str:
 
 def recall(prior: Prior, record: Mapping[str, Any], codes: NDArray[np.intp], names: list[str] | None) -> Calibration:
     """The shift that an earlier call found, for any cells of the same query."""
-    offsets = record.get("offset")
-    if offsets is None:
+    strategy, offsets = record.get("strategy"), np.asarray(record.get("offset", 0.0))
+    known = strategy in ("none", "mixed", *STRATEGIES) and (strategy == "none" or "offset" in record)
+    if not known or offsets.dtype.kind not in "fiu":
+        raise InputError(
+            "calibrate is a table, but not one that an earlier call stored: pass query.uns['X_dice']['calibration']."
+        )
+    if "offset" not in record:
         return Calibration(None, dict(record))
-    offsets = np.asarray(offsets, dtype=np.float32)
+    offsets = offsets.astype(np.float32)
     stored = None if "batches" not in record else [str(name) for name in record["batches"]]
     unknown = sorted(set(names or ()) - set(stored or ()))
     if (stored is None) != (names is None) or unknown:

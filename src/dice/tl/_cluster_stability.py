@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots, write
-from dice._arguments import known_key, new_key, whole_number
+from dice._anndata.write import Slots, check_writable, write
+from dice._arguments import known_key, whole_number
 from dice._errors import InputError
 from dice.metrics import leiden
+from dice.tl._arguments import result_key
 from dice.tl._neighbors import posterior_samples
 
 #: A cluster whose cells stay together less often than this is not supported.
@@ -82,9 +83,10 @@ def cluster_stability(
     >>> query.uns["dice_stability"]["groups"].tolist()
     ['Cluster 1', 'Cluster 2']
     """
+    check_writable(adata, copy=copy)
     n_samples = whole_number("n_samples", n_samples)
     random_state = whole_number("random_state", random_state, least=0)
-    key_added = new_key("key_added", key_added, "dice_stability")
+    key_added = result_key(adata, key_added, "dice_stability", besides=key)
     known_key(groups, adata.obs, "column", "adata.obs")
     labels = pd.Categorical(adata.obs[groups]).remove_unused_categories()
     if not len(labels.categories):

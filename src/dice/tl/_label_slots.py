@@ -14,6 +14,8 @@ from dice._core.classify import Floats
 from dice._keys import LabelKeys
 from dice.tl._reference import Labelled
 
+#: Names that files keep for themselves, and the longest one that all of them can hold.
+RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 UNASSIGNED, UNASSIGNED_COLOR = "unassigned", "#B8B8B8"
 
 
@@ -38,6 +40,7 @@ def label_slots(
     if labelled.colors is not None:
         uns[keys.colors] = [*labelled.colors, UNASSIGNED_COLOR][: len(categories)]
     return Slots(
+        stale=frozenset({keys.colors}),
         obs={
             keys.label: pd.Categorical.from_codes(codes, categories),
             keys.probability: top[:, 0],
@@ -53,11 +56,11 @@ def label_slots(
 
 
 def _columns(names: list[str]) -> list[str]:
-    """Names of columns, which are names of entries in files: without slashes, and still told apart."""
+    """Names of columns, which are names of entries in files: short, without slashes, and still told apart."""
     columns: list[str] = []
     for name in names:
-        column = name.replace("/", "_")
-        while column in columns:
+        column = name.replace("/", "_").replace("\\", "_")[:MAX_COLUMN]
+        while column in columns or column in RESERVED:
             column += "_"
         columns.append(column)
     return columns
@@ -67,4 +70,5 @@ def _in_words(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:
     """Sets as text; most cells share a few of them."""
     different, code = np.unique(sets, axis=0, return_inverse=True)
     words = [" | ".join(np.array(names, dtype=object)[row]) for row in different]
-    return pd.Categorical.from_codes(code.ravel(), words)
+    # Two sets may read the same: labels can hold a bar themselves, or nothing at all.
+    return pd.Categorical(np.array(words, dtype=object)[code.ravel()], categories=list(dict.fromkeys(words)))

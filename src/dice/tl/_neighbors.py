@@ -11,11 +11,12 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots, write
+from dice._anndata.write import Slots, check_writable, write
 from dice._arguments import choice, new_key, whole_number
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 from dice._threads import openmp_threads_kept
+from dice.tl._arguments import result_key
 from dice.tl._denoise import denoise
 from dice.tl._options import stored_call
 
@@ -87,9 +88,10 @@ def neighbors(
     >>> query.obsp["dice_neighbors_connectivities"].shape
     (400, 400)
     """
+    check_writable(adata, copy=copy)
     n_neighbors, n_samples = whole_number("n_neighbors", n_neighbors, least=2), whole_number("n_samples", n_samples)
     random_state = whole_number("random_state", random_state, least=0)
-    key_added, metric = new_key("key_added", key_added, "dice_neighbors"), choice("metric", metric, METRICS)
+    key_added, metric = result_key(adata, key_added, "dice_neighbors", besides=key), choice("metric", metric, METRICS)
     if adata.n_obs <= n_neighbors:
         raise InputError(f"{adata.n_obs} cells are too few for n_neighbors={n_neighbors}: pass a smaller number.")
     samples = posterior_samples(adata, reference, n_samples, key)

@@ -12,13 +12,14 @@ from dice import _log
 from dice._anndata.checks import read_labels
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
-from dice._arguments import new_key, number
+from dice._arguments import number
 from dice._core.classify import Floats
 from dice._core.conformal import benjamini_hochberg, p_values
 from dice._core.novelty import Groups, cluster, novelty_scores
 from dice._core.presets import ROLES
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
+from dice.tl._arguments import result_key
 from dice.tl._options import Options
 from dice.tl._query import Query
 from dice.tl._reference import as_query, read_roles
@@ -96,7 +97,7 @@ def novelty(
     fdr = number("fdr", fdr, least=0)
     if not 0 < fdr < 1:
         raise InputError(f"fdr={fdr} is not between 0 and 1.")
-    key_added = new_key("key_added", key_added, "dice_novelty")
+    key_added = result_key(adata, key_added, "dice_novelty")
     if (reference is None or reference is adata) and PriorKeys().split in adata.obs:
         raise InputError("adata is the reference itself, where nothing is novel: pass the query as adata.")
     source, keys = adata if reference is None else reference, NoveltyKeys(key_added)
@@ -127,10 +128,13 @@ def _known(source: object, query: Query, labels_key: str | None) -> tuple[Groups
             raise InputError(NO_CALIBRATION)
         y = np.asarray(as_query(source, query.prior, query).read().y)
         codes = _groups(source, query.prior, labels_key)
-        if codes is None:
-            return Groups.of(y[~calibration], cluster(y[~calibration])), y[calibration]
-        learned = ~calibration & (codes >= 0)
-        return Groups.of(y[learned], codes[learned]), y[calibration]
+        learned = ~calibration if codes is None else ~calibration & (codes >= 0)
+        if not learned.any():
+            raise InputError(
+                "The reference has calibration cells alone, or labels of them alone: pass all of its cells."
+            )
+        groups = cluster(y[learned]) if codes is None else codes[learned]
+        return Groups.of(y[learned], groups), y[calibration]
     if labels_key not in (None, "auto"):
         raise InputError("labels_key= needs the reference with its cells: pass the AnnData object that has them.")
     stored = query.prior.calibration
@@ -151,7 +155,7 @@ def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> NDArray
     if labels_key == "auto" and trained not in reference.obs:
         return None
     key = trained if labels_key == "auto" else labels_key
-    return None if key is None else read_labels(reference, key).codes.astype(np.intp)
+    return None if key is None else read_labels(reference, key, "reference").codes.astype(np.intp)
 
 
 NO_CALIBRATION = (

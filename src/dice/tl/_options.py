@@ -77,15 +77,18 @@ class Options:
         """Degrees of freedom of the noise, None where its tails are Gaussian or the user's own."""
         return float(self.df) if isinstance(self.likelihood, str) and self.likelihood.startswith("student_t") else None
 
+    @property
+    def asked_calibration(self) -> str | bool:
+        """The strategy; of an earlier call's calibration the name is enough, as all of it is stored beside."""
+        return self.calibrate.get("strategy", "none") if isinstance(self.calibrate, Mapping) else self.calibrate
+
     def call(self, rho: float | list[float]) -> dict[str, Any]:
         """Every argument that matters to the result, in a form that files can hold."""
-        # Of an earlier call's calibration the name is enough here: all of it is stored beside.
-        asked = self.calibrate.get("strategy", "none") if isinstance(self.calibrate, Mapping) else self.calibrate
         return plain_params(
             rho=rho, method=self.method, likelihood=self.likelihood, df=float(self.df), noise=self.noise,
-            deconvolve=self.deconvolve, calibrate=asked, batch_key=self.batch_key, n_chains=self.n_chains,
-            n_iterations=self.n_iterations, burn_in=self.burn_in, schedule=self.schedule, average=self.average,
-            gene_key=self.gene_key,
+            deconvolve=self.deconvolve, calibrate=self.asked_calibration, batch_key=self.batch_key,
+            n_chains=self.n_chains, n_iterations=self.n_iterations, burn_in=self.burn_in, schedule=self.schedule,
+            average=self.average, gene_key=self.gene_key,
             min_gene_overlap=float(self.min_gene_overlap), layer=self.layer, random_state=int(self.random_state),
         )  # fmt: skip
 
@@ -100,5 +103,7 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
         )
     # Found once for all cells: a part of them would be calibrated differently.
     call["calibrate"] = record.get("calibration", call["calibrate"])
+    # So is the noise: that of a part would be another one.
+    call["noise"] = record["params"]["noise"] if call["noise"] == "estimate" else call["noise"]
     call["rho"] = call["rho"] if np.ndim(call["rho"]) == 0 else list(call["rho"])
     return call

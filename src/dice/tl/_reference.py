@@ -38,14 +38,14 @@ class Labelled:
 
 def read_reference(reference: AnnData, labels_key: str) -> Labelled:
     """Labels, colours and roles, or one sentence on what is missing."""
-    labels = read_labels(reference, labels_key)
+    labels = read_labels(reference, labels_key, "reference")
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     if (counts == 1).any():
         single = [str(name) for name in labels.categories[counts == 1]]
         raise InputError(
             f"Labels of a single cell can be learned or checked, not both: {single[:5]}; merge them with others, or "
-            f"set them to missing with reference.obs[{labels_key!r}] = reference.obs[{labels_key!r}].where(~reference"
-            f".obs[{labels_key!r}].isin({single[:5]}))."
+            f"set them to missing with reference.obs[{labels_key!r}] = reference.obs[{labels_key!r}].where(reference"
+            f".obs[{labels_key!r}].duplicated(keep=False))."
         )
     roles = read_roles(reference)
     colors = reference.uns.get(f"{labels_key}_colors")
@@ -56,7 +56,12 @@ def read_reference(reference: AnnData, labels_key: str) -> Labelled:
     else:
         colors = None
     labelled = Labelled(labels.codes.astype(np.intp), [str(name) for name in labels.categories], roles, colors)
-    if not len(labelled.cells("calibration")) or not len(labelled.cells("train")):
+    if not len(labelled.cells("train")):
+        raise InputError(
+            f"No cell that the prior was trained on has a label in reference.obs[{labels_key!r}]: label some, or call "
+            "dice.tl.train_prior(reference) again."
+        )
+    if not len(labelled.cells("calibration")):
         raise InputError(
             f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: call "
             "dice.tl.train_prior(reference, calibration_fraction=0.1) again."

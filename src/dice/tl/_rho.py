@@ -15,6 +15,7 @@ from dice import _log
 from dice._anndata.checks import read_labels
 from dice._anndata.matrix import Matrix
 from dice._anndata.statistics import is_counts
+from dice._arguments import known_key
 from dice._core import tuning
 from dice._core.classify import Floats
 from dice._core.presets import ROLES
@@ -150,8 +151,9 @@ def held_out(labelled: tuple[AnnData, str] | None) -> tuple[tuple[Floats, Floats
     if labelled is None:
         raise InputError("criterion='labels' needs labels_key= and the reference with its cells, as an AnnData object.")
     reference, labels_key = labelled
-    labels, roles = read_labels(reference, labels_key), read_roles(reference)
-    latents = np.asarray(reference.obsm[PriorKeys().projection])
+    labels, roles = read_labels(reference, labels_key, "reference"), read_roles(reference)
+    projection = known_key(PriorKeys().projection, reference.obsm, "projection", "reference.obsm")
+    latents = np.asarray(reference.obsm[projection])
     known = labels.codes >= 0
     train, test = (known & (roles == role) for role in (ROLES.index("train"), ROLES.index("validation")))
     if not train.any() or not test.any():

@@ -59,8 +59,12 @@ class QueryShift:
 def find_shift(query: Represented, reference: Represented, labelled: Labelled, seed: int) -> QueryShift:
     """Compare the latents of the query with those of all reference cells."""
     scale = query.query.prior.latent_scale
-    found = core.measure_shift(reference.cells.y / scale, query.cells.y / scale, seed)
-    return QueryShift(found.reference[labelled.cells("calibration")], found.query, found.auc)
+    # In the order of their keys, which does not depend on where cells are in a file.
+    known, new = (np.argsort(cells.query.keys, kind="stable") for cells in (reference, query))
+    found = core.measure_shift(reference.cells.y[known] / scale, query.cells.y[new] / scale, seed)
+    ratios = np.empty(len(known)), np.empty(len(new))
+    ratios[0][known], ratios[1][new] = found.reference, found.query
+    return QueryShift(ratios[0][labelled.cells("calibration")], ratios[1], found.auc)
 
 
 def predict_sets(

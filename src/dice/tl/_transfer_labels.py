@@ -11,11 +11,12 @@ from anndata import AnnData
 from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import check_writable, plain_params, write
-from dice._arguments import choice, new_key, number, whole_number
+from dice._arguments import choice, number, whole_number
 from dice._core.conformal import METHODS
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import LabelKeys
+from dice.tl._arguments import result_key
 from dice.tl._classification import choose, classify
 from dice.tl._label_slots import label_slots
 from dice.tl._options import Options
@@ -87,7 +88,7 @@ def transfer_labels(
         What classifiers look at: ``"projection"`` (PCA), ``"denoised"`` (posterior mean), ``"samples"`` (probabilities
         averaged over posterior samples), ``"genes"`` (standardised expression, logistic only), or ``"auto"`` for all.
     rho
-        As in :func:`dice.tl.denoise`; labels want no more than the measured noise.
+        As in :func:`dice.tl.denoise`, but not ``"auto"``; labels want no more than the measured noise.
     n_samples
         Posterior samples of each cell to average over.
     calibrate
@@ -144,13 +145,13 @@ def transfer_labels(
     if reference is adata:
         raise InputError("adata and reference are the same object, whose labels are known: pass the query as adata.")
     prior, labelled = Prior.from_anndata(reference), read_reference(reference, labels_key)
-    keys = LabelKeys(_key(key_added, labels_key))
+    key = f"{labels_key}_dice" if key_added is None else key_added
+    keys = LabelKeys(result_key(adata, key, "cell_type_dice"))
     alpha = _share("alpha", alpha)
     settings = Sets(alpha, choice("method", method, METHODS), bool(per_class), bool(weighted), bool(randomize))
-    min_probability, seed = (
-        number("min_probability", min_probability, least=0),
-        whole_number("random_state", random_state, least=0),
-    )
+    if number("min_probability", min_probability, least=0) > 1:
+        raise InputError(f"min_probability={min_probability} is not between 0 and 1.")
+    seed = whole_number("random_state", random_state, least=0)
     choice("classifier", classifier, ("auto", *CLASSIFIERS))
     choice("representation", representation, ("auto", *REPRESENTATIONS))
     if (classifier, representation) == ("knn", "genes"):
@@ -176,7 +177,7 @@ def transfer_labels(
     call = plain_params(
         labels_key=labels_key, alpha=alpha, method=method, per_class=per_class, weighted=weighted, randomize=randomize,
         min_probability=min_probability, classifier=classifier, representation=representation,
-        rho=rho, n_samples=n_samples, calibrate=calibrate, batch_key=batch_key, gene_key=gene_key,
+        rho=rho, n_samples=n_samples, calibrate=options.asked_calibration, batch_key=batch_key, gene_key=gene_key,
         min_gene_overlap=min_gene_overlap, layer=layer, random_state=seed,
     )  # fmt: skip
     params = {"classifier": chosen.name, "n_calibration": len(calibration), **shift.params}
@@ -186,11 +187,6 @@ def transfer_labels(
     certain = (probabilities.max(1) >= min_probability) & ~cells.cells.empty
     slots = label_slots(keys, adata, labelled, probabilities, p_values > alpha, certain, record)
     return write(adata, slots, copy=copy)
-
-
-def _key(key_added: str | None, labels_key: str) -> str:
-    key = f"{labels_key}_dice" if key_added is None else key_added
-    return new_key("key_added", key, "cell_type_dice")
 
 
 def _share(name: str, value: Any) -> float:

@@ -9,7 +9,8 @@ from anndata import AnnData
 
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
-from dice._arguments import choice, new_key
+from dice._arguments import choice
+from dice.tl._arguments import result_key
 from dice.tl._options import Options
 from dice.tl._query import Query
 from dice.tl._rho import CRITERIA, counts_of, find_curve
@@ -86,7 +87,7 @@ def tune_rho(
     """
     check_writable(adata, copy=copy)
     choice("criterion", criterion, CRITERIA)
-    key_added = new_key("key_added", key_added, "dice_rho")
+    key_added = result_key(adata, key_added, "dice_rho")
     source = adata if reference is None else reference
     options = Options(
         gene_key=gene_key, min_gene_overlap=min_gene_overlap, layer=layer, check=check, random_state=random_state
