@@ -58,6 +58,12 @@ def hold_out(adata: ad.AnnData, n_query: int, seed: int) -> tuple[ad.AnnData, ad
     return adata[np.sort(order[n_query:])].copy(), adata[np.sort(order[:n_query])].copy()
 
 
+def without_single_cells(adata: ad.AnnData, key: str) -> ad.AnnData:
+    """Without types of a single cell, which could be learned from or checked by, not both."""
+    counts = adata.obs[key].value_counts()
+    return adata[adata.obs[key].isin(counts.index[counts >= 2])]
+
+
 def variable_genes(reference: ad.AnnData, n_top_genes: int = 3000) -> ad.AnnData:
     """The reference restricted to its highly variable genes."""
     if reference.n_vars <= n_top_genes:

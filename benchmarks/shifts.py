@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import anndata as ad
 import numpy as np
-from data import hold_out, load, variable_genes
+from data import hold_out, load, variable_genes, without_single_cells
 
 Cells = tuple[str, Callable[[ad.AnnData], np.ndarray] | None]
 
@@ -64,7 +64,7 @@ def shift(name: str, seed: int, *, n_top_genes: int = 3000) -> tuple[ad.AnnData,
     (source, of_reference), (target, of_query) = PAIRS[name]
     reference, query = _take(source, of_reference, seed), _take(target, of_query, seed + 1000)
     reference = reference[:, reference.var_names.isin(query.var_names)].copy()
-    shared = set(_without_single_cells(reference, "cell_type").obs["cell_type"]) & set(query.obs["cell_type"])
+    shared = set(without_single_cells(reference, "cell_type").obs["cell_type"]) & set(query.obs["cell_type"])
     reference, query = (a[a.obs["cell_type"].isin(shared)].copy() for a in (reference, query))
     reference = variable_genes(reference, n_top_genes)
     return reference, query[:, reference.var_names].copy()
@@ -91,8 +91,8 @@ def transfer(name: str, seed: int, *, n_top_genes: int = 2000) -> tuple[ad.AnnDa
     else:
         reference, query = (_all(*cells) for cells in PAIRS[pair])
     rng = np.random.default_rng(seed)
-    reference = _without_single_cells(reference, key)
-    reference = _without_single_cells(reference[rng.random(reference.n_obs) >= 0.1], key)
+    reference = without_single_cells(reference, key)
+    reference = without_single_cells(reference[rng.random(reference.n_obs) >= 0.1], key)
     query = query[query.obs[key].isin(reference.obs[key].unique())]
     query = query[rng.random(query.n_obs) >= 0.1]
     shared = reference.var_names.intersection(query.var_names, sort=False)
@@ -100,11 +100,6 @@ def transfer(name: str, seed: int, *, n_top_genes: int = 2000) -> tuple[ad.AnnDa
     for adata in (reference, query):
         adata.obs[key] = adata.obs[key].astype(str).astype("category")
     return reference, query[:, reference.var_names].copy(), key
-
-
-def _without_single_cells(adata: ad.AnnData, key: str) -> ad.AnnData:
-    counts = adata.obs[key].value_counts()
-    return adata[adata.obs[key].isin(counts.index[counts >= 2])]
 
 
 def _all(name: str, which: Callable[[ad.AnnData], np.ndarray] | None) -> ad.AnnData:

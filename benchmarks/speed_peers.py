@@ -28,7 +28,7 @@ from pathlib import Path
 
 import anndata as ad
 import pandas as pd
-from data import Missing, pair, simulated
+from data import Missing, pair, simulated, without_single_cells
 from peers import pca
 from report import save, summary
 from speed_tools import PCS, TOOLS, TRAINING
@@ -51,7 +51,8 @@ def choose() -> tuple[str, ad.AnnData, ad.AnnData]:
     """The cells that can be had."""
     for name in ("bmmc", "pancreas"):
         try:
-            return name, *pair(name, 0)
+            reference, query = pair(name, 0)
+            return name, without_single_cells(reference, "cell_type").copy(), query
         except Missing as missing:
             print(missing)
     return "simulated cells", *simulated(4000, 1000, n_genes=3000)
