@@ -50,7 +50,9 @@ def report(rows: pd.DataFrame) -> tuple:
     own, peers = rows, OUT / "transfer_peers.csv"
     if peers.exists():
         rows = pd.concat([rows, pd.read_csv(peers)])
-    means = rows.groupby(["method", "seed"], sort=False)[["accuracy", "macro_f1", "seconds"]].mean().reset_index()
+    # A mean over fewer pairs could not be compared.
+    whole = rows[rows.groupby(["method", "seed"])["pair"].transform("nunique") == rows["pair"].nunique()]
+    means = whole.groupby(["method", "seed"], sort=False)[["accuracy", "macro_f1", "seconds"]].mean().reset_index()
     rows = pd.concat([rows, means.assign(pair="mean over pairs")])
     tables = {}
     for measure in ("accuracy", "macro_f1"):
