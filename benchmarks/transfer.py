@@ -57,7 +57,7 @@ def report(rows: pd.DataFrame) -> tuple:
     tables = {}
     for measure in ("accuracy", "macro_f1"):
         wide = summary(rows, ["pair", "method"], [measure]).set_index(["pair", "method"])[measure].unstack()  # noqa: PD010
-        tables[measure] = wide.reindex(rows["pair"].unique())[list(rows["method"].unique())].reset_index()
+        tables[measure] = wide.reindex(rows["pair"].unique())[list(rows["method"].unique())].fillna("-").reset_index()
     tables["seconds"] = summary(rows, ["method"], ["seconds"])
     return "transfer", "Label transfer", own, tables, __doc__.split("\n\n")[2]
 

@@ -33,8 +33,8 @@ def main() -> None:
     parser.add_argument("--pairs", nargs="*", default=list(TRANSFER))
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    package, classify = METHODS[arguments.method]
-    label = f"{package} {version(package)}"
+    title, package, classify = METHODS[arguments.method]
+    label = f"{title} {version(package)}"
     done = set(pd.read_csv(OUTPUT)[["method", "pair", "seed"]].itertuples(index=False)) if OUTPUT.exists() else set()
     for seed in range(arguments.seeds):
         for name in arguments.pairs:
@@ -104,9 +104,9 @@ def by_scanvi(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> 
 
 
 METHODS = {
-    "celltypist": ("celltypist", by_celltypist),
-    "symphony": ("symphonypy", by_symphony),
-    "scanvi": ("scvi-tools", by_scanvi),
+    "celltypist": ("celltypist", "celltypist", by_celltypist),
+    "symphony": ("symphonypy", "symphonypy", by_symphony),
+    "scanvi": ("scANVI of scvi-tools", "scvi-tools", by_scanvi),
 }
 
 if __name__ == "__main__":
