@@ -84,7 +84,8 @@ def check_key(adata: AnnData, key_added: Any) -> str:
 
 def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
     """A key for results, which must not be that of a stored prior or of the embedding that they are made from."""
-    if new_key("key_added", key_added, example) == besides or _holds_prior(adata.uns.get(key_added)):
+    taken = None if besides is None else new_key("key", besides, "X_dice")
+    if new_key("key_added", key_added, example) == taken or _holds_prior(adata.uns.get(key_added)):
         raise InputError(
             f"key_added={key_added!r} is taken by something else: pass another one, for example {example!r}."
         )
