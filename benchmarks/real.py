@@ -15,8 +15,7 @@ is its control: the projection with isotropic noise added ten times, averaged in
     make bench-real
 
 writes docs/benchmarks/real (random splits) and real_pairs (.csv and .md) row by row, and goes on where an earlier run
-stopped. Without the folder of
-data, the pancreas sets come out of public wheels, and the others are named and left out.
+stopped. Without the folder of data, the pancreas sets come out of public wheels, and the others are named and left out.
 """
 
 from __future__ import annotations

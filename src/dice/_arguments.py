@@ -13,10 +13,12 @@ from dice._errors import InputError, SlotError
 MAX_KEY = 1_000
 
 
-def number(name: str, value: Any, *, least: float) -> float:
-    """A finite number that is not too small."""
+def number(name: str, value: Any, *, least: float, most: float | None = None) -> float:
+    """A finite number that is not too small, or too large."""
     if not is_number(value) or value < least:
         raise InputError(f"{name}={said(value)} is not a number of at least {least}.")
+    if most is not None and value > most:
+        raise InputError(f"{name}={said(value)} is not between {least} and {most:,}.")
     return float(value)
 
 

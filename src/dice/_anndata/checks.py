@@ -41,8 +41,7 @@ def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categ
 
 def read_batches(adata: AnnData, batch_key: str) -> pd.Categorical:
     """Batches of all cells."""
-    if batch_key not in adata.obs:
-        raise SlotError(f"There is no column {batch_key!r} in adata.obs; available: {list(adata.obs.columns)[:20]}.")
+    known_key(batch_key, adata.obs, "column", "adata.obs")
     batches = pd.Categorical(adata.obs[batch_key]).remove_unused_categories()
     _check_told_apart(batches, f"adata.obs[{batch_key!r}]")
     missing = adata.obs_names[batches.codes < 0]
@@ -58,7 +57,7 @@ def _check_told_apart(names: pd.Categorical, where: str) -> None:
     texts = names.categories.astype(str)
     if texts.has_duplicates:
         same = sorted(set(texts[texts.duplicated()]))[:5]
-        raise InputError(f"{where} holds values that differ but read the same, {same}: call {where}.astype(str) on it.")
+        raise InputError(f"{where} holds values that differ but read the same, {same}: set it to {where}.astype(str).")
 
 
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:

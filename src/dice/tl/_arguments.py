@@ -61,8 +61,7 @@ def check_fractions(validation_fraction: Any, calibration_fraction: Any, preset:
     """Shares of cells held out to stop a training, and kept from it altogether."""
     shares = {"validation_fraction": validation_fraction, "calibration_fraction": calibration_fraction}
     for name, share in shares.items():
-        if number(name, share, least=0) > 0.5:
-            raise InputError(f"{name}={share} is not between 0 and 0.5.")
+        number(name, share, least=0, most=0.5)
     if preset == "gmm" and validation_fraction == 0:
         raise InputError("preset='gmm' chooses its size on held-out cells: pass validation_fraction=0.1.")
     return float(validation_fraction), float(calibration_fraction)

@@ -71,12 +71,8 @@ def check_augmentation(
     points = whole_number("mixup_points", points, least=2)
     if points > 100:
         raise InputError(f"mixup_points={points} is not a whole number from 2 to 100.")
-    probability = number("mixup_probability", probability, least=0)
-    if probability > 1:
-        raise InputError(f"mixup_probability={probability} is not between 0 and 1.")
-    concentration = number("mixup_concentration", concentration, least=0.01)
-    if concentration > 1e6:
-        raise InputError(f"mixup_concentration={concentration} is not between 0.01 and 1,000,000.")
+    probability = number("mixup_probability", probability, least=0, most=1)
+    concentration = number("mixup_concentration", concentration, least=0.01, most=1_000_000)
     return Augmentation(augment, points, probability, concentration)
 
 

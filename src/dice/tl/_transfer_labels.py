@@ -149,8 +149,7 @@ def transfer_labels(
     keys = LabelKeys(result_key(adata, key, "cell_type_dice"))
     alpha = _share("alpha", alpha)
     settings = Sets(alpha, choice("method", method, METHODS), bool(per_class), bool(weighted), bool(randomize))
-    if number("min_probability", min_probability, least=0) > 1:
-        raise InputError(f"min_probability={min_probability} is not between 0 and 1.")
+    min_probability = number("min_probability", min_probability, least=0, most=1)
     seed = whole_number("random_state", random_state, least=0)
     choice("classifier", classifier, ("auto", *CLASSIFIERS))
     choice("representation", representation, ("auto", *REPRESENTATIONS))
