@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint types format docs figures tutorials build clean distclean
-.PHONY: bench-calibrate bench-citeseq bench-labels bench-neocortex bench-real bench-scale bench-speed bench-synthetic
+.PHONY: bench-calibrate bench-citeseq bench-depth bench-labels bench-neocortex bench-real bench-scale bench-speed bench-synthetic
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ bench-synthetic: $(DEV)  ## the paper's synthetic experiments beside the exact p
 
 bench-calibrate: $(BENCH)  ## calibration of queries from other technologies; writes docs/benchmarks/calibrate.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/calibrate.py $(ARGS)
+
+bench-depth: $(DEV)  ## queries with fewer counts than their reference; writes docs/benchmarks/depth.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/depth.py $(ARGS)
 
 bench-scale: $(DEV)  ## memory and time up to a million cells; 1 GB of temporary files, tables into docs/benchmarks
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/scale.py $(ARGS)

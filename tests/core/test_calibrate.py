@@ -8,9 +8,11 @@ import torch
 
 from dice._core.calibrate import (
     SHRINKAGE,
+    Depth,
     Shift,
     expected_pull,
     expected_variety,
+    fit_depth,
     fit_kind_offsets,
     fit_offset,
     places,
@@ -168,3 +170,51 @@ def test_kinds_of_well_separated_cells_are_their_types():
     nearest = kinds.means.argmax(1)
     np.testing.assert_allclose(kinds.means, 10 * AXES[nearest], atol=2.5)
     assert set(nearest) == {0, 1, 2}
+
+
+EMPTY = np.full(K, -2.0)
+
+
+def latents(types, n=600, seed=0):
+    """Cells of some types with a mean of zero where they are all there, and the kinds of all types."""
+    points = cells(types, n, seed).numpy().astype(np.float64)
+    everywhere = cells([0, 1, 2], 2000, seed=9).numpy().astype(np.float64)
+    centre = everywhere.mean(0)
+    return points - centre, Kinds.learn(everywhere - centre, seed=0)
+
+
+@pytest.mark.parametrize("types", [[0, 1, 2], [0, 1], [2]])
+@pytest.mark.parametrize("share", [0.8, 0.5, 0.3])
+def test_the_depth_is_found_whatever_the_composition(types, share):
+    points, kinds = latents(types)
+    assert fit_depth(kinds, EMPTY + share * (points - EMPTY), EMPTY) == pytest.approx(share, abs=0.12)
+
+
+@pytest.mark.parametrize("types", [[0, 1, 2], [0, 1], [2]])
+def test_cells_as_deep_as_the_reference_stay(types):
+    points, kinds = latents(types)
+    assert fit_depth(kinds, points, EMPTY) > 0.9
+
+
+def test_deeper_cells_stay():
+    points, kinds = latents([0, 1, 2])
+    assert fit_depth(kinds, EMPTY + 1.5 * (points - EMPTY), EMPTY) == 1
+
+
+def test_one_witness_is_not_enough():
+    points, kinds = latents([0, 1, 2])
+    # A technology that brings all kinds nearer to each other, and leaves the mean where it is.
+    assert fit_depth(kinds, 0.5 * points, EMPTY) > 0.9
+    # A query of the one type that is nearest to an empty cell.
+    near, _ = latents([1])
+    assert fit_depth(kinds, near, EMPTY + near.mean(0)) > 0.9
+
+
+def test_a_shift_stretches_before_it_moves():
+    y = np.array([[2.0, 0.0], [0.0, 4.0]], dtype=np.float32)
+    depth = Depth(np.array([-2.0, 0.0], dtype=np.float32), np.array([0.5, 1.0], dtype=np.float32))
+    offsets = np.array([[[1.0, 1.0]], [[0.0, 3.0]]], dtype=np.float32)
+    shift = Shift(offsets, np.array([0, 1]), depth=depth)
+    np.testing.assert_allclose(y - shift.of(y, slice(None)), [[5.0, -1.0], [0.0, 1.0]])
+    np.testing.assert_allclose(shift.stretch(), [2.0, 1.0])
+    np.testing.assert_allclose(Shift(offsets, np.array([0, 1])).stretch(slice(1, 2)), [1.0])

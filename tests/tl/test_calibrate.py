@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 
 import dice
@@ -68,6 +69,97 @@ def test_priors_without_kinds_do_without(query, reference):
     assert query.uns["X_dice"]["calibration"]["strategy"] == "none"
     with pytest.raises(dice.DiceError, match="The prior knows no kinds of cells"):
         dice.tl.denoise(query, reference, calibrate="kinds")
+
+
+def counted(n, seed, share=1.0):
+    """Log-normalised counts of five types, of which a share was sequenced, and the same cells in full depth."""
+    profiles = 0.4 + np.random.default_rng(1).gamma(0.4, 3.0, size=(5, 300))
+    rng = np.random.default_rng(seed)
+    types = rng.integers(5, size=n)
+    counts = rng.poisson(profiles[types] * rng.gamma(8, 1 / 8, size=(n, 1)))
+    found = []
+    for part in (rng.binomial(counts, share), counts):
+        adata = ad.AnnData(np.log1p(part / part.sum(1, keepdims=True) * 1e3).astype(np.float32))
+        adata.obs_names = [f"{seed}-{i}" for i in range(n)]
+        adata.obs["cell_type"] = pd.Categorical.from_codes(types, list("abcde"))
+        found.append(adata)
+    return found
+
+
+@pytest.fixture(scope="module")
+def counted_reference():
+    reference = counted(1500, 0)[1]
+    dice.tl.train_prior(reference, n_latent=8, preset="gmm")
+    return reference
+
+
+@pytest.mark.parametrize("types", ["abcde", "ab"])
+def test_a_shallow_query_is_stretched_to_the_depth_of_the_reference(counted_reference, types):
+    shallow, deep = (a[a.obs["cell_type"].isin(list(types))].copy() for a in counted(800, 1, share=0.15))
+    dice.tl.denoise(deep, counted_reference)
+    dice.tl.denoise(shallow, counted_reference)
+    record = shallow.uns["X_dice"]["calibration"]
+    assert 0.3 < record["depth"][0] < 0.85
+    assert "depth" not in deep.uns["X_dice"]["calibration"]
+    left = dice.tl.denoise(shallow, counted_reference, calibrate="kinds", copy=True)
+    wanted = deep.obsm["X_dice"]
+    assert error(shallow.obsm["X_dice"], wanted) < 0.7 * error(left.obsm["X_dice"], wanted)
+    assert shallow.obs["dice_uncertainty"].mean() > 1.05 * deep.obs["dice_uncertainty"].mean()
+
+
+def test_every_batch_has_a_depth_of_its_own(counted_reference):
+    shallow, deep = counted(800, 1, share=0.15)
+    both = ad.concat({"shallow": shallow[:400], "deep": deep[400:]}, label="run")
+    dice.tl.denoise(both, counted_reference, batch_key="run")
+    record = both.uns["X_dice"]["calibration"]
+    depths = dict(zip(record["batches"], record["depth"], strict=True))
+    assert depths["deep"] == 1
+    assert depths["shallow"] < 0.85
+    some = both[390:410].copy()
+    dice.tl.denoise(some, counted_reference, batch_key="run", calibrate=record)
+    np.testing.assert_allclose(some.obsm["X_dice"], both.obsm["X_dice"][390:410], atol=0.02)
+
+
+@pytest.mark.parametrize("likelihood", ["student_t", "student_t_genes"])
+def test_depth_stretches_genes_and_residuals_too(counted_reference, likelihood):
+    """With hardly any tails, the chains agree with the direct mean of the stretched cells."""
+    shallow = counted(100, 1, share=0.15)[0]
+    direct = dice.tl.denoise(shallow, counted_reference, copy=True)
+    assert direct.uns["X_dice"]["calibration"]["depth"][0] < 0.85
+    options = {"likelihood": likelihood, "df": 1e6, "n_iterations": 120}
+    chain = dice.tl.denoise(shallow, counted_reference, **options, copy=True)
+    spread = direct.obs["dice_uncertainty"].mean()
+    assert np.sqrt(np.square(chain.obsm["X_dice"] - direct.obsm["X_dice"]).mean()) < 0.3 * spread
+
+
+@pytest.mark.filterwarnings("ignore:The query differs from its reference")
+def test_labels_of_a_shallow_query(counted_reference):
+    shallow = counted(500, 1, share=0.03)[0]
+    right = {}
+    for calibrate in ("auto", "kinds"):
+        dice.tl.transfer_labels(shallow, counted_reference, "cell_type", calibrate=calibrate)
+        right[calibrate] = (shallow.obs["cell_type_dice"].astype(str) == shallow.obs["cell_type"].astype(str)).mean()
+        assert ("depth" in shallow.uns["cell_type_dice"]["calibration"]) == (calibrate == "auto")
+    assert right["auto"] > right["kinds"]
+
+
+def test_values_below_zero_have_no_depth(query, reference):
+    """Zeros of such data are values like others."""
+    query.X = 0.3 * query.X
+    dice.tl.denoise(query, reference, check=False)
+    assert "depth" not in query.uns["X_dice"]["calibration"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"depth": np.array([2.0])}, {"depth": np.array([0.0])}, {"empty": np.zeros(3)}, {"depth": np.array(["a"])}],
+)
+def test_a_depth_that_does_not_fit_is_refused(counted_reference, wrong):
+    shallow = counted(300, 1, share=0.15)[0]
+    dice.tl.denoise(shallow, counted_reference)
+    record = shallow.uns["X_dice"]["calibration"]
+    with pytest.raises(dice.DiceError, match="has a depth that does not fit the prior"):
+        dice.tl.denoise(shallow, counted_reference, calibrate=dict(record) | wrong)
 
 
 @pytest.mark.parametrize("types", [slice(None), slice(0, 3)])

@@ -8,6 +8,9 @@ query of three cell types is not stretched over nine. All in units of the prior'
 Offsets of kinds are the differences of means, kind by kind, between query and reference, where they are plain: larger
 than what another composition of the kind could make, and no larger than those of most other cells, because a
 technology concerns all kinds, and a single kind that is far away may be new.
+
+Depth comes before both. The fewer molecules of a cell were counted, the nearer its logarithms are to zero: cells that
+were sequenced less deeply lie on the way from their place to that of an empty cell, and are stretched back along it.
 """
 
 from __future__ import annotations
@@ -37,7 +40,23 @@ KIND_SHRINKAGE = 5.0
 COMPOSITION = 2.0
 #: Offsets of kinds are no longer than so many times that of the median cell.
 FARTHEST = 3.0
+#: Rounds of finding the kinds of stretched cells and stretching them, by no more than the inverse of this.
+DEPTH_ROUNDS, SHALLOWEST = 5, 0.05
 TINY = np.finfo(np.float32).tiny
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How deeply the batches of a query were sequenced, in PCA units."""
+
+    #: Place (k,) of a cell without any expression.
+    empty: NDArray[np.float32]
+    #: Share (b,) of the way from there that the cells of every batch have come; 1 is the depth of the reference.
+    shares: NDArray[np.float32]
+
+    def stretched(self, y: NDArray[np.float32], batches: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Where cells y (n, k) would lie at the depth of the reference."""
+        return self.empty + (y - self.empty) / self.shares[batches][:, None]
 
 
 @dataclass(frozen=True)
@@ -49,10 +68,24 @@ class Shift:
     #: Batch of every cell (n,).
     batches: NDArray[np.intp]
     kinds: Kinds | None = None
+    #: None where all batches are as deep as the reference.
+    depth: Depth | None = None
+
+    def stretch(self, rows: slice = slice(None)) -> NDArray[np.float32]:
+        """How many times (n,) the cells at `rows`, and their noise, are stretched."""
+        shares = np.ones(len(self.offsets), dtype=np.float32) if self.depth is None else self.depth.shares
+        return np.reciprocal(shares)[self.batches[rows]]
 
     def of(self, y: NDArray[np.float32], rows: slice) -> NDArray[np.float32]:
-        """Offsets (n, k) of the cells at `rows`, whose projection is y (n, k): of their kinds, by their shares."""
+        """How far (n, k) the cells at `rows`, whose projection is y (n, k), stand away."""
         batch = self.batches[rows]
+        if self.depth is None:
+            return self._offset(y, batch)
+        deep = self.depth.stretched(y, batch)
+        return y - deep + self._offset(deep, batch)
+
+    def _offset(self, y: NDArray[np.float32], batch: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Offsets (n, k) of cells: of their kinds, by their shares."""
         if self.kinds is None or self.offsets.shape[1] == 1:
             return self.offsets[batch, 0]
         shares = self.kinds.shares(y)
@@ -110,6 +143,23 @@ def shrunken_means(values: Tensor, batch: Tensor, n_batches: int) -> Tensor:
     if n_batches == 1:
         return whole[None]
     return (sums + SHRINKAGE * whole) / (n + SHRINKAGE)
+
+
+def fit_depth(kinds: Kinds, y: Floats, empty: Floats) -> float:
+    """Share of the way from the place (k,) of an empty cell that cells y (n, k) have come; PCA units, at most 1.
+
+    There are two witnesses. The mean of all cells is moved by another composition as well, and the distance of cells
+    from the mean of their kind by another technology: only what both of them say is a matter of depth.
+    """
+    by_mean = by_kinds = _share_of_way(y.mean(0) - empty, -empty)  # The mean of the reference is zero.
+    for _ in range(DEPTH_ROUNDS):
+        places = kinds.shares(empty + (y - empty) / by_kinds) @ (kinds.means - empty)
+        by_kinds = _share_of_way(y - empty, places)
+    return min(max(by_mean, by_kinds), 1.0)
+
+
+def _share_of_way(come: Floats, way: Floats) -> float:
+    return max(float((come * way).sum() / max(float((way * way).sum()), float(TINY))), SHALLOWEST)
 
 
 def fit_kind_offsets(kinds: Kinds, y: Floats, batches: NDArray[np.intp], n_batches: int = 1) -> NDArray[np.float32]:

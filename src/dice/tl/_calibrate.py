@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._core import calibrate as core
-from dice._core.calibrate import Shift
+from dice._core.calibrate import Depth, Shift
 from dice._core.denoiser import Denoiser
 from dice._core.prior import Prior
 from dice._errors import InputError
@@ -30,6 +30,8 @@ EXPLAINED = 0.5
 #: Cells of one kind could be a new kind as well as a shifted one: with the offset they must be denoised to at least
 #: this share of the variety that the reference has.
 VARIED = 0.2
+#: Cells that have come less than this share of the way from an empty cell are stretched to the depth of the reference.
+SHALLOW = 0.9
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,21 @@ class Sample:
     batches: NDArray[np.intp]
     n_batches: int
     device: torch.device
+    #: Place (k,) of a cell without any expression; None where zeros are values like others.
+    empty: NDArray[np.float32] | None = None
+
+    def depth(self) -> Depth | None:
+        """The depth of every batch; None where all are as deep as the reference, or nothing tells."""
+        kinds = self.prior.kinds
+        if kinds is None or self.empty is None:
+            return None
+        shares = np.full(self.n_batches, core.fit_depth(kinds, self.points, self.empty), dtype=np.float32)
+        for batch in range(self.n_batches if self.n_batches > 1 else 0):
+            own = self.points[self.batches == batch]
+            if len(own) >= MIN_BATCH:
+                shares[batch] = core.fit_depth(kinds, own, self.empty)
+        shares[shares > SHALLOW] = 1
+        return Depth(self.empty, shares) if (shares < 1).any() else None
 
     def fit(self, strategy: str) -> Shift:
         """The shift by one of the strategies; a batch without sampled cells has that of the whole query."""
@@ -89,6 +106,7 @@ def calibrate(
     n_cells: int,
     strategy: str | bool | Mapping[str, Any],
     device: torch.device,
+    empty: NDArray[np.float32] | None = None,
 ) -> Calibration:
     """Find the shift of a query.
 
@@ -108,6 +126,8 @@ def calibrate(
         As in :func:`dice.tl.denoise`.
     device
         Where to compute.
+    empty
+        Place (k,) of a cell without any expression; None where zeros are values like others.
     """
     if strategy is False:
         return Calibration(None, {"strategy": "none"})
@@ -122,13 +142,16 @@ def calibrate(
         )
     if not len(points):
         return Calibration(None, {"strategy": "none"})
-    sample = Sample(prior, points, codes[cells], int(codes.max(initial=0)) + 1, device)
+    sample = Sample(prior, points, codes[cells], int(codes.max(initial=0)) + 1, device, empty)
     with torch.no_grad():
         shift, record = judge(sample, str(strategy))
     _log.info(f"Calibration: {record['strategy']}; the prior pulls {_sentence(record['pull'])}.")
     if shift is None:
         return Calibration(None, record)
     record["offset"] = shift.offsets
+    if shift.depth is not None:
+        record |= {"depth": shift.depth.shares, "empty": shift.depth.empty}
+        _log.info(f"Depth: {shift.depth.shares.min():.2f} of the way from an empty cell to the reference's depth.")
     if names is not None:
         record["batches"] = np.array(names, dtype=str)
     return Calibration(replace(shift, batches=codes), record)
@@ -136,6 +159,9 @@ def calibrate(
 
 def judge(sample: Sample, strategy: str) -> tuple[Shift | None, dict[str, Any]]:
     """The shift that is asked for, or that fits each batch best, and the figures that it was judged by."""
+    depth = sample.depth() if strategy == "auto" else None
+    if depth is not None:
+        sample = replace(sample, points=depth.stretched(sample.points, sample.batches))
     known = ("offset",) if sample.prior.kinds is None else ("offset", "kinds")
     found = {name: sample.fit(name) for name in (known if strategy == "auto" else (strategy,))}
     pulls = {"none": core.pull(sample.denoiser, sample.seen())}
@@ -162,12 +188,12 @@ def judge(sample: Sample, strategy: str) -> tuple[Shift | None, dict[str, Any]]:
     record["strategy"] = chosen[0] if len(set(chosen)) == 1 else "mixed"
     if sample.n_batches > 1:
         record["strategies"] = np.array(chosen, dtype=str)
-    return _combine(found, chosen), record
+    return _combine(found, chosen, depth), record
 
 
-def _combine(found: dict[str, Shift], chosen: list[str]) -> Shift | None:
+def _combine(found: dict[str, Shift], chosen: list[str], depth: Depth | None) -> Shift | None:
     """Every batch with the offsets of its own strategy; None where no batch is moved."""
-    if set(chosen) == {"none"}:
+    if set(chosen) == {"none"} and depth is None:
         return None
     like = found["kinds" if "kinds" in chosen else "offset"]
     offsets = np.zeros_like(like.offsets)
@@ -175,7 +201,7 @@ def _combine(found: dict[str, Shift], chosen: list[str]) -> Shift | None:
         if name != "none":
             # One offset for all cells is the same offset for every kind.
             offsets[batch] = found[name].offsets[batch]
-    return replace(like, offsets=offsets)
+    return replace(like, offsets=offsets, depth=depth)
 
 
 def choose(pulls: dict[str, float], varied: float) -> str:
@@ -218,7 +244,21 @@ def recall(prior: Prior, record: Mapping[str, Any], codes: NDArray[np.intp], nam
         )
     if stored is not None and names is not None:
         codes = np.array([stored.index(name) for name in names], dtype=np.intp)[codes]
-    return Calibration(Shift(offsets, codes, prior.kinds), dict(record))
+    return Calibration(Shift(offsets, codes, prior.kinds, _recall_depth(prior, record, len(offsets))), dict(record))
+
+
+def _recall_depth(prior: Prior, record: Mapping[str, Any], n_batches: int) -> Depth | None:
+    if "depth" not in record:
+        return None
+    shares, empty = (np.asarray(record.get(name, ())) for name in ("depth", "empty"))
+    fits = shares.shape == (n_batches,) and empty.shape == (prior.n_latent,)
+    plain = all(x.dtype.kind in "fiu" and np.isfinite(x).all() for x in (shares, empty))
+    if not (fits and plain and (shares >= core.SHALLOWEST).all() and (shares <= 1).all()):
+        raise InputError(
+            "The stored calibration has a depth that does not fit the prior: call dice.tl.denoise with "
+            "calibrate='auto'."
+        )
+    return Depth(empty.astype(np.float32), shares.astype(np.float32))
 
 
 def _sentence(pulls: dict[str, float]) -> str:

@@ -57,6 +57,15 @@ class Projector:
         y[empty] = 0
         return Cells(y, residual.astype(np.float32), empty)
 
+    @property
+    def empty_cell(self) -> NDArray[np.float32] | None:
+        """Where a cell of zeros would be projected (k,), were it a cell like others; None where it is one."""
+        if not self.zero_is_empty:
+            return None
+        n_genes = len(self.likelihood.loadings)
+        y, _ = self.likelihood.read(np.zeros((1, n_genes), dtype=np.float32))
+        return y[0]
+
     def points(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         return self(chunk, rows).y
 

@@ -86,14 +86,15 @@ def denoise(
         The reference's latents are noisy themselves. True removes that noise too: denoising beyond the
         reference, which sharpens label transfer. It changes the mean of the direct method alone.
     calibrate
-        What to do about a query that stands apart from the reference, by its technology or site. ``"offset"``
+        What to do about a query that stands apart from the reference, by its depth, technology or site. ``"offset"``
         finds one offset of all cells under the prior, whatever the composition of the query; ``"kinds"`` one for each
         of up to 100 kinds of cells of the reference; ``"mean"`` brings the mean of the query to that of the
         reference, which is right where both have the same composition. ``"auto"`` is ``"offset"`` where the prior
         pulls the query more than 1.2 times as hard as cells of the reference and an offset explains half of what is
         too much, as for cells and a reference of nuclei; where nothing explains it, or where all cells are of one
         kind, which the reference may lack, the query is left alone, as by False. Any other query gets ``"kinds"``,
-        which hardly touches one that matches the reference. ``uns["X_dice"]["calibration"]`` of an earlier call
+        which hardly touches one that matches the reference. Before all this, ``"auto"`` stretches a query that was
+        sequenced less deeply away from the place of an empty cell. ``uns["X_dice"]["calibration"]`` of an earlier call
         applies what that call found, to other cells of the same query for example.
     batch_key
         Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those
@@ -146,7 +147,8 @@ def denoise(
     ``adata.uns["X_dice"]``
         ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...), ``genes`` (how
         many were found), ``calibration`` (the chosen strategy, the pull and variety by which it was chosen and the
-        offsets, batches x kinds x k, with one kind where all cells share an offset) and ``warnings`` (strings).
+        offsets, batches x kinds x k, with one kind where all cells share an offset; the ``depth`` of every batch and
+        the place of an ``empty`` cell where any is shallow) and ``warnings`` (strings).
 
     Notes
     -----
@@ -184,7 +186,7 @@ def denoise(
             resolve_device(device)
         cells = query.read()
         calibration = query.calibrate(cells, "cpu" if query.matrix.is_lazy else device)
-        plan, level, each = query.settle(cells)
+        plan, level, each = query.settle(cells, calibration.shift)
     posterior = Posterior(prior, query.projector, plan, each, query.keys, device, calibration.shift)
     result = run_plan(posterior, query.matrix, cells)
     record = query.record(plan, level, calibration, result.acceptance) | tuning

@@ -104,7 +104,7 @@ def denoise_to_zarr(
         draft.open(_fingerprint(query, keys), adata)
         cells = project(draft, query, keys)
         calibration = query.calibrate(cells, "cpu")
-        plan, level, noise = query.settle(cells)
+        plan, level, noise = query.settle(cells, calibration.shift)
     posterior = Posterior(prior, query.projector, plan, noise, query.keys, device, calibration.shift)
     denoise_points(draft, query, keys, cells, posterior)
 

@@ -63,7 +63,7 @@ class Posterior:
     prior: Prior
     projector: Projector
     plan: Plan
-    #: Noise (n,) and random addresses (n,) of all cells.
+    #: Noise (n,), as it is after the shift, and random addresses (n,) of all cells.
     noise: NDArray[np.float32]
     keys: NDArray[np.int64]
     #: Resolved where the work is done: a worker may have a GPU that the caller lacks.
@@ -78,14 +78,15 @@ class Posterior:
     def of(self, inference: Inference, cells: Cells, rows: slice, chunk: Chunk | None) -> Result:
         """Posterior of the `cells` at positions `rows`; their expression is needed where single genes matter."""
         x = inference.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
-        y, noise, keys, empty = cells.y, self.noise[rows], self.keys[rows], cells.empty
+        y, residual, noise, keys, empty = cells.y, cells.residual, self.noise[rows], self.keys[rows], cells.empty
         if self.shift is not None:
-            # The residual stays what it is: the shift lies in the span of the loadings.
-            shift = self.shift.of(y, rows)
-            y = y - shift
-            x = None if x is None else x - shift @ inference.likelihood.loadings.T
+            # Offsets lie in the span of the loadings; depth stretches what they leave unexplained as well.
+            stretch, loadings = self.shift.stretch(rows), inference.likelihood.loadings
+            unexplained = None if x is None else (x - y @ loadings.T) * stretch[:, None]
+            y, residual = y - self.shift.of(y, rows), residual * np.square(stretch)
+            x = None if unexplained is None else y @ loadings.T + unexplained
         before = inference.halving.limit
-        result = inference.posterior(Observation(y, noise, cells.residual, x), keys)
+        result = inference.posterior(Observation(y, noise, residual, x), keys)
         if inference.halving.limit != before:
             _log.warn(f"The memory of the device holds no whole chunk: {inference.halving.limit} cells go at a time.")
         mean = result.mean.cpu().numpy()

@@ -19,6 +19,7 @@ from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
 from dice._anndata.store import Prior
 from dice._anndata.write import plain_params
+from dice._core.calibrate import Shift
 from dice._core.gibbs import MAX_ITERATIONS
 from dice._core.inference import Plan, clip_rho, make_plan
 from dice._core.likelihood import GaussianLikelihood
@@ -85,11 +86,11 @@ class Query:
         order = order[~cells.empty[positions[order]]]
         return calibrate(
             self.prior, cells.sample[order], positions[order], self.batches, self.matrix.n_cells,
-            self.options.calibrate, resolve_device(device),
+            self.options.calibrate, resolve_device(device), self.projector.empty_cell,
         )  # fmt: skip
 
-    def settle(self, cells: Cells) -> tuple[Plan, float, NDArray[np.float32]]:
-        """The plan, the noise level of the data set and that of every cell."""
+    def settle(self, cells: Cells, shift: Shift | None) -> tuple[Plan, float, NDArray[np.float32]]:
+        """The plan, the noise level of the data set, and that of every cell after its shift."""
         prior, options = self.prior, self.options
         level, each = cell_noise(
             cells,
@@ -99,6 +100,8 @@ class Query:
             scale=prior.latent_scale,
             reference_noise=prior.noise,
         )
+        if shift is not None:
+            each = each * shift.stretch()
         if options.deconvolve:
             check_deconvolve(float(np.hypot(level, np.min(self.rho))), prior.noise)
         plan = make_plan(

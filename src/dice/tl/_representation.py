@@ -50,7 +50,7 @@ class Represented:
         cells = query.read()
         calibration = query.calibrate(cells, device)
         shift = calibration.shift
-        plan, _, each = query.settle(cells)
+        plan, _, each = query.settle(cells, shift)
         posterior = Posterior(query.prior, query.projector, plan, each, query.keys, device, shift)
         result = run_plan(posterior, query.matrix, cells)
         points, mean, samples = lazy.together(cells.y, result.mean, result.samples)
