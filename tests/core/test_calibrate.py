@@ -201,6 +201,11 @@ def test_deeper_cells_stay():
     assert fit_depth(kinds, EMPTY + 1.5 * (points - EMPTY), EMPTY) == 1
 
 
+def test_a_few_cells_prove_little():
+    points, kinds = latents([0, 1, 2], n=2)
+    assert fit_depth(kinds, EMPTY + 0.5 * (points - EMPTY), EMPTY) > 0.9
+
+
 def test_one_witness_is_not_enough():
     points, kinds = latents([0, 1, 2])
     # A technology that brings all kinds nearer to each other, and leaves the mean where it is.

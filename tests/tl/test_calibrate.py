@@ -107,6 +107,19 @@ def test_a_shallow_query_is_stretched_to_the_depth_of_the_reference(counted_refe
     assert shallow.obs["dice_uncertainty"].mean() > 1.05 * deep.obs["dice_uncertainty"].mean()
 
 
+def test_a_single_kind_near_an_empty_cell_is_not_taken_for_shallow(counted_reference):
+    shallow, _ = counted(800, 1, share=0.15)
+    alone = shallow[shallow.obs["cell_type"] == "c"].copy()
+    dice.tl.denoise(alone, counted_reference)
+    assert "depth" not in alone.uns["X_dice"]["calibration"]
+
+
+def test_a_few_cells_prove_no_depth(counted_reference):
+    few = counted(4, 1, share=0.15)[0]
+    dice.tl.denoise(few, counted_reference)
+    assert "depth" not in few.uns["X_dice"]["calibration"]
+
+
 def test_every_batch_has_a_depth_of_its_own(counted_reference):
     shallow, deep = counted(800, 1, share=0.15)
     both = ad.concat({"shallow": shallow[:400], "deep": deep[400:]}, label="run")

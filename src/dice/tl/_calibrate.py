@@ -15,6 +15,7 @@ from dice import _log
 from dice._core import calibrate as core
 from dice._core.calibrate import Depth, Shift
 from dice._core.denoiser import Denoiser
+from dice._core.kinds import Kinds
 from dice._core.prior import Prior
 from dice._errors import InputError
 
@@ -56,16 +57,31 @@ class Sample:
 
     def depth(self) -> Depth | None:
         """The depth of every batch; None where all are as deep as the reference, or nothing tells."""
-        kinds = self.prior.kinds
-        if kinds is None or self.empty is None:
+        if self.prior.kinds is None or self.empty is None:
             return None
-        shares = np.full(self.n_batches, core.fit_depth(kinds, self.points, self.empty), dtype=np.float32)
-        for batch in range(self.n_batches if self.n_batches > 1 else 0):
-            own = self.points[self.batches == batch]
-            if len(own) >= MIN_BATCH:
-                shares[batch] = core.fit_depth(kinds, own, self.empty)
-        shares[shares > SHALLOW] = 1
+        parts = [self.points[self.batches == batch] for batch in range(self.n_batches)]
+        whole = self._share_of_way(self.points, self.prior.kinds, self.empty)
+        own = [
+            self._share_of_way(part, self.prior.kinds, self.empty) if len(part) >= MIN_BATCH else whole
+            for part in parts
+        ]
+        shares = np.array(own, dtype=np.float32)
         return Depth(self.empty, shares) if (shares < 1).any() else None
+
+    def _share_of_way(self, points: NDArray[np.float32], kinds: Kinds, empty: NDArray[np.float32]) -> float:
+        """Share of the way from an empty cell; 1 where cells are deep enough, or of one kind, which may lie there."""
+        found = core.fit_depth(kinds, points, empty)
+        if found > SHALLOW:
+            return 1.0
+        stretched = (empty + (points[:NETWORK_CELLS] - empty) / found) / self.prior.latent_scale
+        places = core.places(self.denoiser, torch.as_tensor(stretched, dtype=torch.float32, device=self.device))
+        return found if core.variety(places) > VARIED * core.expected_variety(self.variances) else 1.0
+
+    @property
+    def variances(self) -> NDArray[np.floating]:
+        """Variances (k,) of the reference's latents, in units of their mean."""
+        squares = np.square(self.prior.projection.singular_values[: self.prior.n_latent])
+        return squares / squares.mean()
 
     def fit(self, strategy: str) -> Shift:
         """The shift by one of the strategies; a batch without sampled cells has that of the whole query."""
@@ -166,8 +182,7 @@ def judge(sample: Sample, strategy: str) -> tuple[Shift | None, dict[str, Any]]:
     found = {name: sample.fit(name) for name in (known if strategy == "auto" else (strategy,))}
     pulls = {"none": core.pull(sample.denoiser, sample.seen())}
     pulls |= {name: core.pull(sample.denoiser, sample.seen(shift)) for name, shift in found.items()}
-    variances = np.square(sample.prior.projection.singular_values[: sample.prior.n_latent])
-    variances = variances / variances.mean()
+    variances = sample.variances
     expected = {"expected": core.expected_pull(variances)}
     record: dict[str, Any] = {"strategy": strategy}
     record["pull"] = {name: float(each.mean()) for name, each in pulls.items()} | expected
