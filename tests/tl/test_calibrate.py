@@ -96,12 +96,12 @@ def counted_reference():
 @pytest.mark.parametrize("types", ["abcde", "ab"])
 def test_a_shallow_query_is_stretched_to_the_depth_of_the_reference(counted_reference, types):
     shallow, deep = (a[a.obs["cell_type"].isin(list(types))].copy() for a in counted(800, 1, share=0.15))
-    dice.tl.denoise(deep, counted_reference)
-    dice.tl.denoise(shallow, counted_reference)
+    dice.tl.denoise(deep, counted_reference, rho=1)
+    dice.tl.denoise(shallow, counted_reference, rho=1)
     record = shallow.uns["X_dice"]["calibration"]
     assert 0.3 < record["depth"][0] < 0.85
     assert "depth" not in deep.uns["X_dice"]["calibration"]
-    left = dice.tl.denoise(shallow, counted_reference, calibrate="kinds", copy=True)
+    left = dice.tl.denoise(shallow, counted_reference, rho=1, calibrate="kinds", copy=True)
     wanted = deep.obsm["X_dice"]
     assert error(shallow.obsm["X_dice"], wanted) < 0.7 * error(left.obsm["X_dice"], wanted)
     assert shallow.obs["dice_uncertainty"].mean() > 1.05 * deep.obs["dice_uncertainty"].mean()
@@ -137,9 +137,9 @@ def test_every_batch_has_a_depth_of_its_own(counted_reference):
 def test_depth_stretches_genes_and_residuals_too(counted_reference, likelihood):
     """With hardly any tails, the chains agree with the direct mean of the stretched cells."""
     shallow = counted(100, 1, share=0.15)[0]
-    direct = dice.tl.denoise(shallow, counted_reference, copy=True)
+    direct = dice.tl.denoise(shallow, counted_reference, rho=1, copy=True)
     assert direct.uns["X_dice"]["calibration"]["depth"][0] < 0.85
-    options = {"likelihood": likelihood, "df": 1e6, "n_iterations": 120}
+    options = {"likelihood": likelihood, "df": 1e6, "rho": 1, "n_iterations": 120}
     chain = dice.tl.denoise(shallow, counted_reference, **options, copy=True)
     spread = direct.obs["dice_uncertainty"].mean()
     assert np.sqrt(np.square(chain.obsm["X_dice"] - direct.obsm["X_dice"]).mean()) < 0.3 * spread
@@ -173,6 +173,29 @@ def test_a_depth_that_does_not_fit_is_refused(counted_reference, wrong):
     record = shallow.uns["X_dice"]["calibration"]
     with pytest.raises(dice.DiceError, match="has a depth that does not fit the prior"):
         dice.tl.denoise(shallow, counted_reference, calibrate=dict(record) | wrong)
+
+
+def test_a_query_that_stands_apart_is_not_denoised_beyond_its_noise(query, reference):
+    scale = dice.Prior.from_anndata(reference).latent_scale
+    dice.tl.denoise(query, reference)
+    assert query.uns["X_dice"]["params"]["rho"] == pytest.approx(scale / 2)
+    apart, _ = shifted(query, reference)
+    for options, rho in (({}, 0), ({"calibrate": False}, 0), ({"rho": 30}, 30), ({"method": "gibbs"}, scale / 2)):
+        dice.tl.denoise(apart, reference, **options)
+        assert apart.uns["X_dice"]["params"]["rho"] == pytest.approx(rho)
+    few = query[:2].copy()
+    dice.tl.denoise(few, reference)
+    assert few.uns["X_dice"]["params"]["rho"] == pytest.approx(scale / 2)
+
+
+def test_priors_that_do_not_know_their_pull_keep_half_the_scale(query, reference):
+    old = dict(reference.uns["dice"])
+    old["statistics"] = {name: x for name, x in old["statistics"].items() if name != "pull"}
+    del old["sha256"]
+    reference.uns["dice"] = old | {"sha256": checksum(old)}
+    apart, _ = shifted(query, reference)
+    dice.tl.denoise(apart, reference)
+    assert apart.uns["X_dice"]["params"]["rho"] > 0
 
 
 @pytest.mark.parametrize("types", [slice(None), slice(0, 3)])

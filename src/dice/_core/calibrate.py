@@ -32,6 +32,8 @@ LEVELS = (4.0, 2.8, 2.0, 1.4, 1.0)
 ROUNDS = 2
 #: The level at which a query is judged: cells of any type of the reference are within reach, other places are not.
 PULL_LEVEL = 2.0
+#: The level at which cells are compared with the reference's own: about the noise of both.
+FINE_LEVEL = 0.35
 #: Cells of a batch count as much as so many cells that have the offset of the whole query.
 SHRINKAGE = 20.0
 #: A kind counts as if so many of its cells had no offset.
@@ -105,6 +107,12 @@ def expected_pull(variances: Floats, level: float = PULL_LEVEL) -> float:
     """The mean pull on cells of the reference, were they Gaussian with the latents' `variances` (k,)."""
     v, s2 = np.asarray(variances, dtype=np.float64), level**2
     return float(np.mean(v * s2 / (v + s2) ** 2))
+
+
+def relative_pull(denoiser: Denoiser, z: Tensor, usual: float) -> float:
+    """How many times harder than the `usual` the prior pulls cells (n, k) at the fine level; a few prove little."""
+    pulls = pull(denoiser, z, FINE_LEVEL)
+    return (float(pulls.sum()) / usual + SHRINKAGE) / (len(pulls) + SHRINKAGE)
 
 
 def places(denoiser: Denoiser, z: Tensor) -> NDArray[np.float32]:

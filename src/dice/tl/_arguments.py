@@ -20,7 +20,7 @@ DEFAULT_RHO = 0.5
 
 
 def resolve_rho(rho: float | Sequence[float] | str | None, latent_scale: float) -> float | list[float]:
-    """rho as a number or a list of them; None is half of the latent scale."""
+    """rho as a number or a list of them; None is half of the latent scale, for queries that the reference knows."""
     if rho is None:
         return DEFAULT_RHO * latent_scale
     try:

@@ -64,9 +64,10 @@ def denoise(
         prior inside `adata` itself.
     rho
         How much the prior may move a cell beyond the measured noise, in PCA units. Larger values pull harder
-        towards the reference. None takes half of the prior's latent scale; ``"auto"`` finds the value that predicts
-        held-out genes best (:func:`dice.tl.tune_rho`) and leaves its curve in ``adata.uns["X_dice"]["tuning"]``. A
-        pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the paper does.
+        towards the reference. None takes half of the prior's latent scale, or 0 where the prior pulls the query more
+        than 1.2 times as hard as cells of the reference; ``"auto"`` finds the value that predicts held-out genes best
+        (:func:`dice.tl.tune_rho`) and leaves its curve in ``adata.uns["X_dice"]["tuning"]``. A pair ``(start, end)``
+        or a sequence anneals rho over the iterations of split Gibbs, as the paper does.
     method
         ``"direct"`` is exact for Gaussian noise of one variance, all genes and one rho, and takes one network
         evaluation per cell. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that is exact, else a
@@ -184,8 +185,9 @@ def denoise(
         query, tuning = tuned(Query.of(adata, prior, options))
         if not query.matrix.is_lazy:
             resolve_device(device)
-        cells = query.read()
-        calibration = query.calibrate(cells, "cpu" if query.matrix.is_lazy else device)
+        cells, here = query.read(), "cpu" if query.matrix.is_lazy else device
+        query = query.with_rho(cells, here)
+        calibration = query.calibrate(cells, here)
         plan, level, each = query.settle(cells, calibration.shift)
     posterior = Posterior(prior, query.projector, plan, each, query.keys, device, calibration.shift)
     result = run_plan(posterior, query.matrix, cells)

@@ -103,6 +103,7 @@ def denoise_to_zarr(
         draft = Draft(target, adata.n_obs, int(rows))
         draft.open(_fingerprint(query, keys), adata)
         cells = project(draft, query, keys)
+        query = query.with_rho(cells, "cpu")
         calibration = query.calibrate(cells, "cpu")
         plan, level, noise = query.settle(cells, calibration.shift)
     posterior = Posterior(prior, query.projector, plan, noise, query.keys, device, calibration.shift)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,14 @@ from dice._anndata.store import Prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
 from dice._arguments import whole_number
 from dice._core import presets
+from dice._core.calibrate import FINE_LEVEL, pull
+from dice._core.denoiser import Denoiser
 from dice._core.kinds import Kinds
 from dice._device import resolve_device
 from dice._keys import PriorKeys
 from dice.tl._arguments import check_fractions, check_prior_key, check_training
 from dice.tl._augment import check_augmentation
+from dice.tl._calibrate import NETWORK_CELLS
 from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
 from dice.tl._reduce import reduce
@@ -186,14 +190,15 @@ def train_prior(
     mixup = augmentation.mixup(latents[data.cells], None if codes is None else codes[data.cells], seed)
     noise = projection.noise / latent_scale
     denoiser, history = learn(preset, data, noise=noise, seed=seed, mixup=mixup, checkpoint=state, **settings)
+    denoiser = denoiser.cpu().requires_grad_(False).eval()
     prior = Prior(
         genes=adata.var_names.to_numpy()[slice(None) if genes is None else genes].astype(object),
         projection=projection,
-        denoiser=denoiser.cpu().requires_grad_(False).eval(),
+        denoiser=denoiser,
         latent_scale=latent_scale,
         preset=preset,
         history=history,
-        statistics={name: x for name, x in matrix_statistics(sample, genes).items() if np.isfinite(x)},
+        statistics=_statistics(sample, genes, denoiser, data),
         params=plain_params(
             n_latent=n_latent,
             labels_key=labels_key,
@@ -218,6 +223,17 @@ def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[
     if isinstance(mask_var, str) and mask_var == "auto":
         mask_var = "highly_variable" if "highly_variable" in adata.var else None
     return gene_mask(adata, mask_var)
+
+
+def _statistics(
+    sample: Any, genes: NDArray[np.intp] | None, denoiser: Denoiser, data: presets.Split
+) -> dict[str, float]:
+    """Figures of the reference's matrix, and how hard the prior pulls cells that it was not trained on."""
+    held_out = data.train if data.held_out is None else data.held_out
+    with torch.inference_mode():
+        usual = float(pull(denoiser, held_out[:NETWORK_CELLS].cpu(), FINE_LEVEL).mean())
+    found = matrix_statistics(sample, genes) | {"pull": usual}
+    return {name: x for name, x in found.items() if np.isfinite(x)}
 
 
 def _slots(
