@@ -180,7 +180,7 @@ def denoise(reference: ad.AnnData, query: ad.AnnData, augment: str, seed: int) -
 
 
 def ranks(rows: pd.DataFrame, heading: str) -> str:
-    """Mean rank over data sets and figures, by means over seeds, 1 is best; only of methods that have every data set."""
+    """Mean rank over data sets and figures, by means over seeds; 1 is best. Methods without all sets are left out."""
     means = rows.groupby(["data", "method"])[["ari", "nmi", "ari_1", "nmi_1", "stability"]].mean()
     complete = means.groupby("method").size() == rows.data.nunique()
     means = means[complete.reindex(means.index.get_level_values("method")).to_numpy()]

@@ -42,6 +42,12 @@ class Calibration:
     shift: Shift | None
     record: dict[str, Any]
 
+    @property
+    def explained(self) -> NDArray[np.float32] | None:
+        """The one offset (n, k) of every cell that explains why the query stood apart; None where none does."""
+        one = self.shift is not None and self.shift.depth is None and self.shift.offsets.shape[1] == 1
+        return self.shift.offsets[self.shift.batches, 0] if self.shift is not None and one else None
+
 
 @dataclass(frozen=True)
 class Sample:

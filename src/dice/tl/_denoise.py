@@ -186,8 +186,8 @@ def denoise(
         if not query.matrix.is_lazy:
             resolve_device(device)
         cells, here = query.read(), "cpu" if query.matrix.is_lazy else device
-        query = query.with_rho(cells, here)
         calibration = query.calibrate(cells, here)
+        query = query.with_rho(cells, calibration, here)
         plan, level, each = query.settle(cells, calibration.shift)
     posterior = Posterior(prior, query.projector, plan, each, query.keys, device, calibration.shift)
     result = run_plan(posterior, query.matrix, cells)

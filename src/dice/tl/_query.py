@@ -96,21 +96,24 @@ class Query:
         order = order[~cells.empty[positions[order]]]
         return order, positions[order]
 
-    def with_rho(self, cells: Cells, device: str | torch.device) -> Query:
+    def with_rho(self, cells: Cells, calibration: Calibration, device: str | torch.device) -> Query:
         """The same query with a number for rho, which by default depends on how far it stands apart.
 
         Half of the latent scale sharpens what the reference knows. Of cells that it does not know as well, it makes
-        others; they are not denoised beyond the measured noise. Missing genes, or weights of genes, make noise of
-        their own, which does not tell; and deconvolution and chains of Gibbs need a rho.
+        others; they are not denoised beyond the measured noise. What one offset explains is taken out before. Missing
+        genes, or weights of genes, make noise of their own, which does not tell; and deconvolution and chains of
+        Gibbs need a rho.
         """
         options, usual = self.options, self.prior.statistics.get("pull", 0.0)
         direct = options.method != "gibbs" and options.likelihood == "gaussian" and self.likelihood.isotropic
         if options.rho is not None or options.deconvolve or not direct or usual <= 0:
             return self
-        few = cells.sample[self._order(cells)[0][:NETWORK_CELLS]] / self.prior.latent_scale
-        target = resolve_device(device)
+        order, positions = (x[:NETWORK_CELLS] for x in self._order(cells))
+        few, target = cells.sample[order], resolve_device(device)
+        if calibration.explained is not None:
+            few = few - calibration.explained[positions]
         with torch.inference_mode():
-            z = torch.as_tensor(few, dtype=torch.float32, device=target)
+            z = torch.as_tensor(few / self.prior.latent_scale, dtype=torch.float32, device=target)
             apart = relative_pull(self.prior.denoiser_on(target), z, usual)
         if apart <= SHIFTED:
             return self
