@@ -2,7 +2,8 @@
 
 For every pair of :mod:`shifts` a prior is learned on the labelled reference. The query is denoised with every
 strategy, and a logistic regression on the denoised reference predicts its labels: accuracy and macro-F1. ``third`` are
-the same pairs with a random third of the query's types: another composition under the same shift. ``standardize``
+the same pairs with a random third of the query's types: another composition under the same shift. All are denoised at
+half a latent scale, so that strategies differ in nothing else (the default of rho looks at the shift). ``standardize``
 scales every gene of the query by its own mean and standard deviation instead; ``symphony`` maps it with symphonypy,
 ``symphony kNN`` with its own classifier. ``transfer`` is dice.tl.transfer_labels without calibration and with
 ``auto``, from the same prior.
@@ -69,7 +70,7 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
         row = {"composition": composition}
         before = None
         for strategy, calibrate in STRATEGIES.items():
-            dice.tl.denoise(query, reference, calibrate=calibrate)
+            dice.tl.denoise(query, reference, calibrate=calibrate, rho=scale / 2)
             cells, spread = query.obsm["X_dice"], np.square(query.obs["dice_uncertainty"]).mean() ** 0.5
             before = cells.copy() if before is None else before
             moved = np.square(cells - before).mean() ** 0.5 / spread
@@ -86,7 +87,7 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
             guess = query.obsm["cell_type_dice_prob"].idxmax(axis=1).to_numpy()
             yield {**row, "strategy": f"transfer {calibrate or 'none'}", **agreement(guess, truth)}
         own = own_scale(query, reference)
-        dice.tl.denoise(own, reference, calibrate=False, check=False)
+        dice.tl.denoise(own, reference, calibrate=False, rho=scale / 2, check=False)
         yield {**row, "strategy": "standardize", **score(model, own.obsm["X_dice"] / scale, truth)}
         if importlib.util.find_spec("symphonypy"):
             for name, guess in symphony(reference, query):
