@@ -42,11 +42,11 @@ class Calibration:
     shift: Shift | None
     record: dict[str, Any]
 
-    @property
-    def explained(self) -> NDArray[np.float32] | None:
-        """The one offset (n, k) of every cell that explains why the query stood apart; None where none does."""
-        one = self.shift is not None and self.shift.depth is None and self.shift.offsets.shape[1] == 1
-        return self.shift.offsets[self.shift.batches, 0] if self.shift is not None and one else None
+    def explained(self, cells: NDArray[np.intp]) -> NDArray[np.float32] | float:
+        """The one offset (m, k) that explains why these cells of the query stood apart; 0 where none does."""
+        shift = self.shift
+        one = shift is not None and shift.depth is None and shift.offsets.shape[1] == 1
+        return shift.offsets[shift.batches[cells], 0] if shift is not None and one else 0.0
 
 
 @dataclass(frozen=True)

@@ -109,9 +109,7 @@ class Query:
         if options.rho is not None or options.deconvolve or not direct or usual <= 0:
             return self
         order, positions = (x[:NETWORK_CELLS] for x in self._order(cells))
-        few, target = cells.sample[order], resolve_device(device)
-        if calibration.explained is not None:
-            few = few - calibration.explained[positions]
+        few, target = cells.sample[order] - calibration.explained(positions), resolve_device(device)
         with torch.inference_mode():
             z = torch.as_tensor(few / self.prior.latent_scale, dtype=torch.float32, device=target)
             apart = relative_pull(self.prior.denoiser_on(target), z, usual)
