@@ -97,14 +97,18 @@ def test_a_view_is_written_like_scanpy_does(clean, reference):
 
 
 def test_a_missing_gene_is_not_a_zero(clean, reference):
-    """Zeros in place of the missing fifth move the cells; leaving it out does so less."""
+    """Zeros in place of the missing fifth move the cells; leaving it out does so less.
+
+    Calibration mends part of what zeros do, so that it is left out of the comparison.
+    """
     genes = np.random.default_rng(0).permutation(N_GENES)[:96]
     zeros = clean.copy()
     zeros.X[:, np.setdiff1d(np.arange(N_GENES), genes)] = 0
     complete, missing, zeroed = (
-        dice.tl.denoise(adata, reference, copy=True).obsm["X_dice"] for adata in (clean, clean[:, genes].copy(), zeros)
+        dice.tl.denoise(adata, reference, calibrate=False, copy=True).obsm["X_dice"]
+        for adata in (clean, clean[:, genes].copy(), zeros)
     )
-    assert relative_error(missing, complete) < 0.8 * relative_error(zeroed, complete)
+    assert relative_error(missing, complete) < 0.5 * relative_error(zeroed, complete)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
