@@ -198,7 +198,7 @@ def train_prior(
         latent_scale=latent_scale,
         preset=preset,
         history=history,
-        statistics=_statistics(sample, genes, denoiser, data),
+        statistics=_statistics(sample, genes, denoiser, None if augmentation.strategy == "labels" else data),
         params=plain_params(
             n_latent=n_latent,
             labels_key=labels_key,
@@ -226,13 +226,17 @@ def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[
 
 
 def _statistics(
-    sample: Any, genes: NDArray[np.intp] | None, denoiser: Denoiser, data: presets.Split
+    sample: Any, genes: NDArray[np.intp] | None, denoiser: Denoiser, data: presets.Split | None
 ) -> dict[str, float]:
-    """Figures of the reference's matrix, and how hard the prior pulls cells that it was not trained on."""
-    held_out = data.train if data.held_out is None else data.held_out
-    with torch.inference_mode():
-        usual = float(pull(denoiser, held_out[:NETWORK_CELLS].cpu(), FINE_LEVEL).mean())
-    found = matrix_statistics(sample, genes) | {"pull": usual}
+    """Figures of the reference's matrix, and how hard the prior pulls cells that it was not trained on.
+
+    Not for priors of labels (no `data`): these pull all cells hard, by how many cells of their label there were.
+    """
+    found = matrix_statistics(sample, genes)
+    if data is not None:
+        held_out = data.train if data.held_out is None else data.held_out
+        with torch.inference_mode():
+            found["pull"] = float(pull(denoiser, held_out[:NETWORK_CELLS].cpu(), FINE_LEVEL).mean())
     return {name: x for name, x in found.items() if np.isfinite(x)}
 
 
