@@ -192,6 +192,16 @@ def test_a_query_that_stands_apart_is_not_denoised_beyond_its_noise(query, refer
     assert few.uns["X_dice"]["params"]["rho"] == pytest.approx(scale / 2)
 
 
+def test_priors_of_labels_do_not_know_their_pull(query):
+    """They pull cells of rare labels hard, whether the reference knows them or not."""
+    reference, _ = dice.datasets.synthetic(1)
+    dice.tl.train_prior(reference, labels_key="cell_type", n_latent=15, scale=False, max_steps=5)
+    assert "pull" not in reference.uns["dice"]["statistics"]
+    apart, _ = shifted(query, reference)
+    dice.tl.denoise(apart, reference, calibrate=False)
+    assert apart.uns["X_dice"]["params"]["rho"] > 0
+
+
 def test_priors_that_do_not_know_their_pull_keep_half_the_scale(query, reference):
     old = dict(reference.uns["dice"])
     old["statistics"] = {name: x for name, x in old["statistics"].items() if name != "pull"}

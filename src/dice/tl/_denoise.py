@@ -64,10 +64,10 @@ def denoise(
         prior inside `adata` itself.
     rho
         How much the prior may move a cell beyond the measured noise, in PCA units. Larger values pull harder
-        towards the reference. None takes half of the prior's latent scale, or 0 where the prior pulls the query more
-        than 1.2 times as hard as cells of the reference; ``"auto"`` finds the value that predicts held-out genes best
-        (:func:`dice.tl.tune_rho`) and leaves its curve in ``adata.uns["X_dice"]["tuning"]``. A pair ``(start, end)``
-        or a sequence anneals rho over the iterations of split Gibbs, as the paper does.
+        towards the reference. None takes half of the prior's latent scale, or 0 where a prior without labels pulls the
+        query more than 1.2 times as hard as cells of the reference; ``"auto"`` finds the value that predicts held-out
+        genes best (:func:`dice.tl.tune_rho`) and leaves its curve in ``adata.uns["X_dice"]["tuning"]``. A pair
+        ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the paper does.
     method
         ``"direct"`` is exact for Gaussian noise of one variance, all genes and one rho, and takes one network
         evaluation per cell. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that is exact, else a
