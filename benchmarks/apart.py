@@ -18,12 +18,10 @@ import warnings
 
 import numpy as np
 import pandas as pd
-import torch
 from real import FILES, PAIRS, cells_of
 from report import publish, resume
 
 import dice
-from dice._core.calibrate import relative_pull
 
 DATA = [*FILES, "bmmc by site", *PAIRS]
 
@@ -47,17 +45,13 @@ def main() -> None:
 def run(name: str, seed: int) -> dict[str, float]:
     reference, query = cells_of(name, seed)
     dice.tl.train_prior(reference, calibration_fraction=0.0, random_state=seed)
-    prior = dice.Prior.from_anndata(reference)
-    scale = prior.latent_scale
+    scale = dice.Prior.from_anndata(reference).latent_scale
     dice.tl.denoise(query, reference, uncertainty=False)
-    with torch.inference_mode():
-        cells = torch.as_tensor(query.obsm["X_dice_pca"] / scale)
-        apart = relative_pull(prior.denoiser, cells, prior.statistics["pull"])
     dice.tl.tune_rho(query, reference, criterion="genes", random_state=seed)
     tuned = query.uns["dice_rho"]
     half = np.interp(scale / 2, tuned["grid"], tuned["loss"])
     return {
-        "pull": apart,
+        "pull": query.uns["X_dice"]["apart"],
         "rho": query.uns["X_dice"]["params"]["rho"] / scale,
         "by_genes": tuned["rho"] / scale,
         "lost": 100 * float(half / np.min(tuned["loss"]) - 1),

@@ -179,6 +179,7 @@ def test_a_query_that_stands_apart_is_not_denoised_beyond_its_noise(query, refer
     scale = dice.Prior.from_anndata(reference).latent_scale
     dice.tl.denoise(query, reference)
     assert query.uns["X_dice"]["params"]["rho"] == pytest.approx(scale / 2)
+    assert query.uns["X_dice"]["apart"] < 1.2
     apart, _ = shifted(query, reference)
     # One offset explains this query: with it, the reference knows the cells.
     for calibrate, rho in (("auto", scale / 2), (False, 0), ("kinds", 0)):

@@ -34,6 +34,8 @@ ROUNDS = 2
 PULL_LEVEL = 2.0
 #: The level at which cells are compared with the reference's own: about the noise of both.
 FINE_LEVEL = 0.35
+#: Cells that the network looks at.
+NETWORK_CELLS = 1000
 #: Cells of a batch count as much as so many cells that have the offset of the whole query.
 SHRINKAGE = 20.0
 #: A kind counts as if so many of its cells had no offset.
@@ -58,7 +60,7 @@ class Depth:
 
     def stretched(self, y: NDArray[np.float32], batches: NDArray[np.intp]) -> NDArray[np.float32]:
         """Where cells y (n, k) would lie at the depth of the reference."""
-        return self.empty + (y - self.empty) / self.shares[batches][:, None]
+        return stretched(y, self.empty, self.shares[batches][:, None])
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,14 @@ def expected_pull(variances: Floats, level: float = PULL_LEVEL) -> float:
     return float(np.mean(v * s2 / (v + s2) ** 2))
 
 
+def usual_pull(denoiser: Denoiser, z: Tensor) -> float:
+    """Mean pull on cells (n, k) of the reference at the fine level."""
+    return float(pull(denoiser, z[:NETWORK_CELLS], FINE_LEVEL).mean())
+
+
 def relative_pull(denoiser: Denoiser, z: Tensor, usual: float) -> float:
     """How many times harder than the `usual` the prior pulls cells (n, k) at the fine level; a few prove little."""
-    pulls = pull(denoiser, z, FINE_LEVEL)
+    pulls = pull(denoiser, z[:NETWORK_CELLS], FINE_LEVEL)
     return (float(pulls.sum()) / usual + SHRINKAGE) / (len(pulls) + SHRINKAGE)
 
 
@@ -161,10 +168,15 @@ def fit_depth(kinds: Kinds, y: Floats, empty: Floats) -> float:
     """
     by_mean = by_kinds = _share_of_way(y.mean(0) - empty, -empty)  # The mean of the reference is zero.
     for _ in range(DEPTH_ROUNDS):
-        places = kinds.shares(empty + (y - empty) / by_kinds) @ (kinds.means - empty)
+        places = kinds.shares(stretched(y, empty, by_kinds)) @ (kinds.means - empty)
         by_kinds = _share_of_way(y - empty, places)
     # As if some cells of the reference's depth were among them: a few cells prove nothing.
     return (len(y) * min(max(by_mean, by_kinds), 1.0) + SHRINKAGE) / (len(y) + SHRINKAGE)
+
+
+def stretched(y: Floats, empty: Floats, share: Floats | float) -> Floats:
+    """Where cells y (n, k) would lie that have come a share () or (n, 1) of the way from an empty one."""
+    return empty + (y - empty) / share
 
 
 def _share_of_way(come: Floats, way: Floats) -> float:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Curve = dict[str, Any]
 
-#: By default, rho in units of the prior's latent scale, of which half is the default of tl.denoise.
+#: By default, rho in units of the prior's latent scale, of which half is the usual default of tl.denoise.
 STEPS = (0.1, 0.5, 2.0)
 
 

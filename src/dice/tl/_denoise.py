@@ -20,7 +20,7 @@ from dice.tl._arguments import check_key
 from dice.tl._options import Options
 from dice.tl._posterior import Posterior, denoise_slots, run_plan
 from dice.tl._query import Query
-from dice.tl._rho import tuned
+from dice.tl._rho import tuned, untuned
 
 
 def denoise(
@@ -149,7 +149,8 @@ def denoise(
         ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, ...), ``genes`` (how
         many were found), ``calibration`` (the chosen strategy, the pull and variety by which it was chosen and the
         offsets, batches x kinds x k, with one kind where all cells share an offset; the ``depth`` of every batch and
-        the place of an ``empty`` cell where any is shallow) and ``warnings`` (strings).
+        the place of an ``empty`` cell where any is shallow), ``apart`` (how many times as hard as cells of the
+        reference the prior pulls the query, where rho was left to that) and ``warnings`` (strings).
 
     Notes
     -----
@@ -187,10 +188,10 @@ def denoise(
             resolve_device(device)
         cells, here = query.read(), "cpu" if query.matrix.is_lazy else device
         calibration = query.calibrate(cells, here)
-        query = query.with_rho(cells, calibration, here)
+        query, apart = untuned(query, cells, calibration, here)
         plan, level, each = query.settle(cells, calibration.shift)
     posterior = Posterior(prior, query.projector, plan, each, query.keys, device, calibration.shift)
     result = run_plan(posterior, query.matrix, cells)
-    record = query.record(plan, level, calibration, result.acceptance) | tuning
+    record = query.record(plan, level, calibration, result.acceptance) | tuning | apart
     record["warnings"] = np.array(warned, dtype=str)
     return write(adata, denoise_slots(keys, cells, result, record), copy=copy)

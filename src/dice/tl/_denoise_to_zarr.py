@@ -24,7 +24,7 @@ from dice.tl._options import Options
 from dice.tl._phases import denoise_points, project
 from dice.tl._posterior import Posterior
 from dice.tl._query import Query
-from dice.tl._rho import tuned
+from dice.tl._rho import tuned, untuned
 
 
 def denoise_to_zarr(
@@ -104,7 +104,7 @@ def denoise_to_zarr(
         draft.open(_fingerprint(query, keys), adata)
         cells = project(draft, query, keys)
         calibration = query.calibrate(cells, "cpu")
-        query = query.with_rho(cells, calibration, "cpu")
+        query, apart = untuned(query, cells, calibration, "cpu")
         plan, level, noise = query.settle(cells, calibration.shift)
     posterior = Posterior(prior, query.projector, plan, noise, query.keys, device, calibration.shift)
     denoise_points(draft, query, keys, cells, posterior)
@@ -116,7 +116,7 @@ def denoise_to_zarr(
         obs[keys.empty] = cells.empty
     draft.write("obs", obs)
     draft.write("var", adata.var)
-    record = query.record(plan, level, calibration, []) | tuning | {"warnings": np.array(warned, dtype=str)}
+    record = query.record(plan, level, calibration, []) | tuning | apart | {"warnings": np.array(warned, dtype=str)}
     draft.write("uns", {**adata.uns, keys.uns: record})
     _copy_others(draft, adata, keys, copy_x=copy_x)
     draft.close()

@@ -15,7 +15,7 @@ from dice._core.inference import LIKELIHOODS
 from dice._core.steps import LogDensity
 from dice._errors import InputError
 from dice.tl._arguments import resolve_rho
-from dice.tl._calibrate import STRATEGIES
+from dice.tl._calibration import STRATEGIES
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,15 @@ from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
 from dice._anndata.store import Prior
 from dice._anndata.write import plain_params
-from dice._core.calibrate import Shift, relative_pull
+from dice._core.calibrate import Shift
 from dice._core.gibbs import MAX_ITERATIONS
 from dice._core.inference import Plan, clip_rho, make_plan
 from dice._core.likelihood import GaussianLikelihood
 from dice._core.noise import cell_keys
 from dice._device import resolve_device
 from dice.tl._arguments import check_deconvolve, resolve_rho
-from dice.tl._calibrate import NETWORK_CELLS, SHIFTED, Calibration, calibrate, sampled_cells
+from dice.tl._calibrate import calibrate, sampled_cells
+from dice.tl._calibration import Calibration
 from dice.tl._cells import Cells, Projector, cell_noise, read_cells
 from dice.tl._options import Options
 
@@ -80,13 +81,13 @@ class Query:
 
     def calibrate(self, cells: Cells, device: str | torch.device) -> Calibration:
         """What separates the query from the reference; cells without expression cannot tell."""
-        order, positions = self._order(cells)
+        order, positions = self.order(cells)
         return calibrate(
             self.prior, cells.sample[order], positions, self.batches, self.matrix.n_cells,
             self.options.calibrate, resolve_device(device), self.projector.empty_cell,
         )  # fmt: skip
 
-    def _order(self, cells: Cells) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def order(self, cells: Cells) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The sampled cells that express anything, as positions in the sample and among all cells.
 
         In the order of their keys, which is random and the same wherever cells are in the file.
@@ -95,28 +96,6 @@ class Query:
         order = np.argsort(self.keys[positions], kind="stable")
         order = order[~cells.empty[positions[order]]]
         return order, positions[order]
-
-    def with_rho(self, cells: Cells, calibration: Calibration, device: str | torch.device) -> Query:
-        """The same query with a number for rho, which by default depends on how far it stands apart.
-
-        Half of the latent scale sharpens what the reference knows. Of cells that it does not know as well, it makes
-        others; they are not denoised beyond the measured noise. What one offset explains is taken out before. Missing
-        genes, or weights of genes, make noise of their own, which does not tell; and deconvolution and chains of
-        Gibbs need a rho.
-        """
-        options, usual = self.options, self.prior.statistics.get("pull", 0.0)
-        direct = options.method != "gibbs" and options.likelihood == "gaussian" and self.likelihood.isotropic
-        if options.rho is not None or options.deconvolve or not direct or usual <= 0:
-            return self
-        order, positions = (x[:NETWORK_CELLS] for x in self._order(cells))
-        few, target = cells.sample[order] - calibration.explained(positions), resolve_device(device)
-        with torch.inference_mode():
-            z = torch.as_tensor(few / self.prior.latent_scale, dtype=torch.float32, device=target)
-            apart = relative_pull(self.prior.denoiser_on(target), z, usual)
-        if apart <= SHIFTED:
-            return self
-        _log.info(f"The prior pulls the query {apart:.1f} times as hard as cells of the reference: rho is 0.")
-        return replace(self, options=replace(options, rho=0.0))
 
     def settle(self, cells: Cells, shift: Shift | None) -> tuple[Plan, float, NDArray[np.float32]]:
         """The plan, the noise level of the data set, and that of every cell after its shift."""

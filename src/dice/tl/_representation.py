@@ -69,6 +69,7 @@ class Represented:
         """Expression (n, d) of a chunk as the reference's would be, dense."""
         likelihood = self.query.likelihood
         x = likelihood.standardizer(chunk).dense()
+        # Of a shallow cell, what the loadings leave unexplained is mostly noise, and is not stretched.
         return x if self.shift is None else x - self.shift[rows] @ likelihood.loadings.T
 
     def predict(self, representation: str, predictor: Predictor, rows: NDArray[np.intp] | None = None) -> Floats:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
@@ -17,10 +18,15 @@ from dice._anndata.matrix import Matrix
 from dice._anndata.statistics import is_counts
 from dice._arguments import known_key
 from dice._core import tuning
+from dice._core.calibrate import NETWORK_CELLS, relative_pull
 from dice._core.classify import Floats
 from dice._core.presets import ROLES
+from dice._device import resolve_device
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
+from dice.tl._calibrate import SHIFTED
+from dice.tl._calibration import Calibration
+from dice.tl._cells import Cells
 from dice.tl._query import Query
 from dice.tl._reference import read_roles
 
@@ -98,6 +104,31 @@ def tuned(query: Query) -> tuple[Query, dict[str, Any]]:
         return query, {}
     curve = find_curve(query, "genes")
     return replace(query, options=replace(query.options, rho=curve.best)), {"tuning": curve.record()}
+
+
+def untuned(
+    query: Query, cells: Cells, calibration: Calibration, device: str | torch.device
+) -> tuple[Query, dict[str, Any]]:
+    """A query whose default rho fits how far it stands apart, and how far that is.
+
+    Half of the latent scale sharpens what the reference knows. Of cells that it does not know as well, it makes
+    others; they are not denoised beyond the measured noise. What one offset explains is taken out before. Missing
+    genes, or weights of genes, make noise of their own, which does not tell; and deconvolution and chains of Gibbs
+    need a rho.
+    """
+    prior, options, usual = query.prior, query.options, query.prior.statistics.get("pull", 0.0)
+    direct = options.method != "gibbs" and options.likelihood == "gaussian" and query.likelihood.isotropic
+    if options.rho is not None or options.deconvolve or not direct or usual <= 0:
+        return query, {}
+    order, positions = (x[:NETWORK_CELLS] for x in query.order(cells))
+    few, target = cells.sample[order] - calibration.explained(positions), resolve_device(device)
+    with torch.inference_mode():
+        z = torch.as_tensor(few / prior.latent_scale, dtype=torch.float32, device=target)
+        apart = relative_pull(prior.denoiser_on(target), z, usual)
+    if apart <= SHIFTED:
+        return query, {"apart": apart}
+    _log.info(f"The prior pulls the query {apart:.1f} times as hard as cells of the reference: rho is 0.")
+    return replace(query, options=replace(options, rho=0.0)), {"apart": apart}
 
 
 def check_grid(grid: Sequence[float]) -> Floats:

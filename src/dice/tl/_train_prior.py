@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from anndata import AnnData
 from numpy.typing import NDArray
@@ -14,21 +12,18 @@ from numpy.typing import NDArray
 from dice._anndata.checks import check_expression, check_n_latent, gene_mask, read_labels
 from dice._anndata.genes import check_storable
 from dice._anndata.matrix import Matrix
-from dice._anndata.statistics import matrix_statistics
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots, check_writable, plain_params, write
+from dice._anndata.write import check_writable, plain_params, write
 from dice._arguments import whole_number
 from dice._core import presets
-from dice._core.calibrate import FINE_LEVEL, pull
-from dice._core.denoiser import Denoiser
 from dice._core.kinds import Kinds
 from dice._device import resolve_device
 from dice._keys import PriorKeys
 from dice.tl._arguments import check_fractions, check_prior_key, check_training
 from dice.tl._augment import check_augmentation
-from dice.tl._calibrate import NETWORK_CELLS
 from dice.tl._checkpoint import check_path
 from dice.tl._learn import learn
+from dice.tl._learned import prior_slots, reference_statistics
 from dice.tl._reduce import reduce
 from dice.tl._reuse import read_embedding
 from dice.tl._subsample import limit_roles
@@ -198,7 +193,7 @@ def train_prior(
         latent_scale=latent_scale,
         preset=preset,
         history=history,
-        statistics=_statistics(sample, genes, denoiser, None if augmentation.strategy == "labels" else data),
+        statistics=reference_statistics(sample, genes, denoiser, None if augmentation.strategy == "labels" else data),
         params=plain_params(
             n_latent=n_latent,
             labels_key=labels_key,
@@ -215,7 +210,7 @@ def train_prior(
         calibration=reduced.calibration,
         kinds=Kinds.learn(latents[seen], seed),
     )
-    return write(adata, _slots(adata, prior, latents, genes, roles, keys), copy=copy)
+    return write(adata, prior_slots(adata, prior, latents, genes, roles, keys), copy=copy)
 
 
 def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[np.intp] | None:
@@ -223,36 +218,3 @@ def _genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[
     if isinstance(mask_var, str) and mask_var == "auto":
         mask_var = "highly_variable" if "highly_variable" in adata.var else None
     return gene_mask(adata, mask_var)
-
-
-def _statistics(
-    sample: Any, genes: NDArray[np.intp] | None, denoiser: Denoiser, data: presets.Split | None
-) -> dict[str, float]:
-    """Figures of the reference's matrix, and how hard the prior pulls cells that it was not trained on.
-
-    Not for priors of labels (no `data`): these pull all cells hard, by how many cells of their label there were.
-    """
-    found = matrix_statistics(sample, genes)
-    if data is not None:
-        held_out = data.train if data.held_out is None else data.held_out
-        with torch.inference_mode():
-            found["pull"] = float(pull(denoiser, held_out[:NETWORK_CELLS].cpu(), FINE_LEVEL).mean())
-    return {name: x for name, x in found.items() if np.isfinite(x)}
-
-
-def _slots(
-    adata: AnnData,
-    prior: Prior,
-    latents: NDArray[np.float32],
-    genes: NDArray[np.intp] | None,
-    roles: NDArray[np.int8],
-    keys: PriorKeys,
-) -> Slots:
-    loadings = np.zeros((adata.n_vars, prior.n_latent), dtype=np.float32)
-    loadings[slice(None) if genes is None else genes] = prior.projection.loadings
-    return Slots(
-        obs={keys.split: pd.Categorical.from_codes(roles, presets.ROLES)},
-        obsm={keys.projection: latents.astype(np.float32)},
-        varm={keys.loadings: loadings},
-        uns={keys.uns: prior.to_arrays()},
-    )
