@@ -19,7 +19,7 @@ import warnings
 import numpy as np
 import pandas as pd
 from real import FILES, PAIRS, cells_of
-from report import publish, resume
+from report import resume, save, summary
 
 import dice
 
@@ -36,10 +36,14 @@ def main() -> None:
     for seed in range(arguments.seeds):
         for name in DATA:
             if (name, seed) not in done:
-                rows.append({"data": name, "seed": seed, "query": "all cells"} | run(name, seed))
+                rows.append({"data": name, "seed": seed} | run(name, seed))
                 print(rows[-1], flush=True)
-                note = __doc__.split("\n\n", 2)[2]
-                publish("apart", pd.DataFrame(rows), by=["query"], title="Queries that stand apart", note=note)
+                show(pd.DataFrame(rows))
+
+
+def show(rows: pd.DataFrame) -> None:
+    tables = {"All data sets": summary(rows, ["data"], ["pull", "rho", "by_genes", "lost"])}
+    save("apart", "Queries that stand apart", rows, tables, __doc__.split("\n\n", 2)[2])
 
 
 def run(name: str, seed: int) -> dict[str, float]:

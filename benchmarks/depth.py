@@ -8,7 +8,7 @@ normalised as usual; reference, prior and clusters are those of benchmarks/real.
 named ``graph`` cluster the averaged graph. ``depth`` is the share of the way from an empty cell that was found.
 
 * ``ari``, ``ari_1``    Leiden clusters against labels, at the best of 39 resolutions and at the default one,
-* ``accuracy``, ``f1``  transferred labels; for PCA, those of its 15 nearest reference cells,
+* ``accuracy``, ``macro_f1``  transferred labels; for PCA, those of its 15 nearest reference cells,
 * ``coverage``          share of cells whose set of labels holds the true one, 0.9 was asked for.
 """
 
@@ -22,10 +22,10 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import scanpy as sc
+from calibrate import agreement
 from data import FILES, MAX_CELLS, hold_out, load, variable_genes, without_single_cells
 from real import averaged
 from report import publish, resume
-from sklearn.metrics import accuracy_score, f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import dice
@@ -89,8 +89,8 @@ def judged(query: ad.AnnData, reference: ad.AnnData, seed: int) -> Iterator[dict
         if method == "stretched":
             start = query.obsm["X_dice_pca"]
             nearest = KNeighborsClassifier(15).fit(reference.obsm["X_dice_pca"], reference.obs["cell_type"].astype(str))
-            yield {"method": "PCA"} | clusters(start, truth) | labels(nearest.predict(start), truth)
-        given = labels(query.obs["cell_type_dice"].astype(str).to_numpy(), truth)
+            yield {"method": "PCA"} | clusters(start, truth) | agreement(nearest.predict(start), truth)
+        given = agreement(query.obs["cell_type_dice"].astype(str).to_numpy(), truth)
         sets = query.obsm["cell_type_dice_set"]
         given["coverage"] = float(sets.to_numpy()[np.arange(len(truth)), sets.columns.get_indexer(truth)].mean())
         yield {"method": method, "depth": float(found)} | clusters(query.obsm["X_dice"], truth) | given
@@ -101,11 +101,6 @@ def judged(query: ad.AnnData, reference: ad.AnnData, seed: int) -> Iterator[dict
 def clusters(cells: object, truth: np.ndarray) -> dict[str, float]:
     sweep = dice.metrics.leiden_sweep(cells, truth)
     return {"ari": float(sweep.ari.max()), "ari_1": float(sweep[sweep.resolution == 1.0].iloc[0].ari)}
-
-
-def labels(guess: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    f1 = f1_score(truth, guess, average="macro", labels=np.unique(truth))
-    return {"accuracy": float(accuracy_score(truth, guess)), "f1": float(f1)}
 
 
 if __name__ == "__main__":

@@ -225,6 +225,7 @@ def show(rows: pd.DataFrame) -> None:
             parts = [NOTE, ranks(rows[own & free], "Mean rank among label-free methods")]
             parts += [ranks(rows[free], f"Mean rank among label-free methods on all {rows.data.nunique()} data sets")]
             parts += [ranks(rows[own], "Mean rank of all methods, those that used labels included")]
+            parts += [ranks(rows, f"Mean rank of all methods on all {rows.data.nunique()} data sets")]
             publish(page, rows[own], by=["method"], title=title, note="\n\n".join(parts))
 
 
