@@ -18,12 +18,12 @@ from data import FILES, hold_out, load, variable_genes
 from report import resume, save, summary
 
 import dice
-from dice._core.conformal import label_p_values, label_scores
-from dice.tl._classification import choose, classify
-from dice.tl._options import Options
-from dice.tl._query import Query
-from dice.tl._reference import as_query, read_reference
-from dice.tl._representation import Represented, candidates
+from dice._core.labels.conformal import label_p_values, label_scores
+from dice._query.classification import choose, classify
+from dice._query.options import Options
+from dice._query.query import Query
+from dice._query.reference import as_query, read_reference
+from dice._query.representation import Represented, candidates
 
 ALPHAS = (0.05, 0.1, 0.2)
 MAX_CELLS, MAX_STEPS = 5000, 600

@@ -33,8 +33,8 @@ from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import dice
-from dice._core import presets
 from dice._core.chunks import Chunks
+from dice._core.prior import presets
 from dice._core.projection import elbow, fit_projection
 
 ROOT = Path(__file__).resolve().parents[1]

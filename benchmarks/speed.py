@@ -31,10 +31,10 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.profiler import ProfilerActivity, profile
 
 import dice
-from dice._core.denoiser import Denoiser
-from dice._core.noise import CellNoise, cell_keys
-from dice._core.paper import SCHEDULE
-from dice._core.sampler import sample_ancestral, sample_sde
+from dice._core.posterior.noise import CellNoise, cell_keys
+from dice._core.posterior.sampler import sample_ancestral, sample_sde
+from dice._core.prior.denoiser import Denoiser
+from dice._core.prior.paper import SCHEDULE
 
 N_CHAINS = 10
 PAPER_RHO = np.linspace(5, 0.5, 100)

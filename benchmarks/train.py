@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 import dice
-from dice._core import presets
 from dice._core.chunks import Chunks
+from dice._core.prior import presets
 from dice._core.projection import fit_projection
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from dice._core.mixture import MixtureDenoiser
+from dice._core.prior.mixture import MixtureDenoiser
 
 
 def exact_mixture(reference, prior) -> MixtureDenoiser:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import dice
-from dice._core.checksum import checksum
+from dice._core.prior.checksum import checksum
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

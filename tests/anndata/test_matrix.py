@@ -19,7 +19,7 @@ from scipy import sparse
 import dice
 from dice._anndata.blocks import OnBlock, joined
 from dice._anndata.matrix import Matrix
-from dice._core.likelihood import GaussianLikelihood
+from dice._core.posterior.likelihood import GaussianLikelihood
 
 
 def dense(chunk):

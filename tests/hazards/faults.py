@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import dice  # noqa: E402
-from dice._core.inference import Inference  # noqa: E402
+from dice._core.posterior.inference import Inference  # noqa: E402
 from dice.tl import _checkpoint  # noqa: E402
 from hazards.forgery import FIXTURES, assert_sentence  # noqa: E402
 

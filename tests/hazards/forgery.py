@@ -13,7 +13,7 @@ import anndata as ad
 import numpy as np
 
 import dice
-from dice._core.checksum import checksum
+from dice._core.prior.checksum import checksum
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 KINDS = ("edm", "paper", "gmm", "whole")

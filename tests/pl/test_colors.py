@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dice.pl._colors import MISSING, SAFE, distinct, read_colors
+from dice._plot.colors import MISSING, SAFE, distinct, read_colors
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 11, 20, 28, 60, 102])

@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 
 from dice import pl
 from dice._errors import InputError, SlotError
-from dice.pl import _layout
+from dice._plot import layout as _layout
 
 
 def points(ax, label=None):

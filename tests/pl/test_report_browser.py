@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from dice.pl._colors import Colors
-from dice.pl._page import Explorer, page
+from dice._plot.colors import Colors
+from dice._plot.page import Explorer, page
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (dependency group test)")
 from selenium.webdriver.chrome.service import Service  # noqa: E402

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._core.checksum import checksum
-from dice.tl._calibrate import choose, sampled_cells
+from dice._core.prior.checksum import checksum
+from dice._query.shift import choose, sampled_cells
 from dice.tl._neighbors import posterior_samples
 
 

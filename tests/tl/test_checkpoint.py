@@ -16,7 +16,7 @@ import pytest
 
 import dice
 from dice import _log
-from dice.tl import _checkpoint
+from dice._reference import checkpoint as _checkpoint
 
 ARGUMENTS = {"n_latent": 3, "scale": False, "max_steps": 70, "batch_size": 64, "labels_key": "cell_type"}
 
@@ -132,7 +132,7 @@ def test_ctrl_c_before_the_first_step_is_ctrl_c(monkeypatch):
     def interrupted(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dice._core.training.Trainer._step", interrupted)
+    monkeypatch.setattr("dice._core.prior.training.Trainer._step", interrupted)
     adata = reference()
     with pytest.raises(KeyboardInterrupt):
         dice.tl.train_prior(adata, **ARGUMENTS)
@@ -141,7 +141,7 @@ def test_ctrl_c_before_the_first_step_is_ctrl_c(monkeypatch):
 
 def test_a_finished_training_is_not_repeated(whole, tmp_path, monkeypatch):
     train(checkpoint=tmp_path / "state")
-    monkeypatch.setattr("dice._core.training.Trainer._step", raising(AssertionError()))
+    monkeypatch.setattr("dice._core.prior.training.Trainer._step", raising(AssertionError()))
     assert train(checkpoint=tmp_path / "state").uns["dice"]["sha256"] == whole["sha256"]
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import dice
 from dice._core.projection import elbow
-from dice.tl._augment import Augmentation
+from dice._reference.augment import Augmentation
 
 
 def small(n=120, d=40, seed=0):
@@ -202,7 +202,7 @@ def test_cells_are_mixed_without_labels(strategy):
 
 
 def test_cells_beyond_the_clustered_ones_join_their_nearest(monkeypatch):
-    monkeypatch.setattr("dice.tl._augment.MAX_CLUSTERED", 60)
+    monkeypatch.setattr("dice._reference.augment.MAX_CLUSTERED", 60)
     latents = np.concatenate([np.random.default_rng(0).normal(m, 0.1, (100, 2)) for m in (0, 5)])
     groups = Augmentation("clusters", 5, 0.9, 1.0).mixup(latents, None, seed=0).mates
     assert len(groups) == 200

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice._arguments import known_key
-from dice._core.schema import MAX_LATENT
+from dice._core.prior.schema import MAX_LATENT
 from dice._core.standardize import Chunk
 from dice._errors import InputError, SlotError
 

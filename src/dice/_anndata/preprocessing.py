@@ -13,7 +13,7 @@ from dice import _log
 from dice._anndata.checks import check_expression
 from dice._anndata.genes import GeneMatch
 from dice._anndata.statistics import INVERSES, matrix_statistics
-from dice._core.prior import Prior
+from dice._core.prior.prior import Prior
 from dice._core.standardize import Chunk, Floats
 from dice._errors import InputError
 

@@ -15,7 +15,7 @@ from anndata import AnnData
 from anndata.io import write_elem
 
 from dice._anndata.stored import open_prior
-from dice._core import prior as core
+from dice._core.prior import prior as core
 from dice._errors import DiceError, InputError, PriorFormatError, SlotError
 from dice._files import atomic
 from dice._keys import PriorKeys

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 from anndata.io import read_elem
 
-from dice._core import schema
+from dice._core.prior import schema
 from dice._errors import PriorFormatError, SlotError
 
 #: AnnData's names for texts, numbers and arrays of them; everything else that it can store is refused.

@@ -10,8 +10,8 @@ from sklearn.cluster import KMeans
 
 from dice import _log
 from dice._errors import InputError
+from dice._scanpy.graph import Method, neighbor_graph, partition
 from dice.metrics._agreement import ari, nmi, v_measure
-from dice.metrics._graph import Method, neighbor_graph, partition
 from dice.metrics._inputs import Codes, as_codes, as_embedding, check_lengths
 
 if TYPE_CHECKING:

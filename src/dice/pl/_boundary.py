@@ -8,10 +8,10 @@ import numpy as np
 
 from dice._docs import shared
 from dice._errors import InputError
-from dice.pl._colors import read_groups
-from dice.pl._figure import PANEL, finish, panels
-from dice.pl._layout import connectivities, graph_rep, layout
-from dice.pl._panels import (
+from dice._plot.colors import read_groups
+from dice._plot.figure import PANEL, finish, panels
+from dice._plot.layout import connectivities, graph_rep, layout
+from dice._plot.panels import (
     RASTERIZE_ABOVE,
     add_colorbar,
     dots,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.collections import LineCollection
     from numpy.typing import NDArray
 
-    from dice.pl._colors import Colors, Palette
-    from dice.pl._layout import Coordinates
+    from dice._plot.colors import Colors, Palette
+    from dice._plot.layout import Coordinates
 
     #: Two cells each (n, 2), and the weights (n,) of the edges between them.
     Edges = tuple[NDArray[np.intp], NDArray[np.float64]]

@@ -8,10 +8,10 @@ import numpy as np
 
 from dice._docs import shared
 from dice._errors import InputError
-from dice.pl._colors import SAFE, read_groups
-from dice.pl._figure import finish, panels
-from dice.pl._panels import plain
-from dice.pl._transferred import Transferred
+from dice._plot.colors import SAFE, read_groups
+from dice._plot.figure import finish, panels
+from dice._plot.panels import plain
+from dice._plot.transferred import Transferred
 
 if TYPE_CHECKING:
     import os

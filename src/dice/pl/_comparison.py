@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from dice._docs import shared
 from dice._errors import InputError
-from dice.pl._colors import REFERENCE, read_colors
-from dice.pl._figure import finish, panels
-from dice.pl._layout import check_neighbors, layout, layout_on, reference_map
-from dice.pl._panels import (
+from dice._plot.colors import REFERENCE, read_colors
+from dice._plot.figure import finish, panels
+from dice._plot.layout import check_neighbors, layout, layout_on, reference_map
+from dice._plot.panels import (
     COLORBAR_WIDTH,
     add_colorbar,
     add_legend,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.collections import PathCollection
     from matplotlib.figure import Figure
 
-    from dice.pl._colors import Colors, Palette
-    from dice.pl._layout import Coordinates
+    from dice._plot.colors import Colors, Palette
+    from dice._plot.layout import Coordinates
 
 TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
 

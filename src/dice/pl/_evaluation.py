@@ -9,10 +9,10 @@ import pandas as pd
 
 from dice._docs import shared
 from dice._errors import InputError
-from dice.pl._colors import SAFE
+from dice._plot.colors import SAFE
+from dice._plot.figure import finish, panels
+from dice._plot.panels import plain
 from dice.pl._comparison import TITLES
-from dice.pl._figure import finish, panels
-from dice.pl._panels import plain
 
 if TYPE_CHECKING:
     import os

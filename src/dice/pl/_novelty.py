@@ -8,11 +8,11 @@ import numpy as np
 
 from dice._docs import shared
 from dice._keys import NoveltyKeys
-from dice.pl._colors import read_groups, read_numbers
-from dice.pl._distribution import map_and_distribution
-from dice.pl._figure import finish
-from dice.pl._layout import layout
-from dice.pl._panels import point_size
+from dice._plot.colors import read_groups, read_numbers
+from dice._plot.distribution import map_and_distribution
+from dice._plot.figure import finish
+from dice._plot.layout import layout
+from dice._plot.panels import point_size
 
 if TYPE_CHECKING:
     import os
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from dice.pl._colors import Colors, Palette
-    from dice.pl._layout import Coordinates
+    from dice._plot.colors import Colors, Palette
+    from dice._plot.layout import Coordinates
 
 RING = "#D55E00"
 

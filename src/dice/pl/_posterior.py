@@ -9,11 +9,11 @@ import numpy as np
 from dice._docs import shared
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
-from dice.pl._colors import REFERENCE, read_colors
-from dice.pl._density import highest_density_region
-from dice.pl._figure import finish, panels
-from dice.pl._layout import check_same_space, read_embedding, reference_map
-from dice.pl._panels import (
+from dice._plot.colors import REFERENCE, read_colors
+from dice._plot.density import highest_density_region
+from dice._plot.figure import finish, panels
+from dice._plot.layout import check_same_space, read_embedding, reference_map
+from dice._plot.panels import (
     add_legend,
     dots,
     legend_width,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
-    from dice.pl._colors import Colors, Palette
-    from dice.pl._layout import Coordinates, Map
+    from dice._plot.colors import Colors, Palette
+    from dice._plot.layout import Coordinates, Map
 
 #: Samples on a grey ground, and on a coloured one, where no label must have their colour.
 SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"

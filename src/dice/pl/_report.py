@@ -10,10 +10,10 @@ import numpy as np
 
 from dice._errors import InputError
 from dice._files import atomic
-from dice.pl._colors import read_colors
+from dice._plot.colors import read_colors
+from dice._plot.layout import layout
+from dice._plot.page import Explorer, bullets, page, picture, table
 from dice.pl._comparison import TITLES
-from dice.pl._layout import layout
-from dice.pl._page import Explorer, bullets, page, picture, table
 from dice.pl._report_figures import draw_figures
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from anndata import AnnData
 
-    from dice._core.prior import Prior
+    from dice._core.prior.prior import Prior
 
 #: Columns that are shown beside a cell whenever it is pointed at, and what their names end with.
 HOVER = ("dice_uncertainty", "dice_novelty")

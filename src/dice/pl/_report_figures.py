@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from dice._plot.colors import read_colors
 from dice.pl._boundary import boundary
 from dice.pl._calibration import calibration
-from dice.pl._colors import read_colors
 from dice.pl._comparison import comparison
 from dice.pl._novelty import novelty
 from dice.pl._scree import scree
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from anndata import AnnData
 
-    from dice._core.prior import Prior
+    from dice._core.prior.prior import Prior
 
 DPI = 110
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from dice._docs import shared
 from dice._errors import DiceWarning, InputError
-from dice.pl._colors import SAFE, read_colors
+from dice._plot.colors import SAFE, read_colors
+from dice._plot.figure import finish, panels
+from dice._plot.layout import Map, read_embedding
+from dice._plot.panels import plain
 from dice.pl._comparison import draw_row, row_margin
-from dice.pl._figure import finish, panels
-from dice.pl._layout import Map, read_embedding
-from dice.pl._panels import plain
 
 if TYPE_CHECKING:
     import os
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from dice._core.prior import Prior
-    from dice.pl._colors import Palette
-    from dice.pl._layout import Coordinates
+    from dice._core.prior.prior import Prior
+    from dice._plot.colors import Palette
+    from dice._plot.layout import Coordinates
 
     Curve = dict[str, Any]
 
@@ -164,8 +164,8 @@ def _denoise(
 ) -> tuple[list[float], list[Coordinates]]:
     """Values of rho; the projection and the posterior mean for each, otherwise as `cells` were denoised before."""
     from dice._anndata.store import find_prior
+    from dice._query.options import stored_call
     from dice.tl._denoise import denoise
-    from dice.tl._options import stored_call
 
     prior = find_prior(source)
     if rhos is not None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from dice._docs import shared
 from dice._errors import InputError
-from dice.pl._colors import SAFE
-from dice.pl._figure import finish, panels
-from dice.pl._prior import summarize
+from dice._plot.colors import SAFE
+from dice._plot.figure import finish, panels
+from dice._plot.prior import summarize
 
 if TYPE_CHECKING:
     import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from matplotlib.axes import Axes
 
-    from dice._core.prior import Prior
+    from dice._core.prior.prior import Prior
 
 REST = "#B8B8B8"
 

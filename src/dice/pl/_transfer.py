@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from dice._docs import shared
-from dice.pl._colors import read_groups
-from dice.pl._figure import finish
-from dice.pl._panels import plain
-from dice.pl._transferred import Transferred
+from dice._plot.colors import read_groups
+from dice._plot.figure import finish
+from dice._plot.panels import plain
+from dice._plot.transferred import Transferred
 
 if TYPE_CHECKING:
     import os

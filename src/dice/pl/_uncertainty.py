@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dice._docs import shared
-from dice.pl._colors import read_groups, read_numbers
-from dice.pl._distribution import map_and_distribution
-from dice.pl._figure import finish
-from dice.pl._layout import layout
+from dice._plot.colors import read_groups, read_numbers
+from dice._plot.distribution import map_and_distribution
+from dice._plot.figure import finish
+from dice._plot.layout import layout
 
 if TYPE_CHECKING:
     import os
 
     from anndata import AnnData
 
-    from dice.pl._colors import Palette
+    from dice._plot.colors import Palette
 
 
 @shared

@@ -12,12 +12,12 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata.checks import check_expression, gene_mask
+from dice._anndata.counts import read_batches
 from dice._anndata.matrix import Matrix
 from dice._anndata.write import plain_params
 from dice._arguments import new_key, whole_number
 from dice._core.projection import fit_projection
 from dice._errors import InputError
-from dice.pp._inputs import read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

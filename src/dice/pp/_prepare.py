@@ -8,13 +8,13 @@ from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
+from dice._anndata.counts import is_counts, read_batches
 from dice._anndata.genes import check_unique
 from dice._anndata.matrix import Matrix
 from dice._anndata.write import plain_params
 from dice._arguments import number, whole_number
 from dice._errors import InputError
-from dice.pp._inputs import is_counts, read_batches
-from dice.pp._seurat_v3 import seurat_v3
+from dice._scanpy.variable_genes import seurat_v3
 
 TARGET_SUM = 1e4
 MITOCHONDRIAL = ("MT-", "mt-")

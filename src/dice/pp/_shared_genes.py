@@ -10,12 +10,12 @@ import pandas as pd
 import scanpy as sc
 
 from dice import _log
+from dice._anndata.counts import is_counts
 from dice._anndata.genes import check_unique
 from dice._anndata.matrix import Matrix
 from dice._arguments import whole_number
 from dice._errors import InputError
-from dice.pp._inputs import is_counts
-from dice.pp._seurat_v3 import seurat_v3
+from dice._scanpy.variable_genes import seurat_v3
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice._arguments import new_key, number, said
-from dice._core.credible import CredibleRegion
+from dice._core.posterior.credible import CredibleRegion
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 

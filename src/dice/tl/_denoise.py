@@ -13,14 +13,14 @@ from anndata import AnnData
 from dice import _log
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import check_writable, write
-from dice._core.steps import LogDensity
+from dice._core.posterior.steps import LogDensity
 from dice._device import resolve_device
 from dice._keys import DenoiseKeys
-from dice.tl._arguments import check_key
-from dice.tl._options import Options
-from dice.tl._posterior import Posterior, denoise_slots, run_plan
-from dice.tl._query import Query
-from dice.tl._rho import tuned, untuned
+from dice._query.arguments import check_key
+from dice._query.options import Options
+from dice._query.posterior import Posterior, denoise_slots, run_plan
+from dice._query.query import Query
+from dice._query.rho import tuned, untuned
 
 
 def denoise(

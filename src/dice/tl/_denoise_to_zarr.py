@@ -19,12 +19,12 @@ from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
-from dice.tl._arguments import check_key
-from dice.tl._options import Options
-from dice.tl._phases import denoise_points, project
-from dice.tl._posterior import Posterior
-from dice.tl._query import Query
-from dice.tl._rho import tuned, untuned
+from dice._query.arguments import check_key
+from dice._query.options import Options
+from dice._query.phases import denoise_points, project
+from dice._query.posterior import Posterior
+from dice._query.query import Query
+from dice._query.rho import tuned, untuned
 
 
 def denoise_to_zarr(

@@ -11,7 +11,7 @@ import pandas as pd
 from dice import _log, metrics
 from dice._arguments import choice, said, whole_number
 from dice._errors import InputError, SlotError
-from dice.metrics._graph import umap_layout
+from dice._scanpy.graph import umap_layout
 from dice.metrics._inputs import as_embedding
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from dice._anndata.write import Slots, check_writable, write
 from dice._arguments import choice, new_key, whole_number
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
+from dice._query.arguments import result_key
+from dice._query.options import stored_call
 from dice._threads import openmp_threads_kept
-from dice.tl._arguments import result_key
 from dice.tl._denoise import denoise
-from dice.tl._options import stored_call
 
 #: Averaged connectivities below this are dropped: edges of few samples and little weight.
 MIN_WEIGHT = 1e-3

@@ -13,16 +13,16 @@ from dice._anndata.checks import read_labels
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
 from dice._arguments import number
-from dice._core.classify import Floats
-from dice._core.conformal import benjamini_hochberg, p_values
-from dice._core.novelty import Groups, cluster, novelty_scores
-from dice._core.presets import ROLES
+from dice._core.labels.classify import Floats
+from dice._core.labels.conformal import benjamini_hochberg, p_values
+from dice._core.labels.novelty import Groups, cluster, novelty_scores
+from dice._core.prior.presets import ROLES
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice.tl._arguments import result_key
-from dice.tl._options import Options
-from dice.tl._query import Query
-from dice.tl._reference import as_query, read_roles
+from dice._query.arguments import result_key
+from dice._query.options import Options
+from dice._query.query import Query
+from dice._query.reference import as_query, read_roles
 
 
 def novelty(

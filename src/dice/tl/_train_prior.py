@@ -15,18 +15,18 @@ from dice._anndata.matrix import Matrix
 from dice._anndata.store import Prior
 from dice._anndata.write import check_writable, plain_params, write
 from dice._arguments import whole_number
-from dice._core import presets
-from dice._core.kinds import Kinds
+from dice._core.prior import presets
+from dice._core.shift.soft_clusters import Kinds
 from dice._device import resolve_device
 from dice._keys import PriorKeys
-from dice.tl._arguments import check_fractions, check_prior_key, check_training
-from dice.tl._augment import check_augmentation
-from dice.tl._checkpoint import check_path
-from dice.tl._learn import learn
-from dice.tl._learned import prior_slots, reference_statistics
-from dice.tl._reduce import reduce
-from dice.tl._reuse import read_embedding
-from dice.tl._subsample import limit_roles
+from dice._query.arguments import check_fractions, check_prior_key, check_training
+from dice._reference.augment import check_augmentation
+from dice._reference.checkpoint import check_path
+from dice._reference.learn import learn
+from dice._reference.learned import prior_slots, reference_statistics
+from dice._reference.reduce import reduce
+from dice._reference.reuse import read_embedding
+from dice._reference.subsample import limit_roles
 
 #: Latents where the user does not choose (docs/prior.md), as long as half of the genes are left to tell noise by.
 AUTO_LATENT = 50

@@ -12,18 +12,18 @@ from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import check_writable, plain_params, write
 from dice._arguments import choice, number, whole_number
-from dice._core.conformal import METHODS
+from dice._core.labels.conformal import METHODS
 from dice._device import resolve_device
 from dice._errors import InputError
 from dice._keys import LabelKeys
-from dice.tl._arguments import result_key
-from dice.tl._classification import choose, classify
-from dice.tl._label_slots import label_slots
-from dice.tl._options import Options
-from dice.tl._query import Query
-from dice.tl._reference import as_query, as_reference, read_reference
-from dice.tl._representation import CLASSIFIERS, REPRESENTATIONS, Represented, candidates
-from dice.tl._sets import Sets, find_shift, predict_sets
+from dice._query.arguments import result_key
+from dice._query.classification import choose, classify
+from dice._query.label_slots import label_slots
+from dice._query.options import Options
+from dice._query.query import Query
+from dice._query.reference import as_query, as_reference, read_reference
+from dice._query.representation import CLASSIFIERS, REPRESENTATIONS, Represented, candidates
+from dice._query.sets import Sets, find_shift, predict_sets
 
 
 def transfer_labels(

@@ -10,10 +10,10 @@ from anndata import AnnData
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, check_writable, plain_params, write
 from dice._arguments import choice
-from dice.tl._arguments import result_key
-from dice.tl._options import Options
-from dice.tl._query import Query
-from dice.tl._rho import CRITERIA, counts_of, find_curve
+from dice._query.arguments import result_key
+from dice._query.options import Options
+from dice._query.query import Query
+from dice._query.rho import CRITERIA, counts_of, find_curve
 
 
 def tune_rho(

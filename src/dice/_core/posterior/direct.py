@@ -1,0 +1,120 @@
+"""Direct posterior of latents seen through isotropic Gaussian noise, in scaled units.
+
+Split Gibbs at fixed rho leaves U distributed as p(U) N(y; U, (s_x^2 + rho^2) I): plain Gaussian denoising at the
+one level s = sqrt(s_x^2 + rho^2). Its mean is one evaluation of the denoiser, its samples are independent runs of the
+reverse diffusion from y, and its covariance is s^2 dD/dy (second-order Tweedie).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dice._core.posterior.noise import CellNoise
+from dice._core.posterior.sampler import sample_sde
+from dice._core.prior.denoiser import Denoiser, as_column
+
+#: Random probes of the posterior covariance's trace, two evaluations each.
+N_PROBES = 2
+#: Step of the differences in units of the noise level.
+DIFFERENCE = 0.05
+#: Largest noise level in scaled units: latents of variance 1 leave hardly a trace beneath it.
+MAX_NOISE = 10.0
+#: Streams of :class:`CellNoise`, one for each purpose.
+PROBES, SAMPLES, CHAINS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Posterior of a chunk of cells: mean (n, k), samples (n, S, k), variance per latent (n,)."""
+
+    mean: Tensor
+    samples: Tensor | None = None
+    variance: Tensor | None = None
+
+
+def direct(
+    denoiser: Denoiser,
+    y: Tensor,
+    s: Tensor,
+    noise: CellNoise,
+    *,
+    n_samples: int = 0,
+    uncertainty: bool = True,
+    reference_noise: float | None = None,
+) -> Posterior:
+    """Exact posterior of y (n, k) at noise levels s () or (n,).
+
+    Parameters
+    ----------
+    denoiser
+        D(z; s).
+    y
+        Noisy latents.
+    s
+        Noise level, the same for all cells or one for each.
+    noise
+        Random numbers of the cells.
+    n_samples
+        Number of independent draws for each cell.
+    uncertainty
+        Whether to compute the variance: from the samples where there are two or more, else by probes.
+    reference_noise
+        Noise that the reference latents carry themselves; given, the mean is that of the clean latents
+        beneath (:func:`deconvolved_mean`).
+    """
+    with torch.inference_mode():
+        y, s = within_reach(y, s)
+        if reference_noise is None:
+            mean = denoiser(y, s)
+        else:
+            mean = deconvolved_mean(denoiser, y, s, reference_noise)
+        samples = None
+        if n_samples:
+            draws = [sample_sde(denoiser, y, s, noise.spawn(SAMPLES, draw)) for draw in range(n_samples)]
+            samples = torch.stack(draws, dim=1)
+        variance = None
+        if uncertainty and samples is not None and n_samples > 1:
+            variance = samples.var(1).mean(1)
+        elif uncertainty:
+            variance = probe_variance(denoiser, y, s, noise)
+    return Posterior(mean, samples, variance)
+
+
+def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """The same question at the largest noise level that denoisers were trained for, where s is beyond it.
+
+    There the posterior is the prior up to a pull of y / s^2, which is kept.
+    """
+    share = (MAX_NOISE / as_column(s, y)).clamp_max(1)
+    return y * share.square(), torch.as_tensor(s, dtype=y.dtype, device=y.device).clamp_max(MAX_NOISE)
+
+
+def deconvolved_mean(denoiser: Denoiser, y: Tensor, s: Tensor, reference_noise: float) -> Tensor:
+    """Mean of the latents without the reference's own noise, by one evaluation at a lower level.
+
+    The prior was learned from latents with noise s_r, so that y is only noisier by t^2 = s^2 - s_r^2. Tweedie's
+    formula at level t gives the score of y, and with the full s^2 the mean of what lies beneath.
+    """
+    total = as_column(s, y).square()
+    extra = (total - reference_noise**2).clamp_min(1e-4 * total)
+    return y + total / extra * (denoiser(y, extra.sqrt()[:, 0]) - y)
+
+
+def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
+    """Mean posterior variance per latent (n,): s^2 tr(dD/dy) / k by Hutchinson probes.
+
+    Products with dD/dy are central differences over a twentieth of the noise level. Torch's forward-mode
+    differentiation would do the same work, but keeps a global level that threads cannot share.
+    """
+    level = as_column(s, y)
+    step = DIFFERENCE * level
+    probes = noise.spawn(PROBES)
+    trace = torch.zeros(len(y), dtype=y.dtype, device=y.device)
+    for probe in range(N_PROBES):
+        v = probes.signs(probe, y.shape[1]).to(y.dtype)
+        product = (denoiser(y + step * v, s) - denoiser(y - step * v, s)) / (2 * step)
+        trace = trace + (v * product).sum(1)
+    return (level[:, 0].square() * trace / (N_PROBES * y.shape[1])).clamp_min(0)

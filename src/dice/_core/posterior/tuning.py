@@ -1,0 +1,121 @@
+"""What a value of rho is worth, told by data that the embedding has not seen.
+
+Every criterion gives a loss (n, m) for n cells at the m values of a grid; smaller is better. All levels in PCA units.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dice._core.labels.classify import LATENT_STRENGTH, Floats, fit_logistic
+from dice._core.posterior.direct import direct
+from dice._core.posterior.likelihood import GaussianLikelihood
+from dice._core.posterior.noise import CellNoise
+from dice._core.prior.prior import Prior
+from dice._core.standardize import Chunk
+
+#: Expected counts are at least this share of their gene's mean: the loss of a zero must stay finite.
+SMALLEST_MEAN = 0.05
+
+
+def by_genes(
+    prior: Prior, chunk: Chunk, genes: NDArray[np.intp], grid: Floats, noise: float, rng: np.random.Generator
+) -> Floats:
+    """Squared error of one half of the standardised genes, predicted from the other half, both ways.
+
+    Half of the genes leave noise that is nearly the same in all directions; its mean stands for all of them.
+    """
+    order = rng.permutation(len(genes))
+    halves = order[: len(order) // 2], order[len(order) // 2 :]
+    total = np.zeros((chunk.shape[0], len(grid)))
+    for seen, hidden in (halves, halves[::-1]):
+        likelihood = GaussianLikelihood.of(prior.projection, genes[seen])
+        y, _ = likelihood.read(chunk[:, seen])
+        level = noise * np.sqrt(np.trace(likelihood.covariance) / prior.n_latent)
+        loadings = prior.projection.loadings[genes[hidden]]
+        truth = prior.projection.standardizer.take(genes[hidden])(chunk[:, hidden]).dense()
+        for column, rho in enumerate(grid):
+            mean = denoised(prior, y, float(np.hypot(level, rho)))
+            total[:, column] += np.square(truth - mean @ loadings.T).mean(1) / 2
+    return total
+
+
+def by_counts(
+    prior: Prior,
+    counts: Floats,
+    factors: Floats,
+    genes: NDArray[np.intp],
+    grid: Floats,
+    rng: np.random.Generator,
+) -> Floats:
+    """Poisson loss of one half of the counts, predicted from the other half; a cell without counts says nothing.
+
+    Binomial thinning makes two independent halves of Poisson counts. `factors` (n,) turn counts into what was logged.
+    """
+    full = counts.sum(1) > 0
+    counts, factors = counts[full], factors[full]
+    half = rng.binomial(counts.astype(np.int64), 0.5)
+    other = counts - half
+    scale = factors * counts.sum(1) / np.maximum(half.sum(1), 1)
+    likelihood = GaussianLikelihood.of(prior.projection, genes)
+    y, residual = likelihood.read(np.log1p(half * scale[:, None]).astype(np.float32))
+    level = float(np.sqrt(residual.mean()))
+    standardizer, loadings = prior.projection.standardizer.take(genes), prior.projection.loadings[genes]
+    least = SMALLEST_MEAN * np.maximum(other.mean(0), 1 / len(other))
+    losses = []
+    for rho in grid:
+        values = denoised(prior, y, float(np.hypot(level, rho))) @ loadings.T + standardizer.center
+        logged = np.clip(values * standardizer.scale + standardizer.mean, 0, 20)
+        expected = np.expm1(logged) / scale[:, None]
+        # The exponential of a mean logarithm is too small a mean: every gene gets the total that the seen half has.
+        expected = np.maximum(expected * (half.sum(0) / np.maximum(expected.sum(0), 1e-12)), least)
+        losses.append((expected - other * np.log(expected)).mean(1))
+    return np.stack(losses, axis=1)
+
+
+def by_sure(prior: Prior, y: Floats, grid: Floats, noise: float, keys: NDArray[np.int64]) -> Floats:
+    """Stein's unbiased estimate of the squared error per latent, for noise of the measured level."""
+    losses = []
+    for rho in grid:
+        level = float(np.hypot(noise, rho)) / prior.latent_scale
+        scaled = torch.as_tensor(y / prior.latent_scale, dtype=torch.float32)
+        result = direct(prior.denoiser, scaled, torch.tensor(level), CellNoise(torch.as_tensor(keys)))
+        moved = (result.mean - scaled).square().mean(1).numpy() * prior.latent_scale**2
+        divergence = np.asarray(result.variance) / level**2
+        losses.append(moved - noise**2 + 2 * noise**2 * divergence)
+    return np.stack(losses, axis=1)
+
+
+def by_labels(
+    prior: Prior,
+    latents: tuple[Floats, Floats],
+    codes: tuple[NDArray[np.integer], NDArray[np.integer]],
+    grid: Floats,
+    noise: float,
+    rng: np.random.Generator,
+) -> Floats:
+    """Surprise at the labels of held-out reference cells that were made as noisy as the query.
+
+    `latents` and `codes` are those of training and of held-out cells.
+    """
+    train, test = latents
+    extra = np.sqrt(max(noise**2 - prior.noise**2, 0))
+    noisy = (test + extra * rng.normal(size=test.shape)).astype(np.float32)
+    n_classes = int(max(part.max() for part in codes)) + 1
+    losses = []
+    for rho in grid:
+        fitted, seen = (
+            denoised(prior, y, float(np.hypot(level, rho))) / prior.latent_scale
+            for y, level in ((train, prior.noise), (noisy, max(noise, prior.noise)))
+        )
+        predict = fit_logistic(fitted, codes[0], n_classes, strength=LATENT_STRENGTH)
+        losses.append(-np.log(np.maximum(predict(seen)[np.arange(len(test)), codes[1]], 1e-4)))
+    return np.stack(losses, axis=1)
+
+
+def denoised(prior: Prior, y: Floats, level: float) -> Floats:
+    """Posterior mean of y (n, k) at one noise level."""
+    with torch.inference_mode():
+        return prior.denoise(torch.as_tensor(np.asarray(y, dtype=np.float32)), level).numpy()

@@ -1,0 +1,183 @@
+"""A learned prior: projection, denoiser and statistics of the reference, to and from plain arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dice._core.prior import schema
+from dice._core.prior.checksum import checksum
+from dice._core.prior.denoiser import Denoiser, EDMDenoiser
+from dice._core.prior.mixture import MixtureDenoiser
+from dice._core.prior.paper import PaperDenoiser
+from dice._core.projection import Projection
+from dice._core.shift.soft_clusters import Kinds
+from dice._errors import PriorFormatError
+
+#: Kinds of denoiser that a stored prior can name.
+KINDS: dict[str, type[Denoiser]] = {
+    "edm": EDMDenoiser,
+    "paper": PaperDenoiser,
+    "mixture": MixtureDenoiser,
+}
+_PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise")
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Everything that a query needs to know of its reference.
+
+    Parameters
+    ----------
+    genes
+        Names of the d genes, in the order of the loadings.
+    projection
+        Standardisation, loadings and noise of the reference.
+    denoiser
+        D(z; s) in units of `latent_scale`, in inference mode.
+    latent_scale
+        The one number that latents, noise and rho are divided by before the denoiser sees them.
+    preset
+        Name of the preset that it was trained with.
+    history
+        Training and held-out loss by step.
+    statistics
+        Figures of the reference's matrix that a query's are checked against.
+    params
+        Arguments of the call that trained it.
+    calibration
+        Latents ``y`` (m, k) and residual variances ``residual`` (m,) of reference cells that nothing here was learned
+        from, in PCA units; None where there are none.
+    kinds
+        Kinds of cells of the reference; None where there were too few cells.
+    """
+
+    genes: NDArray[np.object_]
+    projection: Projection
+    denoiser: Denoiser
+    latent_scale: float
+    preset: str
+    history: Mapping[str, NDArray] = field(default_factory=dict)
+    statistics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, NDArray[np.float32]] | None = None
+    kinds: Kinds | None = None
+
+    def __repr__(self) -> str:
+        return f"Prior({self.preset!r}, {len(self.genes)} genes, {self.n_latent} latents)"
+
+    @property
+    def n_latent(self) -> int:
+        return self.projection.n_latent
+
+    @property
+    def noise(self) -> float:
+        """Noise s_r of the reference in PCA units."""
+        return self.projection.noise
+
+    def denoise(self, y: Tensor, s: Tensor | float) -> Tensor:
+        """D in PCA units: E[U | y] for y (n, k) seen through noise s, () or (n,)."""
+        level = torch.as_tensor(s, dtype=y.dtype, device=y.device)
+        return self.denoiser(y / self.latent_scale, level / self.latent_scale) * self.latent_scale
+
+    def denoiser_on(self, device: torch.device) -> Denoiser:
+        """The denoiser on `device`; a copy, unless it is there already."""
+        here = next(iter(self.denoiser.state_dict().values())).device
+        return self.denoiser if here == device else deepcopy(self.denoiser).to(device)
+
+    def to_arrays(self) -> dict[str, Any]:
+        """The prior as plain arrays, numbers and strings, with format number and checksum."""
+        kind = next(name for name, cls in KINDS.items() if type(self.denoiser) is cls)
+        cap = self.projection.cap
+        config = {
+            "preset": self.preset,
+            "kind": kind,
+            "cap": float(cap) if np.isfinite(cap) else None,
+            "denoiser": self.denoiser.config,
+        }
+        raw: dict[str, Any] = {name: getattr(self.projection, name) for name in _PROJECTION}
+        raw |= {
+            "format": schema.FORMAT,
+            "config": json.dumps(config, sort_keys=True),
+            "genes": np.asarray(self.genes, dtype=object),
+            "latent_scale": float(self.latent_scale),
+            "weights": _weights(self.denoiser),
+            "history": {name: np.asarray(v, np.float32) for name, v in self.history.items()},
+            "statistics": {name: float(v) for name, v in self.statistics.items()},
+            "params": json.dumps(dict(self.params), sort_keys=True),
+        }
+        if self.calibration is not None:
+            raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
+        if self.kinds is not None:
+            raw["kinds"] = asdict(self.kinds)
+        raw["sha256"] = checksum(raw)
+        return raw
+
+    @classmethod
+    def from_arrays(cls, raw: Mapping[str, Any]) -> Self:
+        """Check a stored prior against the schema, then build it."""
+        fields = schema.validate(raw)
+        config = fields["config"]
+        projection = Projection(
+            cap=np.inf if config["cap"] is None else config["cap"],
+            **{name: fields[name] for name in _PROJECTION},
+        )
+        return cls(
+            genes=fields["genes"],
+            projection=projection,
+            denoiser=_build(config["kind"], config["denoiser"], fields["weights"]),
+            latent_scale=fields["latent_scale"],
+            preset=config["preset"],
+            history=fields["history"],
+            statistics=fields["statistics"],
+            params=_params(fields["params"]),
+            calibration=fields["calibration"],
+            kinds=None if fields["kinds"] is None else Kinds(**fields["kinds"]),
+        )
+
+
+def _weights(denoiser: Denoiser) -> dict[str, NDArray]:
+    """Weights by name; the step counters of batch normalisation serve training only."""
+    return {
+        name: tensor.detach().cpu().numpy().astype(np.float32)
+        for name, tensor in denoiser.state_dict().items()
+        if tensor.is_floating_point()
+    }
+
+
+def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) -> Denoiser:
+    if kind not in KINDS:
+        raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {kind!r}.")
+    try:
+        # The weights are compared with a denoiser that allocates nothing before one is built.
+        with torch.device("meta"):
+            expected = KINDS[kind](**config).state_dict()
+    except TypeError as error:
+        raise PriorFormatError("The stored prior's denoiser has unknown arguments.") from error
+    shapes = {n: tuple(t.shape) for n, t in expected.items() if t.is_floating_point()}
+    schema.check_weights(weights, shapes)
+    denoiser = KINDS[kind].empty(config)
+    state = {name: torch.tensor(weights[name]) for name in shapes}
+    denoiser.load_state_dict(state, strict=False)
+    denoiser.requires_grad_(False).eval()
+    if not denoiser.is_sound():
+        raise PriorFormatError("The stored prior's weights do not make a denoiser: its values are not finite.")
+    return denoiser
+
+
+def _params(text: str) -> dict[str, Any]:
+    try:
+        params = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PriorFormatError("The stored prior's 'params' are not readable.") from error
+    if not isinstance(params, dict):
+        raise PriorFormatError("The stored prior's 'params' are not a table.")
+    return params

@@ -1,0 +1,140 @@
+"""Cells on a map: points, frame, legend and colour bar in one look for all plots."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dice._plot.colors import MISSING, REFERENCE, SAFE
+from dice._plot.layout import MIN_CELLS_UMAP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection, PathCollection
+    from matplotlib.lines import Line2D
+
+    from dice._plot.colors import Colors
+    from dice._plot.layout import Coordinates
+
+ROWS_PER_LEGEND_COLUMN = 16
+COLORBAR_WIDTH = 0.9  # inches
+#: Vector formats grow with every point; beyond this, points become one image inside the figure.
+RASTERIZE_ABOVE = 2_000
+
+
+def point_size(n_cells: int) -> float:
+    """Area of a point that neither vanishes nor hides its neighbours."""
+    return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20))
+
+
+def scatter(ax: Axes, where: Coordinates, *, label: str, size: float, zorder: int, **kwargs: Any) -> PathCollection:
+    """Points without edges, as an image where there are many."""
+    return ax.scatter(
+        where[:, 0],
+        where[:, 1],
+        s=size,
+        linewidths=0,
+        label=label,
+        zorder=zorder,
+        rasterized=len(where) > RASTERIZE_ABOVE,
+        **kwargs,
+    )
+
+
+def scatter_reference(ax: Axes, where: Coordinates, *, label: str = "reference") -> PathCollection:
+    """The reference as a grey ground."""
+    size = point_size(len(where))
+    return scatter(ax, where, label=label, size=size, zorder=1, color=REFERENCE)
+
+
+def scatter_colored(
+    ax: Axes,
+    where: Coordinates,
+    colors: Colors | None,
+    *,
+    size: float | None = None,
+    alpha: float | None = None,
+) -> PathCollection:
+    """Cells in their colours: those without a value below the others, high values on top."""
+    look: dict[str, Any] = {
+        "size": point_size(len(where)) if size is None else size,
+        "alpha": alpha,
+    }
+    if colors is None:
+        return scatter(ax, where, label="cells", zorder=3, color=SAFE[0], **look)
+    if colors.missing.any():
+        scatter(ax, where[colors.missing], label="NA", zorder=2, color=MISSING, **look)
+    known = np.flatnonzero(~colors.missing)
+    if colors.labels is not None:
+        # In file order, one label would cover another wherever labels come in blocks.
+        known = np.random.default_rng(0).permutation(known)
+        look |= {"color": colors.rgb(known)}
+    else:
+        known = known[np.argsort(colors.values[known], kind="stable")]
+        look |= {"c": colors.values[known], "cmap": colors.colormap}
+    return scatter(ax, where[known], label=colors.name, zorder=3, **look)
+
+
+def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
+    """Square panel without ticks: distances on the map of `n_cells` have no unit."""
+    axis = "UMAP" if n_cells >= MIN_CELLS_UMAP else "latent"
+    ax.set_box_aspect(1)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.set_title(title, fontsize=11)
+    ax.set_xlabel(f"{axis} 1", fontsize=9, loc="left")
+    ax.set_ylabel(f"{axis} 2", fontsize=9, loc="bottom")
+
+
+def plain(ax: Axes) -> None:
+    """Axes without a frame on the far sides."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(labelsize=9)
+
+
+def dots(colors: dict[str, str]) -> list[Line2D]:
+    """Legend entries: one dot per label."""
+    from matplotlib.lines import Line2D
+
+    return [
+        Line2D([], [], linestyle="", marker="o", markersize=6, color=color, label=label)
+        for label, color in colors.items()
+    ]
+
+
+def add_legend(ax: Axes, handles: Sequence[Line2D], *, title: str = "", low: bool = False) -> None:
+    """Legend to the right of a panel, in as many columns as it needs; `low` under a colour bar."""
+    ax.legend(
+        handles=list(handles),
+        title=title,
+        loc="lower left" if low else "center left",
+        bbox_to_anchor=(1.02, 0.0 if low else 0.5),
+        ncols=math.ceil(len(handles) / ROWS_PER_LEGEND_COLUMN),
+        frameon=False,
+        fontsize=9,
+        title_fontsize=9,
+        handlelength=1.2,
+        handletextpad=0.4,
+        columnspacing=1.0,
+        alignment="left",
+    )
+
+
+def legend_width(labels: Iterable[str]) -> float:
+    """Inches that a legend takes beside a panel."""
+    lengths = [len(label) for label in labels]
+    columns = math.ceil(len(lengths) / ROWS_PER_LEGEND_COLUMN)
+    return 0.2 + columns * (0.35 + 0.072 * max(lengths)) if lengths else 0.0
+
+
+def add_colorbar(ax: Axes, points: PathCollection | LineCollection, *, label: str) -> None:
+    """Colour bar to the right of a panel, where the legend would be."""
+    bar = ax.figure.colorbar(points, cax=ax.inset_axes((1.05, 0.15, 0.04, 0.7)))
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=9)
+    bar.set_label(label, fontsize=9)

@@ -1,0 +1,116 @@
+"""The reference's own cells, processed as if they were a query."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from numpy.typing import NDArray
+
+from dice._anndata.checks import read_labels
+from dice._anndata.genes import GeneMatch
+from dice._anndata.matrix import Matrix
+from dice._anndata.store import Prior
+from dice._core.prior.presets import ROLES
+from dice._errors import InputError, SlotError
+from dice._keys import PriorKeys
+from dice._query.query import Query
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labels of a reference and the roles of its cells; -1 where a cell has no label."""
+
+    codes: NDArray[np.intp]
+    names: list[str]
+    roles: NDArray[np.intp]
+    #: Colour of every label, where the reference has them.
+    colors: list[str] | None
+
+    def cells(self, *roles: str) -> NDArray[np.intp]:
+        """Positions of the labelled cells with any of these roles."""
+        wanted = [ROLES.index(role) for role in roles]
+        return np.flatnonzero(np.isin(self.roles, wanted) & (self.codes >= 0))
+
+
+def read_reference(reference: AnnData, labels_key: str) -> Labelled:
+    """Labels, colours and roles, or one sentence on what is missing."""
+    labels = read_labels(reference, labels_key, "reference")
+    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
+    if (counts == 1).any():
+        single = [str(name) for name in labels.categories[counts == 1]]
+        raise InputError(
+            f"Labels of a single cell can be learned or checked, not both: {single[:5]}; merge them with others, or "
+            f"set them to missing with reference.obs[{labels_key!r}] = reference.obs[{labels_key!r}].where(reference"
+            f".obs[{labels_key!r}].duplicated(keep=False))."
+        )
+    roles = read_roles(reference)
+    colors = reference.uns.get(f"{labels_key}_colors")
+    every = pd.Categorical(reference.obs[labels_key]).categories
+    if colors is not None and len(colors) == len(every):
+        by_name = dict(zip(every, colors, strict=True))
+        colors = [str(by_name[name]) for name in labels.categories]
+    else:
+        colors = None
+    labelled = Labelled(labels.codes.astype(np.intp), [str(name) for name in labels.categories], roles, colors)
+    if not len(labelled.cells("train")):
+        raise InputError(
+            f"No cell that the prior was trained on has a label in reference.obs[{labels_key!r}]: label some, or call "
+            "dice.tl.train_prior(reference) again."
+        )
+    if not len(labelled.cells("calibration")):
+        raise InputError(
+            f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: call "
+            "dice.tl.train_prior(reference, calibration_fraction=0.1) again."
+        )
+    return labelled
+
+
+def read_roles(reference: AnnData) -> NDArray[np.intp]:
+    """Code in `ROLES` of every cell of a reference; -1 where it has none."""
+    key = PriorKeys().split
+    if key not in reference.obs:
+        raise SlotError(
+            f"The reference has no obs[{key!r}], which tells the cells that the prior has not seen: call "
+            "dice.tl.train_prior(reference) again."
+        )
+    roles = reference.obs[key].astype(object)
+    codes = pd.Categorical(roles, categories=ROLES).codes.astype(np.intp)
+    # Cells beyond max_cells have no role.
+    if ((codes < 0) & roles.notna().to_numpy()).any():
+        raise InputError(
+            f"obs[{key!r}] of the reference holds other values than {list(ROLES)}: call dice.tl.train_prior again."
+        )
+    return codes
+
+
+def as_reference(reference: object) -> AnnData:
+    """The reference with its cells, which a prior alone has not."""
+    if isinstance(reference, str | os.PathLike):
+        raise InputError(
+            f"reference={str(reference)!r} is a path, but labels are with the cells: pass anndata.read_h5ad of it."
+        )
+    if not isinstance(reference, AnnData):
+        raise InputError(
+            f"reference is a {type(reference).__name__}, but labels are with the cells: pass the AnnData object that "
+            "dice.tl.train_prior was called on."
+        )
+    return reference
+
+
+def as_query(reference: AnnData, prior: Prior, query: Query) -> Query:
+    """The reference seen through the same genes as the query, under the same options."""
+    layer = prior.params.get("layer")
+    positions = reference.var_names.astype(str).get_indexer(prior.genes[query.match.prior].astype(str))
+    if (positions < 0).any():
+        missing = list(prior.genes[query.match.prior][positions < 0][:3])
+        raise InputError(
+            f"The reference has lost {(positions < 0).sum()} genes of its own prior, for example {missing}: pass it "
+            "with all genes that it had in dice.tl.train_prior."
+        )
+    options = replace(query.options, layer=layer, gene_key=None, check=False, calibrate=False, batch_key=None)
+    match = GeneMatch(positions, query.match.prior, query.match.n_prior, query.match.missing)
+    return Query(prior, options, match, Matrix(reference, layer=layer, genes=positions), query.likelihood)

@@ -1,0 +1,57 @@
+"""From the expression of a reference to its latents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dice._anndata.matrix import Matrix, Part
+from dice._core.posterior.likelihood import GaussianLikelihood
+from dice._core.projection import Projection, fit_projection
+from dice._errors import InputError
+from dice._reference.reuse import Embedding, adopt
+
+#: Calibration cells that are kept inside the prior.
+CALIBRATION_CELLS = 2000
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Cells of a reference in the space of their prior; PCA units."""
+
+    projection: Projection
+    #: Latents (n, k) of all cells, and their root mean square over cells and latents.
+    latents: NDArray[np.float32]
+    scale: float
+    #: Latents and residuals of cells that nothing was learned from, for a later novelty test.
+    calibration: dict[str, NDArray[np.float32]] | None
+
+
+def reduce(
+    matrix: Matrix, embedding: Embedding | None, seen: NDArray[np.bool_], *, n_latent: int | str, scale: bool
+) -> Reduced:
+    """Find the loadings by the cells that may be seen, or take those of an embedding, and project all cells."""
+    if embedding is None:
+        projection = fit_projection(Part(matrix, seen), n_latent=n_latent, scale=scale)
+    else:
+        projection = adopt(embedding, matrix, n_latent=n_latent, scale=scale)
+    latents, residual = _read(matrix, projection)
+    latent_scale = float(np.sqrt(latents[seen].var(0).mean()))
+    if not latent_scale > 0:
+        raise InputError(
+            "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
+        )
+    few = np.flatnonzero(~seen)
+    few = few[np.linspace(0, len(few) - 1, min(len(few), CALIBRATION_CELLS)).astype(np.intp)]
+    calibration = {"y": latents[few], "residual": residual[few]} if len(few) else None
+    return Reduced(projection, latents, latent_scale, calibration)
+
+
+def _read(matrix: Matrix, projection: Projection) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Latents (n, k) and residual variances (n,) of all cells."""
+    likelihood = GaussianLikelihood.of(projection, np.arange(matrix.n_genes))
+    read = matrix.each(lambda chunk, rows: likelihood.read(chunk), desc="Projecting")
+    latents, residual = (np.concatenate([part[i] for part in read]).astype(np.float32) for i in (0, 1))
+    return latents, residual

@@ -1,0 +1,83 @@
+"""Distances to groups, doubt, and the rate of false discoveries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dice._core.labels.conformal import benjamini_hochberg, p_values
+from dice._core.labels.density_ratio import auc, measure_shift
+from dice._core.labels.novelty import Groups, cluster, novelty_scores
+
+
+def cells(n, rng, n_groups=3):
+    """Groups on the axes, much wider in the last two directions than between each other."""
+    codes = rng.integers(n_groups, size=n)
+    spread = np.array([0.3, 0.3, 0.3, 3, 3])
+    return 2 * np.eye(3, 5)[codes] + spread * rng.normal(size=(n, 5)), codes
+
+
+def strangers(n, rng):
+    return np.array([-1.5, -1.5, -1.5, 0, 0]) + np.array([0.3, 0.3, 0.3, 3, 3]) * rng.normal(size=(n, 5))
+
+
+def test_distance_counts_in_units_of_the_scatter_within_groups():
+    """Wide directions say nothing: plain distances could not see these strangers."""
+    rng = np.random.default_rng(0)
+    y, codes = cells(2000, rng)
+    groups = Groups.of(y, codes)
+    known, _ = cells(500, rng)
+    features = groups.features(known)
+    np.testing.assert_allclose(np.exp(features[:, 0]).mean(), 5, rtol=0.1)
+    new = strangers(200, rng)
+    assert auc(features[:, 0], groups.features(new)[:, 0]) > 0.99
+    middle = np.full((1, 5), 2 / 3) * [1, 1, 1, 0, 0]
+    assert groups.features(middle)[0, 1] > np.quantile(features[:, 1], 0.95)
+
+
+def test_clusters_stand_in_for_labels():
+    rng = np.random.default_rng(1)
+    y, _ = cells(900, rng)
+    scores = novelty_scores(Groups.of(y, cluster(y)), strangers(200, rng), cells(300, rng)[0])
+    assert auc(scores[1], scores[0]) > 0.9
+    np.testing.assert_array_equal(cluster(y), cluster(y))
+    assert set(cluster(y[:5])) == {0}
+
+
+def test_false_discovery_rate_over_calibration_sets():
+    """The rate holds on average over calibration and query: at a nominal 0.1 it is at most that."""
+    rng, rates, power = np.random.default_rng(2), [], []
+    groups = Groups.of(*cells(1500, rng))
+    for _ in range(150):
+        known, new = cells(270, rng)[0], strangers(30, rng)
+        score, ranked = novelty_scores(groups, np.concatenate([known, new]), cells(300, rng)[0])
+        found = benjamini_hochberg(p_values(score, ranked), 0.1)
+        rates.append(found[:270].sum() / max(found.sum(), 1))
+        power.append(found[270:].mean())
+    assert np.mean(rates) < 0.1 + 3 * np.std(rates) / np.sqrt(len(rates))
+    assert np.mean(power) > 0.9
+
+
+def test_a_cell_of_one_group_and_a_single_cell_group():
+    y = np.random.default_rng(3).normal(size=(40, 3))
+    codes = np.zeros(40, dtype=int)
+    assert np.isfinite(Groups.of(y, codes).features(y)).all()
+    codes[0] = 5
+    assert np.isfinite(Groups.of(y, codes).features(y)).all()
+
+
+def test_shift_is_none_for_the_same_cells_and_large_for_others():
+    rng = np.random.default_rng(4)
+    same = measure_shift(rng.normal(size=(800, 4)), rng.normal(size=(600, 4)), 0)
+    assert same.auc == pytest.approx(0.5, abs=0.05)
+    assert same.reference.std() < 0.3
+    other = measure_shift(rng.normal(size=(800, 4)), rng.normal(size=(600, 4)) + 1.0, 0)
+    assert other.auc == pytest.approx(0.921, abs=0.04)  # the normal distribution function at 2 / sqrt(2)
+
+
+def test_density_ratios_are_right_for_gaussians():
+    """A shifted Gaussian has the ratio exp(x - 1/2)."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(4000, 1))
+    found = measure_shift(x, rng.normal(size=(4000, 1)) + 1, 0)
+    np.testing.assert_allclose(np.log(found.reference), x[:, 0] - 0.5, atol=0.35)

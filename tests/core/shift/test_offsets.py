@@ -1,0 +1,225 @@
+"""Offsets of a query under priors in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dice._core.prior.mixture import MixtureDenoiser
+from dice._core.shift.offsets import (
+    SHRINKAGE,
+    Depth,
+    Shift,
+    expected_pull,
+    expected_variety,
+    fit_depth,
+    fit_kind_offsets,
+    fit_offset,
+    places,
+    pull,
+    shrunken_means,
+    variety,
+)
+from dice._core.shift.soft_clusters import Kinds
+
+K = 6
+MEANS = 4.0 * torch.eye(K)[:3] - 4.0 / K
+
+
+@pytest.fixture(scope="module")
+def prior():
+    """Three round cell types."""
+    return MixtureDenoiser.from_moments(torch.full((3,), 1 / 3), MEANS, 0.1 * torch.eye(K).repeat(3, 1, 1))
+
+
+def cells(types, n=400, seed=0):
+    """Latents (n, k) of cells of some of the types."""
+    generator = torch.Generator().manual_seed(seed)
+    which = torch.tensor(types)[torch.randint(len(types), (n,), generator=generator)]
+    return MEANS[which] + 0.1**0.5 * torch.randn((n, K), generator=generator)
+
+
+SHIFT = torch.tensor([0.0, 0.0, 0.0, 5.0, -4.0, 3.0])
+ONE = np.zeros(400, dtype=np.intp)
+
+
+@pytest.mark.parametrize("types", [[0, 1, 2], [0], [1, 2]])
+def test_the_offset_is_found_whatever_the_composition(prior, types):
+    """The mean of the query would be off by the distance between the types."""
+    z = cells(types)
+    found = fit_offset(prior, z + SHIFT, ONE)[0]
+    assert torch.linalg.norm(found - SHIFT) < 0.15 * torch.linalg.norm(SHIFT)
+
+
+def test_without_an_offset_none_is_found(prior):
+    assert torch.linalg.norm(fit_offset(prior, cells([0, 1, 2]), ONE)) < 0.3
+
+
+def test_batches_have_offsets_of_their_own_and_small_ones_share(prior):
+    z, batches = cells([0, 1, 2], n=600), np.repeat([0, 1, 2], [298, 298, 4])
+    shifts = torch.stack([SHIFT, -SHIFT, SHIFT])
+    found = fit_offset(prior, z + shifts[batches], batches, 3)
+    for batch in (0, 1):
+        assert torch.linalg.norm(found[batch] - shifts[batch]) < 0.25 * torch.linalg.norm(SHIFT)
+    assert torch.linalg.norm(found[2]) < torch.linalg.norm(found[0])
+
+
+def test_shrunken_means_by_hand():
+    values = torch.tensor([[2.0], [4.0], [6.0]])
+    whole = 12 / (3 + SHRINKAGE)
+    expected = [(6 + SHRINKAGE * whole) / (2 + SHRINKAGE), (6 + SHRINKAGE * whole) / (1 + SHRINKAGE)]
+    found = shrunken_means(values, torch.tensor([0, 0, 1]), 2)
+    torch.testing.assert_close(found.ravel(), torch.tensor(expected))
+    torch.testing.assert_close(shrunken_means(values, torch.zeros(3, dtype=torch.long), 1), torch.tensor([[whole]]))
+
+
+def test_the_expected_pull_is_that_of_a_gaussian():
+    variances = torch.tensor([3.0, 1.0, 0.2])
+    gaussian = MixtureDenoiser.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
+    z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
+    assert pull(gaussian, z).mean() == pytest.approx(expected_pull(variances.numpy()), rel=0.01)
+
+
+def test_variety_is_that_of_a_gaussian_and_small_for_one_kind(prior):
+    variances = torch.tensor([3.0, 1.0, 0.2])
+    gaussian = MixtureDenoiser.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
+    z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
+    assert variety(places(gaussian, z)) == pytest.approx(expected_variety(variances.numpy()), rel=0.02)
+    assert variety(places(prior, cells([1]))) < 0.05 * variety(places(prior, cells([0, 1, 2])))
+
+
+def test_a_shifted_query_is_pulled_harder_until_it_is_calibrated(prior):
+    z = cells([0, 1]) + SHIFT
+    assert pull(prior, z).mean() > 3 * pull(prior, z - fit_offset(prior, z, ONE)).mean()
+
+
+def test_offsets_of_a_range_of_cells():
+    offset = Shift(np.array([[[1.0]], [[2.0]]], dtype=np.float32), np.array([0, 1, 1, 0]))
+    np.testing.assert_array_equal(offset.of(np.zeros((3, 1), dtype=np.float32), slice(1, 4)).ravel(), [2, 2, 1])
+
+
+AXES = np.eye(3, dtype=np.float32)
+#: Three kinds at distance 10 from the origin, each of variance 1.
+KINDS = Kinds(AXES, 10 * AXES, np.ones((3, 3), dtype=np.float32))
+
+
+def of_kinds(counts, shift, seed=0):
+    """Cells of each kind, so many and moved by so much."""
+    rng = np.random.default_rng(seed)
+    which = np.repeat(np.arange(3), counts)
+    return (10 * AXES[which] + np.asarray(shift)[which] + rng.normal(size=(len(which), 3))).astype(np.float32), which
+
+
+def offsets_of(y, batches=None, n_batches=1):
+    batches = np.zeros(len(y), dtype=np.intp) if batches is None else batches
+    return fit_kind_offsets(KINDS, y, batches, n_batches)
+
+
+def test_each_kind_has_an_offset_of_its_own():
+    shift = np.array([[0.0, 4.0, 0.0], [0.0, 0.0, 4.0], [-4.0, 0.0, 0.0]])
+    y, which = of_kinds([300, 300, 300], shift)
+    shares = KINDS.shares(y)
+    np.testing.assert_array_equal(shares.argmax(1), which)
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
+    found = Shift(offsets_of(y), np.zeros(900, dtype=np.intp), KINDS).of(y, slice(None))
+    assert np.abs(found - shift[which]).mean() < 0.25
+
+
+def test_the_composition_of_a_query_does_not_matter():
+    whole, _ = of_kinds([300, 300, 300], np.zeros((3, 3)))
+    part, _ = of_kinds([300, 10, 0], np.zeros((3, 3)))
+    assert np.linalg.norm(offsets_of(whole), axis=-1).max() < 0.1
+    assert np.linalg.norm(offsets_of(part), axis=-1).max() < 0.1
+
+
+def test_less_than_the_spread_of_a_kind_may_be_composition():
+    y, _ = of_kinds([300, 300, 300], 0.5 * np.ones((3, 3)))
+    assert np.linalg.norm(offsets_of(y), axis=-1).max() < 0.5 * np.linalg.norm(0.5 * np.ones(3))
+
+
+def test_a_single_kind_far_away_may_be_new():
+    shift = np.zeros((3, 3))
+    shift[2] = [0.0, 0.0, 40.0]
+    y, _ = of_kinds([300, 300, 300], shift)
+    assert np.linalg.norm(offsets_of(y)[0, 2]) < 0.1 * 40
+
+
+def test_small_batches_share_the_offsets_of_all():
+    shift = np.tile([0.0, 0.0, 6.0], (3, 1))
+    y, _ = of_kinds([300, 300, 0], shift)
+    batches = np.zeros(600, dtype=np.intp)
+    batches[0] = 2
+    found = offsets_of(y, batches, 3)
+    for empty_or_small in (1, 2):
+        np.testing.assert_allclose(found[empty_or_small, 0], found[0, 0], atol=0.2)
+
+
+def test_few_cells_have_no_kinds():
+    rng = np.random.default_rng(0)
+    assert Kinds.learn(rng.normal(size=(19, 4)), 0) is None
+    assert len(Kinds.learn(rng.normal(size=(300, 1)), 0).means) == 2
+    kinds = Kinds.learn(rng.normal(size=(60, 4)), 0)
+    assert kinds.means.shape == (6, 4)
+    assert kinds.shares(np.zeros((1, 4))) == pytest.approx(1 / 6)
+
+
+def test_kinds_of_well_separated_cells_are_their_types():
+    y, _ = of_kinds([200, 200, 200], np.zeros((3, 3)))
+    kinds = Kinds.learn(y, 0)
+    nearest = kinds.means.argmax(1)
+    np.testing.assert_allclose(kinds.means, 10 * AXES[nearest], atol=2.5)
+    assert set(nearest) == {0, 1, 2}
+
+
+EMPTY = np.full(K, -2.0)
+
+
+def latents(types, n=600, seed=0):
+    """Cells of some types with a mean of zero where they are all there, and the kinds of all types."""
+    points = cells(types, n, seed).numpy().astype(np.float64)
+    everywhere = cells([0, 1, 2], 2000, seed=9).numpy().astype(np.float64)
+    centre = everywhere.mean(0)
+    return points - centre, Kinds.learn(everywhere - centre, seed=0)
+
+
+@pytest.mark.parametrize("types", [[0, 1, 2], [0, 1], [2]])
+@pytest.mark.parametrize("share", [0.8, 0.5, 0.3])
+def test_the_depth_is_found_whatever_the_composition(types, share):
+    points, kinds = latents(types)
+    assert fit_depth(kinds, EMPTY + share * (points - EMPTY), EMPTY) == pytest.approx(share, abs=0.12)
+
+
+@pytest.mark.parametrize("types", [[0, 1, 2], [0, 1], [2]])
+def test_cells_as_deep_as_the_reference_stay(types):
+    points, kinds = latents(types)
+    assert fit_depth(kinds, points, EMPTY) > 0.9
+
+
+def test_deeper_cells_stay():
+    points, kinds = latents([0, 1, 2])
+    assert fit_depth(kinds, EMPTY + 1.5 * (points - EMPTY), EMPTY) == 1
+
+
+def test_a_few_cells_prove_little():
+    points, kinds = latents([0, 1, 2], n=2)
+    assert fit_depth(kinds, EMPTY + 0.5 * (points - EMPTY), EMPTY) > 0.9
+
+
+def test_one_witness_is_not_enough():
+    points, kinds = latents([0, 1, 2])
+    # A technology that brings all kinds nearer to each other, and leaves the mean where it is.
+    assert fit_depth(kinds, 0.5 * points, EMPTY) > 0.9
+    # A query of the one type that is nearest to an empty cell.
+    near, _ = latents([1])
+    assert fit_depth(kinds, near, EMPTY + near.mean(0)) > 0.9
+
+
+def test_a_shift_stretches_before_it_moves():
+    y = np.array([[2.0, 0.0], [0.0, 4.0]], dtype=np.float32)
+    depth = Depth(np.array([-2.0, 0.0], dtype=np.float32), np.array([0.5, 1.0], dtype=np.float32))
+    offsets = np.array([[[1.0, 1.0]], [[0.0, 3.0]]], dtype=np.float32)
+    shift = Shift(offsets, np.array([0, 1]), depth=depth)
+    np.testing.assert_allclose(y - shift.of(y, slice(None)), [[5.0, -1.0], [0.0, 1.0]])
+    np.testing.assert_allclose(shift.stretch(), [2.0, 1.0])
+    np.testing.assert_allclose(Shift(offsets, np.array([0, 1])).stretch(slice(1, 2)), [1.0])
