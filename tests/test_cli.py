@@ -73,16 +73,16 @@ def test_denoising_equals_the_call(files, name, tmp_path, capsys):
 def test_calibration_and_rho_can_be_chosen(files, tmp_path, capsys):
     folder, reference, query = files
     query = query.copy()
-    dice.tl.denoise(query, reference, rho="auto", calibrate="mean", batch_key="cell_type")
+    dice.tl.denoise(query, reference, rho="auto", shift=dice.Shift("mean", batch_key="cell_type"))
     options = ("--rho", "auto", "--calibrate", "mean", "--batch-key", "cell_type")
     output = tmp_path / "denoised.h5ad"
     said = summary(capsys, "denoise", folder / "query.h5ad", folder / "trained.h5ad", "-o", output, *options)
     found = ad.read_h5ad(output)
     assert said["rho"] == query.uns["X_dice"]["params"]["rho"]
-    assert found.uns["X_dice"]["calibration"]["strategy"] == "mean"
+    assert found.uns["X_dice"]["shift"]["strategy"] == "mean"
     np.testing.assert_allclose(found.obsm["X_dice"], query.obsm["X_dice"], atol=1e-5, rtol=1e-5)
     summary(capsys, "denoise", folder / "query.h5ad", folder / "trained.h5ad", "-o", output, "--calibrate", "none")
-    assert ad.read_h5ad(output).uns["X_dice"]["calibration"] == {"strategy": "none"}
+    assert ad.read_h5ad(output).uns["X_dice"]["shift"] == {"strategy": "none"}
 
 
 def test_transfer_equals_the_call(files, tmp_path, capsys):

@@ -28,14 +28,10 @@ PRIOR = dice.Prior.load(forgery.FIXTURES / "prior_format1_gmm.h5ad")
 #: What a user does with a query, in order.
 CALLS = {
     "denoise": lambda adata: dice.tl.denoise(adata, PRIOR, n_samples=3),
-    "neighbors": lambda adata: dice.tl.neighbors(adata, n_neighbors=5, n_samples=3, reference=PRIOR),
-    "cluster_stability": lambda adata: dice.tl.cluster_stability(
-        adata, "label", n_samples=2, n_neighbors=5, reference=PRIOR
-    ),
+    "neighbors": lambda adata: dice.tl.neighbors(adata, PRIOR, n_neighbors=5, n_samples=3),
+    "cluster_stability": lambda adata: dice.tl.cluster_stability(adata, PRIOR, n_samples=2, n_neighbors=5, reference=PRIOR, groupby="label"),
     "evaluate": lambda adata: dice.tl.evaluate(adata, "label", n_neighbors=5),
-    "transfer_labels": lambda adata: dice.tl.transfer_labels(
-        adata, oddities.labelled_reference(), "label", n_samples=2
-    ),
+    "transfer_labels": lambda adata: dice.tl.transfer_labels(adata, oddities.labelled_reference(), "label", classifier=dice.Classifier(n_samples=2)),
     "novelty": lambda adata: dice.tl.novelty(adata, oddities.labelled_reference()),
     "tune_rho": lambda adata: dice.tl.tune_rho(adata, PRIOR, grid=[0.5, 2]),
     "train_prior": lambda adata: dice.tl.train_prior(adata, n_latent=3, max_steps=3),
@@ -231,7 +227,7 @@ def test_the_chunk_size_does_not_matter(seed, size):
 @given(seeds)
 def test_noise_to_zero_gives_the_data_and_to_infinity_the_prior(seed):
     adata = query(expression(6, seed))
-    data = dice.tl.denoise(adata, PRIOR, rho=0, noise=1e-4, copy=True).obsm
+    data = dice.tl.denoise(adata, PRIOR, rho=0, copy=True, likelihood=dice.Gaussian(1e-4)).obsm
     np.testing.assert_allclose(data["X_dice"], data["X_dice_pca"], atol=1e-2)
     mean = PRIOR.denoiser.weights @ PRIOR.denoiser.means * PRIOR.latent_scale
     far = denoised(adata, rho=1e7)
@@ -248,7 +244,7 @@ def test_a_gaussian_prior_gives_the_closed_form(seed, rho):
     prior = dice.Prior.from_anndata(reference)
     if prior.denoiser.n_components > 1:
         return
-    dice.tl.denoise(reference, rho=rho, noise=1.0, calibrate=False, check=False)
+    dice.tl.denoise(reference, rho=rho, check=False, likelihood=dice.Gaussian(1.0), shift=False)
     mixture, scale = prior.denoiser, prior.latent_scale
     mean = mixture.means[0].numpy() * scale
     axes, variances = mixture.axes[0].numpy(), mixture.variances[0].numpy() * scale**2

@@ -77,7 +77,8 @@ def test_lazy_queries_equal_those_in_memory(pair, rows, options):
     reference, query = pair
     expected = dice.tl.denoise(query, reference, copy=True, **options)
     cells = lazy(query, rows)
-    dice.tl.denoise(cells, reference, chunk_size=37, **options)
+    with dice.settings.using(chunk_size=37):
+        dice.tl.denoise(cells, reference, **options)
     for key in expected.obsm:
         found = cells.obsm[key]
         assert isinstance(found, da.Array)

@@ -11,32 +11,57 @@ from typing import TYPE_CHECKING, Any
 
 from dice import settings
 from dice._errors import DiceError, DiceWarning
+from dice.options import (
+    Checks,
+    Classifier,
+    Direct,
+    Gaussian,
+    Gibbs,
+    Mixup,
+    Sets,
+    Shift,
+    StudentT,
+    Training,
+)
 
 if TYPE_CHECKING:
     from dice import datasets, metrics, pl, pp, tl
+    from dice._anndata.files import read_lazy
     from dice._anndata.store import Prior
 
 __version__ = version("scdice")
 __all__ = [
+    "Checks",
+    "Classifier",
     "DiceError",
     "DiceWarning",
+    "Direct",
+    "Gaussian",
+    "Gibbs",
+    "Mixup",
     "Prior",
+    "Sets",
+    "Shift",
+    "StudentT",
+    "Training",
     "datasets",
     "metrics",
     "pl",
     "pp",
+    "read_lazy",
     "settings",
     "tl",
 ]
 
 _LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "tl"})
+_LAZY_NAMES = {"Prior": "dice._anndata.store", "read_lazy": "dice._anndata.files"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY_MODULES:
         return import_module(f"dice.{name}")
-    if name == "Prior":
-        return import_module("dice._anndata.store").Prior
+    if name in _LAZY_NAMES:
+        return getattr(import_module(_LAZY_NAMES[name]), name)
     raise AttributeError(f"module 'dice' has no attribute {name!r}")
 
 

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-#: Device used where a call says ``device="auto"``: ``"auto"`` is CUDA where present, else the CPU.
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: Device to compute on: ``"auto"`` is CUDA where present, else the CPU; or ``"cpu"``, ``"cuda"``, any torch device.
 device: str = "auto"
+
+#: Cells that are worked on at once; None chooses about 64 MB of expression. A lazy matrix has blocks of its own.
+chunk_size: int | None = None
 
 #: 0 is silent, 1 shows progress bars and warnings, 2 also logs what each call decided.
 verbosity: int = 1
 
-__all__ = ["device", "verbosity"]
+__all__ = ["chunk_size", "device", "using", "verbosity"]
+
+
+@contextmanager
+def using(**values: Any) -> Iterator[None]:
+    """Other settings for a block: ``with dice.settings.using(device="cuda"): ...``."""
+    before = {name: globals()[name] for name in values}
+    globals().update(values)
+    try:
+        yield
+    finally:
+        globals().update(before)

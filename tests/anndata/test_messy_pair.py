@@ -105,7 +105,7 @@ def test_a_missing_gene_is_not_a_zero(clean, reference):
     zeros = clean.copy()
     zeros.X[:, np.setdiff1d(np.arange(N_GENES), genes)] = 0
     complete, missing, zeroed = (
-        dice.tl.denoise(adata, reference, calibrate=False, copy=True).obsm["X_dice"]
+        dice.tl.denoise(adata, reference, copy=True, shift=False).obsm["X_dice"]
         for adata in (clean, clean[:, genes].copy(), zeros)
     )
     assert relative_error(missing, complete) < 0.5 * relative_error(zeroed, complete)
@@ -122,7 +122,8 @@ def test_order_and_unknown_genes_change_nothing(data, clean, reference):
     x = np.hstack([clean.X, noise.astype(np.float32)])
     names = np.array([*clean.var_names, *(f"unknown_{i}" for i in range(n_unknown))])
     shuffled = ad.AnnData(x, obs=clean.obs, var=pd.DataFrame(index=names))[rows][:, columns].copy()
-    dice.tl.denoise(shuffled, reference, chunk_size=data.draw(st.integers(1, 100)))
+    with dice.settings.using(chunk_size=data.draw(st.integers(1, 100))):
+        dice.tl.denoise(shuffled, reference)
     np.testing.assert_allclose(shuffled.obsm["X_dice"], expected[rows], atol=1e-4, rtol=1e-5)
 
 
@@ -148,5 +149,5 @@ def test_checks_can_be_told_to_stand_back(clean, reference):
             dice.tl.denoise(query, reference, **arguments)
         assert not query.obsm
         arguments[name] = value
-    dice.tl.denoise(query, reference, n_iterations=5, **arguments)
+    dice.tl.denoise(query, reference, method=dice.Gibbs(n_iterations=5, fast=True), **arguments)
     assert np.isfinite(query.obsm["X_dice"]).all()

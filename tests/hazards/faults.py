@@ -215,7 +215,8 @@ def vanished_file(folder: Path) -> int:
         query.write_h5ad(folder / "query.h5ad")
         backed = ad.read_h5ad(folder / "query.h5ad", backed="r")
         os.truncate(folder / "query.h5ad", int(RNG.integers(2000)))
-        refused(lambda backed=backed: dice.tl.denoise(backed, prior, chunk_size=10))
+        with dice.settings.using(chunk_size=10):
+            refused(lambda backed=backed: dice.tl.denoise(backed, prior))
         assert "X_dice" not in backed.obsm
         backed.file.close()
     return TRIALS + 1

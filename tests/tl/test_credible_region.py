@@ -36,7 +36,7 @@ def test_the_papers_two_cases(reference, query):
     """At the centre of a cluster all samples stay in it; at the midpoint they are split."""
     pair = query[:2].copy()
     pair.X = centres(reference).astype(np.float32)
-    dice.tl.denoise(pair, reference, rho=20, noise=1.0, n_samples=500)
+    dice.tl.denoise(pair, reference, rho=20, n_samples=500, likelihood=dice.Gaussian(1.0))
     cluster = reference.obs["cell_type"].to_numpy()
     latents = reference.obsm["X_dice_pca"]
     anchors = np.stack([latents[cluster == name].mean(0) for name in ("Cluster 1", "Cluster 2")])
@@ -51,7 +51,7 @@ def test_spread_grows_with_rho(reference, query):
     pair.X = centres(reference).astype(np.float32)
     spread = []
     for rho in (0.1, 0.5, 1, 5, 10, 20):
-        dice.tl.denoise(pair, reference, rho=rho, noise=0.05, n_samples=100)
+        dice.tl.denoise(pair, reference, rho=rho, n_samples=100, likelihood=dice.Gaussian(0.05))
         spread.append(pair.obsm["X_dice_samples"][0].std(0).mean())
     assert (np.diff(spread) > 0).all(), spread
     assert spread[-1] > 20 * spread[0]

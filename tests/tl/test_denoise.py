@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import anndata as ad
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ def test_slots(query, reference):
 
 
 def test_noise_to_zero_returns_the_data(query, reference):
-    dice.tl.denoise(query, reference, rho=0, noise=1e-3, calibrate=False)
+    dice.tl.denoise(query, reference, rho=0, likelihood=dice.Gaussian(1e-3), shift=False)
     np.testing.assert_allclose(query.obsm["X_dice"], query.obsm["X_dice_pca"], atol=1e-2)
 
 
@@ -49,7 +51,8 @@ def test_chunks_and_order_do_not_matter(query, reference):
     order = np.random.default_rng(0).permutation(query.n_obs)
     genes = np.random.default_rng(1).permutation(query.n_vars)
     shuffled = query[order][:, genes].copy()
-    dice.tl.denoise(shuffled, reference, chunk_size=33)
+    with dice.settings.using(chunk_size=33):
+        dice.tl.denoise(shuffled, reference)
     np.testing.assert_allclose(shuffled.obsm["X_dice"], expected.obsm["X_dice"][order], atol=2e-3, rtol=1e-5)
     np.testing.assert_allclose(
         shuffled.obs["dice_uncertainty"], expected.obs["dice_uncertainty"].iloc[order], rtol=1e-4
@@ -57,7 +60,7 @@ def test_chunks_and_order_do_not_matter(query, reference):
 
 
 def test_samples_surround_the_mean_and_belong_to_the_cell(query, reference):
-    dice.tl.denoise(query, reference, rho=30, n_samples=20, calibrate=False)
+    dice.tl.denoise(query, reference, rho=30, n_samples=20, shift=False)
     samples = query.obsm["X_dice_samples"]
     assert samples.shape == (400, 20, 15)
     spread = samples.std(1).mean()
@@ -66,7 +69,8 @@ def test_samples_surround_the_mean_and_belong_to_the_cell(query, reference):
     np.testing.assert_allclose(query.obs["dice_uncertainty"], np.sqrt(samples.var(1, ddof=1).mean(1)), rtol=1e-4)
     part = query[100:130][::-1].copy()
     noise = query.uns["X_dice"]["params"]["noise"]
-    dice.tl.denoise(part, reference, rho=30, n_samples=20, noise=noise, calibrate=False, chunk_size=7)
+    with dice.settings.using(chunk_size=7):
+        dice.tl.denoise(part, reference, rho=30, n_samples=20, likelihood=dice.Gaussian(noise), shift=False)
     np.testing.assert_allclose(part.obsm["X_dice_samples"], samples[100:130][::-1], atol=1e-2)
 
 
@@ -81,7 +85,7 @@ def test_gibbs_agrees_with_direct(query, reference):
     """Algorithm 1 as printed has the mean of the direct path, up to Monte-Carlo error."""
     query = query[:100].copy()
     direct = dice.tl.denoise(query, reference, rho=30, copy=True)
-    gibbs = dice.tl.denoise(query, reference, rho=30, method="gibbs", n_iterations=40, copy=True)
+    gibbs = dice.tl.denoise(query, reference, rho=30, method=dice.Gibbs(n_iterations=40), copy=True)
     assert direct.uns["X_dice"]["params"]["method"] == "direct"
     assert gibbs.uns["X_dice"]["params"]["method"] == "gibbs"
     moved = np.sqrt(((direct.obsm["X_dice"] - direct.obsm["X_dice_pca"]) ** 2).mean())
@@ -100,7 +104,7 @@ def test_missing_genes_are_unobserved_never_zero(query, reference):
     assert part.uns["X_dice"]["params"]["method"] == "split"
     zeros = query.copy()
     zeros.X[:, ~keep] = 0
-    dice.tl.denoise(zeros, reference, rho=20, noise=1.0)
+    dice.tl.denoise(zeros, reference, rho=20, likelihood=dice.Gaussian(1.0))
     error = [np.sqrt(((a.obsm["X_dice"] - full.obsm["X_dice"]) ** 2).mean()) for a in (part, zeros)]
     assert error[0] < 0.1 * error[1]
 
@@ -109,19 +113,19 @@ def test_paper_settings_in_one_call(query):
     reference, _ = dice.datasets.synthetic(1)
     dice.tl.train_prior(reference, n_latent=15, scale=False, preset="paper-small", max_steps=30)
     query = query[:8].copy()
-    dice.tl.denoise(query, reference, method="gibbs", rho=(5, 0.5), n_iterations=6, n_chains=2, average="chains")
+    dice.tl.denoise(query, reference, method=dice.Gibbs(n_chains=2, n_iterations=6, average="chains"), rho=(5, 0.5))
     params = query.uns["X_dice"]["params"]
     assert (params["n_iterations"], params["n_chains"]) == (6, 2)
     assert np.isfinite(query.obsm["X_dice"]).all()
     with pytest.warns(dice.DiceWarning, match="beyond the paper's noise schedule"):
-        dice.tl.denoise(query, reference, method="gibbs", rho=2000.0, n_iterations=1)
+        dice.tl.denoise(query, reference, method=dice.Gibbs(n_iterations=1), rho=2000.0)
 
 
 @pytest.mark.parametrize("likelihood", ["student_t", "student_t_genes"])
 def test_heavy_tailed_likelihoods_run_and_agree_on_gaussian_noise(query, reference, likelihood):
     query = query[:40].copy()
     gaussian = dice.tl.denoise(query, reference, rho=30, copy=True)
-    heavy = dice.tl.denoise(query, reference, rho=30, likelihood=likelihood, df=30, n_iterations=20, copy=True)
+    heavy = dice.tl.denoise(query, reference, rho=30, likelihood=likelihood, copy=True, method=dice.Gibbs(n_iterations=20))
     moved = np.sqrt(((gaussian.obsm["X_dice"] - gaussian.obsm["X_dice_pca"]) ** 2).mean())
     apart = np.sqrt(((gaussian.obsm["X_dice"] - heavy.obsm["X_dice"]) ** 2).mean())
     assert apart < 0.1 * moved
@@ -130,8 +134,8 @@ def test_heavy_tailed_likelihoods_run_and_agree_on_gaussian_noise(query, referen
 def test_setup_3_per_cell_noise_equals_student_t(reference):
     """Multivariate t noise is a noise level of each cell, so that the direct path handles it."""
     _, query = dice.datasets.synthetic(3, n_query=100)
-    direct = dice.tl.denoise(query, reference, rho=20, noise="per_cell", copy=True)
-    gibbs = dice.tl.denoise(query, reference, rho=20, likelihood="student_t", n_iterations=60, copy=True)
+    direct = dice.tl.denoise(query, reference, rho=20, copy=True, likelihood=dice.Gaussian("per_cell"))
+    gibbs = dice.tl.denoise(query, reference, rho=20, likelihood="student_t", copy=True, method=dice.Gibbs(n_iterations=60))
     moved = np.sqrt(((direct.obsm["X_dice"] - direct.obsm["X_dice_pca"]) ** 2).mean())
     apart = np.sqrt(((direct.obsm["X_dice"] - gibbs.obsm["X_dice"]) ** 2).mean())
     assert apart < 0.06 * moved
@@ -144,7 +148,7 @@ def test_any_log_density_may_be_passed(query, reference):
     def log_density(residual):
         return -residual.square().sum(1) / 2
 
-    general = dice.tl.denoise(query, reference, rho=30, likelihood=log_density, n_iterations=20, copy=True)
+    general = dice.tl.denoise(query, reference, rho=30, likelihood=log_density, copy=True, method=dice.Gibbs(n_iterations=20))
     assert 0.2 < general.uns["X_dice"]["params"]["acceptance"] <= 1
     moved = np.sqrt(((gaussian.obsm["X_dice"] - gaussian.obsm["X_dice_pca"]) ** 2).mean())
     apart = np.sqrt(((gaussian.obsm["X_dice"] - general.obsm["X_dice"]) ** 2).mean())
@@ -153,7 +157,7 @@ def test_any_log_density_may_be_passed(query, reference):
 
 def test_a_second_call_leaves_nothing_of_the_first(query, reference):
     dice.tl.denoise(query, reference, rho=30, n_samples=3)
-    dice.tl.denoise(query, reference, rho=1, uncertainty=False)
+    dice.tl.denoise(query, reference, rho=1, method=dice.Direct(uncertainty=False))
     assert "X_dice_samples" not in query.obsm
     assert "dice_uncertainty" not in query.obs
 
@@ -181,16 +185,16 @@ def test_uncertainty_of_chains_is_that_of_the_direct_path(query, reference):
     query = query[:100].copy()
     direct = dice.tl.denoise(query, reference, rho=30, copy=True).obs["dice_uncertainty"]
     split = dice.tl.denoise(query[:, 20:].copy(), reference, rho=30, copy=True).obs["dice_uncertainty"]
-    once = dice.tl.denoise(query, reference, rho=30, method="gibbs", n_iterations=1, copy=True).obs["dice_uncertainty"]
+    once = dice.tl.denoise(query, reference, rho=30, method=dice.Gibbs(n_iterations=1), copy=True).obs["dice_uncertainty"]
     assert 0.93 < split.mean() / direct.mean() < 1.07
     assert 0.9 < once.mean() / direct.mean() < 1.1
 
 
 def test_deconvolution_needs_noise_to_remove(query, reference):
-    dice.tl.denoise(query, reference, rho=30, deconvolve=True)
+    dice.tl.denoise(query, reference, rho=30, method=dice.Direct(deconvolve=True))
     assert np.isfinite(query.obsm["X_dice"]).all()
     with pytest.raises(dice.DiceError, match="deconvolve=True needs more noise"):
-        dice.tl.denoise(query, reference, rho=0, noise=0.5, deconvolve=True)
+        dice.tl.denoise(query, reference, rho=0, method=dice.Direct(deconvolve=True), likelihood=dice.Gaussian(0.5))
 
 
 def test_empty_query_and_single_cell(query, reference):
@@ -199,8 +203,8 @@ def test_empty_query_and_single_cell(query, reference):
     assert nobody.obsm["X_dice"].shape == (0, 15)
     assert nobody.obsm["X_dice_samples"].shape == (0, 2, 15)
     single = query[:1].copy()
-    noise = dice.tl.denoise(query, reference, calibrate=False, copy=True)
-    dice.tl.denoise(single, reference, noise=noise.uns["X_dice"]["params"]["noise"])
+    noise = dice.tl.denoise(query, reference, copy=True, shift=False)
+    dice.tl.denoise(single, reference, likelihood=dice.Gaussian(noise.uns["X_dice"]["params"]["noise"]))
     # One cell tells nearly nothing of a shift.
     assert np.abs(single.obsm["X_dice"] - noise.obsm["X_dice"][:1]).max() < 0.01 * noise.obs["dice_uncertainty"].iloc[0]
 
@@ -243,31 +247,40 @@ def test_any_number_type(query, reference, dtype):
         ({"method": "magic"}, "There is no method 'magic'"),
         ({"likelihood": "cauchy"}, "There is no likelihood 'cauchy'"),
         ({"method": "direct", "rho": (5, 1)}, "pass method='auto'"),
-        ({"noise": "much"}, "noise='much'"),
-        ({"noise": -1.0}, "noise=-1.0"),
+        ({"likelihood": lambda: dice.Gaussian("much")}, "noise='much'"),
+        ({"likelihood": lambda: dice.Gaussian(-1.0)}, "noise=-1.0"),
         ({"n_samples": -1}, "n_samples=-1"),
         ({"n_samples": True}, "n_samples=True"),
-        ({"df": True}, "df=True"),
-        ({"chunk_size": 3 + 0j}, "chunk_size="),
-        ({"average": "all"}, "There is no average 'all'"),
-        ({"schedule": "wild"}, "There is no schedule 'wild'"),
+        ({"likelihood": lambda: dice.StudentT(df=True)}, "df=True"),
+        ({"method": lambda: dice.Gibbs(average="all")}, "There is no average 'all'"),
+        ({"method": lambda: dice.Gibbs(schedule="wild")}, "There is no schedule 'wild'"),
+        ({"method": lambda: dice.Gibbs(burn_in=-3)}, "burn_in=-3"),
+        ({"method": lambda: dice.Gibbs(fast=True), "rho": (5, 1)}, "pass dice.Gibbs()"),
         ({"rho": (5, -1)}, r"rho=\(5, -1\)"),
-        ({"rho": "much"}, "rho=much"),
-        ({"df": 0.5, "likelihood": "student_t"}, "df=0.5"),
-        ({"burn_in": -3}, "burn_in=-3"),
-        ({"chunk_size": -1}, "chunk_size=-1"),
+        ({"rho": "much"}, "rho='much'"),
+        ({"likelihood": lambda: dice.StudentT(df=0.5)}, "df=0.5"),
         ({"random_state": None}, "random_state=None"),
-        ({"noise": None}, "noise=None"),
+        ({"likelihood": lambda: dice.Gaussian(None)}, "noise=None"),
         ({"key_added": None}, "key_added=None"),
-        ({"method": "gibbs", "deconvolve": True, "rho": 30}, "pass deconvolve=False"),
-        ({"n_samples": 2, "deconvolve": True, "rho": 30}, "pass deconvolve=False"),
+        ({"n_samples": 2, "method": dice.Direct(deconvolve=True), "rho": 30}, "pass method='auto'"),
         ({"likelihood": lambda residual: residual, "rho": 30}, r"one log density for each cell, shape \(cells,\)"),
     ],
 )
 def test_bad_arguments(query, reference, arguments, sentence):
     with pytest.raises(dice.DiceError, match=sentence):
-        dice.tl.denoise(query, reference, **arguments)
+        # Settings objects check themselves; a function without arguments makes one.
+        dice.tl.denoise(query, reference, **{name: made(value) for name, value in arguments.items()})
     assert "X_dice" not in query.obsm
+
+
+def made(value):
+    return value() if callable(value) and not inspect.signature(value).parameters else value
+
+
+@pytest.mark.parametrize("size", [3 + 0j, -1])
+def test_bad_chunk_size(query, reference, size):
+    with dice.settings.using(chunk_size=size), pytest.raises(dice.DiceError, match="chunk_size="):
+        dice.tl.denoise(query, reference)
 
 
 def renamed(query):

@@ -165,10 +165,10 @@ def test_another_call_does_not_go_on(files, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Draft, "close", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            dice.tl.denoise_to_zarr(other, arguments[0], tmp_path / "batches.zarr", batch_key="run")
+            dice.tl.denoise_to_zarr(other, arguments[0], tmp_path / "batches.zarr", shift=dice.Shift(batch_key="run"))
     other.obs["run"] = other.obs["run"].to_numpy()[::-1]
     with pytest.raises(dice.DiceError, match="belongs to a call with other arguments or other cells"):
-        dice.tl.denoise_to_zarr(other, arguments[0], tmp_path / "batches.zarr", batch_key="run")
+        dice.tl.denoise_to_zarr(other, arguments[0], tmp_path / "batches.zarr", shift=dice.Shift(batch_key="run"))
     # The same cells in another file are the same call.
     dice.tl.denoise_to_zarr(folder / "csr.h5ad", *arguments)
     with pytest.raises(dice.DiceError, match="is there already"):

@@ -45,7 +45,7 @@ def test_samples_are_drawn_where_there_are_none(query, reference):
     dice.tl.neighbors(query, n_samples=4)
     expected = query.obsp[f"{KEY}_connectivities"].toarray()
     del query.obsm["X_dice_samples"]
-    dice.tl.neighbors(query, n_samples=4, reference=reference)
+    dice.tl.neighbors(query, reference, n_samples=4)
     assert "X_dice_samples" not in query.obsm
     np.testing.assert_allclose(query.obsp[f"{KEY}_connectivities"].toarray(), expected, atol=1e-3)
 
@@ -83,9 +83,9 @@ def test_company_counts_the_other_cells_of_a_group():
 def test_stability_tells_real_groups_from_invented_ones(query, reference):
     dice.tl.denoise(query, reference, rho=60, n_samples=5)
     query.obs["random"] = np.random.default_rng(0).integers(8, size=query.n_obs).astype(str)
-    dice.tl.cluster_stability(query, "cell_type", n_samples=5, resolution=0.1, key_added="real")
+    dice.tl.cluster_stability(query, n_samples=5, resolution=0.1, key_added="real", groupby="cell_type")
     with pytest.warns(dice.DiceWarning, match="do not hold these groups together"):
-        dice.tl.cluster_stability(query, "random", n_samples=5, key_added="invented")
+        dice.tl.cluster_stability(query, n_samples=5, key_added="invented", groupby="random")
     assert query.uns["real"]["stability"].min() > query.uns["invented"]["stability"].max()
     assert list(query.uns["invented"]["unsupported"])
     assert query.obs["real"].between(0, 1).all()
@@ -100,7 +100,7 @@ def test_errors(query, reference):
     with pytest.raises(dice.DiceError, match="5 cells are too few"):
         dice.tl.neighbors(query[:5].copy(), n_samples=1)
     with pytest.raises(dice.DiceError, match="There is no column 'nothing'"):
-        dice.tl.cluster_stability(query, "nothing")
+        dice.tl.cluster_stability(query, groupby="nothing")
     assert KEY not in query.uns
 
 
@@ -108,7 +108,7 @@ def test_a_part_of_the_cells_has_the_noise_of_all(query, reference):
     """The clean half of a query is not sampled as if it had been alone."""
     noisy = np.arange(query.n_obs) % 2 == 0
     query.X[noisy] += np.random.default_rng(0).normal(size=query.X[noisy].shape).astype(np.float32) * 3
-    dice.tl.denoise(query, reference, rho=0.0, calibrate=False, n_samples=4)
+    dice.tl.denoise(query, reference, rho=0.0, n_samples=4, shift=False)
     part = query[~noisy].copy()
     expected = part.obsm["X_dice_samples"].copy()
     del part.obsm["X_dice_samples"]
@@ -116,7 +116,7 @@ def test_a_part_of_the_cells_has_the_noise_of_all(query, reference):
 
 
 @pytest.mark.parametrize(
-    "tool", [dice.tl.neighbors, lambda adata, **kwargs: dice.tl.cluster_stability(adata, "cell_type", **kwargs)]
+    "tool", [dice.tl.neighbors, lambda adata, **kwargs: dice.tl.cluster_stability(adata, groupby="cell_type", **kwargs)]
 )
 def test_other_results_are_not_overwritten(query, reference, tool, tmp_path):
     dice.tl.denoise(query, reference, n_samples=2)

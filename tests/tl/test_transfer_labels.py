@@ -94,7 +94,7 @@ def test_everything_survives_files(labelled, tmp_path, ending):
 def test_coverage_on_cells_of_known_type(trained, method, per_class):
     """Within what the finite calibration and the finite query allow: four standard deviations of both together."""
     query = simulate(2000, 2)
-    dice.tl.transfer_labels(query, trained, "cell_type", alpha=0.2, method=method, per_class=per_class, n_samples=2)
+    dice.tl.transfer_labels(query, trained, "cell_type", alpha=0.2, sets=dice.Sets(method=method, per_class=per_class), classifier=dice.Classifier(n_samples=2))
     sets = query.obsm["cell_type_dice_set"].to_numpy()
     inside = sets[np.arange(query.n_obs), query.obs["cell_type"].cat.codes]
     error = np.sqrt(0.2 * 0.8 * (1 / query.n_obs + 1 / 300))
@@ -127,7 +127,7 @@ def test_its_own_labels_are_never_looked_at(trained):
     one, other = simulate(60, 4), simulate(60, 4)
     other.obs["cell_type"] = pd.Categorical(["nonsense"] * 60)
     for query in (one, other):
-        dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1)
+        dice.tl.transfer_labels(query, trained, "cell_type", classifier=dice.Classifier(n_samples=1))
     pd.testing.assert_frame_equal(one.obsm["cell_type_dice_prob"], other.obsm["cell_type_dice_prob"])
 
 
@@ -137,9 +137,7 @@ def test_its_own_labels_are_never_looked_at(trained):
 )
 def test_named_classifiers(trained, classifier, representation):
     query = simulate(100, 5)
-    dice.tl.transfer_labels(
-        query, trained, "cell_type", classifier=classifier, representation=representation, n_samples=2, key_added="mine"
-    )
+    dice.tl.transfer_labels(query, trained, "cell_type", classifier=dice.Classifier(kind=classifier, representation=representation, n_samples=2), key_added="mine")
     used = query.uns["mine"]["params"]["classifier"]
     assert classifier == "auto" or classifier in used
     assert representation == "auto" or f"on {representation}" in used
@@ -154,7 +152,7 @@ def test_missing_labels_and_unused_categories(trained, reference):
     reference.obs["cell_type"] = pd.Categorical(labels, categories=categories)
     reference.uns["cell_type_colors"] = ["#000000", *COLORS]
     query = simulate(100, 6)
-    dice.tl.transfer_labels(query, reference, "cell_type", n_samples=1)
+    dice.tl.transfer_labels(query, reference, "cell_type", classifier=dice.Classifier(n_samples=1))
     assert list(query.obs["cell_type_dice"].cat.categories) == [*TYPES, "unassigned"]
     assert query.uns["cell_type_dice_colors"][:4] == COLORS
     assert query.uns["cell_type_dice"]["params"]["n_calibration"] < 300
@@ -162,14 +160,14 @@ def test_missing_labels_and_unused_categories(trained, reference):
 
 def test_genes_that_the_query_lacks(trained):
     query = simulate(150, 7)[:, 10:].copy()
-    dice.tl.transfer_labels(query, trained, "cell_type", n_samples=2)
+    dice.tl.transfer_labels(query, trained, "cell_type", classifier=dice.Classifier(n_samples=2))
     best = np.array(TYPES)[query.obsm["cell_type_dice_prob"].to_numpy().argmax(1)]
     assert (best == query.obs["cell_type"].astype(str)).mean() > 0.8
 
 
 def test_a_query_without_cells(trained):
     query = simulate(5, 8)[:0].copy()
-    dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1, check=False)
+    dice.tl.transfer_labels(query, trained, "cell_type", check=False, classifier=dice.Classifier(n_samples=1))
     assert query.obsm["cell_type_dice_prob"].shape == (0, 4)
 
 
@@ -177,18 +175,16 @@ def test_a_shifted_query_is_named(trained):
     query = simulate(300, 9)
     query.X = query.X + np.linspace(0, 1.5, query.n_vars, dtype=np.float32)
     with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
-        dice.tl.transfer_labels(query, trained, "cell_type", n_samples=1, check=False, calibrate=False)
+        dice.tl.transfer_labels(query, trained, "cell_type", check=False, classifier=dice.Classifier(n_samples=1), shift=False)
     assert len(query.uns["cell_type_dice"]["warnings"]) == 1
     with pytest.warns(dice.DiceWarning, match="effective calibration cells"):
-        dice.tl.transfer_labels(
-            query, trained, "cell_type", n_samples=1, check=False, weighted=True, alpha=0.01, calibrate=False
-        )
+        dice.tl.transfer_labels(query, trained, "cell_type", check=False, alpha=0.01, sets=dice.Sets(weighted=True), classifier=dice.Classifier(n_samples=1), shift=False)
 
 
 def test_labels_with_too_few_calibration_cells_are_named(trained):
     query = simulate(50, 10)
     with pytest.warns(dice.DiceWarning, match="labels have fewer than 99 calibration cells"):
-        dice.tl.transfer_labels(query, trained, "cell_type", alpha=0.01, per_class=True, n_samples=1)
+        dice.tl.transfer_labels(query, trained, "cell_type", alpha=0.01, sets=dice.Sets(per_class=True), classifier=dice.Classifier(n_samples=1))
 
 
 def one_cell(reference):
@@ -259,7 +255,7 @@ def test_the_refined_atlas_labels_a_query(trained):
     dice.tl.denoise(reference)
     assert reference.obsm["X_dice"].shape == (1500, 6)
     query = simulate(100, 12)
-    dice.tl.transfer_labels(query, reference, "cell_type", representation="denoised", classifier="logistic")
+    dice.tl.transfer_labels(query, reference, "cell_type", classifier=dice.Classifier(kind="logistic", representation="denoised"))
     assert (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
 
 
@@ -299,7 +295,7 @@ def test_weights_do_not_depend_on_the_order_of_cells(reference):
     query = simulate(200, 1)[simulate(200, 1).obs["cell_type"] != "B"].copy()
     shuffled = query[np.random.default_rng(0).permutation(query.n_obs)].copy()
     for cells in (query, shuffled):
-        dice.tl.transfer_labels(cells, reference, "cell_type", weighted=True, calibrate=False)
+        dice.tl.transfer_labels(cells, reference, "cell_type", sets=dice.Sets(weighted=True), shift=False)
     records = [cells.uns["cell_type_dice"]["params"] for cells in (query, shuffled)]
     assert records[0]["effective_calibration"] == pytest.approx(records[1]["effective_calibration"], rel=1e-3)
     assert (

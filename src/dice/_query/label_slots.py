@@ -10,9 +10,9 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._anndata.write import Slots
-from dice._core.labels.classify import Floats
 from dice._keys import LabelKeys
 from dice._query.reference import Labelled
+from dice._types import Floats
 
 #: Names that files keep for themselves, and the longest one that all of them can hold.
 RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200

@@ -8,35 +8,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from numpy.typing import NDArray
 
 from dice._anndata.checks import read_labels
-from dice._anndata.genes import GeneMatch
 from dice._anndata.matrix import Matrix
-from dice._anndata.store import Prior
 from dice._core.prior.presets import ROLES
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._query.query import Query
+from dice._types import Codes
 
 
 @dataclass(frozen=True)
 class Labelled:
     """Labels of a reference and the roles of its cells; -1 where a cell has no label."""
 
-    codes: NDArray[np.intp]
+    codes: Codes
     names: list[str]
-    roles: NDArray[np.intp]
+    roles: Codes
     #: Colour of every label, where the reference has them.
     colors: list[str] | None
 
-    def cells(self, *roles: str) -> NDArray[np.intp]:
+    def cells(self, *roles: str) -> Codes:
         """Positions of the labelled cells with any of these roles."""
         wanted = [ROLES.index(role) for role in roles]
         return np.flatnonzero(np.isin(self.roles, wanted) & (self.codes >= 0))
 
 
-def read_reference(reference: AnnData, labels_key: str) -> Labelled:
+def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Labelled:
     """Labels, colours and roles, or one sentence on what is missing."""
     labels = read_labels(reference, labels_key, "reference")
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
@@ -47,7 +45,7 @@ def read_reference(reference: AnnData, labels_key: str) -> Labelled:
             f"set them to missing with reference.obs[{labels_key!r}] = reference.obs[{labels_key!r}].where(reference"
             f".obs[{labels_key!r}].duplicated(keep=False))."
         )
-    roles = read_roles(reference)
+    roles = read_roles(reference, prior_key)
     colors = reference.uns.get(f"{labels_key}_colors")
     every = pd.Categorical(reference.obs[labels_key]).categories
     if colors is not None and len(colors) == len(every):
@@ -64,14 +62,14 @@ def read_reference(reference: AnnData, labels_key: str) -> Labelled:
     if not len(labelled.cells("calibration")):
         raise InputError(
             f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: call "
-            "dice.tl.train_prior(reference, calibration_fraction=0.1) again."
+            "dice.tl.train_prior(reference) with dice.Training(calibration_fraction=0.1) again."
         )
     return labelled
 
 
-def read_roles(reference: AnnData) -> NDArray[np.intp]:
+def read_roles(reference: AnnData, prior_key: str) -> Codes:
     """Code in `ROLES` of every cell of a reference; -1 where it has none."""
-    key = PriorKeys().split
+    key = PriorKeys(prior_key).split
     if key not in reference.obs:
         raise SlotError(
             f"The reference has no obs[{key!r}], which tells the cells that the prior has not seen: call "
@@ -101,16 +99,15 @@ def as_reference(reference: object) -> AnnData:
     return reference
 
 
-def as_query(reference: AnnData, prior: Prior, query: Query) -> Query:
+def as_query(reference: AnnData, query: Query) -> Query:
     """The reference seen through the same genes as the query, under the same options."""
-    layer = prior.params.get("layer")
-    positions = reference.var_names.astype(str).get_indexer(prior.genes[query.match.prior].astype(str))
+    prior, match = query.prior, query.match
+    layer, names = prior.params.get("layer"), prior.genes[match.prior].astype(str)
+    positions = reference.var_names.astype(str).get_indexer(names)
     if (positions < 0).any():
-        missing = list(prior.genes[query.match.prior][positions < 0][:3])
         raise InputError(
-            f"The reference has lost {(positions < 0).sum()} genes of its own prior, for example {missing}: pass it "
-            "with all genes that it had in dice.tl.train_prior."
+            f"The reference has lost {(positions < 0).sum()} genes of its own prior, for example "
+            f"{list(names[positions < 0][:3])}: pass it with all genes that it had in dice.tl.train_prior."
         )
-    options = replace(query.options, layer=layer, gene_key=None, check=False, calibrate=False, batch_key=None)
-    match = GeneMatch(positions, query.match.prior, query.match.n_prior, query.match.missing)
-    return Query(prior, options, match, Matrix(reference, layer=layer, genes=positions), query.likelihood)
+    options = replace(query.options, layer=layer, gene_key=None, check=False, shift=False)
+    return Query(prior, options, replace(match, query=positions), Matrix(reference, layer=layer, genes=positions))

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from anndata import AnnData
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._anndata.checks import read_labels
 from dice._anndata.matrix import Matrix
 from dice._anndata.statistics import is_counts
-from dice._arguments import known_key
-from dice._core.labels.classify import Floats
+from dice._arguments import said
 from dice._core.posterior import tuning
-from dice._core.prior.presets import ROLES
-from dice._core.shift.offsets import NETWORK_CELLS, relative_pull
-from dice._core.shift.record import Calibration
-from dice._device import resolve_device
 from dice._errors import InputError, SlotError
-from dice._keys import PriorKeys
-from dice._query.cells import Cells
 from dice._query.query import Query
-from dice._query.reference import read_roles
-from dice._query.shift import SHIFTED
+from dice._types import Chunk, Codes, Floats
 
-CRITERIA = ("genes", "counts", "sure", "labels")
 #: Default grid in units of the prior's latent scale, and cells that suffice to tell its values apart.
 GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 N_CELLS = 1000
@@ -63,72 +51,27 @@ class Curve:
         }  # fmt: skip
 
 
-def find_curve(
-    query: Query,
-    criterion: str,
-    *,
-    grid: Sequence[float] | None = None,
-    counts: Matrix | None = None,
-    labelled: tuple[AnnData, str] | None = None,
-) -> Curve:
-    """The curve of a criterion over at most `N_CELLS` cells, which the seed and the cells' names choose."""
-    prior, seed = query.prior, int(query.options.random_state)
+def find_curve(query: Query, grid: Sequence[float] | None = None, counts: Matrix | None = None) -> Curve:
+    """The curve over at most `N_CELLS` cells, which the seed and the cells' names choose; with `counts`, by counts."""
+    prior = query.prior
     values = np.array(GRID) * prior.latent_scale if grid is None else check_grid(grid)
-    rng, keys = np.random.default_rng(seed), query.keys
-    rows = np.sort(np.argsort(keys, kind="stable")[:N_CELLS])
+    rng = np.random.default_rng(query.options.random_state)
+    rows = np.sort(np.argsort(query.seeds, kind="stable")[:N_CELLS])
     if len(rows) < 2:
         raise InputError(f"rho cannot be tuned on {len(rows)} cells: pass a number for rho.")
     chunk = take(query.matrix, rows)
-    projected = query.projector(chunk, slice(0, len(rows)))
-    if projected.empty.all():
+    latents = query.likelihood.latents(chunk)
+    if latents.empty.all():
         raise InputError("rho cannot be tuned on cells that express none of the prior's genes: pass a number for rho.")
-    noise = float(np.sqrt(projected.residual[~projected.empty].mean()))
-    genes = query.match.prior
-    if criterion == "genes":
+    noise, genes = float(np.sqrt(latents.residual[~latents.empty].mean())), query.match.prior
+    if counts is None:
         losses = tuning.by_genes(prior, chunk, genes, values, noise, rng)
-    elif criterion == "counts":
-        thick = dense(take(counts, rows)) if counts is not None else np.empty(0)
-        losses = tuning.by_counts(prior, thick, log_factors(dense(chunk), thick), genes, values, rng)
-    elif criterion == "sure":
-        losses = tuning.by_sure(prior, projected.y, values, noise, keys[rows])
     else:
-        losses = tuning.by_labels(prior, *held_out(labelled), values, noise, rng)
-    curve = Curve.of(criterion, values, losses)
-    _log.info(f"rho {curve.best:.3g} (PCA units) has the least loss by {criterion}.")
+        thick = dense(take(counts, rows))
+        losses = tuning.by_counts(prior, thick, log_factors(dense(chunk), thick), genes, values, rng)
+    curve = Curve.of("genes" if counts is None else "counts", values, losses)
+    _log.info(f"rho {curve.best:.3g} (PCA units) has the least loss by {curve.criterion}.")
     return curve
-
-
-def tuned(query: Query) -> tuple[Query, dict[str, Any]]:
-    """A query whose rho is a number, and the curve that it was found by."""
-    if not query.options.tunes_rho:
-        return query, {}
-    curve = find_curve(query, "genes")
-    return replace(query, options=replace(query.options, rho=curve.best)), {"tuning": curve.record()}
-
-
-def untuned(
-    query: Query, cells: Cells, calibration: Calibration, device: str | torch.device
-) -> tuple[Query, dict[str, Any]]:
-    """A query whose default rho fits how far it stands apart, and how far that is.
-
-    Half of the latent scale sharpens what the reference knows. Of cells that it does not know as well, it makes
-    others; they are not denoised beyond the measured noise. What one offset explains is taken out before. Missing
-    genes, or weights of genes, make noise of their own, which does not tell; and deconvolution and chains of Gibbs
-    need a rho.
-    """
-    prior, options, usual = query.prior, query.options, query.prior.statistics.get("pull", 0.0)
-    direct = options.method != "gibbs" and options.likelihood == "gaussian" and query.likelihood.isotropic
-    if options.rho is not None or options.deconvolve or not direct or usual <= 0:
-        return query, {}
-    order, positions = (x[:NETWORK_CELLS] for x in query.order(cells))
-    few, target = cells.sample[order] - calibration.explained(positions), resolve_device(device)
-    with torch.inference_mode():
-        z = torch.as_tensor(few / prior.latent_scale, dtype=torch.float32, device=target)
-        apart = relative_pull(prior.denoiser_on(target), z, usual)
-    if apart <= SHIFTED:
-        return query, {"apart": apart}
-    _log.info(f"The prior pulls the query {apart:.1f} times as hard as cells of the reference: rho is 0.")
-    return replace(query, options=replace(options, rho=0.0)), {"apart": apart}
 
 
 def check_grid(grid: Sequence[float]) -> Floats:
@@ -137,11 +80,11 @@ def check_grid(grid: Sequence[float]) -> Floats:
     except (TypeError, ValueError):
         values = np.empty(0)
     if not len(values) or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(f"grid={grid!r} is not a sequence of numbers of at least 0.")
+        raise InputError(f"grid={said(grid)} is not a sequence of numbers of at least 0.")
     return values
 
 
-def take(matrix: Matrix, rows: NDArray[np.intp]) -> Any:
+def take(matrix: Matrix, rows: Codes) -> Chunk:
     """Some cells of a matrix, as one chunk."""
     wanted = np.zeros(matrix.n_cells, dtype=bool)
     wanted[rows] = True
@@ -149,7 +92,7 @@ def take(matrix: Matrix, rows: NDArray[np.intp]) -> Any:
     return sparse.vstack(parts, format="csr") if parts and sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
-def dense(chunk: Any) -> Floats:
+def dense(chunk: Chunk) -> Floats:
     return chunk.toarray() if sparse.issparse(chunk) else np.asarray(chunk)
 
 
@@ -175,21 +118,3 @@ def log_factors(expression: Floats, counts: Floats) -> Floats:
             "pass criterion='genes'."
         )
     return factors
-
-
-def held_out(labelled: tuple[AnnData, str] | None) -> tuple[tuple[Floats, Floats], tuple[NDArray, NDArray]]:
-    """Latents and labels of the reference's training cells, and of those that the network was not trained on."""
-    if labelled is None:
-        raise InputError("criterion='labels' needs labels_key= and the reference with its cells, as an AnnData object.")
-    reference, labels_key = labelled
-    labels, roles = read_labels(reference, labels_key, "reference"), read_roles(reference)
-    projection = known_key(PriorKeys().projection, reference.obsm, "projection", "reference.obsm")
-    latents = np.asarray(reference.obsm[projection])
-    known = labels.codes >= 0
-    train, test = (known & (roles == role) for role in (ROLES.index("train"), ROLES.index("validation")))
-    if not train.any() or not test.any():
-        raise InputError(
-            "criterion='labels' needs cells that stopped the training: pass validation_fraction=0.1 to it."
-        )
-    codes = labels.codes.astype(np.intp)
-    return (latents[train], latents[test]), (codes[train], codes[test])

@@ -80,8 +80,10 @@ def _add_common(parser: argparse.ArgumentParser, default: Any) -> None:
 def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
     """Bars as asked for, and warnings of ours as one line each; both go to standard error."""
     warned: list[str] = []
-    before = settings.verbosity
-    settings.verbosity = 0 if args.quiet else before
+    before = settings.verbosity, settings.device, settings.chunk_size
+    settings.verbosity = 0 if args.quiet else settings.verbosity
+    settings.device = getattr(args, "device", settings.device)
+    settings.chunk_size = getattr(args, "chunk_size", settings.chunk_size)
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         if issubclass(category, DiceWarning):
@@ -95,7 +97,7 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
         try:
             yield warned
         finally:
-            settings.verbosity = before
+            settings.verbosity, settings.device, settings.chunk_size = before
 
 
 def _cluster(args: argparse.Namespace) -> Any:

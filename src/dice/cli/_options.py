@@ -1,8 +1,52 @@
-"""Arguments that several verbs share."""
+"""Flags of the command line, made from the fields of the options that the verbs check."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
+from dataclasses import MISSING, Field, fields
+from typing import Any, TypeVar
+
+from dice import settings
+from dice.options import Checks, Direct, Gaussian, Gibbs, Options, Shift, StudentT
+
+T = TypeVar("T")
+
+
+def add_fields(parser: argparse.ArgumentParser, cls: type, *, skip: Collection[str] = ()) -> None:
+    """One flag for every field of a settings object that has a help text."""
+    for item in fields(cls):
+        if "help" not in item.metadata or item.name in skip:
+            continue
+        flag, text = item.name.replace("_", "-"), item.metadata["help"]
+        if isinstance(item.default, bool):
+            name = f"--no-{flag}" if item.default else f"--{flag}"
+            text = f"do not {text}" if item.default else text
+            parser.add_argument(name, dest=item.name, action=f"store_{not item.default}".lower(), help=text)
+            continue
+        shown = "" if item.default in (None, MISSING) else f" (default {item.default})"
+        parser.add_argument(f"--{flag}", type=_converter(item), default=item.default, help=f"{text}{shown}")
+
+
+def read_fields(args: argparse.Namespace, cls: type[T], *, skip: Collection[str] = ()) -> T:
+    """The settings object that the flags describe; fields without a flag have their default."""
+    names = [item.name for item in fields(cls) if "help" in item.metadata and item.name not in skip]  # type: ignore[arg-type]
+    return cls(**{name: getattr(args, name) for name in names})
+
+
+def _converter(item: Field[Any]) -> Any:
+    """Numbers where the field may be one; several with commas between them; text otherwise."""
+    numeric = any(word in str(item.type) for word in ("int", "float", "Rho", "Noise"))
+    return number_or_word if numeric else str
+
+
+def number_or_word(text: str) -> float | int | str | tuple[float, ...]:
+    if "," in text:
+        return tuple(float(part) for part in text.split(","))
+    try:
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    except ValueError:
+        return text
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
@@ -10,49 +54,52 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or any torch device (default auto)")
-
-
-def add_matrix(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--layer", help="layer to use in place of X")
-    parser.add_argument("--no-check", action="store_true", help="take the values as they are")
+    parser.add_argument("--device", default=settings.device, help="auto, cpu, cuda or any torch device (default auto)")
 
 
 def add_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="dask scheduler whose workers share streamed work")
 
 
-def add_calibration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--calibrate",
-        type=calibrate,
-        default="auto",
-        help="auto, offset, kinds, mean or none: of a query that stands apart",
-    )
-    parser.add_argument("--batch-key", metavar="COLUMN", help="column of obs with batches to calibrate each on its own")
+def add_query(parser: argparse.ArgumentParser) -> None:
+    """What every verb that looks at a query takes."""
+    add_fields(parser, Options, skip=("rho", "n_samples", "likelihood", "method", "check", "random_state"))
+    add_fields(parser, Shift, skip=("strategy",))
+    parser.add_argument("--no-check", action="store_true", help="take the values as they are")
+    add_fields(parser, Checks, skip=("values",))
+    parser.add_argument("--prior-key", default="dice", help="key of the prior in the reference (default dice)")
+    add_device(parser)
+    add_seed(parser)
 
 
-def calibrate(text: str) -> str | bool:
-    """One of the words that :func:`dice.tl.denoise` knows, or none."""
-    return False if text == "none" else text
+def read_query(args: argparse.Namespace) -> dict[str, Any]:
+    """The same as arguments of a verb."""
+    return {
+        "shift": False if args.shift == "none" else Shift(args.shift, args.batch_key),
+        "layer": args.layer,
+        "gene_key": args.gene_key,
+        "check": Checks(values=not args.no_check, min_gene_overlap=args.min_gene_overlap),
+        "prior_key": args.prior_key,
+        "random_state": args.seed,
+    }
 
 
-def rho(text: str) -> float | tuple[float, ...] | str:
-    """A number, numbers with commas between them, or auto."""
-    if text == "auto":
-        return text
-    values = tuple(float(part) for part in text.split(","))
-    return values[0] if len(values) == 1 else values
+def add_posterior(parser: argparse.ArgumentParser) -> None:
+    """What decides the posterior."""
+    add_fields(parser, Options, skip=("shift", "layer", "gene_key", "check", "random_state"))
+    for cls in (StudentT, Direct, Gibbs):
+        add_fields(parser, cls)
 
 
-def noise(text: str) -> float | str:
-    """A number, or one of the words that :func:`dice.tl.denoise` knows."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def n_latent(text: str) -> int | str:
-    """A whole number, or one of the words that :func:`dice.tl.train_prior` knows."""
-    return int(text) if text.isdigit() else text
+def read_posterior(args: argparse.Namespace) -> dict[str, Any]:
+    likelihood, method = args.likelihood, args.method
+    if likelihood == "gaussian":
+        likelihood = Gaussian(args.noise)
+    elif likelihood == "student_t":
+        likelihood = read_fields(args, StudentT)
+    direct = read_fields(args, Direct)
+    if method == "gibbs":
+        method = read_fields(args, Gibbs)
+    elif direct != Direct():
+        method = direct
+    return {"rho": args.rho, "n_samples": args.n_samples, "likelihood": likelihood, "method": method}

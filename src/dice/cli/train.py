@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from dice.cli import _files
-from dice.cli._options import add_device, add_matrix, add_scheduler, add_seed, n_latent
+from dice.cli._options import add_device, add_fields, add_scheduler, add_seed, number_or_word, read_fields
+from dice.options import Training
 
 HELP = "learn a prior on a reference"
 EXAMPLES = """\
@@ -20,13 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prior-only", action="store_true", help="write the prior without its cells, as .h5ad")
     parser.add_argument("--stream", action="store_true", help="read chunk by chunk instead of all at once")
     parser.add_argument("--labels", metavar="COLUMN", help="column of obs with labels, for same-class mixup")
-    parser.add_argument("--n-latent", type=n_latent, default="auto", help="number of latents, elbow or auto")
+    parser.add_argument("--n-latent", type=number_or_word, default="auto", help="number of latents, elbow or auto")
     parser.add_argument("--preset", default="default", help="default, paper, paper-small or gmm")
     parser.add_argument("--mask-var", default="auto", help="boolean column of var with the genes to use")
-    parser.add_argument("--max-steps", type=int, help="most training steps")
-    parser.add_argument("--max-cells", type=int, default=1_000_000, help="most cells to train on (default 1000000)")
-    parser.add_argument("--checkpoint", type=Path, help="file to keep the training in, and to go on from")
-    add_matrix(parser)
+    parser.add_argument("--layer", help="layer to use in place of X")
+    parser.add_argument("--no-check", action="store_true", help="take the values as they are")
+    add_fields(parser, Training)
     add_device(parser)
     add_seed(parser)
     add_scheduler(parser)
@@ -34,13 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     import dice
-    from dice._anndata.files import open_lazy
     from dice._errors import InputError
 
     output = _files.check_output(args.output)
     if args.prior_only and output.suffix != ".h5ad":
         raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
-    adata = open_lazy(args.reference) if args.stream else _files.read(args.reference)
+    adata = dice.read_lazy(args.reference) if args.stream else _files.read(args.reference)
     dice.tl.train_prior(
         adata,
         labels_key=args.labels,
@@ -48,11 +47,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         preset=args.preset,
         mask_var=args.mask_var,
         layer=args.layer,
-        max_steps=args.max_steps,
-        max_cells=args.max_cells,
-        checkpoint=args.checkpoint,
+        training=read_fields(args, Training),
         check=not args.no_check,
-        device=args.device,
         random_state=args.seed,
     )
     prior = dice.Prior.from_anndata(adata)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from anndata import AnnData
 from scipy import sparse
 
@@ -19,12 +18,10 @@ from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
-from dice._query.arguments import check_key
-from dice._query.options import Options
-from dice._query.phases import denoise_points, project
-from dice._query.posterior import Posterior
 from dice._query.query import Query
-from dice._query.rho import tuned, untuned
+from dice._query.slots import embedding_key
+from dice._query.stream import StreamedQuery
+from dice.options import Options
 
 
 def denoise_to_zarr(
@@ -36,7 +33,7 @@ def denoise_to_zarr(
     overwrite: bool = False,
     chunk_size: int | None = None,
     key_added: str = "X_dice",
-    device: str | torch.device = "auto",
+    prior_key: str = "dice",
     **options: Any,
 ) -> None:
     """Denoise a query chunk by chunk into a zarr store, from where a killed run can be taken up again.
@@ -64,10 +61,10 @@ def denoise_to_zarr(
         Cells in a chunk, of work as of the arrays in the store; None chooses about 64 MB of expression, were it dense.
     key_added
         Key of the embedding; other slots derive their name from it.
-    device
-        ``"auto"``, ``"cpu"``, ``"cuda"`` or any torch device, of the workers.
+    prior_key
+        Key of the prior in the reference.
     **options
-        All that decides the posterior, as in :func:`denoise`: `rho`, `method`, `n_samples`, `noise`, ...
+        All that decides the posterior, as in :func:`denoise`: `rho`, `n_samples`, `likelihood`, `method`, `shift`, ...
 
     Returns
     -------
@@ -80,7 +77,7 @@ def denoise_to_zarr(
     ``obs["dice_uncertainty"]`` float32, ``obs["dice_empty"]`` bool
         As by :func:`denoise`.
     ``uns["X_dice"]``
-        ``call``, ``params``, ``genes``, ``calibration`` and ``warnings``.
+        As by :func:`denoise`.
 
     Examples
     --------
@@ -93,31 +90,24 @@ def denoise_to_zarr(
     (400, 15)
     """
     check_dask()
-    prior, target = find_prior(reference), _check_output(output, overwrite)
-    rows = Options(chunk_size=chunk_size).chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
-    adata = source if isinstance(source, AnnData) else open_lazy(source, chunk_size=int(rows))
-    keys = DenoiseKeys(check_key(adata, key_added))
+    prior, target = find_prior(reference, key=prior_key), _check_output(output, overwrite)
+    size = _options(options, chunk_size).chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
+    adata = source if isinstance(source, AnnData) else open_lazy(source, chunk_size=size)
+    keys, settings = DenoiseKeys(embedding_key(adata, key_added)), _options(options, size)
     with _log.recorded() as warned:
-        chunked = _in_chunks(adata, int(rows), options.get("layer"), options.get("batch_key"))
-        query, tuning = tuned(Query.of(chunked, prior, _options(options, int(rows))))
-        draft = Draft(target, adata.n_obs, int(rows))
-        draft.open(_fingerprint(query, keys), adata)
-        cells = project(draft, query, keys)
-        calibration = query.calibrate(cells, "cpu")
-        query, apart = untuned(query, cells, calibration, "cpu")
-        plan, level, noise = query.settle(cells, calibration.shift)
-    posterior = Posterior(prior, query.projector, plan, noise, query.keys, device, calibration.shift)
-    denoise_points(draft, query, keys, cells, posterior)
-
+        plain = Query.of(_in_chunks(adata, size, settings.layer, settings.batch_key), prior, settings)
+        draft = Draft(target, adata.n_obs, size)
+        draft.open(_fingerprint(plain, keys), adata)
+        query = StreamedQuery(prior, settings, plain.match, plain.matrix, plain.batches, draft, keys)
+        latents, posterior, record = query.latents, query.posterior, query.record()
     obs = adata.obs.drop(columns=[keys.uncertainty, keys.empty], errors="ignore")
-    if plan.uncertainty:
-        obs[keys.uncertainty] = draft.array("scratch/uncertainty")[:]
-    if cells.empty.any():
-        obs[keys.empty] = cells.empty
+    if posterior.variance is not None:
+        obs[keys.uncertainty] = np.sqrt(posterior.variance)
+    if latents.empty.any():
+        obs[keys.empty] = latents.empty
     draft.write("obs", obs)
     draft.write("var", adata.var)
-    record = query.record(plan, level, calibration, []) | tuning | apart | {"warnings": np.array(warned, dtype=str)}
-    draft.write("uns", {**adata.uns, keys.uns: record})
+    draft.write("uns", {**adata.uns, keys.uns: record | {"warnings": np.array(warned, dtype=str)}})
     _copy_others(draft, adata, keys, copy_x=copy_x)
     draft.close()
 
@@ -147,9 +137,9 @@ def _in_chunks(adata: AnnData, rows: int, layer: str | None, batch_key: str | No
     )
 
 
-def _options(options: dict[str, Any], rows: int) -> Options:
+def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
     try:
-        return Options(**options, chunk_size=rows)
+        return Options(**options, chunk_size=chunk_size)
     except TypeError as error:
         raise InputError(f"denoise_to_zarr does not know this argument: {error}.") from error
 
@@ -173,11 +163,10 @@ def _fingerprint(query: Query, keys: DenoiseKeys) -> dict[str, Any]:
         digest.update(repr(list(part)).encode())
     options = query.options
     return {
-        "call": options.call(query.rho),
-        "n_samples": int(options.n_samples),
-        "uncertainty": bool(options.uncertainty),
+        "call": options.call(options.rho),
+        "n_samples": options.n_samples,
         "chunk_size": options.chunk_size,
         "key": keys.key,
-        "prior": query.prior.to_arrays()["sha256"],
+        "prior": query.prior.sha256,
         "cells": digest.hexdigest(),
     }

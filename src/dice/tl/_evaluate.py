@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dice import _log, metrics
-from dice._arguments import choice, said, whole_number
+from dice._arguments import choice, said, seed
 from dice._errors import InputError, SlotError
 from dice._scanpy.graph import umap_layout
 from dice.metrics._inputs import as_embedding
@@ -87,7 +87,7 @@ def evaluate(
     [5]
     """
     choice("protocol", protocol, ("embedding", "paper"))
-    random_state = whole_number("random_state", random_state, least=0)
+    random_state = seed(random_state)
     labels = _column(adata, labels_key, "labels_key")
     batches = None if batch_key is None else _column(adata, batch_key, "batch_key")
     embeddings = _representations(adata, [use_rep] if isinstance(use_rep, str) else use_rep)

@@ -8,7 +8,7 @@ import torch
 from oracle import random_mixture
 from scipy import stats
 
-from dice._core.posterior.gibbs import GibbsSettings, exact_split, rho_schedule, split_gibbs, split_length
+from dice._core.posterior.gibbs import exact_split, rho_schedule, split_gibbs, split_length
 from dice._core.posterior.noise import CellNoise, cell_keys
 from dice._core.posterior.steps import GaussianStep, LangevinStep, StudentCellStep, StudentGeneStep, draw_gamma
 from dice._core.prior.mixture import MixtureDenoiser
@@ -51,7 +51,7 @@ def test_fixed_rho_leaves_the_effective_noise(mixture):
     n, s_x, rho = 3000, 0.4, 0.5
     y = POINT.expand(n, -1)
     step = GaussianStep(y, torch.full((n, 3), s_x**2).double(), torch.eye(3).double())
-    settings = GibbsSettings(n_samples=1, burn_in=15)
+    settings = Gibbs(burn_in=15)
     result = split_gibbs(mixture, step, y, [rho] * 30, keys(n), settings)
     s_eff = torch.tensor(np.hypot(s_x, rho))
     covariance = mixture.posterior_covariance(POINT[None], s_eff)[0]
@@ -72,7 +72,7 @@ def test_exact_split_agrees_with_the_anisotropic_posterior(n_components, rho):
     variances, axes = torch.linalg.eigh(NOISE)
     step, level = exact_split(GaussianStep(y, variances.expand(n, -1), axes), rho)
     n_iterations, burn_in = split_length(float(variances[0]) + rho**2, float(variances[-1]) + rho**2)
-    settings = GibbsSettings(n_samples=1, burn_in=burn_in)
+    settings = Gibbs(burn_in=burn_in)
     result = split_gibbs(mixture, step, y, [level] * n_iterations, keys(n), settings)
     mean, covariance = anisotropic_posterior(mixture, POINT, NOISE + rho**2 * torch.eye(3))
     torch.testing.assert_close(result.mean.mean(0), mean, atol=0.03, rtol=0)
@@ -84,7 +84,7 @@ def test_isotropic_noise_leaves_nothing_to_split(mixture):
     step, level = exact_split(GaussianStep(y, torch.full((5, 3), 0.25).double(), torch.eye(3).double()), 0.5)
     assert not step.variances.any()
     torch.testing.assert_close(level, torch.full((5,), np.sqrt(0.5)).double())
-    result = split_gibbs(mixture, step, y, [level], keys(5), GibbsSettings(burn_in=0))
+    result = split_gibbs(mixture, step, y, [level], keys(5), Gibbs(burn_in=0))
     torch.testing.assert_close(result.mean, mixture(y, level))
 
 
@@ -146,7 +146,7 @@ def test_student_t_per_gene_ignores_outliers():
     gaussian = GaussianStep(x @ loadings, torch.full((200, 3), 0.01).double(), torch.eye(3).double())
     error = []
     for step in (heavy, gaussian):
-        result = split_gibbs(prior, step, x @ loadings, [0.2] * 30, keys(200), GibbsSettings(burn_in=10))
+        result = split_gibbs(prior, step, x @ loadings, [0.2] * 30, keys(200), Gibbs(burn_in=10))
         error.append(float((result.mean - truth).square().mean().sqrt()))
     assert error[0] < 0.5 * error[1]
 
@@ -164,7 +164,7 @@ def test_student_t_per_cell_equals_its_scale_mixture():
         torch.ones(1).double(), torch.zeros(1, 3).double(), torch.eye(3)[None].double()
     )
     gaussian = GaussianStep(y, torch.ones(n, 3).double(), torch.eye(3).double())
-    rho, settings = 2.0, GibbsSettings(burn_in=20)
+    rho, settings = 2.0, Gibbs(burn_in=20)
     result = split_gibbs(prior, StudentCellStep(gaussian, energy, d, df), y, [rho] * 200, keys(n), settings)
     exact = prior(y, torch.as_tensor(np.hypot(noise, rho)))
     one_level = prior(y, torch.tensor(np.hypot(np.sqrt(df / (df - 2)), rho)))

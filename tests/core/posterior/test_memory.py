@@ -43,7 +43,7 @@ def test_halves_add_up_to_the_whole(most):
 
 
 def test_no_cell_fits():
-    with pytest.raises(dice.DiceError, match=r"too small for a single cell: pass device='cpu'"):
+    with pytest.raises(dice.DiceError, match=r"too small for a single cell: set dice.settings.device = 'cpu'"):
         Halving()(device_for(0, []), 100)
 
 

@@ -7,21 +7,10 @@ import pytest
 import torch
 
 from dice._core.prior.mixture import MixtureDenoiser
-from dice._core.shift.offsets import (
-    SHRINKAGE,
-    Depth,
-    Shift,
-    expected_pull,
-    expected_variety,
-    fit_depth,
-    fit_kind_offsets,
-    fit_offset,
-    places,
-    pull,
-    shrunken_means,
-    variety,
-)
-from dice._core.shift.soft_clusters import Kinds
+from dice._core.shift.choice import COARSE, coarse_means, expected_score_norm, expected_variety, score_norm, variety
+from dice._core.shift.depth import Depth, fit_depth
+from dice._core.shift.offsets import PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
+from dice._core.shift.soft_clusters import SoftClusters
 
 K = 6
 MEANS = 4.0 * torch.eye(K)[:3] - 4.0 / K
@@ -67,41 +56,41 @@ def test_batches_have_offsets_of_their_own_and_small_ones_share(prior):
 
 def test_shrunken_means_by_hand():
     values = torch.tensor([[2.0], [4.0], [6.0]])
-    whole = 12 / (3 + SHRINKAGE)
-    expected = [(6 + SHRINKAGE * whole) / (2 + SHRINKAGE), (6 + SHRINKAGE * whole) / (1 + SHRINKAGE)]
+    whole = 12 / (3 + PSEUDO_CELLS)
+    expected = [(6 + PSEUDO_CELLS * whole) / (2 + PSEUDO_CELLS), (6 + PSEUDO_CELLS * whole) / (1 + PSEUDO_CELLS)]
     found = shrunken_means(values, torch.tensor([0, 0, 1]), 2)
     torch.testing.assert_close(found.ravel(), torch.tensor(expected))
     torch.testing.assert_close(shrunken_means(values, torch.zeros(3, dtype=torch.long), 1), torch.tensor([[whole]]))
 
 
-def test_the_expected_pull_is_that_of_a_gaussian():
+def test_the_expected_score_norm_is_that_of_a_gaussian():
     variances = torch.tensor([3.0, 1.0, 0.2])
     gaussian = MixtureDenoiser.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
     z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
-    assert pull(gaussian, z).mean() == pytest.approx(expected_pull(variances.numpy()), rel=0.01)
+    assert score_norm(gaussian, z, COARSE).mean() == pytest.approx(expected_score_norm(variances.numpy()), rel=0.01)
 
 
 def test_variety_is_that_of_a_gaussian_and_small_for_one_kind(prior):
     variances = torch.tensor([3.0, 1.0, 0.2])
     gaussian = MixtureDenoiser.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
     z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
-    assert variety(places(gaussian, z)) == pytest.approx(expected_variety(variances.numpy()), rel=0.02)
-    assert variety(places(prior, cells([1]))) < 0.05 * variety(places(prior, cells([0, 1, 2])))
+    assert variety(coarse_means(gaussian, z)) == pytest.approx(expected_variety(variances.numpy()), rel=0.02)
+    assert variety(coarse_means(prior, cells([1]))) < 0.05 * variety(coarse_means(prior, cells([0, 1, 2])))
 
 
 def test_a_shifted_query_is_pulled_harder_until_it_is_calibrated(prior):
     z = cells([0, 1]) + SHIFT
-    assert pull(prior, z).mean() > 3 * pull(prior, z - fit_offset(prior, z, ONE)).mean()
+    assert score_norm(prior, z, COARSE).mean() > 3 * score_norm(prior, z - fit_offset(prior, z, ONE), COARSE).mean()
 
 
 def test_offsets_of_a_range_of_cells():
-    offset = Shift(np.array([[[1.0]], [[2.0]]], dtype=np.float32), np.array([0, 1, 1, 0]))
+    offset = Offsets(np.array([[[1.0]], [[2.0]]], dtype=np.float32), np.array([0, 1, 1, 0]))
     np.testing.assert_array_equal(offset.of(np.zeros((3, 1), dtype=np.float32), slice(1, 4)).ravel(), [2, 2, 1])
 
 
 AXES = np.eye(3, dtype=np.float32)
 #: Three kinds at distance 10 from the origin, each of variance 1.
-KINDS = Kinds(AXES, 10 * AXES, np.ones((3, 3), dtype=np.float32))
+KINDS = SoftClusters(AXES, 10 * AXES, np.ones((3, 3), dtype=np.float32))
 
 
 def of_kinds(counts, shift, seed=0):
@@ -113,7 +102,7 @@ def of_kinds(counts, shift, seed=0):
 
 def offsets_of(y, batches=None, n_batches=1):
     batches = np.zeros(len(y), dtype=np.intp) if batches is None else batches
-    return fit_kind_offsets(KINDS, y, batches, n_batches)
+    return fit_cluster_offsets(KINDS, y, batches, n_batches)
 
 
 def test_each_kind_has_an_offset_of_its_own():
@@ -122,7 +111,7 @@ def test_each_kind_has_an_offset_of_its_own():
     shares = KINDS.shares(y)
     np.testing.assert_array_equal(shares.argmax(1), which)
     np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
-    found = Shift(offsets_of(y), np.zeros(900, dtype=np.intp), KINDS).of(y, slice(None))
+    found = Offsets(offsets_of(y), np.zeros(900, dtype=np.intp), KINDS).of(y, slice(None))
     assert np.abs(found - shift[which]).mean() < 0.25
 
 
@@ -157,16 +146,16 @@ def test_small_batches_share_the_offsets_of_all():
 
 def test_few_cells_have_no_kinds():
     rng = np.random.default_rng(0)
-    assert Kinds.learn(rng.normal(size=(19, 4)), 0) is None
-    assert len(Kinds.learn(rng.normal(size=(300, 1)), 0).means) == 2
-    kinds = Kinds.learn(rng.normal(size=(60, 4)), 0)
+    assert SoftClusters.learn(rng.normal(size=(19, 4)), 0) is None
+    assert len(SoftClusters.learn(rng.normal(size=(300, 1)), 0).means) == 2
+    kinds = SoftClusters.learn(rng.normal(size=(60, 4)), 0)
     assert kinds.means.shape == (6, 4)
     assert kinds.shares(np.zeros((1, 4))) == pytest.approx(1 / 6)
 
 
 def test_kinds_of_well_separated_cells_are_their_types():
     y, _ = of_kinds([200, 200, 200], np.zeros((3, 3)))
-    kinds = Kinds.learn(y, 0)
+    kinds = SoftClusters.learn(y, 0)
     nearest = kinds.means.argmax(1)
     np.testing.assert_allclose(kinds.means, 10 * AXES[nearest], atol=2.5)
     assert set(nearest) == {0, 1, 2}
@@ -180,7 +169,7 @@ def latents(types, n=600, seed=0):
     points = cells(types, n, seed).numpy().astype(np.float64)
     everywhere = cells([0, 1, 2], 2000, seed=9).numpy().astype(np.float64)
     centre = everywhere.mean(0)
-    return points - centre, Kinds.learn(everywhere - centre, seed=0)
+    return points - centre, SoftClusters.learn(everywhere - centre, seed=0)
 
 
 @pytest.mark.parametrize("types", [[0, 1, 2], [0, 1], [2]])
@@ -219,7 +208,7 @@ def test_a_shift_stretches_before_it_moves():
     y = np.array([[2.0, 0.0], [0.0, 4.0]], dtype=np.float32)
     depth = Depth(np.array([-2.0, 0.0], dtype=np.float32), np.array([0.5, 1.0], dtype=np.float32))
     offsets = np.array([[[1.0, 1.0]], [[0.0, 3.0]]], dtype=np.float32)
-    shift = Shift(offsets, np.array([0, 1]), depth=depth)
+    shift = Offsets(offsets, np.array([0, 1]), depth=depth)
     np.testing.assert_allclose(y - shift.of(y, slice(None)), [[5.0, -1.0], [0.0, 1.0]])
     np.testing.assert_allclose(shift.stretch(), [2.0, 1.0])
-    np.testing.assert_allclose(Shift(offsets, np.array([0, 1])).stretch(slice(1, 2)), [1.0])
+    np.testing.assert_allclose(Offsets(offsets, np.array([0, 1])).stretch(slice(1, 2)), [1.0])

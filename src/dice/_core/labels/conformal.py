@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from dice._types import Floats
 
 METHODS = ("lac", "aps", "raps")
 #: RAPS adds this to the score of a label for every rank beyond the first `RAPS_FREE`.

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._core.labels.classify import Floats, fit_logistic
+from dice._core.labels.classify import fit_logistic
+from dice._types import Floats
 
 #: Cells of each side that the two are told apart by, and folds of the cross-fit.
-MAX_CELLS, FOLDS = 5000, 5
+SIDE_CELLS, FOLDS = 5000, 5
 STRENGTH = 0.1
 #: Density ratios are kept within this factor of 1.
 LARGEST_RATIO = 50.0
 
 
 @dataclass(frozen=True)
-class Shift:
+class DensityRatios:
     """Density ratios query / reference of reference cells (m,) and query cells (n,), and how well both are told apart.
 
     ``auc`` is the probability that a random query cell looks more like a query than a random reference cell does: 0.5
@@ -29,13 +30,13 @@ class Shift:
     auc: float
 
 
-def measure_shift(reference: Floats, query: Floats, seed: int) -> Shift:
+def measure_domain_shift(reference: Floats, query: Floats, seed: int) -> DensityRatios:
     """Tell query (n, p) from reference cells (m, p) by logistic regression; the odds are the density ratio.
 
     Ratios of cells that the regression was fitted to would be flattered, so every fifth is judged by the other four.
     """
     if min(len(reference), len(query)) < FOLDS:
-        return Shift(np.ones(len(reference)), np.ones(len(query)), 0.5)
+        return DensityRatios(np.ones(len(reference)), np.ones(len(query)), 0.5)
     rng = np.random.default_rng(seed)
     folds = [rng.integers(FOLDS, size=len(cells)) for cells in (reference, query)]
     logits = [np.empty(len(cells)) for cells in (reference, query)]
@@ -53,7 +54,7 @@ def measure_shift(reference: Floats, query: Floats, seed: int) -> Shift:
                 out[f == fold] = np.log(p[:, 1]) - np.log(p[:, 0])
     bound = np.log(LARGEST_RATIO)
     ratios = [np.exp(np.clip(x, -bound, bound)) for x in logits]
-    return Shift(ratios[0], ratios[1], auc(logits[0], logits[1]))
+    return DensityRatios(ratios[0], ratios[1], auc(logits[0], logits[1]))
 
 
 def auc(low: Floats, high: Floats) -> float:
@@ -64,4 +65,4 @@ def auc(low: Floats, high: Floats) -> float:
 
 
 def _some(positions: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
-    return positions if len(positions) <= MAX_CELLS else rng.choice(positions, MAX_CELLS, replace=False)
+    return positions if len(positions) <= SIDE_CELLS else rng.choice(positions, SIDE_CELLS, replace=False)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._core.labels.classify import LATENT_STRENGTH, Floats, Predictor, fit_logistic
+from dice._core.labels.classify import LATENT_STRENGTH, Predictor, fit_logistic
+from dice._types import Floats
 
 #: Groups that cells without labels are clustered into, and cells that each should have.
 N_CLUSTERS, CLUSTER_SIZE = 15, 20

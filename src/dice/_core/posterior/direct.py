@@ -7,7 +7,9 @@ reverse diffusion from y, and its covariance is s^2 dD/dy (second-order Tweedie)
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,11 +30,29 @@ PROBES, SAMPLES, CHAINS = 0, 1, 2
 
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior of a chunk of cells: mean (n, k), samples (n, S, k), variance per latent (n,)."""
+    """Posterior of cells: mean (n, k), samples (n, S, k) and variance per latent (n,).
 
-    mean: Tensor
-    samples: Tensor | None = None
-    variance: Tensor | None = None
+    Tensors where it is computed, arrays in the units of the user, lazy arrays of a lazy matrix.
+    """
+
+    mean: Any
+    samples: Any = None
+    variance: Any = None
+    #: Share of accepted Langevin moves, where there were any.
+    acceptance: float | None = None
+
+    def map(self, function: Callable[[Any, int], Any]) -> Posterior:
+        """``function(part, power)`` of every part there is; a variance has twice the power of a mean in its units."""
+        parts = ((self.mean, 1), (self.samples, 1), (self.variance, 2))
+        return Posterior(*(None if part is None else function(part, power) for part, power in parts), self.acceptance)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Posterior]) -> Posterior:
+        """Tensors of several chunks, one below the other."""
+        columns = ([getattr(part, name) for part in parts] for name in ("mean", "samples", "variance"))
+        shares = [part.acceptance for part in parts if part.acceptance is not None]
+        tensors = (None if column[0] is None else torch.cat(column) for column in columns)
+        return cls(*tensors, sum(shares) / len(shares) if shares else None)
 
 
 def direct(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,26 +16,14 @@ from torch import Tensor
 from dice._core.posterior.direct import CHAINS, Posterior, probe_variance
 from dice._core.posterior.noise import CellNoise
 from dice._core.posterior.sampler import sample_ancestral, sample_sde
+from dice._core.prior.paper import PaperDenoiser
 from dice._core.posterior.steps import GaussianStep, LikelihoodStep
 from dice._core.prior.denoiser import Denoiser, as_column
 from dice._errors import InputError
+from dice.options import Gibbs
 
 #: Longest chain that is chosen without being asked for.
 MAX_ITERATIONS = 100
-
-
-@dataclass(frozen=True)
-class GibbsSettings:
-    """How long to run and what to report.
-
-    ``rao_blackwell`` averages D(Z; rho) after burn-in, which has the mean of U without its noise; otherwise the last
-    states of the chains are averaged, as the paper does.
-    """
-
-    n_chains: int = 1
-    burn_in: int | None = None
-    rao_blackwell: bool = True
-    n_samples: int = 0
 
 
 def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geometric: bool = False) -> np.ndarray:
@@ -59,9 +46,10 @@ def split_gibbs(
     start: Tensor,
     rhos: Sequence[float | Tensor],
     noise: CellNoise,
-    settings: GibbsSettings,
+    settings: Gibbs,
     *,
-    ancestral: bool = False,
+    n_samples: int = 0,
+    literal: bool = False,
 ) -> Posterior:
     """Run independent chains from `start` (n, k) and sum them up.
 
@@ -79,11 +67,13 @@ def split_gibbs(
         Random numbers of the cells.
     settings
         Chains, burn-in, averaging.
-    ancestral
-        Whether the prior step takes the paper's ancestral steps in place of the few-step sampler.
+    n_samples
+        Chains whose last state is kept.
+    literal
+        Whether the prior step is that of the network's own paper, in place of the few-step sampler.
     """
-    sampler = sample_ancestral if ancestral else sample_sde
-    n_chains = max(settings.n_chains, settings.n_samples)
+    sampler = sample_ancestral if literal and isinstance(denoiser, PaperDenoiser) else sample_sde
+    n_chains, smoothed = max(settings.n_chains, n_samples), settings.average == "rao-blackwell"
     smooth, states, last = Moments(start), Moments(start), []
     with torch.no_grad():
         for chain in range(n_chains):
@@ -95,15 +85,15 @@ def split_gibbs(
                 u = sampler(denoiser, z, level, random.spawn(1))
                 if iteration >= min(settings.burn_in or 0, len(rhos) - 1):
                     states.add(u)
-                    if settings.rao_blackwell:
+                    if smoothed:
                         smooth.add(denoiser(z, level))
             last.append(u)
         single = states.n == 1
         variance = probe_variance(denoiser, z, level, noise) if single else states.variance.mean(1)
     final = torch.stack(last, dim=1)
     return Posterior(
-        mean=smooth.mean if settings.rao_blackwell else final.mean(1),
-        samples=final[:, : settings.n_samples] if settings.n_samples else None,
+        mean=smooth.mean if smoothed else final.mean(1),
+        samples=final[:, :n_samples] if n_samples else None,
         variance=variance,
     )
 

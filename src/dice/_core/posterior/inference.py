@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,24 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._core.posterior.direct import Posterior, direct
-from dice._core.posterior.gibbs import GibbsSettings, exact_split, rho_schedule, split_gibbs, split_length, wiener_start
-from dice._core.posterior.likelihood import GaussianLikelihood
+from dice._core.posterior.gibbs import exact_split, rho_schedule, split_gibbs, split_length, wiener_start
+from dice._core.posterior.likelihood import GaussianLikelihood, Latents
 from dice._core.posterior.memory import Halving
 from dice._core.posterior.noise import CellNoise
-from dice._core.posterior.steps import (
-    GaussianStep,
-    LangevinStep,
-    LikelihoodStep,
-    LogDensity,
-    StudentCellStep,
-    StudentGeneStep,
-)
-from dice._core.prior.paper import SCHEDULE, PaperDenoiser
+from dice._core.posterior.steps import GaussianStep, LangevinStep, LikelihoodStep, StudentCellStep, StudentGeneStep
 from dice._core.prior.prior import Prior
+from dice._core.shift.offsets import Offsets
+from dice._device import resolve_device
 from dice._errors import InputError
-
-METHODS = ("auto", "direct", "gibbs")
-LIKELIHOODS = ("gaussian", "student_t", "student_t_genes")
+from dice._types import Chunk
+from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
 
 
 @dataclass(frozen=True)
@@ -39,13 +33,13 @@ class Plan:
     or ``"gibbs"`` (Algorithm 1 as printed, with `rhos` as its schedule).
     """
 
-    method: str
-    likelihood: str | LogDensity
+    method: Literal["direct", "split", "gibbs"]
+    likelihood: Gaussian | StudentT | LogDensity
     rhos: NDArray[np.float64]
-    gibbs: GibbsSettings = field(default_factory=GibbsSettings)
-    df: float = 4.0
-    deconvolve: bool = False
-    uncertainty: bool = True
+    gibbs: Gibbs
+    n_samples: int
+    deconvolve: bool
+    uncertainty: bool
 
     @property
     def rho(self) -> float:
@@ -53,179 +47,204 @@ class Plan:
 
     @property
     def needs_genes(self) -> bool:
-        """Whether the steps look at single genes, beyond the latent point of a cell."""
-        return callable(self.likelihood) or self.likelihood == "student_t_genes"
+        """Whether the steps look at single genes, beyond the latents of a cell."""
+        return callable(self.likelihood) or (isinstance(self.likelihood, StudentT) and self.likelihood.per_gene)
+
+    def check_noise(self, noise: float, reference_noise: float) -> None:
+        """Deconvolution removes the reference's noise from the query's, which must be larger."""
+        if self.deconvolve and noise <= reference_noise:
+            raise InputError(
+                f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
+                f"make {noise:.3g}: pass rho={1.05 * reference_noise:.3g} or more."
+            )
+
+    @classmethod
+    def of(
+        cls, options: Options, rho: float | list[float], *, isotropic: bool, noise_range: tuple[float, float]
+    ) -> Plan:
+        """The plan for given options.
+
+        ``burn_in`` None becomes a third of the iterations, or what the mixing asks for. `noise_range` are the extreme
+        noise variances over cells and directions.
+        """
+        method, gibbs, settings = _method(options, rho, isotropic=isotropic), options.gibbs, options.direct
+        if settings.deconvolve and (method != "direct" or options.n_samples):
+            raise InputError(
+                "deconvolve=True gives the mean of the direct method alone, which needs all of the prior's genes, "
+                "Gaussian noise, one rho and n_samples=0: pass method='auto'."
+            )
+        if method == "direct":
+            rhos = np.full(1, float(np.asarray(rho)))
+        elif method == "gibbs":
+            rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
+            gibbs = gibbs if gibbs.burn_in is not None else replace(gibbs, burn_in=len(rhos) // 3)
+        else:
+            constant = float(np.asarray(rho))
+            length, burn_in = split_length(*(value + constant**2 for value in noise_range))
+            rhos = np.full(gibbs.n_iterations or length, constant)
+            gibbs = gibbs if gibbs.burn_in is not None else replace(gibbs, burn_in=burn_in)
+        uncertainty = options.uncertainty and settings.uncertainty
+        return cls(method, options.likelihood, rhos, gibbs, options.n_samples, settings.deconvolve, uncertainty)
 
 
-def choose_method(method: str, likelihood: str | LogDensity, rho: float | Sequence[float], isotropic: bool) -> str:
+def _method(options: Options, rho: float | list[float], *, isotropic: bool) -> Literal["direct", "split", "gibbs"]:
     """Direct where it is exact; else the fastest chain for Gaussian noise, else Algorithm 1 as it stands."""
-    if method not in METHODS:
-        raise InputError(f"There is no method {method!r}: choose one of {list(METHODS)}.")
-    if not callable(likelihood) and likelihood not in LIKELIHOODS:
-        raise InputError(
-            f"There is no likelihood {likelihood!r}: choose one of {list(LIKELIHOODS)} or pass a function."
-        )
-    gaussian, constant = likelihood == "gaussian", np.ndim(rho) == 0
-    if method == "gibbs":
-        return "gibbs"
-    if gaussian and constant:
-        if isotropic:
-            return "direct"
-        if method == "auto":
-            return "split"
-    if method == "direct":
-        raise InputError(
-            "method='direct' is exact only for Gaussian noise that is the same for all genes, all of the prior's "
-            "genes and a single rho: pass method='auto'."
-        )
-    return "gibbs"
-
-
-def make_plan(
-    method: str,
-    likelihood: str | LogDensity,
-    rho: float | Sequence[float],
-    gibbs: GibbsSettings,
-    *,
-    isotropic: bool,
-    noise_range: tuple[float, float],
-    n_iterations: int | None = None,
-    geometric: bool = False,
-    df: float = 4.0,
-    deconvolve: bool = False,
-    uncertainty: bool = True,
-) -> Plan:
-    """Resolve the arguments of a call.
-
-    ``gibbs.burn_in`` None becomes a third of the iterations, or what the mixing asks for. `noise_range` are the extreme
-    noise variances over cells and directions.
-    """
-    chosen = choose_method(method, likelihood, rho, isotropic)
-    if deconvolve and (chosen != "direct" or gibbs.n_samples):
-        raise InputError(
-            "deconvolve=True gives the mean of the direct method alone, which needs all of the prior's genes, Gaussian "
-            "noise, one rho and n_samples=0: pass deconvolve=False."
-        )
-    if chosen == "gibbs":
-        rhos = rho_schedule(rho, n_iterations, geometric=geometric)
-        burn_in = len(rhos) // 3
-    else:
-        constant = float(np.asarray(rho))
-        smallest, largest = (value + constant**2 for value in noise_range)
-        length, burn_in = split_length(smallest, largest)
-        rhos = np.full((n_iterations or length) if chosen == "split" else 1, constant)
-    gibbs = gibbs if gibbs.burn_in is not None else replace(gibbs, burn_in=burn_in)
-    return Plan(chosen, likelihood, rhos, gibbs, df, deconvolve, uncertainty)
-
-
-def clip_rho(prior: Prior, rhos: NDArray[np.float64]) -> NDArray[np.float64]:
-    """rho within what the paper's 512-step table can start from; other priors take any."""
-    if not isinstance(prior.denoiser, PaperDenoiser):
-        return rhos
-    return np.minimum(rhos, SCHEDULE.noise[-1] * prior.latent_scale)
+    gaussian = isinstance(options.likelihood, Gaussian) and np.ndim(rho) == 0
+    if isinstance(options.method, Gibbs):
+        if options.method.fast and not gaussian:
+            raise InputError("Gibbs(fast=True) is for Gaussian noise and a single rho: pass dice.Gibbs().")
+        return "split" if options.method.fast else "gibbs"
+    if gaussian and isotropic:
+        return "direct"
+    if options.method == "auto":
+        return "split" if gaussian else "gibbs"
+    raise InputError(
+        "method='direct' is exact only for Gaussian noise that is the same for all genes, all of the prior's genes and "
+        "a single rho: pass method='auto'."
+    )
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What the likelihood needs of a chunk of cells; PCA units.
-
-    ``x`` (n, d) are the standardised observed genes, only where the plan needs them.
-    """
+    """What the likelihood needs of a chunk of cells; PCA units."""
 
     y: NDArray[np.float32]
-    #: Noise standard deviation of every cell (n,).
+    #: Noise standard deviation (n,), and residual energy per degree of freedom (n,).
     noise: NDArray[np.float32]
-    #: Residual energy per degree of freedom of every cell (n,).
     residual: NDArray[np.float32]
+    #: Standardised observed genes (n, d), only where the plan needs them.
     x: NDArray[np.float32] | None = None
 
-    def take(self, rows: slice) -> Observation:
-        """A part of the cells."""
-        x = None if self.x is None else self.x[rows]
-        return Observation(self.y[rows], self.noise[rows], self.residual[rows], x)
+    def __getitem__(self, rows: slice) -> Observation:
+        return Observation(
+            self.y[rows], self.noise[rows], self.residual[rows], None if self.x is None else self.x[rows]
+        )
 
 
+@dataclass(frozen=True)
 class Inference:
-    """The posterior of chunks of cells under one prior, likelihood and plan, on one device."""
+    """The posterior of any chunk of cells: all that a worker needs, addressed by the cells' positions."""
 
-    def __init__(self, prior: Prior, likelihood: GaussianLikelihood, plan: Plan, device: torch.device) -> None:
-        self.prior = prior
-        self.likelihood = likelihood
-        self.plan = plan
-        self.device = device
-        self.denoiser = prior.denoiser_on(device)
-        spread, axes = np.linalg.eigh(likelihood.covariance.astype(np.float64))
-        self.spread, self.axes = self._tensor(spread), self._tensor(axes)
-        #: Share of accepted Langevin moves by chunk, where there were any.
-        self.acceptance: list[float] = []
-        #: Cuts chunks that do not fit the memory of the device.
-        self.halving = Halving()
+    prior: Prior
+    likelihood: GaussianLikelihood
+    plan: Plan
+    #: Noise (n,), as it is after the shift, and cell seeds (n,) of all cells.
+    noise: NDArray[np.float32]
+    seeds: NDArray[np.int64]
+    #: Resolved where the work is done: a worker may have a GPU that the caller lacks.
+    device: str
+    #: What separates the query from the reference.
+    offsets: Offsets | None = None
 
-    def posterior(self, observed: Observation, keys: NDArray[np.int64]) -> Posterior:
-        """Posterior of one chunk in PCA units; `keys` address the cells' random numbers."""
-        return self.halving(lambda rows: self._posterior(observed.take(rows), keys[rows]), len(keys))
+    def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
+        """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` where single genes matter."""
+        x = self.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
+        y, residual, noise, seeds = latents.y, latents.residual, self.noise[rows], self.seeds[rows]
+        if self.offsets is not None:
+            y, residual, x = self.offsets.remove(y, rows, residual, x, self.likelihood.loadings)
+        observed = Observation(y, noise, residual, x)
+        found = self.halving(lambda part: self._posterior(observed[part], seeds[part]), len(seeds))
+        result = found.map(lambda part, power: part.cpu().numpy())
+        if latents.empty.any():
+            self._set_prior(result, latents.empty, noise, seeds)
+        for part in (result.mean, result.variance):
+            if part is not None and not np.isfinite(part).all():
+                raise InputError(
+                    f"The posterior is not finite with noise {noise.max():.3g} and rho {self.plan.rhos.max():.3g}: "
+                    "pass values of the latents' own size."
+                )
+        return result
 
-    def _posterior(self, observed: Observation, keys: NDArray[np.int64]) -> Posterior:
+    def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
+        """One block of a lazy array, from expression to mean and samples side by side (n, k + S k)."""
+        result, n = self(self.likelihood.latents(chunk), rows, chunk), rows.stop - rows.start
+        return result.mean if result.samples is None else np.hstack([result.mean, result.samples.reshape(n, -1)])
+
+    def variance(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
+        """Posterior variance per latent (n,) of a block of expression."""
+        return np.asarray(self(self.likelihood.latents(chunk), rows, chunk).variance)
+
+    @cached_property
+    def halving(self) -> Halving:
+        """Cuts chunks that do not fit the memory of the device."""
+        return Halving()
+
+    def _posterior(self, observed: Observation, seeds: NDArray[np.int64]) -> Posterior:
         scale = self.prior.latent_scale
-        y = self._tensor(observed.y) / scale
-        noise = CellNoise(torch.as_tensor(keys, device=self.device))
-        result = self._run(y, observed, noise)
-        samples = None if result.samples is None else result.samples * scale
-        variance = None if result.variance is None else result.variance * scale**2
-        return Posterior(result.mean * scale, samples, variance)
+        noise = CellNoise(torch.as_tensor(seeds, device=self._torch.device))
+        result = self._run(self._torch(observed.y) / scale, observed, noise)
+        if not self.plan.uncertainty:
+            result = replace(result, variance=None)
+        return result.map(lambda part, power: part * scale**power)
 
-    def prior_samples(self, noise: NDArray[np.float32], keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Samples (n, S, k) of cells that nothing is known of: at a large `noise` level, seen at the origin."""
-        plan = replace(self.plan, method="direct", uncertainty=False, deconvolve=False)
-        nowhere = np.zeros((len(noise), self.prior.n_latent), dtype=np.float32)
-        blank = Inference(self.prior, self.likelihood, plan, self.device)
-        result = blank.posterior(Observation(nowhere, noise, np.zeros_like(noise)), keys)
-        return np.asarray(torch.as_tensor(result.samples).cpu())
+    def _set_prior(
+        self, result: Posterior, empty: NDArray[np.bool_], noise: NDArray[np.float32], seeds: NDArray[np.int64]
+    ) -> None:
+        """Of empty cells the posterior is the prior: latents are centred, and scaled by the root of their variance."""
+        result.mean[empty] = 0
+        if result.variance is not None:
+            result.variance[empty] = self.prior.latent_scale**2
+        if result.samples is not None:
+            nowhere = np.zeros((int(empty.sum()), self.prior.n_latent), dtype=np.float32)
+            observed = Observation(nowhere, noise[empty], np.zeros(len(nowhere), dtype=np.float32))
+            plan = replace(self.plan, method="direct", uncertainty=False, deconvolve=False)
+            drawn = replace(self, plan=plan)._posterior(observed, seeds[empty])
+            result.samples[empty] = drawn.samples.cpu().numpy()
 
     def _run(self, y: Tensor, observed: Observation, noise: CellNoise) -> Posterior:
-        plan, scale = self.plan, self.prior.latent_scale
-        s = self._tensor(observed.noise) / scale
-        rho = plan.rho / scale
+        plan, scale, denoiser = self.plan, self.prior.latent_scale, self._torch.denoiser
+        s, rho = self._torch(observed.noise) / scale, plan.rho / scale
         if plan.method == "direct":
             return direct(
-                self.denoiser,
+                denoiser,
                 y,
                 _shared(torch.sqrt(s.square() + rho**2)),
                 noise,
-                n_samples=plan.gibbs.n_samples,
+                n_samples=plan.n_samples,
                 uncertainty=plan.uncertainty,
                 reference_noise=self.prior.noise / scale if plan.deconvolve else None,
             )
-        gaussian = GaussianStep(y, s[:, None].square() * self.spread, self.axes)
+        gaussian = GaussianStep(y, s[:, None].square() * self._torch.spread, self._torch.axes)
         if plan.method == "split":
             rest, level = exact_split(gaussian, rho)
-            start = wiener_start(gaussian, rho)
-            return split_gibbs(self.denoiser, rest, start, [level] * len(plan.rhos), noise, plan.gibbs)
+            start, rhos = wiener_start(gaussian, rho), [level] * len(plan.rhos)
+            return split_gibbs(denoiser, rest, start, rhos, noise, plan.gibbs, n_samples=plan.n_samples)
         step = self._likelihood_step(gaussian, observed)
-        ancestral = isinstance(self.denoiser, PaperDenoiser)
-        rhos = [float(value) / scale for value in plan.rhos]
-        result = split_gibbs(self.denoiser, step, y, rhos, noise, plan.gibbs, ancestral=ancestral)
+        chain = [float(value) / scale for value in plan.rhos]
+        result = split_gibbs(denoiser, step, y, chain, noise, plan.gibbs, n_samples=plan.n_samples, literal=True)
         if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
-            self.acceptance.append(float(step.acceptance.mean()))
+            result = replace(result, acceptance=float(step.acceptance.mean()))
         return result
 
     def _likelihood_step(self, gaussian: GaussianStep, observed: Observation) -> LikelihoodStep:
-        plan, likelihood = self.plan, self.likelihood
-        if plan.likelihood == "gaussian":
+        kind, likelihood, tensor = self.plan.likelihood, self.likelihood, self._torch
+        if isinstance(kind, Gaussian):
             return gaussian
         n_genes = len(likelihood.loadings)
-        if plan.likelihood == "student_t":
+        if isinstance(kind, StudentT) and not kind.per_gene:
             energy = observed.residual * likelihood.degrees_of_freedom / observed.noise**2
-            return StudentCellStep(gaussian, self._tensor(energy), n_genes, plan.df)
-        x = self._tensor(observed.x)
+            return StudentCellStep(gaussian, tensor(energy), n_genes, kind.df)
         # In scaled units the loadings carry the scale: V U = (V scale) (U / scale).
-        loadings = self._tensor(likelihood.loadings) * self.prior.latent_scale
-        if callable(plan.likelihood):
-            return LangevinStep(x, loadings, plan.likelihood)
+        x, loadings = tensor(observed.x), tensor(likelihood.loadings) * self.prior.latent_scale
+        if not isinstance(kind, StudentT):
+            return LangevinStep(x, loadings, kind)
         relative = np.ones(n_genes) if likelihood.weights is None else 1 / likelihood.weights
-        return StudentGeneStep(x, loadings, self._tensor(relative * observed.noise[:, None] ** 2), plan.df)
+        return StudentGeneStep(x, loadings, tensor(relative * observed.noise[:, None] ** 2), kind.df)
 
-    def _tensor(self, array: NDArray | None) -> Tensor:
+    @cached_property
+    def _torch(self) -> _OnDevice:
+        return _OnDevice(self.prior, self.likelihood, resolve_device(self.device))
+
+
+class _OnDevice:
+    """The network, and the axes of the noise, where the work is done."""
+
+    def __init__(self, prior: Prior, likelihood: GaussianLikelihood, device: torch.device) -> None:
+        self.device, self.denoiser = device, prior.denoiser_on(device)
+        spread, axes = np.linalg.eigh(likelihood.covariance.astype(np.float64))
+        self.spread, self.axes = self(spread), self(axes)
+
+    def __call__(self, array: NDArray | None) -> Tensor:
         return torch.as_tensor(np.asarray(array, dtype=np.float32), device=self.device)
 
 

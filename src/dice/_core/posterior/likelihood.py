@@ -6,17 +6,48 @@ covariance s_i^2 C in the latent space: A = V' W V, C = A^-1, y = C V' W x with 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dice._core.projection import Projection
-from dice._core.standardize import Chunk, Floats, Standardizer
+from dice._core.standardize import Standardizer
+from dice._types import Chunk, Floats
 
 #: Gene noise below this share of the mean would give a single gene all the say.
 MIN_GENE_NOISE = 0.05
+#: Noise of cells without any expression in units of the latent scale: so large that only the prior speaks.
+EMPTY_NOISE = 10.0
+
+
+@dataclass(frozen=True)
+class Latents:
+    """What expression says of cells before the prior speaks; PCA units."""
+
+    #: Noisy latents (n, k); of a lazy matrix, themselves lazy.
+    y: Any
+    #: Residual energy per degree of freedom (n,).
+    residual: NDArray[np.float32]
+    #: Cells without any expression (n,).
+    empty: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.residual)
+
+    def __getitem__(self, rows: slice) -> Latents:
+        return Latents(self.y[rows], self.residual[rows], self.empty[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Latents], n_latent: int) -> Latents:
+        """The cells of several chunks, one after the other."""
+        none = cls(np.empty((0, n_latent), np.float32), np.empty(0, np.float32), np.empty(0, bool))
+        columns = ([getattr(part, name) for part in (none, *parts)] for name in ("y", "residual", "empty"))
+        return cls(*(np.concatenate(column) for column in columns))
 
 
 @dataclass(frozen=True)
@@ -32,9 +63,13 @@ class GaussianLikelihood:
     weights: Floats | None
     #: Whether all of the prior's genes are observed.
     complete: bool
+    #: Whether a cell of zeros tells nothing; in data with negative values, zeros are values like others.
+    zero_is_empty: bool = True
 
     @classmethod
-    def of(cls, projection: Projection, genes: NDArray[np.intp], *, per_gene: bool = False) -> GaussianLikelihood:
+    def of(
+        cls, projection: Projection, genes: NDArray[np.intp], *, per_gene: bool = False, zero_is_empty: bool = True
+    ) -> GaussianLikelihood:
         """The likelihood of a query that holds the prior's `genes` (positions, in its order)."""
         noise = projection.gene_noise / max(projection.gene_noise.mean(), 1e-12)
         weights = 1 / np.maximum(noise[genes], MIN_GENE_NOISE) if per_gene else None
@@ -43,6 +78,7 @@ class GaussianLikelihood:
             projection.loadings[genes],
             weights,
             len(genes) == len(projection.loadings),
+            zero_is_empty,
         )
 
     @property
@@ -94,6 +130,51 @@ class GaussianLikelihood:
         energy = np.maximum(x.squared_norms(self.weights) - explained, 0)
         return y, energy / self.degrees_of_freedom
 
+    def latents(self, chunk: Chunk) -> Latents:
+        """A chunk as the prior sees it; cells without any expression are at the origin."""
+        y, residual = self.read(chunk)
+        empty = _is_empty(chunk) if self.zero_is_empty else np.zeros(len(y), dtype=bool)
+        y[empty] = 0
+        return Latents(y, residual.astype(np.float32), empty)
+
+    @property
+    def empty_cell(self) -> NDArray[np.float32] | None:
+        """Where a cell of zeros would be projected (k,), were it a cell like others; None where it is one."""
+        return self.read(np.zeros((1, len(self.loadings)), dtype=np.float32))[0][0] if self.zero_is_empty else None
+
+    def noise(
+        self, latents: Latents, noise: str | float, *, df: float | None, reference_noise: float, empty_noise: float
+    ) -> tuple[float, NDArray[np.float32]]:
+        """Noise of the data set, and standard deviation of every cell (n,).
+
+        Parameters
+        ----------
+        latents
+            The query.
+        noise
+            As in :class:`dice.Gaussian`.
+        df
+            Degrees of freedom where the noise is Student-t, whose scale is smaller than its standard deviation.
+        reference_noise
+            Noise of the reference, for queries with too few genes to measure their own.
+        empty_noise
+            Noise of cells without any expression.
+        """
+        measured, n_genes = latents.residual[~latents.empty], len(self.loadings)
+        factor = 1.0 if df is None else np.sqrt(max(df - 2, 0.5) / df)
+        whole = factor * float(np.sqrt(measured.mean())) if len(measured) else 0.0
+        measurable = n_genes >= 2 * self.n_latent
+        if not isinstance(noise, str):
+            whole = float(noise)
+        elif not measurable:
+            # Too few genes leave no residual to measure: the reference's noise is the better guess.
+            whole = float(factor * reference_noise)
+        cells = np.full(len(latents), whole, dtype=np.float32)
+        if noise == "per_cell" and measurable:
+            cells[~latents.empty] = factor * np.sqrt(shrink_noise(measured, n_genes - self.n_latent))
+        cells[latents.empty] = empty_noise
+        return whole, cells
+
 
 def shrink_noise(variances: Floats, n_genes: int) -> Floats:
     """Per-cell noise variances, shrunk towards their mean by what chance alone would spread them."""
@@ -102,3 +183,7 @@ def shrink_noise(variances: Floats, n_genes: int) -> Floats:
     observed = variances.var()
     keep = max(0.0, 1 - chance / observed) if observed > 0 else 0.0
     return mean + keep * (variances - mean)
+
+
+def _is_empty(chunk: Chunk) -> NDArray[np.bool_]:
+    return np.asarray(abs(chunk).sum(1)).ravel() == 0 if sparse.issparse(chunk) else ~chunk.any(1)

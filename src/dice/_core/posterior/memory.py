@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from dice._core.posterior.direct import Posterior
 from dice._errors import InputError
@@ -34,7 +33,7 @@ class Halving:
             if part is not None:
                 parts.append(part)
                 start = stop
-        return parts[0] if len(parts) == 1 else _joined(parts)
+        return parts[0] if len(parts) == 1 else Posterior.joined(parts)
 
     def _attempt(self, compute: Callable[[slice], Posterior], rows: slice) -> Posterior | None:
         try:
@@ -42,18 +41,10 @@ class Halving:
         except OutOfMemory as error:
             if rows.stop - rows.start < 2:
                 raise InputError(
-                    "The memory of the device is too small for a single cell: pass device='cpu'."
+                    "The memory of the device is too small for a single cell: set dice.settings.device = 'cpu'."
                 ) from error
         # Only here, where the error no longer holds on to the tensors of the failed attempt.
         self.limit = (rows.stop - rows.start) // 2
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         return None
-
-
-def _joined(parts: list[Posterior]) -> Posterior:
-    def join(name: str) -> Tensor | None:
-        tensors = [getattr(part, name) for part in parts]
-        return None if tensors[0] is None else torch.cat(tensors)
-
-    return Posterior(torch.cat([part.mean for part in parts]), join("samples"), join("variance"))

@@ -21,8 +21,8 @@ _MIX_1, _MIX_2 = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _MASK_32 = 0xFFFFFFFF
 
 
-def cell_keys(names: Iterable[str], seed: int) -> NDArray[np.int64]:
-    """One 64-bit key for every cell; a repeated name is told apart by its occurrence."""
+def cell_seeds(names: Iterable[str], seed: int) -> NDArray[np.int64]:
+    """One 64-bit seed for every cell; a repeated name is told apart by its occurrence."""
     seen: dict[str, int] = {}
     keys = []
     for name in names:
@@ -38,7 +38,7 @@ class CellNoise:
     Parameters
     ----------
     keys
-        Keys (n,) of the cells from :func:`cell_keys`.
+        Keys (n,) of the cells from :func:`cell_seeds`.
     stream
         Numbers that name what the draws are for (a sample, a chain); different streams are independent.
     """

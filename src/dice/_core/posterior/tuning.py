@@ -9,12 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dice._core.labels.classify import LATENT_STRENGTH, Floats, fit_logistic
-from dice._core.posterior.direct import direct
 from dice._core.posterior.likelihood import GaussianLikelihood
-from dice._core.posterior.noise import CellNoise
 from dice._core.prior.prior import Prior
-from dice._core.standardize import Chunk
+from dice._types import Chunk, Floats
 
 #: Expected counts are at least this share of their gene's mean: the loss of a zero must stay finite.
 SMALLEST_MEAN = 0.05
@@ -72,46 +69,6 @@ def by_counts(
         # The exponential of a mean logarithm is too small a mean: every gene gets the total that the seen half has.
         expected = np.maximum(expected * (half.sum(0) / np.maximum(expected.sum(0), 1e-12)), least)
         losses.append((expected - other * np.log(expected)).mean(1))
-    return np.stack(losses, axis=1)
-
-
-def by_sure(prior: Prior, y: Floats, grid: Floats, noise: float, keys: NDArray[np.int64]) -> Floats:
-    """Stein's unbiased estimate of the squared error per latent, for noise of the measured level."""
-    losses = []
-    for rho in grid:
-        level = float(np.hypot(noise, rho)) / prior.latent_scale
-        scaled = torch.as_tensor(y / prior.latent_scale, dtype=torch.float32)
-        result = direct(prior.denoiser, scaled, torch.tensor(level), CellNoise(torch.as_tensor(keys)))
-        moved = (result.mean - scaled).square().mean(1).numpy() * prior.latent_scale**2
-        divergence = np.asarray(result.variance) / level**2
-        losses.append(moved - noise**2 + 2 * noise**2 * divergence)
-    return np.stack(losses, axis=1)
-
-
-def by_labels(
-    prior: Prior,
-    latents: tuple[Floats, Floats],
-    codes: tuple[NDArray[np.integer], NDArray[np.integer]],
-    grid: Floats,
-    noise: float,
-    rng: np.random.Generator,
-) -> Floats:
-    """Surprise at the labels of held-out reference cells that were made as noisy as the query.
-
-    `latents` and `codes` are those of training and of held-out cells.
-    """
-    train, test = latents
-    extra = np.sqrt(max(noise**2 - prior.noise**2, 0))
-    noisy = (test + extra * rng.normal(size=test.shape)).astype(np.float32)
-    n_classes = int(max(part.max() for part in codes)) + 1
-    losses = []
-    for rho in grid:
-        fitted, seen = (
-            denoised(prior, y, float(np.hypot(level, rho))) / prior.latent_scale
-            for y, level in ((train, prior.noise), (noisy, max(noise, prior.noise)))
-        )
-        predict = fit_logistic(fitted, codes[0], n_classes, strength=LATENT_STRENGTH)
-        losses.append(-np.log(np.maximum(predict(seen)[np.arange(len(test)), codes[1]], 1e-4)))
     return np.stack(losses, axis=1)
 
 

@@ -1,0 +1,108 @@
+"""A query whose latents and posterior are kept in a store on disk; each phase does the chunks that are not finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dice._anndata import lazy
+from dice._anndata.draft import Draft, IntoDraft
+from dice._core.posterior.direct import Posterior
+from dice._core.posterior.inference import Inference
+from dice._core.posterior.likelihood import GaussianLikelihood, Latents
+from dice._keys import DenoiseKeys
+from dice._query.query import NETWORK_CHUNK, Query
+from dice._types import Chunk
+
+
+@dataclass(frozen=True)
+class StreamedQuery(Query):
+    """The same query, from file to file."""
+
+    draft: Draft | None = None
+    keys: DenoiseKeys = DenoiseKeys()
+
+    @cached_property
+    def read(self) -> Latents:
+        """First phase: latents and what is left of the expression into the store; back come those of sampled cells."""
+        draft, where = self._open, f"obsm/{self.keys.projection}"
+        draft.require(where, (self.prior.n_latent,))
+        draft.require("scratch/residual", ())
+        draft.require("scratch/empty", (), "bool")
+        into = IntoDraft(draft, "project", partial(_latents, self.likelihood, where))
+        self.matrix.each(into, desc="Projecting", skip=draft.finished("project"))
+        sample = draft.array(where).oindex[np.sort(self.sampled)]
+        latents = Latents(sample, draft.array("scratch/residual")[:], draft.array("scratch/empty")[:])
+        self.warn_of_empty(latents)
+        return latents
+
+    @cached_property
+    def latents(self) -> Latents:
+        return replace(self.read, y=self._open.array(f"obsm/{self.keys.projection}"))
+
+    @property
+    def device(self) -> str:
+        """Workers have devices of their own."""
+        return "cpu"
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """Second phase: the posterior into the store, from latents, and from expression where single genes matter."""
+        import dask.array as da
+
+        draft, plan, keys, k = self._open, self.plan, self.keys, self.prior.n_latent
+        draft.require(f"obsm/{keys.mean}", (k,))
+        if plan.uncertainty:
+            draft.require("scratch/variance", ())
+        if plan.n_samples:
+            draft.require(f"obsm/{keys.samples}", (plan.n_samples, k))
+        # The latents stay where they are: workers get them block by block.
+        known = replace(self.read, y=np.empty((0, k), dtype=np.float32))
+        into = IntoDraft(draft, "denoise", _Posteriors(self.inference, known, keys))
+        done = draft.finished("denoise")
+        if plan.needs_genes:
+            self.matrix.each(into, desc="Denoising", skip=done)
+        else:
+            lazy.each(da.from_array(self.latents.y, chunks=(draft.chunk_size, -1)), into, desc="Denoising", skip=done)
+        variance = draft.array("scratch/variance")[:] if plan.uncertainty else None
+        return Posterior(draft.array(f"obsm/{keys.mean}"), None, variance)
+
+    @property
+    def _open(self) -> Draft:
+        assert self.draft is not None
+        return self.draft
+
+
+@dataclass(frozen=True)
+class _Posteriors:
+    """From a block of latents, or of expression where single genes matter, to the arrays of the store."""
+
+    inference: Inference
+    #: Residuals and empty cells of the whole query, whose latents are in the store.
+    known: Latents
+    keys: DenoiseKeys
+
+    def __call__(self, chunk: Chunk, rows: slice) -> dict[str, NDArray[Any]]:
+        genes = self.inference.plan.needs_genes
+        y = self.inference.likelihood.latents(chunk).y if genes else np.asarray(chunk)
+        latents = Latents(y, self.known.residual[rows], self.known.empty[rows])
+        parts = []
+        for start in range(0, len(y), NETWORK_CHUNK):
+            part = slice(start, min(start + NETWORK_CHUNK, len(y)))
+            where = slice(rows.start + part.start, rows.start + part.stop)
+            parts.append(self.inference(latents[part], where, chunk[part] if genes else None))
+        names = {"mean": f"obsm/{self.keys.mean}", "samples": f"obsm/{self.keys.samples}", "variance": "scratch/variance"}
+        return {
+            place: np.concatenate([getattr(part, name) for part in parts])
+            for name, place in names.items()
+            if getattr(parts[0], name) is not None
+        }
+
+
+def _latents(likelihood: GaussianLikelihood, where: str, chunk: Chunk, rows: slice) -> dict[str, NDArray[Any]]:
+    latents = likelihood.latents(chunk)
+    return {where: latents.y, "scratch/residual": latents.residual, "scratch/empty": latents.empty}

@@ -1,0 +1,51 @@
+"""Every argument of the verbs, checked in one place.
+
+Passing a settings object chooses its path: ``dice.tl.denoise(query, ref, method=dice.Gibbs(n_chains=10))``. What a call
+stores in ``.uns`` and what the command line offers are derived from the same fields.
+"""
+
+from __future__ import annotations
+
+from dice.options._labels import CLASSIFIERS, REPRESENTATIONS, Classifier, Sets
+from dice.options._plain import as_plain, from_plain
+from dice.options._query import (
+    Checks,
+    Direct,
+    Gaussian,
+    Gibbs,
+    LogDensity,
+    Noise,
+    Options,
+    Rho,
+    Shift,
+    StudentT,
+)
+from dice.options._training import Mixup, Training
+
+#: Settings objects by name, as stored calls name them.
+OBJECTS: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training)
+}
+
+__all__ = [
+    "CLASSIFIERS",
+    "OBJECTS",
+    "REPRESENTATIONS",
+    "Checks",
+    "Classifier",
+    "Direct",
+    "Gaussian",
+    "Gibbs",
+    "LogDensity",
+    "Mixup",
+    "Noise",
+    "Options",
+    "Rho",
+    "Sets",
+    "Shift",
+    "StudentT",
+    "Training",
+    "as_plain",
+    "from_plain",
+]

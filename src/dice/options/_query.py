@@ -1,0 +1,261 @@
+"""Options of a call that looks at a query: what decides the posterior, and what is asked of the query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from dice import settings
+from dice._arguments import choice, number, said, seed, whole_number
+from dice._errors import InputError
+from dice.options._plain import as_plain, described
+
+#: A function of the user's own: residuals (cells, genes) to their log densities (cells,), with torch operations.
+LogDensity: TypeAlias = Callable[[Any], Any]
+Rho: TypeAlias = float | Sequence[float] | Literal["auto"]
+Noise: TypeAlias = float | Literal["estimate", "per_cell", "per_gene"]
+
+NOISES = ("estimate", "per_cell", "per_gene")
+STRATEGIES = ("auto", "offset", "clusters", "mean")
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Split Gibbs sampling, the paper's Algorithm 1: pass it as ``method=``.
+
+    Parameters
+    ----------
+    n_chains
+        Independent chains, at least as many as samples are asked for; ``average="chains"`` averages their last states.
+    n_iterations
+        Iterations of each chain; None chooses (100 for a pair of rho, else 30 or what the noise asks for).
+    burn_in
+        Iterations left out of averages; None is a third, or what the noise asks for.
+    schedule
+        Interpolation of a pair of rho, ``"linear"`` or ``"geometric"``.
+    average
+        ``"rao-blackwell"`` averages D(Z; rho) along the chain, ``"chains"`` the last states of the chains.
+    fast
+        Divide the noise between the two steps so that the chain mixes fastest, which changes nothing but its length;
+        for Gaussian noise and a single rho. ``method="auto"`` does so where the direct method is not exact.
+    """
+
+    n_chains: int = described("independent chains", 1)
+    n_iterations: int | None = described("iterations of each chain", None)
+    burn_in: int | None = described("iterations left out of averages", None)
+    schedule: Literal["linear", "geometric"] = described("interpolation of a pair of rho: linear or geometric", "linear")
+    average: Literal["rao-blackwell", "chains"] = described("what is averaged: rao-blackwell or chains", "rao-blackwell")
+    fast: bool = described("the chain that mixes fastest, for Gaussian noise and a single rho", False)
+
+    def __post_init__(self) -> None:
+        whole_number("n_chains", self.n_chains)
+        for name, least in (("n_iterations", 1), ("burn_in", 0)):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), least=least)
+        choice("schedule", self.schedule, ("linear", "geometric"))
+        choice("average", self.average, ("rao-blackwell", "chains"))
+
+
+@dataclass(frozen=True)
+class Direct:
+    """One network evaluation per cell, exact for Gaussian noise of one variance: pass it as ``method=``.
+
+    Parameters
+    ----------
+    deconvolve
+        The reference's latents are noisy themselves. True removes that noise from the mean too, which sharpens label
+        transfer.
+    uncertainty
+        Whether to compute ``adata.obs["dice_uncertainty"]`` (four more evaluations).
+    """
+
+    deconvolve: bool = described("denoise beyond the reference's own noise", False)
+    uncertainty: bool = described("compute the uncertainty of every cell", True)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Gaussian noise: pass it as ``likelihood=``.
+
+    Parameters
+    ----------
+    noise
+        Standard deviation of the query's noise per scaled gene. ``"estimate"`` measures it from what the loadings do
+        not explain, ``"per_cell"`` does so for each cell (shrunk to the mean), ``"per_gene"`` weighs the genes by their
+        noise in the reference.
+    """
+
+    noise: Noise = described("estimate, per_cell, per_gene or a number", "estimate")
+
+    def __post_init__(self) -> None:
+        _check_noise(self.noise)
+
+
+@dataclass(frozen=True)
+class StudentT:
+    """Noise with heavy tails: pass it as ``likelihood=``.
+
+    Parameters
+    ----------
+    df
+        Degrees of freedom.
+    per_gene
+        Heavy tails of every gene by itself, instead of one for each cell.
+    noise
+        Scale of the noise, as in :class:`Gaussian`.
+    """
+
+    df: float = described("degrees of freedom of heavy tails", 4.0)
+    per_gene: bool = described("heavy tails of every gene by itself", False)
+    noise: Noise = described("estimate, per_cell, per_gene or a number", "estimate")
+
+    def __post_init__(self) -> None:
+        number("df", self.df, least=1)
+        _check_noise(self.noise)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What to do about a query that differs from the reference as a whole: pass it as ``shift=``.
+
+    Parameters
+    ----------
+    strategy
+        ``"offset"`` finds one offset of all cells under the prior, whatever the composition of the query;
+        ``"clusters"`` one for each of up to 100 soft clusters of the reference; ``"mean"`` brings the mean of the query
+        to that of the reference, which is right where both have the same composition. ``"auto"`` chooses
+        (:doc:`/shift`).
+    batch_key
+        Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those of
+        the whole query.
+    """
+
+    strategy: Literal["auto", "offset", "clusters", "mean"] = described("auto, offset, clusters, mean or none", "auto")
+    batch_key: str | None = described("column of obs with batches that are shifted each on its own", None)
+
+    def __post_init__(self) -> None:
+        choice("shift", self.strategy, STRATEGIES)
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What is asked of a query before the work: pass it as ``check=``; True and False are ``Checks(values=...)``.
+
+    Parameters
+    ----------
+    values
+        Compare the values with the reference's: raw counts, scaled, unlogged or twice logged values are refused.
+    min_gene_overlap
+        Smallest share of the prior's genes that the query must have.
+    """
+
+    values: bool = described("compare the values with the reference's", True)
+    min_gene_overlap: float = described("smallest share of the prior's genes that the query must have", 0.2)
+
+    def __post_init__(self) -> None:
+        number("min_gene_overlap", self.min_gene_overlap, least=0, most=1)
+
+
+#: Words that stand for settings objects with their defaults.
+_WORDS: dict[str, dict[str, Callable[[], Any]]] = {
+    "likelihood": {"gaussian": Gaussian, "student_t": StudentT},
+    "method": {"auto": lambda: "auto", "direct": Direct, "gibbs": Gibbs},
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a call that looks at a query, as :func:`dice.tl.denoise` documents them; words become objects."""
+
+    rho: Rho = described("how much the prior may move a cell: a number, START,END, or auto", "auto")
+    n_samples: int = described("posterior samples of each cell to keep", 0)
+    likelihood: Any = described("gaussian or student_t", "gaussian")
+    method: Any = described("auto, direct or gibbs", "auto")
+    shift: Any = described("auto, offset, clusters, mean or none", "auto")
+    layer: str | None = described("layer to use in place of X", None)
+    gene_key: str | None = described("column of var with gene names of the reference's kind", None)
+    check: Any = described("compare the values with the reference's", True)
+    random_state: int = described("seed of everything random", 0)
+    uncertainty: bool = True
+    #: Where and how much at a time to compute: package-wide settings, as they are when the call starts.
+    device: str = field(default_factory=lambda: settings.device)
+    chunk_size: int | None = field(default_factory=lambda: settings.chunk_size)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.rho, str) and self.rho == "auto"):
+            self._set("rho", check_rho(self.rho))
+        self._set("n_samples", whole_number("n_samples", self.n_samples, least=0))
+        self._set("random_state", seed(self.random_state))
+        if self.chunk_size is not None:
+            self._set("chunk_size", whole_number("chunk_size", self.chunk_size))
+        self._set("method", _object("method", self.method, (Direct, Gibbs)))
+        if not callable(self.likelihood):
+            self._set("likelihood", _object("likelihood", self.likelihood, (Gaussian, StudentT)))
+        if not isinstance(self.shift, Mapping | Shift) and self.shift is not False:
+            self._set("shift", Shift(self.shift))
+        if not isinstance(self.check, Checks):
+            self._set("check", Checks(values=bool(self.check)))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def direct(self) -> Direct:
+        """Settings of the direct method, which ``"auto"`` takes where it is exact."""
+        return self.method if isinstance(self.method, Direct) else Direct()
+
+    @property
+    def gibbs(self) -> Gibbs:
+        """Settings of the chains, which ``"auto"`` runs where the direct method is not exact."""
+        return self.method if isinstance(self.method, Gibbs) else Gibbs()
+
+    @property
+    def noise(self) -> Noise:
+        """Noise of the likelihood; one of the user's own has what is measured."""
+        return "estimate" if callable(self.likelihood) else self.likelihood.noise
+
+    @property
+    def batch_key(self) -> str | None:
+        if isinstance(self.shift, Mapping):
+            return self.shift.get("batch_key")
+        return self.shift.batch_key if self.shift else None
+
+    def call(self, rho: float | list[float]) -> dict[str, Any]:
+        """Every argument that matters to the result, in a form that files can hold."""
+        names = ("method", "likelihood", "layer", "gene_key", "check", "random_state")
+        # Of a shift that was found before the name is enough, as all of it is stored beside.
+        shift = self.shift["strategy"] if isinstance(self.shift, Mapping) else self.shift
+        return as_plain({"rho": rho, "shift": shift, **{name: getattr(self, name) for name in names}})
+
+
+def check_rho(rho: Any) -> float | list[float]:
+    """rho as a number or a list of them."""
+    try:
+        values = np.asarray(rho, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.array(np.nan)
+    if values.ndim > 1 or not values.size or not np.isfinite(values).all() or (values < 0).any():
+        raise InputError(f"rho={said(rho)} is not a number of at least 0, a (start, end) pair, a sequence or 'auto'.")
+    return float(values) if values.ndim == 0 else values.tolist()
+
+
+def _object(name: str, value: Any, allowed: tuple[type, ...]) -> Any:
+    """A settings object, or the one that a word stands for."""
+    if isinstance(value, allowed):
+        return value
+    words = _WORDS[name]
+    if not isinstance(value, str) or value not in words:
+        objects = " or ".join(f"a dice.{cls.__name__}" for cls in allowed)
+        extra = " or a function" if name == "likelihood" else ""
+        raise InputError(f"There is no {name} {said(value)}: choose one of {list(words)}, or pass {objects}{extra}.")
+    return words[value]()
+
+
+def _check_noise(noise: Any) -> None:
+    if isinstance(noise, str) and noise in NOISES:
+        return
+    if isinstance(noise, str) or not isinstance(noise, int | float | np.number) or not 0 < noise < np.inf:
+        raise InputError(f"noise={said(noise)} is not a positive number, 'estimate', 'per_cell' or 'per_gene'.")
