@@ -12,7 +12,6 @@ from dice._arguments import choice as choice
 from dice._arguments import is_key, new_key
 from dice._arguments import number as number
 from dice._arguments import whole_number as whole_number
-from dice._core.prior import presets
 from dice._errors import InputError
 
 #: Default rho in units of the prior's latent scale.
@@ -39,32 +38,6 @@ def check_deconvolve(level: float, reference_noise: float) -> None:
             f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
             f"make {level:.3g}: pass rho={1.05 * reference_noise:.3g} or more."
         )
-
-
-def check_training(
-    preset: Any, max_steps: Any, batch_size: Any, learning_rate: Any, checkpoint: Any = None
-) -> dict[str, Any]:
-    """How to train, as far as the user says so; None is the preset's."""
-    choice("preset", preset, presets.NAMES)
-    given = {"max_steps": max_steps, "batch_size": batch_size, "learning_rate": learning_rate, "checkpoint": checkpoint}
-    unused = [name for name, value in given.items() if value is not None]
-    if preset == "gmm" and unused:
-        raise InputError(f"preset='gmm' is fitted at once, without training steps: leave {', '.join(unused)} out.")
-    return {
-        "max_steps": None if max_steps is None else whole_number("max_steps", max_steps),
-        "batch_size": None if batch_size is None else whole_number("batch_size", batch_size),
-        "learning_rate": None if learning_rate is None else number("learning_rate", learning_rate, least=1e-12),
-    }
-
-
-def check_fractions(validation_fraction: Any, calibration_fraction: Any, preset: str) -> tuple[float, float]:
-    """Shares of cells held out to stop a training, and kept from it altogether."""
-    shares = {"validation_fraction": validation_fraction, "calibration_fraction": calibration_fraction}
-    for name, share in shares.items():
-        number(name, share, least=0, most=0.5)
-    if preset == "gmm" and validation_fraction == 0:
-        raise InputError("preset='gmm' chooses its size on held-out cells: pass validation_fraction=0.1.")
-    return float(validation_fraction), float(calibration_fraction)
 
 
 def check_prior_key(key_added: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from dice._core.posterior.direct import CHAINS, Posterior, probe_variance
 from dice._core.posterior.noise import CellNoise
-from dice._core.posterior.sampler import sample_ancestral, sample_sde
+from dice._core.posterior.sampler import sample_sde
 from dice._core.posterior.steps import GaussianStep, LikelihoodStep
 from dice._core.prior.denoiser import Denoiser, as_column
 from dice._errors import InputError
@@ -61,7 +62,7 @@ def split_gibbs(
     noise: CellNoise,
     settings: GibbsSettings,
     *,
-    ancestral: bool = False,
+    own_steps: bool = False,
 ) -> Posterior:
     """Run independent chains from `start` (n, k) and sum them up.
 
@@ -79,10 +80,10 @@ def split_gibbs(
         Random numbers of the cells.
     settings
         Chains, burn-in, averaging.
-    ancestral
-        Whether the prior step takes the paper's ancestral steps in place of the few-step sampler.
+    own_steps
+        Whether the prior step is the network's own ``draw`` in place of the few-step sampler.
     """
-    sampler = sample_ancestral if ancestral else sample_sde
+    draw = denoiser.draw if own_steps else partial(sample_sde, denoiser)
     n_chains = max(settings.n_chains, settings.n_samples)
     smooth, states, last = Moments(start), Moments(start), []
     with torch.no_grad():
@@ -92,7 +93,7 @@ def split_gibbs(
                 random = noise.spawn(CHAINS, chain, iteration)
                 level = torch.as_tensor(rho, dtype=start.dtype, device=start.device)
                 z = step.draw(z, u, as_column(level, start), random.spawn(0))
-                u = sampler(denoiser, z, level, random.spawn(1))
+                u = draw(z, level, random.spawn(1))
                 if iteration >= min(settings.burn_in or 0, len(rhos) - 1):
                     states.add(u)
                     if settings.rao_blackwell:

@@ -23,7 +23,6 @@ from dice._core.posterior.steps import (
     StudentCellStep,
     StudentGeneStep,
 )
-from dice._core.prior.paper import SCHEDULE, PaperDenoiser
 from dice._core.prior.prior import Prior
 from dice._errors import InputError
 
@@ -119,10 +118,9 @@ def make_plan(
 
 
 def clip_rho(prior: Prior, rhos: NDArray[np.float64]) -> NDArray[np.float64]:
-    """rho within what the paper's 512-step table can start from; other priors take any."""
-    if not isinstance(prior.denoiser, PaperDenoiser):
-        return rhos
-    return np.minimum(rhos, SCHEDULE.noise[-1] * prior.latent_scale)
+    """rho within what the denoiser can start its own steps from."""
+    largest = prior.denoiser.largest_noise
+    return rhos if largest is None else np.minimum(rhos, largest * prior.latent_scale)
 
 
 @dataclass(frozen=True)
@@ -202,9 +200,8 @@ class Inference:
             start = wiener_start(gaussian, rho)
             return split_gibbs(self.denoiser, rest, start, [level] * len(plan.rhos), noise, plan.gibbs)
         step = self._likelihood_step(gaussian, observed)
-        ancestral = isinstance(self.denoiser, PaperDenoiser)
         rhos = [float(value) / scale for value in plan.rhos]
-        result = split_gibbs(self.denoiser, step, y, rhos, noise, plan.gibbs, ancestral=ancestral)
+        result = split_gibbs(self.denoiser, step, y, rhos, noise, plan.gibbs, own_steps=True)
         if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
             self.acceptance.append(float(step.acceptance.mean()))
         return result
