@@ -31,7 +31,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.profiler import ProfilerActivity, profile
 
 import dice
-from dice._core.posterior.noise import CellNoise, cell_keys
+from dice._core.posterior.noise import CellNoise, cell_seeds
 from dice._core.posterior.sampler import sample_ancestral, sample_sde
 from dice._core.prior.denoiser import Denoiser
 from dice._core.prior.paper import SCHEDULE
@@ -51,7 +51,7 @@ def against_the_literal_sampler(n_cells: int) -> pd.DataFrame:
     dice.tl.train_prior(reference, n_latent=15, scale=False, preset="paper-small", max_steps=20)
     denoiser = dice.Prior.from_anndata(reference).denoiser
     y = torch.randn(n_cells, 15, generator=torch.Generator().manual_seed(0))
-    noise = CellNoise(torch.as_tensor(cell_keys(map(str, range(n_cells)), 0)))
+    noise = CellNoise(torch.as_tensor(cell_seeds(map(str, range(n_cells)), 0)))
     level, last = torch.tensor(1.0), torch.tensor(0.5)
     with torch.no_grad():
         seconds = {
@@ -150,7 +150,7 @@ def matrix_product_share() -> pd.DataFrame:
     dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
     denoiser = dice.Prior.from_anndata(reference).denoiser
     y = torch.randn(8192, 15)
-    noise = CellNoise(torch.as_tensor(cell_keys(map(str, range(len(y))), 0)))
+    noise = CellNoise(torch.as_tensor(cell_seeds(map(str, range(len(y))), 0)))
     # One thread: with more, waiting for each other would be booked as time in the operations.
     torch.set_num_threads(1)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Types that many modules name."""
+"""Names of the arrays that the whole package speaks of."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.floating]
+#: One whole number for every cell: its label, cluster or batch; -1 is none.
 Codes: TypeAlias = NDArray[np.intp]
-#: A dense array or a scipy CSR matrix (which has no type that can be named).
+#: Cells x genes: a dense array or a scipy CSR matrix (which has no type that can be named).
 Chunk: TypeAlias = Any
+#: What every ``random_state`` takes.
+Seed: TypeAlias = int | np.random.Generator | np.random.RandomState

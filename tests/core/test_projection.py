@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracle import Chunks
 from scipy import sparse
 from sklearn.decomposition import PCA
 
-from dice._core.chunks import Chunks
 from dice._core.projection import MAX_GRAM_GENES, adopt_projection, elbow, fit_projection, fix_signs
 
 RNG = np.random.default_rng(0)

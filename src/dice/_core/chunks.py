@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from dice._core.standardize import Chunk
+from dice._types import Chunk
 
 #: What a function finds in one chunk: numbers and arrays that add up over chunks.
 Sums: TypeAlias = tuple[Any, ...]
 
 
-class Cells(Protocol):
-    """Anything that can be gone through chunk by chunk, wherever and by whomever."""
+class Summable(Protocol):
+    """Cells that can be summed over, wherever their chunks are and whoever reads them."""
 
     def total(self, function: Callable[[Chunk], Sums]) -> Sums:
         """The sum of ``function(chunk)`` over all chunks, in double precision."""
         ...
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """Chunks taken one after the other from a fresh iterator."""
-
-    fresh: Callable[[], Iterable[Chunk]]
-
-    def total(self, function: Callable[[Chunk], Sums]) -> Sums:
-        return add_up(map(function, self.fresh()))
 
 
 def add_up(parts: Iterable[Sums]) -> Sums:

@@ -13,8 +13,9 @@ from functools import partial
 import numpy as np
 from scipy import linalg, sparse
 
-from dice._core.chunks import Cells, Sums
-from dice._core.standardize import Chunk, Floats, Standardizer
+from dice._core.chunks import Summable, Sums
+from dice._core.standardize import Standardizer
+from dice._types import Chunk, Floats
 
 #: Values of a scaled gene are capped here, as in the paper.
 CAP = 10.0
@@ -55,7 +56,7 @@ class Projection:
 
 
 def fit_projection(
-    cells: Cells, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
+    cells: Summable, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
 ) -> Projection:
     """PCA of all cells.
 
@@ -83,7 +84,7 @@ def fit_projection(
     return _projection(*spectrum, fix_signs(vectors[:, :k]), n_cells)
 
 
-def adopt_projection(cells: Cells, loadings: Floats, *, n_latent: int | str, scale: bool = True) -> Projection:
+def adopt_projection(cells: Summable, loadings: Floats, *, n_latent: int | str, scale: bool = True) -> Projection:
     """The projection on `loadings` (d, m) that were computed elsewhere, with their signs.
 
     Parameters
@@ -126,7 +127,7 @@ def _projection(
     )
 
 
-def fit_standardizer(cells: Cells, *, scale: bool) -> tuple[Standardizer, int]:
+def fit_standardizer(cells: Summable, *, scale: bool) -> tuple[Standardizer, int]:
     """Mean and standard deviation (ddof 1) of every gene in one pass, and the number of cells.
 
     Constant genes get scale 1, so that standardising turns them into zeros.
@@ -151,7 +152,7 @@ def _raw_moments(chunk: Chunk) -> Sums:
 Eigen = tuple[Floats, Floats, Floats, Floats]
 
 
-def _eigen_gram(cells: Cells, standardizer: Standardizer) -> Eigen:
+def _eigen_gram(cells: Summable, standardizer: Standardizer) -> Eigen:
     """Centre, gene variances, all singular values and right singular vectors, by the Gram matrix."""
 
     def products(chunk: Chunk) -> Sums:
@@ -168,7 +169,7 @@ def _eigen_gram(cells: Cells, standardizer: Standardizer) -> Eigen:
     return center, variances, singular_values, vectors[:, ::-1][:, :rank]
 
 
-def _moments(cells: Cells, standardizer: Standardizer) -> tuple[Floats, Floats]:
+def _moments(cells: Summable, standardizer: Standardizer) -> tuple[Floats, Floats]:
     """Mean and variance (ddof 1) of every standardised gene."""
 
     def sums(chunk: Chunk) -> Sums:
@@ -180,7 +181,7 @@ def _moments(cells: Cells, standardizer: Standardizer) -> tuple[Floats, Floats]:
     return center, np.maximum(squares - n * center**2, 0) / max(n - 1, 1)
 
 
-def _eigen_subspace(cells: Cells, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Eigen:
+def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Eigen:
     """The same for the leading `size` components by block subspace iteration, one pass each.
 
     Deterministic (fixed start), without the genes x genes matrix; iterates until the leading singular

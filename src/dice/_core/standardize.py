@@ -7,15 +7,11 @@ the stored entries of a sparse chunk deviate from it. Products and norms then ne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-Floats = NDArray[np.floating]
-#: A dense array or a scipy CSR matrix (which has no type that can be named).
-Chunk: TypeAlias = Any
+from dice._types import Chunk, Codes, Floats
 
 
 @dataclass(frozen=True)
@@ -76,6 +72,6 @@ class Standardizer:
         deviation = sparse.csr_array((values - zero[genes], genes, chunk.indptr), shape=chunk.shape)
         return Standardized(deviation, zero - self.center)
 
-    def take(self, genes: NDArray[np.intp]) -> Standardizer:
+    def take(self, genes: Codes) -> Standardizer:
         """The same for a subset or another order of the genes."""
         return Standardizer(self.mean[genes], self.scale[genes], self.center[genes], self.cap)

@@ -1,71 +1,93 @@
-"""Driving a training: progress bar, Ctrl-C, checkpoints."""
+"""Learning a denoiser: progress bar, Ctrl-C, and checkpoints to go on from."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dice import _log
-from dice._core.prior import presets
+from dice._arguments import choice, said
+from dice._core.prior import networks, presets
 from dice._core.prior.denoiser import Denoiser
-from dice._core.prior.mixup import Mixup
+from dice._core.prior.mixup import LabelMixup
 from dice._core.prior.training import Trainer
-from dice._reference.checkpoint import Checkpoint, fingerprint
+from dice._errors import InputError
+from dice._files import atomic
+from dice.options import Mixup, Training
+from dice._types import Floats
 
-History = dict[str, NDArray[np.floating]]
+#: A checkpoint is written after so many steps, or so many seconds where steps are slow.
+EVERY_STEPS, EVERY_SECONDS = 200, 60.0
+#: Settings that replace those of a preset.
+OVERRIDES = ("max_steps", "batch_size", "learning_rate")
+
+
+def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | None) -> Mixup | None:
+    """The mixup of a training whose settings fit its preset; None learns from the cells as they are."""
+    recipes = networks.by_preset()
+    recipe = recipes[choice("preset", preset, tuple(recipes))][1]
+    if not isinstance(training, Training):
+        raise InputError(f"training={said(training)} is none: pass for example dice.Training(max_steps=500).")
+    if isinstance(mixup, str) and mixup == "auto":
+        mixup = None if labels_key is None else Mixup()
+    if mixup is not None and not isinstance(mixup, Mixup):
+        raise InputError(f"mixup={said(mixup)} is none: pass 'auto', None or for example dice.Mixup(points=5).")
+    if mixup is not None and labels_key is None:
+        raise InputError("Mixup needs labels: name their column of adata.obs with labels_key=.")
+    if recipe.training is None:
+        given = [name for name in (*OVERRIDES, "checkpoint") if getattr(training, name) is not None]
+        if given:
+            raise InputError(f"preset={preset!r} is fitted at once, without training steps: leave {given[0]} out.")
+        if mixup is not None:
+            raise InputError(f"preset={preset!r} is fitted to the cells as they are: pass mixup=None.")
+        if training.validation_fraction == 0:
+            raise InputError(f"preset={preset!r} chooses its size on held-out cells: pass validation_fraction=0.1.")
+    if training.checkpoint is not None:
+        target = Path(training.checkpoint)
+        if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+            raise InputError(f"checkpoint={str(target)!r} cannot be written: pass a file name in a folder that exists.")
+    return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
 
 
 def learn(
-    preset: str,
-    data: presets.Split,
-    *,
-    noise: float,
-    seed: int,
-    mixup: Mixup | None = None,
-    checkpoint: Path | None = None,
-    **overrides: Any,
-) -> tuple[Denoiser, History]:
-    """Fit or train the denoiser of a preset; it comes back ready for inference, with its history.
+    preset: str, data: presets.Split, training: Training, *, noise: float, seed: int, mixup: LabelMixup | None = None
+) -> tuple[Denoiser, dict[str, Floats]]:
+    """Fit or train the denoiser of a preset; it comes back on the CPU, ready for inference, with its history.
 
-    Parameters
-    ----------
-    preset
-        One of ``presets.NAMES``.
-    data
-        Scaled latents.
-    noise
-        Noise of the reference in scaled units.
-    seed
-        Seed of everything random.
-    mixup
-        Augmentation of the training cells.
-    checkpoint
-        File to keep the state of the training in, and to go on from where it exists.
-    overrides
-        Fields of ``TrainingConfig``; None keeps the preset's.
+    `noise` is that of the reference in scaled units; `mixup` has a label for every training cell.
     """
-    if preset == "gmm":
-        denoiser, history = presets.fit_mixture(data, seed=seed)
-        return denoiser, {name: np.asarray(values) for name, values in history.items()}
+    network, recipe = networks.by_preset()[preset]
+    if recipe.training is None:
+        denoiser, columns = network.fit(data.train, data.held_out, seed)
+        return _frozen(denoiser), {name: np.asarray(values) for name, values in columns.items()}
+    overrides = {name: getattr(training, name) for name in OVERRIDES}
     trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
     keeper = None
-    if checkpoint is not None:
-        keeper = Checkpoint(checkpoint, fingerprint(trainer, data, mixup, seed))
+    if training.checkpoint is not None:
+        keeper = Checkpoint(Path(training.checkpoint), fingerprint(trainer, mixup, seed))
         keeper.resume(trainer)
     drive(trainer, keeper)
     _log.info(
         f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
         f"denoiser's at step {trainer.best_step}."
     )
-    columns = np.array(trainer.history).reshape(-1, 3).T
-    return trainer.denoiser, dict(zip(("step", "loss", "validation"), columns, strict=True))
+    history = np.array(trainer.history).reshape(-1, 3).T
+    return _frozen(trainer.denoiser), dict(zip(("step", "loss", "validation"), history, strict=True))
+
+
+def _frozen(denoiser: Denoiser) -> Denoiser:
+    return denoiser.cpu().requires_grad_(False).eval()
 
 
 def drive(trainer: Trainer, checkpoint: Checkpoint | None = None) -> None:
@@ -127,3 +149,80 @@ def _patient_interrupt() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:
+    """SHA-256 of all that the course of a training depends on: data, network, settings and seed."""
+    latents = trainer.batches.latents
+    settings = {
+        "checkpoint_format": 2,
+        "denoiser": trainer.denoiser.kind,
+        "size": trainer.denoiser.config,
+        "training": asdict(trainer.config),
+        "mixup": None if mixup is None else [mixup.points, mixup.probability, mixup.concentration],
+        "seed": seed,
+        "device": latents.device.type,
+    }
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    held_out = [] if trainer.held_out is None else [trainer.held_out.clean, trainer.held_out.levels]
+    for tensor in (latents, *held_out):
+        digest.update(f"{tuple(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
+    if mixup is not None:
+        digest.update(np.asarray(mixup.labels, dtype="<i8").tobytes())
+    return digest.hexdigest()
+
+
+class Checkpoint:
+    """The state of a training in one .npz file of plain arrays.
+
+    Parameters
+    ----------
+    path
+        The file; it need not exist yet.
+    key
+        Fingerprint of the training that it belongs to.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path = path
+        self.key = key
+        self._step = 0
+        self._time = time.monotonic()
+
+    def resume(self, trainer: Trainer) -> None:
+        """Put `trainer` where the file left off, if there is one."""
+        if not self.path.exists():
+            return
+        try:
+            # allow_pickle=False is numpy's default; here it is a promise.
+            with self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+                key = str(file["fingerprint"])
+                if key == self.key:
+                    trainer.load_state({name: file[name] for name in file.files})
+        except Exception as error:
+            raise InputError(
+                f"The checkpoint {str(self.path)!r} cannot be read ({type(error).__name__}): "
+                "it is damaged or something else, so delete it to start again, or name another file."
+            ) from error
+        if key != self.key:
+            raise InputError(
+                f"The checkpoint {str(self.path)!r} belongs to a call with other arguments or other cells: "
+                "repeat that call, name another file, or delete it to start again."
+            )
+        self._step = trainer.step
+        _log.info(f"Training goes on from step {trainer.step} in {str(self.path)!r}.")
+
+    def save_if_due(self, trainer: Trainer) -> None:
+        """Write the file every so often; call between steps."""
+        if trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS:
+            self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        """Write the file now. A full disk is no reason to lose a training: it is warned of."""
+        try:
+            with atomic(self.path) as draft, draft.open("wb") as stream:
+                arrays: dict[str, Any] = {"fingerprint": np.array(self.key), **trainer.state()}
+                np.savez(stream, **arrays)
+        except OSError as error:
+            _log.warn(f"The checkpoint {str(self.path)!r} could not be written, but training goes on: {error}.")
+        self._step, self._time = trainer.step, time.monotonic()

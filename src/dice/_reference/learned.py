@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,42 +13,44 @@ from numpy.typing import NDArray
 
 from dice._anndata.statistics import matrix_statistics
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots
-from dice._core.prior import presets
+from dice._anndata.write import Slots, plain_params
 from dice._core.prior.denoiser import Denoiser
-from dice._core.shift.offsets import usual_pull
+from dice._core.prior.presets import ROLES, Split
+from dice._core.shift.choice import usual_mismatch
 from dice._keys import PriorKeys
+from dice._reference.cells import ReferenceCells
+from dice.options import Mixup, Training
+from dice._types import Chunk
 
 
-def reference_statistics(
-    sample: Any, genes: NDArray[np.intp] | None, denoiser: Denoiser, data: presets.Split | None
-) -> dict[str, float]:
+def statistics(sample: Chunk, cells: ReferenceCells, denoiser: Denoiser, data: Split | None) -> dict[str, float]:
     """Figures of the reference's matrix, and how hard the prior pulls cells that it was not trained on.
 
     Not for priors of labels (no `data`): these pull all cells hard, by how many cells of their label there were.
     """
-    found = matrix_statistics(sample, genes)
+    found = matrix_statistics(sample, cells.genes)
     if data is not None:
         held_out = data.train if data.held_out is None else data.held_out
         with torch.inference_mode():
-            found["pull"] = usual_pull(denoiser, held_out.cpu())
+            found["pull"] = usual_mismatch(denoiser, held_out.cpu())
     return {name: x for name, x in found.items() if np.isfinite(x)}
 
 
+def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:
+    """The arguments of a call, as they are stored in its prior; where the checkpoint was is nobody's business."""
+    mixed = {} if mixup is None else {f"mixup_{name}": value for name, value in asdict(mixup).items()}
+    return plain_params(**arguments, **mixed, **asdict(training) | {"checkpoint": None})
+
+
 def prior_slots(
-    adata: AnnData,
-    prior: Prior,
-    latents: NDArray[np.float32],
-    genes: NDArray[np.intp] | None,
-    roles: NDArray[np.int8],
-    keys: PriorKeys,
+    adata: AnnData, prior: Prior, latents: NDArray[np.float32], cells: ReferenceCells, keys: PriorKeys
 ) -> Slots:
     """The prior, and what it says of the genes and cells that it was learned from."""
     loadings = np.zeros((adata.n_vars, prior.n_latent), dtype=np.float32)
-    loadings[slice(None) if genes is None else genes] = prior.projection.loadings
+    loadings[cells.matrix.genes] = prior.projection.loadings
     return Slots(
-        obs={keys.split: pd.Categorical.from_codes(roles, presets.ROLES)},
-        obsm={keys.projection: latents.astype(np.float32)},
+        obs={keys.split: pd.Categorical.from_codes(cells.roles, ROLES)},
+        obsm={keys.projection: latents},
         varm={keys.loadings: loadings},
         uns={keys.uns: prior.to_arrays()},
     )

@@ -9,12 +9,12 @@ from oracle import random_mixture
 from scipy import stats
 
 from dice._core.posterior.direct import deconvolved_mean, direct, probe_variance
-from dice._core.posterior.noise import CellNoise, cell_keys
+from dice._core.posterior.noise import CellNoise, cell_seeds
 from dice._core.posterior.sampler import sample_sde
 
 
 def keys(n, seed=0):
-    return CellNoise(torch.as_tensor(cell_keys([str(i) for i in range(n)], seed)))
+    return CellNoise(torch.as_tensor(cell_seeds([str(i) for i in range(n)], seed)))
 
 
 def separated_mixture():

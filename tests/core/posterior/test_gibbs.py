@@ -9,7 +9,7 @@ from oracle import random_mixture
 from scipy import stats
 
 from dice._core.posterior.gibbs import exact_split, rho_schedule, split_gibbs, split_length
-from dice._core.posterior.noise import CellNoise, cell_keys
+from dice._core.posterior.noise import CellNoise, cell_seeds
 from dice._core.posterior.steps import GaussianStep, LangevinStep, StudentCellStep, StudentGeneStep, draw_gamma
 from dice._core.prior.mixture import MixtureDenoiser
 from dice._core.prior.paper import SCHEDULE
@@ -17,7 +17,7 @@ from dice._errors import InputError
 
 
 def keys(n):
-    return CellNoise(torch.as_tensor(cell_keys([str(i) for i in range(n)], 0)))
+    return CellNoise(torch.as_tensor(cell_seeds([str(i) for i in range(n)], 0)))
 
 
 def anisotropic_posterior(mixture, y, noise):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy import stats
 
-from dice._core.posterior.noise import CellNoise, cell_keys
+from dice._core.posterior.noise import CellNoise, cell_seeds
 
 NAMES = [f"cell_{i}" for i in range(4000)]
-KEYS = torch.as_tensor(cell_keys(NAMES, seed=0))
+KEYS = torch.as_tensor(cell_seeds(NAMES, seed=0))
 
 
 def test_normals_are_standard_and_independent():
@@ -47,7 +47,7 @@ def test_cells_do_not_depend_on_their_neighbours():
 
 
 def test_duplicates_are_told_apart_by_their_occurrence():
-    keys = cell_keys(["a", "b", "a", "a"], seed=0)
+    keys = cell_seeds(["a", "b", "a", "a"], seed=0)
     assert len(set(keys)) == 4
-    np.testing.assert_array_equal(cell_keys(["b", "a", "a"], seed=0)[1:], keys[[0, 2]])
-    assert set(cell_keys(["a", "b"], seed=1)).isdisjoint(keys)
+    np.testing.assert_array_equal(cell_seeds(["b", "a", "a"], seed=0)[1:], keys[[0, 2]])
+    assert set(cell_seeds(["a", "b"], seed=1)).isdisjoint(keys)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from oracle import random_mixture
+from oracle import ExactMixture, random_mixture
 from scipy import stats
-
-from dice._core.prior.mixture import MixtureDenoiser
 
 
 @pytest.fixture
-def mixture() -> MixtureDenoiser:
+def mixture() -> ExactMixture:
     return random_mixture()
 
 
@@ -21,7 +19,7 @@ def points() -> torch.Tensor:
     return torch.as_tensor(np.random.default_rng(1).normal(size=(6, 4)))
 
 
-def covariances(mixture: MixtureDenoiser) -> np.ndarray:
+def covariances(mixture: ExactMixture) -> np.ndarray:
     return torch.einsum("ckj,cj,clj->ckl", mixture.axes, mixture.variances, mixture.axes).numpy()
 
 
@@ -53,7 +51,7 @@ def test_covariance_is_second_order_tweedie(mixture, points):
 def test_single_component_is_the_gaussian_posterior(points):
     covariance = torch.as_tensor(np.diag([2.0, 1.0, 0.5, 0.1]) + 0.05)
     mean = torch.ones(1, 4, dtype=torch.float64)
-    prior = MixtureDenoiser.from_moments(torch.ones(1).double(), mean, covariance[None])
+    prior = ExactMixture.from_moments(torch.ones(1).double(), mean, covariance[None])
     gain = covariance @ torch.linalg.inv(covariance + 0.25 * torch.eye(4))
     expected = mean + (points - mean) @ gain.T
     torch.testing.assert_close(prior(points, torch.tensor(0.5)), expected)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dice._core.prior.mixup import BatchSampler, Mixup
+from dice._core.prior.mixup import BatchSampler, LabelMixup
 
 N, K = 3000, 4
 
@@ -30,17 +30,17 @@ def draw(mixup, latents, size=60_000, seed=0):
     ("settings", "kept"),
     [
         ({}, 1 / 3),
-        ({"n_points": 2}, 2 / 3),
-        ({"n_points": 10}, 2 / 11),
+        ({"points": 2}, 2 / 3),
+        ({"points": 10}, 2 / 11),
         ({"concentration": 4.0}, 5 / 21),
         ({"concentration": 0.2}, 1.2 / 2.0),
-        ({"concentration": 0.01, "n_points": 2}, 1.01 / 1.02),
+        ({"concentration": 0.01, "points": 2}, 1.01 / 1.02),
     ],
 )
 def test_variance_within_a_class_shrinks_as_the_docstring_says(settings, kept):
     """(c + 1) / (m c + 1) of it, from the second moments of Dirichlet weights; means stay where they are."""
     latents, groups = cells()
-    mixed = draw(Mixup(groups, probability=1.0, **settings), latents)
+    mixed = draw(LabelMixup(groups, probability=1.0, **settings), latents)
     for group, own in enumerate((mixed[mixed[:, 0] < 10], mixed[mixed[:, 0] >= 10])):
         before = latents[torch.as_tensor(groups == group)].numpy()
         np.testing.assert_allclose(own.mean(0), before.mean(0), atol=0.05)
@@ -49,14 +49,14 @@ def test_variance_within_a_class_shrinks_as_the_docstring_says(settings, kept):
 
 def test_share_of_mixtures():
     latents, groups = cells()
-    mixed = draw(Mixup(groups, probability=0.3), latents)
+    mixed = draw(LabelMixup(groups, probability=0.3), latents)
     untouched = np.isin(mixed[:, 0], latents[:, 0].numpy())
     assert untouched.mean() == pytest.approx(0.7, abs=0.01)
 
 
 def test_mixtures_never_leave_their_class():
     latents, groups = cells()
-    mixed = draw(Mixup(groups), latents)[:, 0]
+    mixed = draw(LabelMixup(groups), latents)[:, 0]
     assert not ((mixed > 10 - 1) & (mixed < 10 + 1)).any()
 
 
@@ -64,7 +64,7 @@ def test_cells_without_a_label_and_labels_of_one_cell_are_left_alone():
     latents, groups = cells()
     groups = np.where(np.arange(N) < 1000, -1, groups)
     groups[-1] = 7  # the only one of its kind
-    batch = Mixup(groups, probability=1.0).sampler(latents).draw(N, torch.Generator().manual_seed(0))
+    batch = LabelMixup(groups, probability=1.0).sampler(latents).draw(N, torch.Generator().manual_seed(0))
     torch.testing.assert_close(batch[:1000], latents[:1000], atol=0, rtol=0)
     torch.testing.assert_close(batch[-1], latents[-1])
     assert (batch[1000:-1] != latents[1000:-1]).any(1).all()
@@ -73,7 +73,7 @@ def test_cells_without_a_label_and_labels_of_one_cell_are_left_alone():
 def test_codes_may_have_gaps():
     """The training cells may lack some of the labels."""
     latents, groups = cells()
-    draws = [Mixup(g).sampler(latents).draw(500, torch.Generator().manual_seed(0)) for g in (groups, 5 * groups + 3)]
+    draws = [LabelMixup(g).sampler(latents).draw(500, torch.Generator().manual_seed(0)) for g in (groups, 5 * groups + 3)]
     torch.testing.assert_close(*draws)
 
 
@@ -83,18 +83,8 @@ def test_a_batch_larger_than_the_data_is_the_data():
     torch.testing.assert_close(BatchSampler(latents).draw(N + 1, torch.Generator()), latents)
 
 
-def test_neighbors_are_the_only_mates():
-    """Every mixture lies between the cell and the two cells beside it on a line."""
-    n = 50
-    latents = torch.arange(n, dtype=torch.float32)[:, None]
-    beside = np.clip(np.arange(n)[:, None] + [-1, 1], 0, n - 1)
-    batch = Mixup(beside, probability=1.0).sampler(latents).draw(n, torch.Generator().manual_seed(0))
-    assert (torch.abs(batch - latents) <= 1).all()
-    assert (batch != latents).all()
-
-
 def test_the_smallest_concentration_does_not_underflow():
     """Gamma variables of shape 0.01 are often too small for any float; a mixture of none would be the origin."""
     latents, groups = torch.ones(1000, 2), np.zeros(1000, dtype=int)
-    mixed = draw(Mixup(groups, n_points=2, probability=1.0, concentration=0.01), latents, size=200_000)
+    mixed = draw(LabelMixup(groups, points=2, probability=1.0, concentration=0.01), latents, size=200_000)
     np.testing.assert_allclose(mixed, 1, rtol=1e-5)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dice._core.prior import presets
-from dice._core.prior.paper import N_STEPS, SCHEDULE, PaperDenoiser
+from dice._core.prior.networks.paper import N_STEPS, SCHEDULE, PaperDenoiser
 from dice._core.prior.training import Trainer
 
 
@@ -23,7 +23,7 @@ def make(n_latent=5, width=16, depth=2, seed=0):
 @pytest.mark.parametrize(("preset", "k", "expected"), [("paper", 25, 34.5e6), ("paper-small", 15, 150e3)])
 def test_number_of_parameters(preset, k, expected):
     with torch.device("meta"):
-        denoiser = PaperDenoiser(n_latent=k, **presets.PRESETS[preset].size)
+        denoiser = PaperDenoiser(n_latent=k, **PaperDenoiser.presets[preset].size)
     count = sum(parameter.numel() for parameter in denoiser.parameters())
     assert count == pytest.approx(expected, rel=0.01)
 
@@ -66,7 +66,7 @@ def test_start_of_the_prior_step():
 
 
 def test_training_as_printed():
-    preset = presets.PRESETS["paper"].training
+    preset = PaperDenoiser.presets["paper"].training
     assert (preset.learning_rate, preset.batch_size) == (1e-4, 4048)
     # Neither averaging, clipping nor early stop.
     assert (preset.ema_decay, preset.patience, preset.clip_norm) == (0, 0, math.inf)

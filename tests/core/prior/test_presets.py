@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from oracle import ExactMixture
 from sklearn.mixture import GaussianMixture
 
 import dice
-from dice._core.prior import presets
+from dice._core.prior import networks, presets
 from dice._core.prior.denoiser import Denoiser
 
 CPU = torch.device("cpu")
@@ -23,6 +24,10 @@ def clusters(n=900, n_clusters=4, k=3, seed=0):
 
 def split(values, fraction, seed=0):
     return presets.split(values, presets.assign_roles(len(values), fraction, 0, seed), CPU)
+
+
+def fit_mixture(data):
+    return ExactMixture.fit(data.train, data.held_out, 0)
 
 
 def test_roles_have_the_shares_asked_for_and_calibration_cells_are_left_out():
@@ -48,7 +53,7 @@ def test_split_is_a_partition_that_the_seed_decides():
 
 
 def test_mixture_size_is_the_one_with_the_best_held_out_likelihood():
-    denoiser, history = presets.fit_mixture(split(clusters(), 0.2))
+    denoiser, history = fit_mixture(split(clusters(), 0.2))
     best = int(np.argmax(history["log_likelihood"]))
     assert denoiser.n_components == history["n_components"][best] == 4
     assert history["n_components"] == [1, 2, 4, 8]
@@ -58,7 +63,7 @@ def test_mixture_size_is_the_one_with_the_best_held_out_likelihood():
 def test_mixture_is_scikit_learns_to_the_digit():
     """Density and D(z; s) by Tweedie's formula from scikit-learn's own log density."""
     data = split(clusters(), 0.2)
-    denoiser, history = presets.fit_mixture(data)
+    denoiser, history = fit_mixture(data)
     expected = GaussianMixture(denoiser.n_components, reg_covar=1e-3, random_state=0, max_iter=200)
     expected.fit(data.train.double().numpy())
     z = data.held_out[:20].double()
@@ -86,7 +91,7 @@ def test_mixture_is_scikit_learns_to_the_digit():
 def learned(request) -> tuple[Denoiser, presets.Split]:
     data = split(clusters(), 0.2)
     if request.param == "gmm":
-        return presets.fit_mixture(data)[0], data
+        return fit_mixture(data)[0], data
     trainer = presets.make_trainer("default", data, noise=0.1, max_steps=100, batch_size=256)
     for _ in trainer.steps():
         pass
@@ -115,7 +120,7 @@ def test_overrides_and_defaults():
     data = split(clusters(), 0.1)
     trainer = presets.make_trainer("default", data, noise=0.1, max_steps=None, batch_size=99)
     assert trainer.config.batch_size == 99
-    assert trainer.config.max_steps == presets.PRESETS["default"].training.max_steps
+    assert trainer.config.max_steps == networks.by_preset()["default"][1].training.max_steps
 
 
 @pytest.mark.parametrize("n_cells", [2, 3, 9])
@@ -123,9 +128,9 @@ def test_overrides_and_defaults():
 def test_few_cells_are_enough_for_every_preset(n_cells, fraction):
     data = split(clusters(n_cells, k=1), fraction)
     assert len(data.train) >= 2
-    mixture, _ = presets.fit_mixture(data)
+    mixture, _ = fit_mixture(data)
     assert mixture.n_components == 1
-    for name in presets.PRESETS:
+    for name in ("default", "paper", "paper-small"):
         trainer = presets.make_trainer(name, data, noise=0.1, max_steps=1)
         reports = [report for report in trainer.steps() if report.loss is not None]
         assert np.isfinite(reports[-1].loss)

@@ -11,8 +11,8 @@ import torch
 from oracle import random_mixture
 
 from dice._core.prior import presets
-from dice._core.prior.denoiser import EDMDenoiser
-from dice._core.prior.mixup import Mixup
+from dice._core.prior.mixup import LabelMixup
+from dice._core.prior.networks.edm import EDMDenoiser
 from dice._core.prior.training import Trainer
 from dice._errors import TrainingError
 
@@ -120,7 +120,7 @@ def test_a_wild_learning_rate_is_one_sentence():
         run(trainer(learning_rate=1e6, max_steps=200))
 
 
-@pytest.mark.parametrize("mixup", [None, Mixup(np.arange(300) % 3), Mixup(np.arange(300) % 3, concentration=2.0)])
+@pytest.mark.parametrize("mixup", [None, LabelMixup(np.arange(300) % 3), LabelMixup(np.arange(300) % 3, concentration=2.0)])
 def test_the_state_continues_to_the_bit(mixup):
     """Also in the middle between two evaluations, and for random numbers that numpy draws."""
 

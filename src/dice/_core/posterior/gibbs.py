@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,8 +16,7 @@ from torch import Tensor
 
 from dice._core.posterior.direct import CHAINS, Posterior, probe_variance
 from dice._core.posterior.noise import CellNoise
-from dice._core.posterior.sampler import sample_ancestral, sample_sde
-from dice._core.prior.paper import PaperDenoiser
+from dice._core.posterior.sampler import sample_sde
 from dice._core.posterior.steps import GaussianStep, LikelihoodStep
 from dice._core.prior.denoiser import Denoiser, as_column
 from dice._errors import InputError
@@ -70,9 +70,9 @@ def split_gibbs(
     n_samples
         Chains whose last state is kept.
     literal
-        Whether the prior step is that of the network's own paper, in place of the few-step sampler.
+        Whether the prior step is the network's own ``draw`` in place of the few-step sampler.
     """
-    sampler = sample_ancestral if literal and isinstance(denoiser, PaperDenoiser) else sample_sde
+    draw = denoiser.draw if literal else partial(sample_sde, denoiser)
     n_chains, smoothed = max(settings.n_chains, n_samples), settings.average == "rao-blackwell"
     smooth, states, last = Moments(start), Moments(start), []
     with torch.no_grad():
@@ -82,7 +82,7 @@ def split_gibbs(
                 random = noise.spawn(CHAINS, chain, iteration)
                 level = torch.as_tensor(rho, dtype=start.dtype, device=start.device)
                 z = step.draw(z, u, as_column(level, start), random.spawn(0))
-                u = sampler(denoiser, z, level, random.spawn(1))
+                u = draw(z, level, random.spawn(1))
                 if iteration >= min(settings.burn_in or 0, len(rhos) - 1):
                     states.add(u)
                     if smoothed:

@@ -51,10 +51,6 @@ class CellNoise:
         """The same cells in a stream below this one."""
         return CellNoise(self.keys, *self.stream, *stream)
 
-    def take(self, rows: slice) -> CellNoise:
-        """A part of the cells."""
-        return CellNoise(self.keys[rows], *self.stream)
-
     def normal(self, step: int, size: int) -> Tensor:
         """Standard normal variables (n, size), float32, by the Box-Muller transform."""
         words = self._words(step, (size + 1) // 2)

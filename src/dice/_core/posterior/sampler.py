@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from dice._core.posterior.noise import CellNoise
 from dice._core.prior.denoiser import Denoiser, as_column
-from dice._core.prior.paper import SCHEDULE, PaperDenoiser
 
 #: Where the few-step sampler jumps to zero noise: far below the spread of any cell type.
 NOISE_FLOOR = 0.02
-
-Sampler = Callable[[Denoiser, Tensor, Tensor, CellNoise], Tensor]
 
 
 def noise_grid(start: Tensor, n_steps: int) -> Tensor:
@@ -45,20 +40,3 @@ def sample_sde(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise, *, n_
         x = x + b * (1 - e2).sqrt() * noise.normal(step, z.shape[1])
         previous = (mean, h)
     return denoiser(x, levels[-1][:, 0])
-
-
-def sample_ancestral(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
-    """The paper's prior step: x_{t-1} from x_t by Eq. 6, for t = t0, ..., 1 of the 512-step table.
-
-    Starts from x_t0 = sqrt(abar_t0) Z (the print has U in place of Z). One noise level for all cells.
-    """
-    if not isinstance(denoiser, PaperDenoiser):
-        raise TypeError("Ancestral steps need the paper's network, which predicts noise.")
-    start = SCHEDULE.start(float(as_column(s, z).max()))
-    x = z * float(SCHEDULE.alpha_bar[start]) ** 0.5
-    for t in range(start, 0, -1):
-        beta, alpha_bar = float(SCHEDULE.beta[t]), float(SCHEDULE.alpha_bar[t])
-        predicted = denoiser.predict_noise(x, torch.tensor([t], device=z.device))
-        x = (x - beta / (1 - alpha_bar) ** 0.5 * predicted) / (1 - beta) ** 0.5
-        x = x + beta**0.5 * noise.normal(t, z.shape[1])
-    return x

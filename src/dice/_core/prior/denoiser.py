@@ -1,33 +1,88 @@
-"""The denoiser D(z; s) = E[U | U + s n = z]: all that inference needs to know of a prior.
+"""The denoiser D(z; s) = E[U | U + s n = z]: all that training, storage and inference need to know of a network.
 
-Latents and noise levels are in scaled units (divided by the prior's ``latent_scale``).
+Latents and noise levels are in scaled units (divided by the prior's ``latent_scale``). A new network is one file in
+``networks`` with a subclass of :class:`Denoiser`; nothing else has to be told of it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-#: Training noise levels are log-normal and cover what inference can ask for, in scaled units.
-LOG_NOISE_MEAN, LOG_NOISE_SD = -0.8, 1.4
-CELLS_PER_LEVEL = 8
+if TYPE_CHECKING:
+    from dice._core.posterior.noise import CellNoise
+
 #: Values beyond this are no denoised latents, whose variance is 1; variances below are none.
-LARGEST, SMALLEST = 1e6, 1e-12
+LARGEST_VALUE, SMALLEST_VARIANCE = 1e6, 1e-12
+#: The networks by the name that stored priors give them; subclasses of `Denoiser` enter themselves.
+NETWORKS: dict[str, type[Denoiser]] = {}
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How to train; the defaults are those of the ``"default"`` preset.
+
+    ``patience`` evaluations without a better held-out loss end the training; 0 trains to the end and keeps
+    the last weights, as the paper does. ``ema_decay`` 0 turns weight averaging off.
+    """
+
+    max_steps: int = 1500
+    batch_size: int = 512
+    learning_rate: float = 3e-3
+    weight_decay: float = 1e-2
+    beta2: float = 0.99
+    warmup: int = 50
+    clip_norm: float = 1.0
+    ema_decay: float = 0.999
+    evaluate_every: int = 50
+    patience: int = 8
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A size of a network and how it is trained.
+
+    Without `training` the network is fitted at once by its ``fit``. ``epochs`` counts passes over the data, as the
+    paper does, in place of ``training.max_steps``. ``mixup_points`` is the number of cells in a mixture where the user
+    does not choose; 20 separates labels best (docs/prior.md).
+    """
+
+    training: TrainingConfig | None
+    size: Mapping[str, int] = field(default_factory=dict)
+    epochs: int | None = None
+    mixup_points: int = 20
 
 
 class Denoiser(nn.Module, ABC):
     """Posterior mean of a latent seen through isotropic Gaussian noise of standard deviation s."""
 
+    #: Name in stored priors; the class that defines one is registered by it.
+    kind: ClassVar[str]
+    #: Largest value of each constructor argument but `n_latent`; all are whole numbers from 1 on.
+    bounds: ClassVar[Mapping[str, int]]
+    #: What ``tl.train_prior`` may call this network, with its sizes and trainings.
+    presets: ClassVar[Mapping[str, Preset]] = {}
+    #: Fewest cells in a training batch: 2 where a network normalises over them.
+    least_batch: ClassVar[int] = 1
+    #: Largest noise level that :meth:`draw` can start from; None where there is none.
+    largest_noise: ClassVar[float | None] = None
+
     n_latent: int
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls):
+            NETWORKS[cls.kind] = cls
+
     @property
-    @abstractmethod
     def config(self) -> dict[str, int]:
         """Constructor arguments: with the weights, all that is needed to rebuild the denoiser."""
+        return {name: getattr(self, name) for name in ("n_latent", *self.bounds)}
 
     @classmethod
     def empty(cls, config: Mapping[str, int]) -> Self:
@@ -59,129 +114,29 @@ class Denoiser(nn.Module, ABC):
         Tried at the origin and away from it, over the noise levels that inference asks for.
         """
         with torch.inference_mode():
-            points = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
-            values = [self(points, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
-            return bool((torch.stack(values).abs() < LARGEST).all())
+            latents = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
+            values = [self(latents, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
+            return bool((torch.stack(values).abs() < LARGEST_VALUE).all())
+
+    def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
+        """The prior step of Algorithm 1: one draw (n, k) from p(U | z) at the noise level s, the same for all cells.
+
+        The few-step sampler, unless a network has steps of its own.
+        """
+        from dice._core.posterior.sampler import sample_sde  # It builds on this module.
+
+        return sample_sde(self, z, s, noise)
 
     def loss(self, clean: Tensor, generator: torch.Generator) -> Tensor:
-        """Training loss of a batch of clean latents (n, k); only for denoisers that are trained."""
+        """Training loss of a batch of clean latents (n, k); only for networks that are trained."""
         raise TypeError(f"{type(self).__name__} is fitted in closed form, not trained.")
+
+    @classmethod
+    def fit(cls, train: Tensor, held_out: Tensor | None, seed: int) -> tuple[Self, dict[str, list[float]]]:
+        """A denoiser of clean latents (n, k), ready for use, and its history; for presets without training."""
+        raise TypeError(f"{cls.__name__} is trained, not fitted in closed form.")
 
 
 def as_column(s: Tensor, like: Tensor) -> Tensor:
     """Noise levels as a (1, 1) or (n, 1) column in the precision and on the device of `like`."""
     return torch.as_tensor(s, dtype=like.dtype, device=like.device).reshape(-1, 1)
-
-
-class EDMDenoiser(Denoiser):
-    """Residual MLP with EDM preconditioning (Karras et al. 2022).
-
-    D = c_skip z + c_out F(c_in z; ln s / 4), with the coefficients for latents of the stored ``variances``. These are
-    1, the mean variance of scaled latents. Those of the single latents would make c_skip z the Wiener filter, but the
-    network then hardly leaves it: on the paper's Setup 1 it did not learn the two clusters.
-
-    Parameters
-    ----------
-    n_latent
-        Dimension k of the latent space.
-    width
-        Hidden width of the residual blocks.
-    depth
-        Number of residual blocks.
-    """
-
-    variances: Tensor
-
-    def __init__(self, n_latent: int, width: int = 128, depth: int = 4) -> None:
-        super().__init__()
-        self.n_latent = n_latent
-        self.width = width
-        self.depth = depth
-        self.register_buffer("variances", torch.ones(n_latent))
-        self.noise_embedding = NoiseEmbedding(width)
-        self.inlet = nn.Linear(n_latent, width)
-        self.blocks = nn.ModuleList(FilmBlock(width) for _ in range(depth))
-        self.norm = nn.LayerNorm(width)
-        self.outlet = nn.Linear(width, n_latent)
-
-    @property
-    def config(self) -> dict[str, int]:
-        return {"n_latent": self.n_latent, "width": self.width, "depth": self.depth}
-
-    def initialize(self, generator: torch.Generator) -> None:
-        """Torch's default, unit variances (the mean of the scaled latents'), and an F that starts at zero."""
-        super().initialize(generator)
-        nn.init.ones_(self.variances)
-        nn.init.zeros_(self.outlet.weight)
-        nn.init.zeros_(self.outlet.bias)
-
-    def is_sound(self) -> bool:
-        return bool((self.variances > SMALLEST).all()) and super().is_sound()
-
-    def coefficients(self, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """c_skip, c_out and c_in (n or 1, k) at noise levels s (n or 1, 1)."""
-        noise = s.square()
-        total = self.variances + noise
-        c_skip = self.variances / total
-        return c_skip, (noise * c_skip).sqrt(), total.rsqrt()
-
-    def forward(self, z: Tensor, s: Tensor) -> Tensor:
-        s = as_column(s, z)
-        c_skip, c_out, c_in = self.coefficients(s)
-        return c_skip * z + c_out * self.network(c_in * z, s)
-
-    def loss(self, clean: Tensor, generator: torch.Generator) -> Tensor:
-        """Squared error of D at random noise levels, each weighted to matter equally.
-
-        Cells share levels in groups, because a level's embedding costs as much as a cell; the levels of a
-        batch are stratified over their distribution, which steadies the gradient.
-        """
-        group = CELLS_PER_LEVEL if len(clean) % CELLS_PER_LEVEL == 0 else 1
-        clean = clean.reshape(-1, group, self.n_latent)
-        n_levels, device = len(clean), clean.device
-        jitter = torch.rand(n_levels, generator=generator, device=device)
-        # In random order: a small reference is one batch, whose cells always stand in the same places.
-        order = torch.randperm(n_levels, generator=generator, device=device)
-        quantile = (order + jitter) / n_levels
-        normal = torch.special.ndtri(quantile.clamp(1e-6, 1 - 1e-6))
-        s = torch.exp(LOG_NOISE_MEAN + LOG_NOISE_SD * normal)[:, None, None]
-        noisy = clean + s * torch.randn(clean.shape, generator=generator, device=device)
-        c_skip, c_out, c_in = self.coefficients(s)
-        # (D - U)^2 = c_out^2 (F - target)^2; dividing by the mean of c_out^2 evens out the levels.
-        error = c_out * self.network(c_in * noisy, s) - (clean - c_skip * noisy)
-        return (error.square() / c_out.square().mean(-1, keepdim=True)).mean()
-
-    def network(self, z: Tensor, s: Tensor) -> Tensor:
-        """The learned part F on preconditioned input z (..., k) at noise levels s (..., 1)."""
-        embedding = self.noise_embedding(s.log() / 4)
-        hidden = self.inlet(z)
-        for block in self.blocks:
-            hidden = block(hidden, embedding)
-        return self.outlet(self.norm(hidden))
-
-
-class NoiseEmbedding(nn.Module):
-    """Smooth features (n, width) of the logarithmic noise level (n, 1)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(1, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
-
-    def forward(self, log_noise: Tensor) -> Tensor:
-        return self.layers(log_noise)
-
-
-class FilmBlock(nn.Module):
-    """Residual MLP block whose normalised input is scaled and shifted by the noise level (FiLM)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width, elementwise_affine=False)
-        self.film = nn.Linear(width, 2 * width)
-        self.expand = nn.Linear(width, width)
-        self.contract = nn.Linear(width, width)
-
-    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        scale, shift = self.film(embedding).chunk(2, dim=-1)
-        modulated = self.norm(hidden) * (1 + scale) + shift
-        return hidden + self.contract(nn.functional.silu(self.expand(modulated)))

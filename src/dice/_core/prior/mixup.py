@@ -1,9 +1,8 @@
-"""Mixup: convex mixtures of a cell and others of its group or neighbourhood."""
+"""Mixup: convex mixtures of a cell and others of its label."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +11,17 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Mixup:
-    """Replace a cell by a Dirichlet mixture of itself and its mates.
+class LabelMixup:
+    """Replace a cell by a Dirichlet mixture of itself and cells of its label.
 
-    With ``Dirichlet(1)`` weights over 5 points a mixture has one third of its group's variance, so that
+    With ``Dirichlet(1)`` weights over 5 cells a mixture has one third of its label's variance, so that
     the learned prior is sharper than the cells it was trained on.
 
     Parameters
     ----------
-    mates
-        Who may be mixed with whom: (n,) the group of every cell, -1 for cells that are never mixed (missing labels); or
-        (n, m) the positions of the m neighbours of every cell.
-    n_points
+    labels
+        Label code (n,) of every cell, -1 for cells that are never mixed (missing labels).
+    points
         Number of cells in a mixture, the first one included.
     probability
         Share of training cells that are replaced by a mixture.
@@ -31,27 +29,19 @@ class Mixup:
         Parameter of the symmetric Dirichlet distribution.
     """
 
-    mates: NDArray[np.integer]
-    n_points: int = 5
+    labels: NDArray[np.integer]
+    points: int = 5
     probability: float = 0.9
     concentration: float = 1.0
 
     def sampler(self, latents: Tensor) -> MixingSampler:
         """Draw mixed batches of `latents` (n, k), on their device."""
-        arrays = self._neighborhoods() if self.mates.ndim == 2 else self._groups()
-        tensors = (torch.as_tensor(array, device=latents.device) for array in arrays)
-        return MixingSampler(latents, self, *tensors)
-
-    def _groups(self) -> tuple[NDArray[Any], ...]:
-        # Cells of a group stand side by side in `order`, so that a mate is one random offset away.
-        order = np.argsort(self.mates, kind="stable")
-        _, codes, counts = np.unique(self.mates, return_inverse=True, return_counts=True)
+        # Cells of a label stand side by side in `order`, so that another one is one random offset away.
+        order = np.argsort(self.labels, kind="stable")
+        _, codes, counts = np.unique(self.labels, return_inverse=True, return_counts=True)
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        return order, starts[codes], counts[codes], self.mates >= 0
-
-    def _neighborhoods(self) -> tuple[NDArray[Any], ...]:
-        n, m = self.mates.shape
-        return self.mates.ravel(), m * np.arange(n), np.full(n, m), np.full(n, fill_value=True)
+        arrays = order, starts[codes], counts[codes], self.labels >= 0
+        return MixingSampler(latents, self, *(torch.as_tensor(array, device=latents.device) for array in arrays))
 
 
 @dataclass(frozen=True)
@@ -73,9 +63,9 @@ class BatchSampler:
 
 @dataclass(frozen=True)
 class MixingSampler(BatchSampler):
-    """Batches whose cells are mixed with their mates."""
+    """Batches whose cells are mixed with others of their label."""
 
-    mixup: Mixup
+    mixup: LabelMixup
     order: Tensor
     starts: Tensor
     counts: Tensor
@@ -86,16 +76,16 @@ class MixingSampler(BatchSampler):
         device = self.latents.device
         cells = self._cells(size, generator)
         batch, n = self.latents[cells], len(cells)
-        offsets = torch.rand((n, self.mixup.n_points - 1), generator=generator, device=device)
-        mates = self.order[self.starts[cells, None] + (offsets * self.counts[cells, None]).long()]
-        points = torch.cat([batch[:, None], self.latents[mates]], dim=1)
-        mixed = torch.einsum("np,npk->nk", self._weights(n, generator), points)
+        offsets = torch.rand((n, self.mixup.points - 1), generator=generator, device=device)
+        others = self.order[self.starts[cells, None] + (offsets * self.counts[cells, None]).long()]
+        parts = torch.cat([batch[:, None], self.latents[others]], dim=1)
+        mixed = torch.einsum("np,npk->nk", self._weights(n, generator), parts)
         coin = torch.rand(n, generator=generator, device=device) < self.mixup.probability
         return torch.where((coin & self.mixable[cells])[:, None], mixed, batch)
 
     def _weights(self, size: int, generator: torch.Generator) -> Tensor:
-        """Symmetric Dirichlet weights (size, n_points), as normalised Gamma variables."""
-        shape, device = (size, self.mixup.n_points), self.latents.device
+        """Symmetric Dirichlet weights (size, points), as normalised Gamma variables."""
+        shape, device = (size, self.mixup.points), self.latents.device
         if self.mixup.concentration == 1.0:
             gamma = -torch.log1p(-torch.rand(shape, generator=generator, device=device))
             return gamma / gamma.sum(1, keepdim=True).clamp_min(1e-30)

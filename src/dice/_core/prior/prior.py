@@ -13,21 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dice._core.prior import schema
+from dice._core.prior import networks, schema
 from dice._core.prior.checksum import checksum
-from dice._core.prior.denoiser import Denoiser, EDMDenoiser
-from dice._core.prior.mixture import MixtureDenoiser
-from dice._core.prior.paper import PaperDenoiser
+from dice._core.prior.denoiser import Denoiser
 from dice._core.projection import Projection
-from dice._core.shift.soft_clusters import Kinds
+from dice._core.shift.soft_clusters import SoftClusters
 from dice._errors import PriorFormatError
 
-#: Kinds of denoiser that a stored prior can name.
-KINDS: dict[str, type[Denoiser]] = {
-    "edm": EDMDenoiser,
-    "paper": PaperDenoiser,
-    "mixture": MixtureDenoiser,
-}
 _PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise")
 
 
@@ -56,8 +48,8 @@ class Prior:
     calibration
         Latents ``y`` (m, k) and residual variances ``residual`` (m,) of reference cells that nothing here was learned
         from, in PCA units; None where there are none.
-    kinds
-        Kinds of cells of the reference; None where there were too few cells.
+    soft_clusters
+        Soft clusters of the reference; None where there were too few cells.
     """
 
     genes: NDArray[np.object_]
@@ -69,7 +61,7 @@ class Prior:
     statistics: Mapping[str, float] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
     calibration: Mapping[str, NDArray[np.float32]] | None = None
-    kinds: Kinds | None = None
+    soft_clusters: SoftClusters | None = None
 
     def __repr__(self) -> str:
         return f"Prior({self.preset!r}, {len(self.genes)} genes, {self.n_latent} latents)"
@@ -95,11 +87,10 @@ class Prior:
 
     def to_arrays(self) -> dict[str, Any]:
         """The prior as plain arrays, numbers and strings, with format number and checksum."""
-        kind = next(name for name, cls in KINDS.items() if type(self.denoiser) is cls)
         cap = self.projection.cap
         config = {
             "preset": self.preset,
-            "kind": kind,
+            "kind": self.denoiser.kind,
             "cap": float(cap) if np.isfinite(cap) else None,
             "denoiser": self.denoiser.config,
         }
@@ -116,8 +107,8 @@ class Prior:
         }
         if self.calibration is not None:
             raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
-        if self.kinds is not None:
-            raw["kinds"] = asdict(self.kinds)
+        if self.soft_clusters is not None:
+            raw["kinds"] = asdict(self.soft_clusters)  # The word of format 1.
         raw["sha256"] = checksum(raw)
         return raw
 
@@ -140,7 +131,7 @@ class Prior:
             statistics=fields["statistics"],
             params=_params(fields["params"]),
             calibration=fields["calibration"],
-            kinds=None if fields["kinds"] is None else Kinds(**fields["kinds"]),
+            soft_clusters=None if fields["kinds"] is None else SoftClusters(**fields["kinds"]),
         )
 
 
@@ -154,17 +145,18 @@ def _weights(denoiser: Denoiser) -> dict[str, NDArray]:
 
 
 def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) -> Denoiser:
-    if kind not in KINDS:
+    network = networks.by_kind(kind)
+    if network is None:
         raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {kind!r}.")
-    try:
-        # The weights are compared with a denoiser that allocates nothing before one is built.
-        with torch.device("meta"):
-            expected = KINDS[kind](**config).state_dict()
-    except TypeError as error:
-        raise PriorFormatError("The stored prior's denoiser has unknown arguments.") from error
+    bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
+    if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
+        raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
+    # The weights are compared with a denoiser that allocates nothing before one is built.
+    with torch.device("meta"):
+        expected = network(**config).state_dict()
     shapes = {n: tuple(t.shape) for n, t in expected.items() if t.is_floating_point()}
     schema.check_weights(weights, shapes)
-    denoiser = KINDS[kind].empty(config)
+    denoiser = network.empty(config)
     state = {name: torch.tensor(weights[name]) for name in shapes}
     denoiser.load_state_dict(state, strict=False)
     denoiser.requires_grad_(False).eval()

@@ -18,30 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dice._core.prior.denoiser import Denoiser
+from dice._core.prior.denoiser import Denoiser, TrainingConfig
 from dice._core.prior.held_out import HeldOut
-from dice._core.prior.mixup import BatchSampler, Mixup
+from dice._core.prior.mixup import BatchSampler, LabelMixup
 from dice._errors import TrainingError
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """How to train; the defaults are those of the ``"default"`` preset.
-
-    ``patience`` evaluations without a better held-out loss end the training; 0 trains to the end and keeps
-    the last weights, as the paper does. ``ema_decay`` 0 turns weight averaging off.
-    """
-
-    max_steps: int = 1500
-    batch_size: int = 512
-    learning_rate: float = 3e-3
-    weight_decay: float = 1e-2
-    beta2: float = 0.99
-    warmup: int = 50
-    clip_norm: float = 1.0
-    ema_decay: float = 0.999
-    evaluate_every: int = 50
-    patience: int = 8
 
 
 @dataclass(frozen=True)
@@ -70,7 +50,7 @@ class Trainer:
     config
         How to train.
     mixup
-        Augmentation within groups of cells, if any.
+        Mixup within labels, if any.
     seed
         Seed of batches and noise.
     """
@@ -82,7 +62,7 @@ class Trainer:
         held_out: HeldOut | None,
         config: TrainingConfig,
         *,
-        mixup: Mixup | None = None,
+        mixup: LabelMixup | None = None,
         seed: int = 0,
     ) -> None:
         self.denoiser = denoiser

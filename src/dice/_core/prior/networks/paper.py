@@ -7,12 +7,16 @@ standard deviation s is such an x_t up to the factor sqrt(1 + s^2), at the t whe
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dice._core.prior.denoiser import Denoiser, as_column
+from dice._core.prior.denoiser import Denoiser, Preset, TrainingConfig, as_column
+
+if TYPE_CHECKING:
+    from dice._core.posterior.noise import CellNoise
 
 N_STEPS = 512
 BETA_START, BETA_END = 1e-4, 2e-2
@@ -36,6 +40,18 @@ class Schedule:
 SCHEDULE = Schedule()
 LOG_NOISE = torch.as_tensor(np.log(SCHEDULE.noise[1:]), dtype=torch.float32)
 
+#: Appendix C: AdamW 1e-4 with cosine decay, batches of 4048, no averaging, no early stop.
+TRAINING = TrainingConfig(
+    batch_size=4048,
+    learning_rate=1e-4,
+    beta2=0.999,
+    warmup=1,
+    clip_norm=math.inf,
+    ema_decay=0.0,
+    evaluate_every=100,
+    patience=0,
+)
+
 
 class PaperDenoiser(Denoiser):
     """TabularDiffusionMLP: noise prediction by residual blocks with batch normalisation.
@@ -50,6 +66,15 @@ class PaperDenoiser(Denoiser):
         Number M of residual blocks: 8 for cells, 2 for the synthetic experiments.
     """
 
+    kind = "paper"
+    bounds: ClassVar = {"width": 4096, "depth": 64}
+    presets: ClassVar = {
+        "paper": Preset(TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup_points=5),
+        "paper-small": Preset(TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup_points=5),
+    }
+    least_batch = 2
+    largest_noise = float(SCHEDULE.noise[-1])
+
     def __init__(self, n_latent: int, width: int = 512, depth: int = 8) -> None:
         super().__init__()
         self.n_latent = n_latent
@@ -59,10 +84,6 @@ class PaperDenoiser(Denoiser):
         self.time = nn.Sequential(nn.Linear(TIME_FEATURES, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
         self.blocks = nn.ModuleList(_block(width) for _ in range(depth))
         self.head = nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, n_latent))
-
-    @property
-    def config(self) -> dict[str, int]:
-        return {"n_latent": self.n_latent, "width": self.width, "depth": self.depth}
 
     def predict_noise(self, x: Tensor, t: Tensor) -> Tensor:
         """eps(x_t, t) for x (n, k) and steps t (n or 1,), between steps by their fraction."""
@@ -86,6 +107,20 @@ class PaperDenoiser(Denoiser):
         s = as_column(s, z)
         noise = self.predict_noise(z * (1 + s**2).rsqrt(), self.steps(s))
         return z - s * noise
+
+    def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
+        """The paper's prior step: x_{t-1} from x_t by Eq. 6, for t = t0, ..., 1 of the 512-step table.
+
+        Starts from x_t0 = sqrt(abar_t0) Z (the print has U in place of Z).
+        """
+        start = SCHEDULE.start(float(as_column(s, z).max()))
+        x = z * float(SCHEDULE.alpha_bar[start]) ** 0.5
+        for t in range(start, 0, -1):
+            beta, alpha_bar = float(SCHEDULE.beta[t]), float(SCHEDULE.alpha_bar[t])
+            predicted = self.predict_noise(x, torch.tensor([t], device=z.device))
+            x = (x - beta / (1 - alpha_bar) ** 0.5 * predicted) / (1 - beta) ** 0.5
+            x = x + beta**0.5 * noise.normal(t, z.shape[1])
+        return x
 
     def steps(self, s: Tensor) -> Tensor:
         """Fractional step t(s), linear in ln s between the steps of the table and clipped to it."""
