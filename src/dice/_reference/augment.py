@@ -78,7 +78,7 @@ def check_augmentation(
 
 def _clusters(latents: NDArray[np.floating], seed: int) -> NDArray[np.intp]:
     """Leiden groups of the training cells, finer than cell types."""
-    from dice.metrics import leiden
+    from dice._scanpy.graph import leiden
 
     chosen = np.sort(np.random.default_rng(seed).permutation(len(latents))[:MAX_CLUSTERED])
     groups = leiden(latents[chosen], resolution=RESOLUTION, n_neighbors=N_NEIGHBORS, random_state=seed)

@@ -15,7 +15,7 @@ from dice._anndata.write import Slots, check_writable, write
 from dice._arguments import known_key, whole_number
 from dice._errors import InputError
 from dice._query.arguments import result_key
-from dice.metrics import leiden
+from dice._scanpy.graph import leiden
 from dice.tl._neighbors import posterior_samples
 
 #: A cluster whose cells stay together less often than this is not supported.

@@ -1,0 +1,16 @@
+"""Names of the arrays that the whole package speaks of."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.floating]
+#: One whole number for every cell: its label, cluster or batch; -1 is none.
+Codes: TypeAlias = NDArray[np.intp]
+#: Cells x genes: a dense array or a scipy CSR matrix (which has no type that can be named).
+Chunk: TypeAlias = Any
+#: What every ``random_state`` takes.
+Seed: TypeAlias = int | np.random.Generator | np.random.RandomState
