@@ -10,7 +10,7 @@ import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._anndata.statistics import matrix_statistics
+from dice._anndata.preprocessing import matrix_statistics
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots
 from dice._core.prior import presets

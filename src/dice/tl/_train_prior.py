@@ -9,9 +9,10 @@ import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._anndata.checks import check_expression, check_n_latent, gene_mask, read_labels
+from dice._anndata.checks import check_n_latent, gene_mask, read_labels
 from dice._anndata.genes import check_storable
 from dice._anndata.matrix import Matrix
+from dice._anndata.preprocessing import check_expression
 from dice._anndata.store import Prior
 from dice._anndata.write import check_writable, plain_params, write
 from dice._arguments import whole_number
