@@ -38,6 +38,7 @@ from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import dice
+from dice._scanpy.graph import leiden
 
 AUGMENT = {"none": None, "clusters": "clusters", "neighbors": "neighbors", "labels": "labels"}
 SITES = ("site1", "site2", "site3", "site4")
@@ -92,7 +93,7 @@ def figures(
         "v": sweep.v_measure.max(),
         "ari_1": default.ari,
         "nmi_1": default.nmi,
-        "stability": np.mean(list(_stability(graph, dice.metrics.leiden(whole), seed))),
+        "stability": np.mean(list(_stability(graph, leiden(whole), seed))),
     }
     if embedding is not None:
         found |= {
@@ -106,7 +107,7 @@ def _stability(graph: Callable[[np.ndarray], object], clusters: np.ndarray, seed
     for repeat in range(2):
         rng = np.random.default_rng([seed, repeat])
         some = np.sort(rng.permutation(len(clusters))[: len(clusters) * 4 // 5])
-        yield dice.metrics.ari(clusters[some], dice.metrics.leiden(graph(some)))
+        yield dice.metrics.ari(clusters[some], leiden(graph(some)))
 
 
 def averaged(samples: np.ndarray) -> Callable[[np.ndarray], object]:

@@ -14,7 +14,9 @@ import sklearn.metrics as skm
 from scipy import sparse
 
 from dice import metrics
+from dice._core.clusters.partition import communities, kmeans
 from dice._errors import InputError
+from dice._scanpy.graph import leiden, neighbor_graph
 
 MODULES = ["_agreement", "_clustering", "_embedding", "_lisi"]
 
@@ -186,7 +188,11 @@ def test_paper_resolutions() -> None:
     assert found[20:] == pytest.approx(np.arange(2, 21) / 10)
 
 
-@pytest.mark.parametrize("cluster", [metrics.leiden, metrics.louvain])
+def louvain(values: np.ndarray, *, resolution: float = 1.0) -> np.ndarray:
+    return communities(neighbor_graph(values, 15), resolution, method="louvain")
+
+
+@pytest.mark.parametrize("cluster", [leiden, louvain])
 def test_communities_find_separated_groups(cluster) -> None:
     rng = np.random.default_rng(0)
     codes = np.repeat([0, 1, 2], 40)
@@ -207,7 +213,7 @@ def test_leiden_agrees_with_scanpy(blobs) -> None:
     cells = ad.AnnData(shape=(len(values), 0), obsm={"X": values})
     sc.pp.neighbors(cells, use_rep="X")
     sc.tl.leiden(cells, resolution=0.3, flavor="igraph", n_iterations=2, directed=False)
-    assert metrics.ari(cells.obs["leiden"], metrics.leiden(values, resolution=0.3)) > 0.9
+    assert metrics.ari(cells.obs["leiden"], leiden(values, resolution=0.3)) > 0.9
 
 
 def test_a_graph_is_clustered_as_it_is(blobs) -> None:
@@ -218,10 +224,10 @@ def test_a_graph_is_clustered_as_it_is(blobs) -> None:
     cells = ad.AnnData(shape=(len(values), 0), obsm={"X": values})
     sc.pp.neighbors(cells, use_rep="X", transformer="sklearn")
     graph = cells.obsp["connectivities"]
-    assert np.array_equal(metrics.leiden(graph), metrics.leiden(values))
+    assert np.array_equal(leiden(graph), leiden(values))
     pd.testing.assert_frame_equal(metrics.leiden_sweep(graph, labels), metrics.leiden_sweep(values, labels))
     with pytest.raises(InputError, match="pass connectivities, not distances"):
-        metrics.leiden(cells.obsp["distances"])
+        leiden(cells.obsp["distances"])
     with pytest.raises(InputError, match="labels"):
         metrics.leiden_sweep(graph, labels[:-1])
 
@@ -233,7 +239,7 @@ def test_sweep_is_the_single_runs(blobs) -> None:
     assert list(sweep.columns) == columns
     assert sweep["resolution"].tolist() == [0.2, 1.0, 0.2]
     assert sweep.iloc[0].equals(sweep.iloc[2])
-    clusters = metrics.leiden(values, resolution=1.0)
+    clusters = leiden(values, resolution=1.0)
     assert sweep["n_clusters"].tolist()[1] == len(np.unique(clusters))
     assert sweep["ari"][1] == metrics.ari(labels, clusters)
     assert sweep["nmi_max"][1] == metrics.nmi(labels, clusters, average="max")
@@ -246,29 +252,30 @@ def test_sweep_clusters_unlabelled_cells_too(blobs) -> None:
     holes = labels.astype(object)
     holes[::5] = np.nan
     sweep = metrics.leiden_sweep(values, holes, resolutions=[0.3])
-    assert sweep["ari"][0] == metrics.ari(holes, metrics.leiden(values, resolution=0.3))
+    assert sweep["ari"][0] == metrics.ari(holes, leiden(values, resolution=0.3))
 
 
 def test_coinciding_cells_can_be_clustered() -> None:
     values = np.repeat([[0.0, 0.0], [5.0, 5.0]], 30, axis=0)
-    assert metrics.leiden(values).shape == (60,)
+    assert leiden(values).shape == (60,)
 
 
 def test_kmeans(blobs) -> None:
     values, labels = blobs
-    found = metrics.kmeans(values, 3)
+    found = kmeans(values, 3)
     assert metrics.ari(labels, found) > 0.5
-    assert np.array_equal(found, metrics.kmeans(values, 3))
+    assert np.array_equal(found, kmeans(values, 3))
 
 
 def test_global_random_state_is_untouched(blobs) -> None:
     values, labels = blobs
     before, python_before = np.random.get_state(), random.getstate()  # noqa: NPY002
-    metrics.leiden(values)
-    metrics.louvain(values)
-    metrics.kmeans(values, 3)
+    leiden(values)
+    louvain(values)
+    kmeans(values, 3)
     metrics.knn_macro_f1(values, labels)
     metrics.clisi(values, labels)
+    metrics.leiden_sweep(values, labels, resolutions=[1.0], random_state=np.random.default_rng(0))
     after = np.random.get_state()  # noqa: NPY002
     assert all(np.array_equal(b, a) for b, a in zip(before, after, strict=True))
     assert random.getstate() == python_before
@@ -276,9 +283,9 @@ def test_global_random_state_is_untouched(blobs) -> None:
 
 def test_threads_do_not_mix_seeds(blobs) -> None:
     values, _ = blobs
-    expected = [metrics.leiden(values, random_state=seed) for seed in range(4)]
+    expected = [leiden(values, random_state=seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda seed: metrics.leiden(values, random_state=seed), range(4)))
+        found = list(pool.map(lambda seed: leiden(values, random_state=seed), range(4)))
     assert all(np.array_equal(e, f) for e, f in zip(expected, found, strict=True))
 
 
@@ -309,12 +316,12 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
         (lambda: metrics.nmi(["a"], [1], average="min"), "use 'arithmetic' or 'max'"),
         (lambda: metrics.label_accuracy(["a"], ["a", "b"]), "2 predicted labels"),
         (lambda: metrics.label_accuracy([None], ["a"]), "not all missing"),
-        (lambda: metrics.leiden(TWO, resolution=0), "positive numbers"),
-        (lambda: metrics.leiden([[0.0]]), "needs two cells"),
+        (lambda: leiden(TWO, resolution=0), "positive numbers"),
+        (lambda: leiden([[0.0]]), "needs two cells"),
         (lambda: metrics.leiden_sweep(TWO, resolutions=[]), "positive numbers"),
         (lambda: metrics.leiden_sweep(TWO, ["a"]), "one entry per cell"),
         (lambda: metrics.leiden_sweep(TWO, method="lpa"), "'leiden' or 'louvain'"),
-        (lambda: metrics.kmeans(TWO, 3), "from 1 to 2"),
+        (lambda: kmeans(TWO, 3), "from 1 to 2"),
     ],
 )
 def test_bad_input_names_the_fix(call, fix: str) -> None:

@@ -1,4 +1,4 @@
-"""Checks of arguments that are plain numbers, words and keys: one sentence with what to pass instead."""
+"""Checks of arguments: each returns what it was given in one form, or says in one sentence what to pass instead."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from dice._errors import InputError, SlotError
+from dice._types import Floats
 
 #: Longest key of a slot.
 MAX_KEY = 1_000
@@ -22,6 +24,13 @@ def number(name: str, value: Any, *, least: float, most: float | None = None) ->
     return float(value)
 
 
+def share(name: str, value: Any) -> float:
+    """A number above 0 and below 1."""
+    if not is_number(value) or not 0 < value < 1:
+        raise InputError(f"{name}={said(value)} is not between 0 and 1.")
+    return float(value)
+
+
 def whole_number(name: str, value: Any, *, least: int = 1) -> int:
     """A whole number that is not too small."""
     if not is_number(value) or value != int(value) or value < least:
@@ -31,11 +40,26 @@ def whole_number(name: str, value: Any, *, least: int = 1) -> int:
 
 def is_number(value: Any) -> bool:
     """A finite number; True and False are none."""
-    return (
-        isinstance(value, int | float | np.integer | np.floating)
-        and not isinstance(value, bool)
-        and bool(-1e300 < value < 1e300)
-    )
+    numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return numeric and bool(-1e300 < value < 1e300)
+
+
+def seed(value: Any) -> int:
+    """A `random_state` as a whole number; one of numpy's generators gives it by one draw of 63 bits."""
+    if isinstance(value, np.random.Generator):
+        return int(value.integers(2**63))
+    if isinstance(value, np.random.RandomState):
+        return int(value.randint(2**63, dtype=np.uint64))
+    if not is_number(value) or value != int(value) or value < 0:
+        raise InputError(
+            f"random_state={said(value)} is not a whole number of at least 0, and no numpy.random.Generator."
+        )
+    return int(value)
+
+
+def short_seed(value: int) -> int:
+    """A seed for libraries that take 32 bits; smaller ones stay as they are."""
+    return value % 2**32
 
 
 def said(value: Any) -> str:
@@ -70,3 +94,28 @@ def known_key(key: Any, keys: Collection[Any], what: str, where: str) -> str:
     if not isinstance(key, str) or key not in keys:
         raise SlotError(f"There is no {what} {said(key)} in {where}; available: {sorted(map(str, keys))[:20]}.")
     return key
+
+
+def as_embedding(values: Any) -> Floats:
+    """A finite float64 array of the shape (cells, dimensions)."""
+    if sparse.issparse(values):
+        values = values.toarray()
+    try:
+        embedding = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"The embedding must be a numeric array, not {type(values).__name__}: "
+            "pass for example adata.obsm['X_dice']."
+        ) from error
+    if embedding.ndim != 2 or embedding.shape[1] == 0:
+        raise InputError(
+            f"The embedding must have the shape (cells, dimensions), not {embedding.shape}: pass a 2-D array, for "
+            "posterior samples their mean over axis 1."
+        )
+    broken = np.flatnonzero(~np.isfinite(embedding).all(axis=1))
+    if broken.size:
+        raise InputError(
+            f"The embedding is NaN or infinite in {broken.size} of {len(embedding)} cells (the first is row "
+            f"{broken[0]}): remove these cells."
+        )
+    return embedding

@@ -9,7 +9,8 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._anndata.checks import check_expression, check_n_latent, gene_mask, read_labels
+from dice._anndata.checks import check_n_latent, gene_mask, named_mask, read_batches, read_labels
+from dice._anndata.preprocessing import check_expression, is_counts
 
 COUNTS = np.random.default_rng(0).poisson(2, size=(30, 20)).astype(np.float32)
 
@@ -24,6 +25,15 @@ def test_raw_counts_are_refused(convert):
         check_expression(convert(harmless))
 
 
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
+def test_counts_are_whole_numbers_from_zero_on(convert):
+    for counts in (COUNTS, COUNTS * 0, COUNTS[:0], np.minimum(COUNTS, 1)):
+        assert is_counts(convert(counts))
+        assert is_counts(convert(counts), least=20) == (np.count_nonzero(counts) >= 20)
+    for other in (COUNTS - 1, COUNTS / 2, np.where(COUNTS > 3, np.inf, COUNTS), np.where(COUNTS > 3, np.nan, COUNTS)):
+        assert not is_counts(convert(other))
+
+
 def cells(**obs):
     return ad.AnnData(np.zeros((4, 3), np.float32), obs=pd.DataFrame(obs, index=list("abcd")))
 
@@ -36,6 +46,14 @@ def test_labels():
         read_labels(cells(t=list("xyxy")), "u")
     with pytest.raises(dice.DiceError, match=r"1 distinct label\(s\), but at least two are needed"):
         read_labels(cells(t=["x"] * 4), "t")
+
+
+def test_batches():
+    assert list(read_batches(cells(b=[2, 1, 1, 2]), "b").codes) == [1, 0, 0, 1]
+    with pytest.raises(dice.DiceError, match=r"1 cells have no value in adata.obs\['b'\], for example \['b'\]"):
+        read_batches(cells(b=["x", None, "y", "x"]), "b")
+    with pytest.raises(dice.DiceError, match="differ but read the same"):
+        read_batches(cells(b=[1, "1", 2, 2]), "b")
 
 
 @pytest.mark.parametrize("n_latent", [0, 10, 2.5, True, "many"])
@@ -64,6 +82,8 @@ def test_mask():
     adata.var["hv"] = [True, False, True]
     adata.var["score"] = [0.1, 0.2, 0.3]
     assert gene_mask(adata, None) is None
+    assert gene_mask(adata, "auto") is None
+    assert named_mask(adata, "auto") is None
     for mask in ("hv", np.array([True, False, True])):
         np.testing.assert_array_equal(gene_mask(adata, mask), [0, 2])
     for mask in ("score", np.zeros(3, bool), np.ones(2, bool)):
@@ -71,3 +91,6 @@ def test_mask():
             gene_mask(adata, mask)
     with pytest.raises(dice.DiceError, match=r"no column 'hvg' in adata\.var"):
         gene_mask(adata, "hvg")
+    adata.var["highly_variable"] = [False, True, True]
+    assert named_mask(adata, "auto") == "highly_variable"
+    np.testing.assert_array_equal(gene_mask(adata, "auto"), [1, 2])

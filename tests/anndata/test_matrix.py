@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dice
-from dice._anndata.blocks import OnBlock, joined
+from dice._anndata.lazy import OnBlock, joined
 from dice._anndata.matrix import Matrix
 from dice._core.posterior.likelihood import GaussianLikelihood
 

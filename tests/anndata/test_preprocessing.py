@@ -14,8 +14,7 @@ from scipy import sparse
 import dice
 from dice._anndata.genes import GeneMatch
 from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import check_query
-from dice._anndata.statistics import matrix_statistics
+from dice._anndata.preprocessing import check_query, matrix_statistics
 
 # Only AnnData's advice about index types and the like may be ignored here, never a warning of dice.
 pytestmark = pytest.mark.filterwarnings("error::dice.DiceWarning")

@@ -16,6 +16,7 @@ from dice import metrics
 from dice._core.chunks import Chunks
 from dice._core.projection import fit_projection
 from dice._errors import DiceError, InputError, SlotError
+from dice._scanpy.harmony import harmony
 from dice.pp import _correct_batches, correct_batches, prepare
 
 SHIFT = 0.3
@@ -66,7 +67,7 @@ def test_correction_lies_in_the_components(cells) -> None:
     latent = shift @ projection.loadings
     np.testing.assert_allclose(latent @ projection.loadings.T, shift, atol=1e-4)
     z = projection.project(cells.X)
-    moved = _correct_batches._harmony(z, cells.obs["batch"], 0)
+    moved = harmony(z, cells.obs["batch"], 0)
     np.testing.assert_allclose(z + latent, moved, atol=1e-4)
 
 

@@ -190,7 +190,7 @@ def tiny_batch(cells: ad.AnnData) -> None:
         (fraction, {}, InputError, "does not hold raw counts"),
         (missing, {}, InputError, "NaN"),
         (duplicate, {}, InputError, "gene10.*var_names_make_unique"),
-        (no_batch, {"batch_key": "batch"}, InputError, "no batch for 1 cells.*notna"),
+        (no_batch, {"batch_key": "batch"}, InputError, "1 cells have no value in .*notna"),
         (None, {"batch_key": "nope"}, SlotError, "no column 'nope'"),
         (None, {"layer": "nope"}, SlotError, "no layer 'nope'"),
         (None, {"min_genes": 5000}, InputError, "min_genes=5000 leaves 0 cells.*milder"),

@@ -1,4 +1,4 @@
-"""Checks of what users pass in: one sentence that names the culprit and the fix."""
+"""Columns that users name, read and checked: labels, batches and masks of genes."""
 
 from __future__ import annotations
 
@@ -6,58 +6,44 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dice._arguments import known_key
 from dice._core.prior.schema import MAX_LATENT
-from dice._core.standardize import Chunk
-from dice._errors import InputError, SlotError
-
-
-def check_expression(chunk: Chunk) -> None:
-    """Refuse raw counts where log-normalised expression is expected."""
-    values = chunk.data if sparse.issparse(chunk) else chunk.ravel()
-    counts = len(values) and values.min() >= 0 and 3 <= values.max() < np.inf and not np.any(values % 1)
-    if counts:
-        raise InputError(
-            "The matrix holds raw counts, but log-normalised expression is expected: call "
-            "sc.pp.normalize_total(adata, target_sum=1e4) and sc.pp.log1p(adata) first, "
-            "or pass check=False."
-        )
+from dice._errors import InputError
 
 
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
     """Labels of all cells; missing ones stay missing (code -1). `who` is what the user calls the object."""
-    known_key(labels_key, adata.obs, "column", f"{who}.obs")
-    labels = pd.Categorical(adata.obs[labels_key]).remove_unused_categories()
+    labels = _read_names(adata, labels_key, who)
     if len(labels.categories) < 2:
         raise InputError(
             f"{who}.obs[{labels_key!r}] holds {len(labels.categories)} distinct label(s), but at least two "
             "are needed: pass another labels_key, or None to do without labels."
         )
-    _check_told_apart(labels, f"{who}.obs[{labels_key!r}]")
     return labels
 
 
 def read_batches(adata: AnnData, batch_key: str) -> pd.Categorical:
-    """Batches of all cells."""
-    known_key(batch_key, adata.obs, "column", "adata.obs")
-    batches = pd.Categorical(adata.obs[batch_key]).remove_unused_categories()
-    _check_told_apart(batches, f"adata.obs[{batch_key!r}]")
+    """Batches of all cells, none of them missing."""
+    batches = _read_names(adata, batch_key, "adata")
     missing = adata.obs_names[batches.codes < 0]
     if len(missing):
         raise InputError(
-            f"{len(missing)} cells have no value in adata.obs[{batch_key!r}], for example {list(missing[:5])}: fill in."
+            f"{len(missing)} cells have no value in adata.obs[{batch_key!r}], for example {list(missing[:5])}: fill it "
+            f"in, or remove them with adata[adata.obs[{batch_key!r}].notna()].copy()."
         )
     return batches
 
 
-def _check_told_apart(names: pd.Categorical, where: str) -> None:
-    """Names are kept as text, where 1 and "1" are the same."""
+def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
+    """A column whose values differ as text too: they are kept as text, where 1 and "1" are the same."""
+    where = f"{who}.obs[{known_key(key, adata.obs, 'column', f'{who}.obs')!r}]"
+    names = pd.Categorical(adata.obs[key]).remove_unused_categories()
     texts = names.categories.astype(str)
     if texts.has_duplicates:
         same = sorted(set(texts[texts.duplicated()]))[:5]
         raise InputError(f"{where} holds values that differ but read the same, {same}: set it to {where}.astype(str).")
+    return names
 
 
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
@@ -78,14 +64,20 @@ def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
         )
 
 
+def named_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> str | NDArray[np.bool_] | None:
+    """A mask of genes as it was passed, but ``"auto"`` is scanpy's column where there is one, and None elsewhere."""
+    if isinstance(mask_var, str) and mask_var == "auto":
+        return "highly_variable" if "highly_variable" in adata.var else None
+    return mask_var
+
+
 def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[np.intp] | None:
-    """Positions of the genes to learn from: a boolean column of ``var``, a mask, or all genes."""
+    """Positions of the genes to learn from: a boolean column of ``var``, a mask, ``"auto"``, or None for all genes."""
+    mask_var = named_mask(adata, mask_var)
     if mask_var is None:
         return None
     if isinstance(mask_var, str):
-        if mask_var not in adata.var:
-            raise SlotError(f"There is no column {mask_var!r} in adata.var; available: {list(adata.var.columns)[:20]}.")
-        mask_var = adata.var[mask_var].to_numpy()
+        mask_var = adata.var[known_key(mask_var, adata.var, "column", "adata.var")].to_numpy()
     mask = np.asarray(mask_var)
     if mask.dtype != bool or mask.shape != (adata.n_vars,) or not mask.any():
         raise InputError(

@@ -8,27 +8,67 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dice import _log
+from dice._anndata import sources
 from dice._core.chunks import Sums, add_up
+from dice._types import Chunk
 
 #: A function of one block and of the range of cells that it holds.
-OnBlock: TypeAlias = Callable[[Any, slice], Any]
+BlockFunction: TypeAlias = Callable[[Any, slice], Any]
+#: Chunks of one block, each with the range of cells that it holds.
+Numbered: TypeAlias = Iterator[tuple[Chunk, slice]]
 #: Partial sums that are added up at a time.
 FAN_IN = 4
 
 
-def each(data: Any, function: OnBlock, *, desc: str, skip: Collection[int] = ()) -> list[Any]:
+@dataclass(frozen=True)
+class OnBlock:
+    """Gathers what becomes of the chosen genes of one block, `size` cells at a time, on whichever worker has it."""
+
+    gather: Callable[[Numbered], Any]
+    genes: NDArray[np.intp] | None
+    size: int
+
+    def __call__(self, block: Any, rows: slice) -> Any:
+        return self.gather(self._chunks(block, rows))
+
+    def _chunks(self, block: Any, rows: slice) -> Numbered:
+        block = sources.as_scipy(block)
+        if sparse.issparse(block):
+            block = block.tocsr()
+        # A block without cells is one chunk without cells: its results have a shape, too.
+        for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
+            stop = min(start + self.size, rows.stop)
+            yield sources.clean(block[start - rows.start : stop - rows.start], self.genes, start), slice(start, stop)
+
+
+def listed(function: Callable[[Chunk, slice], Any], chunks: Numbered) -> list[Any]:
+    return [function(chunk, rows) for chunk, rows in chunks]
+
+
+def joined(function: Callable[[Chunk, slice], NDArray[np.float32]], chunks: Numbered) -> NDArray[np.float32]:
+    return np.concatenate(listed(function, chunks))
+
+
+def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
+    """Sum over the chosen cells, or all."""
+    return add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
+
+
+def each(data: Any, function: BlockFunction, *, desc: str, skip: Collection[int] = ()) -> list[Any]:
     """Results for the blocks in order; those that begin at a cell in `skip` are left out."""
     tasks = _tasks(data, function, skip)
     return _compute(tasks, tasks, desc)
 
 
-def total(data: Any, function: OnBlock, *, desc: str) -> Sums:
+def total(data: Any, function: BlockFunction, *, desc: str) -> Sums:
     """Sum of the results over all blocks, in an order that does not depend on who computes them."""
     import dask
 
@@ -39,7 +79,7 @@ def total(data: Any, function: OnBlock, *, desc: str) -> Sums:
     return _compute(parts, tasks, desc)[0]
 
 
-def map_rows(data: Any, function: OnBlock, shape: tuple[int, ...]) -> Any:
+def map_rows(data: Any, function: BlockFunction, shape: tuple[int, ...]) -> Any:
     """The lazy float32 array (cells, *shape) that the function makes of the blocks."""
     return in_rows(data).map_blocks(
         _with_rows,
@@ -66,11 +106,11 @@ def in_rows(data: Any) -> Any:
     return data if len(data.chunks[1]) == 1 else data.rechunk({1: -1})
 
 
-def _with_rows(block: Any, *, function: OnBlock, block_info: Any = None) -> NDArray[np.float32]:
+def _with_rows(block: Any, *, function: BlockFunction, block_info: Any = None) -> NDArray[np.float32]:
     return function(block, slice(*block_info[0]["array-location"][0]))
 
 
-def _tasks(data: Any, function: OnBlock, skip: Collection[int] = ()) -> list[Any]:
+def _tasks(data: Any, function: BlockFunction, skip: Collection[int] = ()) -> list[Any]:
     """One delayed call for every block."""
     import dask
 
@@ -81,7 +121,7 @@ def _tasks(data: Any, function: OnBlock, skip: Collection[int] = ()) -> list[Any
     return [run(shared, block, start, stop) for block, start, stop in tasks if start not in skip]
 
 
-def _run(function: OnBlock, block: Any, start: int, stop: int) -> Any:
+def _run(function: BlockFunction, block: Any, start: int, stop: int) -> Any:
     return function(block, slice(start, stop))
 
 

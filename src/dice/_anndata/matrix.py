@@ -19,12 +19,11 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata import lazy, sources
-from dice._anndata.blocks import NotFiniteError, OnBlock, clean, joined, listed, own, summed
-from dice._anndata.damage import check_whole, readable
+from dice._anndata.sources import clean, own, readable
 from dice._arguments import known_key
 from dice._core.chunks import Sums
-from dice._core.standardize import Chunk
 from dice._errors import InputError, SlotError
+from dice._types import Chunk
 
 #: Cells in a sample, and the number of places in the matrix that they are taken from.
 SAMPLE_CELLS = 1024
@@ -66,7 +65,7 @@ class Matrix:
         #: The matrix as AnnData holds it, and the positions of the genes in it.
         with readable():
             self.data = _get(adata, layer)
-            check_whole(self.data)
+            sources.check_size(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
 
     @cached_property
@@ -76,12 +75,9 @@ class Matrix:
         if sources.by_columns(data):
             kept, genes = np.unique(genes, return_inverse=True)
             data = sources.turn_around(data, kept)
-        elif sources.is_lazy(data):
-            data = sources.LazyRows(data)
-        elif sources.is_compressed(data):
-            data = sources.CompressedRows.of(data)
-        identity = np.array_equal(genes, np.arange(data.shape[1]))
-        return data, None if identity else genes
+        else:
+            data = sources.rows_of(data)
+        return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
 
     def slices(self) -> list[slice]:
         """Consecutive ranges of cells that cover the matrix."""
@@ -126,7 +122,7 @@ class Matrix:
         """
         if self.is_lazy:
             with self._names_in_errors():
-                results = lazy.each(self.data, self._on_block(listed, function), desc=desc, skip=skip)
+                results = lazy.each(self.data, self._on_block(lazy.listed, function), desc=desc, skip=skip)
             return [result for results_of_block in results for result in results_of_block]
         results = []
         with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
@@ -147,16 +143,16 @@ class Matrix:
         """
         if self.is_lazy:
             with self._names_in_errors():
-                return lazy.total(self.data, self._on_block(partial(summed, cells), function), desc="Adding up")
-        return summed(cells, function, ((self.read(rows), rows) for rows in self.slices()))
+                return lazy.total(self.data, self._on_block(partial(lazy.summed, cells), function), desc="Adding up")
+        return lazy.summed(cells, function, ((self.read(rows), rows) for rows in self.slices()))
 
     def map_rows(self, function: Callable[[Chunk, slice], NDArray[np.float32]], shape: tuple[int, ...]) -> Any:
         """The array (n_cells, *shape) of a function's results for a lazy matrix, itself lazy."""
-        return lazy.map_rows(self.data, self._on_block(joined, function), shape)
+        return lazy.map_rows(self.data, self._on_block(lazy.joined, function), shape)
 
-    def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> OnBlock:
+    def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
         identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
-        return OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size)
+        return lazy.OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size)
 
     @contextmanager
     def _names_in_errors(self) -> Iterator[None]:
@@ -164,7 +160,7 @@ class Matrix:
         try:
             with readable():
                 yield
-        except NotFiniteError as error:
+        except sources.NotFiniteError as error:
             bad = self.names[error.rows]
             raise InputError(
                 f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])}: "
@@ -172,15 +168,12 @@ class Matrix:
                 "adata.X = np.nan_to_num(adata.X, posinf=0, neginf=0)."
             ) from error
 
+    @readable()
     def sample(self, n_cells: int = SAMPLE_CELLS) -> Chunk:
         """About `n_cells` cells from a few places in the matrix, with *all* genes and unchecked values.
 
         For checks and statistics only: which cells these are depends on the order of the file.
         """
-        with readable():
-            return self._sample(n_cells)
-
-    def _sample(self, n_cells: int) -> Chunk:
         n_cells = min(n_cells, self.n_cells, self._block_size)
         places = min(SAMPLE_PLACES, max(n_cells, 1))
         size = n_cells // places

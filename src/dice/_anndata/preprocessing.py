@@ -1,22 +1,31 @@
-"""Whether a query was preprocessed as its reference was: each difference is one sentence with the call that mends it.
+"""How a matrix was preprocessed, and whether a query was as its reference: a difference is one sentence with its fix.
 
 The bounds were set on pairs of real data sets, of single cell types also: see tests/anndata/test_preprocessing.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from dice import _log
-from dice._anndata.checks import check_expression
 from dice._anndata.genes import GeneMatch
-from dice._anndata.statistics import INVERSES, matrix_statistics
 from dice._core.prior.prior import Prior
-from dice._core.standardize import Chunk, Floats
 from dice._errors import InputError
+from dice._types import Chunk, Floats
 
+#: Cells that suffice to see whether all of them have the same total, and the fewest that show it.
+SUM_CELLS, FEWEST_CELLS = 64, 10
+#: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
+SUM_SPREAD = 0.02
+#: Larger values are no logarithms, and their exponentials soon overflow.
+LARGEST = 100.0
+#: Fewest values other than zero that tell counts from expression that happens to be whole.
+FEWEST_COUNTS = 20
 #: More than any logarithm: that of a million to base 2 is 20. The largest value without logarithm was at least 300.
 LOGGED = 25.0
 #: Logging once more makes a maximum x about log1p(x), 2.3 at most; without, it was at least 5.8. Between lies this
@@ -31,157 +40,206 @@ SUM_WARNING, SUM_ERROR = 1.2, 10.0
 TOTAL_WARNING = 10.0
 #: Fewest cells to compare totals of, and smallest share of the total that the shared genes should have.
 TOTAL_CELLS, TOTAL_SHARE = 20, 0.5
-#: What is found after each transformation of `INVERSES`.
-KINDS = {
-    "log": "natural logarithms",
-    "none": "normalised values without logarithm",
-    "twice": "logarithms of logarithms",
-    "log2": "logarithms to base 2",
+#: What normalised expression may be, and what undoes it; all keep zeros.
+TRANSFORMED: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
+    "log": ("natural logarithms", np.expm1),
+    "none": ("normalised values without logarithm", np.asarray),
+    "twice": ("logarithms of logarithms", lambda x: np.expm1(np.expm1(x))),
+    "log2": ("logarithms to base 2", lambda x: np.exp2(x) - 1),
 }
 
 Statistics = Mapping[str, float]
 
 
+def is_counts(chunk: Chunk, *, least: int = 0) -> bool:
+    """Whether all values are whole numbers from 0 on, and at least so many of them other than 0."""
+    values = _values(chunk)
+    if np.count_nonzero(values) < least:
+        return False
+    return not values.size or bool(values.min() >= 0 and values.max() < np.inf and not np.any(values % 1))
+
+
+def check_expression(chunk: Chunk) -> None:
+    """Refuse raw counts where log-normalised expression is expected; zeros, ones and twos may be either."""
+    if _values(chunk).max(initial=0) >= 3 and is_counts(chunk):
+        raise InputError(
+            "The matrix holds raw counts, but log-normalised expression is expected: call sc.pp.normalize_total(adata, "
+            "target_sum=1e4) and sc.pp.log1p(adata) first, or pass check=False."
+        )
+
+
+def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
+    """Figures of a sample of cells with all genes, to be compared later; none where values are not finite.
+
+    Of the `genes` in use (None: all): ``minimum`` and ``maximum``; ``nonzero``, the number of such values; ``counts``,
+    1 for whole numbers only; ``centred``, 1 for scaled or centred genes; ``cell_total``, the median over cells of the
+    sum of expm1, or 0 where that makes no sense. Of *all* genes, for each entry of `TRANSFORMED`: ``sum_<name>``, the
+    total that every cell has once it is undone, or 0 where the cells do not agree on one.
+    """
+    used = sample if genes is None else sample[:, genes]
+    values = _values(used)
+    if not used.shape[0] or not np.isfinite(np.sum(values, dtype=np.float64)):
+        return {}
+    low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+    if sparse.issparse(used) and used.nnz < np.prod(used.shape):
+        low, high = min(low, 0.0), max(high, 0.0)
+    cells = np.linspace(0, sample.shape[0] - 1, min(SUM_CELLS, sample.shape[0])).astype(np.intp)
+    return {
+        "minimum": low,
+        "maximum": high,
+        "nonzero": float(np.count_nonzero(values)),
+        "counts": float(is_counts(used, least=FEWEST_COUNTS)),
+        "centred": float(low < 0 and _is_centred(used)),
+        "cell_total": 0.0 if low < 0 or high > LARGEST else float(np.median(_row_sums(used, np.expm1))),
+        **{f"sum_{name}": _common_total(sample[cells], undo) for name, (_, undo) in TRANSFORMED.items()},
+    }
+
+
+def _values(chunk: Chunk) -> Floats:
+    return chunk.data if sparse.issparse(chunk) else chunk
+
+
+def _row_sums(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
+    """Sum of ``function(x)`` over the genes of every cell, for functions that keep zero; infinite if it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = function(_values(chunk).astype(np.float64))
+        if sparse.issparse(chunk):
+            values = sparse.csr_array((values, chunk.indices, chunk.indptr), shape=chunk.shape)
+        return np.asarray(values.sum(1)).ravel()
+
+
+def _is_centred(chunk: Chunk) -> bool:
+    """Whether genes were centred: the zeros of each are one repeated negative value, or all values average out.
+
+    Batch correction makes values negative too, but ties none of them and keeps the mean.
+    """
+    values = chunk.toarray() if sparse.issparse(chunk) else chunk
+    tied = (values == values.min(0)).mean() > 0.25
+    return bool(tied or abs(values.mean(dtype=np.float64)) < 0.1 * values.std(dtype=np.float64))
+
+
+def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
+    """The total that all cells share once a transformation is undone, or 0."""
+    totals = _row_sums(cells, undo)
+    totals = totals[totals != 0]  # Empty cells have nothing to say.
+    if len(totals) < FEWEST_CELLS or not np.isfinite(totals).all():
+        return 0.0
+    low, middle, high = np.quantile(totals, [0.05, 0.5, 0.95])
+    return float(middle) if middle > 0 and high - low < SUM_SPREAD * middle else 0.0
+
+
 def check_query(sample: Chunk, match: GeneMatch, prior: Prior, *, layer: str | None = None) -> None:
-    """Compare a query with the statistics of the prior's reference.
+    """Compare a sample of a query's cells, with all genes, with the statistics of the prior's reference.
 
     Raw counts, scaled, unlogged or twice logged values are errors; a different target sum is a warning, or an error
-    where it is certain and large. Values that are not finite are left to the pass that names their cells.
-
-    Parameters
-    ----------
-    sample
-        Cells of the query with all genes, as from :meth:`Matrix.sample`.
-    match
-        Where the prior's genes are.
-    prior
-        The prior; one without statistics is only protected from raw counts.
-    layer
-        Layer that the sample was taken from, to be named in the call that mends it.
+    where it is certain and large. Values that are not finite are left to the pass that names their cells. A prior
+    without statistics is only protected from raw counts. Sentences name the `layer` that the sample was taken from.
     """
-    theirs, ours = prior.statistics, matrix_statistics(sample, match.query)
-    if not ours:
-        return
-    if not ours.keys() <= theirs.keys():
+    ours = matrix_statistics(sample, match.query)
+    if ours and not ours.keys() <= prior.statistics.keys():
         check_expression(sample[:, match.query])
-        return
-    problem = (
-        _counts(ours, theirs, layer)
-        or _centred(ours, theirs)
-        or _transformed(ours, theirs, layer)
-        or _other_sum(ours, theirs, layer)
-    )
-    if problem:
-        raise InputError(f"{problem}, or pass check=False.")
-    if sample.shape[0] >= TOTAL_CELLS:
-        _compare_totals(ours, theirs, match, prior.projection.mean, layer)
+    elif ours:
+        pair = _Pair(ours, prior.statistics, layer)
+        problem = pair.counts() or pair.centred() or pair.transformed() or pair.other_sum()
+        if problem:
+            raise InputError(f"{problem}, or pass check=False.")
+        if sample.shape[0] >= TOTAL_CELLS:
+            pair.compare_totals(match, prior.projection.mean)
 
 
-def _counts(ours: Statistics, theirs: Statistics, layer: str | None) -> str:
-    if not ours["counts"] or theirs["counts"]:
-        return ""
-    return (
-        "The query holds raw counts, but the reference log-normalised expression: call "
-        f"{_normalise(theirs, layer)} and {_log1p(layer)} first"
-    )
+@dataclass(frozen=True)
+class _Pair:
+    """Statistics of query and reference; each method says what is wrong and how to mend it, or nothing."""
 
+    ours: Statistics
+    theirs: Statistics
+    layer: str | None
 
-def _centred(ours: Statistics, theirs: Statistics) -> str:
-    if ours["centred"] and theirs["minimum"] >= 0:
+    @property
+    def x(self) -> str:
+        return "adata.X" if self.layer is None else f"adata.layers[{self.layer!r}]"
+
+    @property
+    def log1p(self) -> str:
+        return "sc.pp.log1p(adata)" if self.layer is None else f"sc.pp.log1p(adata, layer={self.layer!r})"
+
+    @property
+    def normalise(self) -> str:
+        """The call that normalises a query to the reference's target sum, or to the usual one."""
+        where = "" if self.layer is None else f", layer={self.layer!r}"
+        return f"sc.pp.normalize_total(adata, target_sum={self.theirs['sum_log'] or 1e4:.5g}{where})"
+
+    def counts(self) -> str:
+        if not self.ours["counts"] or self.theirs["counts"]:
+            return ""
         return (
-            f"The query was scaled or centred (its values begin at {ours['minimum']:.3g}), but the reference was not: "
-            "use the expression from before sc.pp.scale, for example adata = adata.raw.to_adata() if it was kept there"
-        )
-    if theirs["centred"] and ours["minimum"] >= 0:
-        return (
-            "The reference was scaled or centred before its prior was trained, but the query was not: train again "
-            "on log-normalised expression with dice.tl.train_prior(reference), which scales genes by itself"
-        )
-    return ""
-
-
-def _transformed(ours: Statistics, theirs: Statistics, layer: str | None) -> str:
-    """Logarithms too few, too many, or to another base: where cell totals tell, else by the largest values."""
-    if min(ours["minimum"], theirs["minimum"]) < 0 or ours["nonzero"] < FEWEST_VALUES:
-        return ""
-    mine, other = _transformation(ours), _transformation(theirs)
-    if mine and other:
-        return _other_kind(mine, other, layer)
-    reach = f"(its values reach {ours['maximum']:.3g}, the reference's {theirs['maximum']:.3g})"
-    if ours["maximum"] > LOGGED >= theirs["maximum"]:
-        return (
-            f"The query does not hold logarithms {reach}: call {_normalise(theirs, layer)} and {_log1p(layer)} on its "
-            "raw counts first, or only the latter if it is normalised and not scaled"
-        )
-    room = ROOM * np.log1p(theirs["maximum"])
-    if mine != "log" and ours["maximum"] < room < theirs["maximum"]:
-        return f"The query is logged once more than the reference {reach}: call {_to_log('twice', layer)} first"
-    return ""
-
-
-def _other_kind(mine: str, other: str, layer: str | None) -> str:
-    if mine == other:
-        return ""
-    difference = f"The query holds {KINDS[mine]}, but the reference {KINDS[other]}"
-    if other != "log":
-        return f"{difference}: train again after sc.pp.log1p(reference), called once on normalised counts"
-    return f"{difference}: call {_to_log(mine, layer)} first"
-
-
-def _transformation(statistics: Statistics) -> str:
-    """Name of the transformation that equal cell totals give away, or nothing."""
-    return next((name for name in INVERSES if statistics[f"sum_{name}"]), "")
-
-
-def _other_sum(ours: Statistics, theirs: Statistics, layer: str | None) -> str:
-    """Target sums that are known on both sides: warn of a difference, and return a large one as a problem."""
-    if not (ours["sum_log"] and theirs["sum_log"]):
-        return ""
-    factor = theirs["sum_log"] / ours["sum_log"]
-    size = max(factor, 1 / factor)
-    if size < SUM_WARNING:
-        return ""
-    x = _matrix(layer)
-    message = (
-        f"Cells of the query sum to {ours['sum_log']:.5g}, but those of the reference to {theirs['sum_log']:.5g}: call "
-        f"{x} = np.log1p(np.expm1({x}) * {factor:.4g}) first"
-    )
-    if size >= SUM_ERROR:
-        return message
-    _log.warn(f"{message}.")
-    return ""
-
-
-def _compare_totals(ours: Statistics, theirs: Statistics, match: GeneMatch, means: Floats, layer: str | None) -> None:
-    """Warn where the prior's genes sum up to far more or less than in the reference, and nothing explains it."""
-    known = ours["sum_log"] and theirs["sum_log"]
-    if known or not (ours["cell_total"] > 0 and theirs["cell_total"] > 0):
-        return
-    weights = np.expm1(np.maximum(means, 0))
-    share = weights[match.prior].sum() / max(weights.sum(), 1e-12)
-    factor = ours["cell_total"] / (theirs["cell_total"] * max(share, TOTAL_SHARE))
-    if share >= TOTAL_SHARE and not 1 / TOTAL_WARNING < factor < TOTAL_WARNING:
-        _log.warn(
-            f"The prior's genes sum up to {factor:.2g} times what they do in the reference: was the query normalised "
-            f"to the same target sum, on all its genes, by {_normalise(theirs, layer)} and {_log1p(layer)}?"
+            "The query holds raw counts, but the reference log-normalised expression: call "
+            f"{self.normalise} and {self.log1p} first"
         )
 
+    def centred(self) -> str:
+        if self.ours["centred"] and self.theirs["minimum"] >= 0:
+            return (
+                f"The query was scaled or centred (its values begin at {self.ours['minimum']:.3g}), but the reference "
+                "was not: use the expression from before sc.pp.scale, for example adata = adata.raw.to_adata() if it "
+                "was kept there"
+            )
+        if self.theirs["centred"] and self.ours["minimum"] >= 0:
+            return (
+                "The reference was scaled or centred before its prior was trained, but the query was not: train again "
+                "on log-normalised expression with dice.tl.train_prior(reference), which scales genes by itself"
+            )
+        return ""
 
-def _matrix(layer: str | None) -> str:
-    return "adata.X" if layer is None else f"adata.layers[{layer!r}]"
+    def transformed(self) -> str:
+        """Logarithms too few, too many, or to another base: where cell totals tell, else by the largest values."""
+        if min(self.ours["minimum"], self.theirs["minimum"]) < 0 or self.ours["nonzero"] < FEWEST_VALUES:
+            return ""
+        mine, other = (next((n for n in TRANSFORMED if x[f"sum_{n}"]), "") for x in (self.ours, self.theirs))
+        to_log = {
+            "none": self.log1p, "twice": f"{self.x} = np.expm1({self.x})", "log2": f"{self.x} = {self.x} * np.log(2)"
+        }  # fmt: skip
+        if mine and other:
+            difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference {TRANSFORMED[other][0]}"
+            if other not in ("log", mine):
+                return f"{difference}: train again after sc.pp.log1p(reference), called once on normalised counts"
+            return "" if mine == other else f"{difference}: call {to_log[mine]} first"
+        ours, theirs = self.ours["maximum"], self.theirs["maximum"]
+        reach = f"(its values reach {ours:.3g}, the reference's {theirs:.3g})"
+        if ours > LOGGED >= theirs:
+            return (
+                f"The query does not hold logarithms {reach}: call {self.normalise} and {self.log1p} on its raw counts "
+                "first, or only the latter if it is normalised and not scaled"
+            )
+        if mine != "log" and ours < ROOM * np.log1p(theirs) < theirs:
+            return f"The query is logged once more than the reference {reach}: call {to_log['twice']} first"
+        return ""
 
+    def other_sum(self) -> str:
+        """Target sums that are known on both sides: warn of a difference, and return a large one as a problem."""
+        ours, theirs = self.ours["sum_log"], self.theirs["sum_log"]
+        size = max(theirs / ours, ours / theirs) if ours and theirs else 1.0
+        if size < SUM_WARNING:
+            return ""
+        message = (
+            f"Cells of the query sum to {ours:.5g}, but those of the reference to {theirs:.5g}: call "
+            f"{self.x} = np.log1p(np.expm1({self.x}) * {theirs / ours:.4g}) first"
+        )
+        if size >= SUM_ERROR:
+            return message
+        _log.warn(f"{message}.")
+        return ""
 
-def _normalise(theirs: Statistics, layer: str | None) -> str:
-    """The call that normalises a query to the reference's target sum, or to the usual one."""
-    where = "" if layer is None else f", layer={layer!r}"
-    return f"sc.pp.normalize_total(adata, target_sum={theirs['sum_log'] or 1e4:.5g}{where})"
-
-
-def _log1p(layer: str | None) -> str:
-    return "sc.pp.log1p(adata)" if layer is None else f"sc.pp.log1p(adata, layer={layer!r})"
-
-
-def _to_log(kind: str, layer: str | None) -> str:
-    """The call that turns what was transformed otherwise into natural logarithms."""
-    x = _matrix(layer)
-    return {"none": _log1p(layer), "twice": f"{x} = np.expm1({x})", "log2": f"{x} = {x} * np.log(2)"}[kind]
+    def compare_totals(self, match: GeneMatch, means: Floats) -> None:
+        """Warn where the prior's genes sum up to far more or less than in the reference, and nothing explains it."""
+        ours, theirs = self.ours["cell_total"], self.theirs["cell_total"]
+        if (self.ours["sum_log"] and self.theirs["sum_log"]) or not (ours > 0 and theirs > 0):
+            return
+        weights = np.expm1(np.maximum(means, 0))
+        share = weights[match.prior].sum() / max(weights.sum(), 1e-12)
+        factor = ours / (theirs * max(share, TOTAL_SHARE))
+        if share >= TOTAL_SHARE and not 1 / TOTAL_WARNING < factor < TOTAL_WARNING:
+            _log.warn(
+                f"The prior's genes sum up to {factor:.2g} times what they do in the reference: was the query "
+                f"normalised to the same target sum, on all its genes, by {self.normalise} and {self.log1p}?"
+            )

@@ -1,4 +1,4 @@
-"""Access to the cells of matrices that cannot simply be indexed, as arrays in memory and on disk can.
+"""Cells of whatever holds them, as clean float32 blocks.
 
 CSR is cut by rows, wherever it is; what is stored by columns is turned around once; a lazy matrix is computed block by
 block.
@@ -8,17 +8,85 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from anndata.abc import CSCDataset, CSRDataset
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dice._errors import DiceError, FileError, InputError
+from dice._types import Chunk
+
 #: Entries of a dense block: 64 MB of float32.
 BLOCK_ENTRIES = 16_000_000
+
+
+class NotFiniteError(InputError):
+    """Cells at the positions `rows` hold values that are not finite."""
+
+    def __init__(self, rows: list[int]) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """A file that ends too early or has vanished is told in one sentence, whatever the library that reads it says."""
+    try:
+        yield
+    except DiceError:
+        raise
+    except (OSError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise FileError(f"The matrix cannot be read ({reason}): check that its file is complete.") from error
+
+
+def check_size(data: Any) -> None:
+    """HDF5 reads zeros beyond the end of a file that became shorter: that is found out before."""
+    stored = getattr(data, "group", data)
+    if isinstance(stored, h5py.Dataset | h5py.Group) and Path(stored.file.filename).is_file():
+        expected, there = stored.file.id.get_filesize(), Path(stored.file.filename).stat().st_size
+        if there < expected:
+            raise FileError(
+                f"{stored.file.filename!r} has {there} bytes left of {expected} since it was opened: read it again."
+            )
+
+
+def rows_of(data: Any) -> Any:
+    """Something to cut consecutive rows from, for a matrix that is not stored by columns."""
+    if is_lazy(data):
+        return LazyRows(data)
+    return CompressedRows.of(data) if is_compressed(data) else data
+
+
+def clean(block: Any, genes: NDArray[np.intp] | None, start: int) -> Chunk:
+    """Chosen genes of cells from position `start` on, in memory of their own and finite."""
+    chunk = own(block)
+    if genes is not None:
+        chunk = chunk[:, genes]
+    values = chunk.data if sparse.issparse(chunk) else chunk
+    # A sum is finite only if its terms are: one pass without a mask in the usual case.
+    if not np.isfinite(np.sum(values, dtype=np.float64)):
+        wrong = np.nonzero(~np.isfinite(values))[0]
+        cells = np.searchsorted(chunk.indptr, wrong, side="right") - 1 if sparse.issparse(chunk) else wrong
+        raise NotFiniteError((start + np.unique(cells)).tolist())
+    return chunk
+
+
+def own(block: Any) -> Chunk:
+    """A block as float32 in memory of its own; each entry of a sparse one is stored once."""
+    block = as_scipy(block)
+    if not sparse.issparse(block):
+        return to_float32(block)
+    chunk = CompressedRows.of(block.tocsr())[0 : block.shape[0]]
+    chunk.sum_duplicates()
+    return chunk
 
 
 class LazyRows:

@@ -14,13 +14,16 @@ from dice._errors import InputError
 
 @dataclass(frozen=True)
 class Slots:
-    """What a call writes, by slot and key."""
+    """What a call writes, by slot and key; of `X`, None leaves it as it is."""
 
-    obs: Mapping[str, Any] = field(default_factory=dict)
+    X: Any = None
+    layers: Mapping[str, Any] = field(default_factory=dict)
     obsm: Mapping[str, Any] = field(default_factory=dict)
     varm: Mapping[str, Any] = field(default_factory=dict)
     obsp: Mapping[str, Any] = field(default_factory=dict)
     uns: Mapping[str, Any] = field(default_factory=dict)
+    var: Mapping[str, Any] = field(default_factory=dict)
+    obs: Mapping[str, Any] = field(default_factory=dict)
     #: Keys of ``obs``, ``obsm`` and ``uns`` that an earlier call may have left and that no longer hold.
     stale: frozenset[str] = frozenset()
 
@@ -31,10 +34,20 @@ def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
     for name in ("obs", "obsm", "uns"):
         for key in slots.stale & set(getattr(target, name).keys()):
             del getattr(target, name)[key]
-    for name in ("obsm", "varm", "obsp", "uns", "obs"):
+    if slots.X is not None:
+        target.X = slots.X
+    for name in ("layers", "obsm", "varm", "obsp", "uns", "var", "obs"):
         for key, value in getattr(slots, name).items():
             getattr(target, name)[key] = value
     return target if copy else None
+
+
+def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
+    """Make `adata` hold all of `result`, other cells and genes included, and return None; or return `result`."""
+    if copy:
+        return result
+    AnnData.__init__(adata, result)
+    return None
 
 
 def check_writable(adata: AnnData, *, copy: bool) -> None:

@@ -75,7 +75,7 @@ class Map:
 
 def read_embedding(adata: AnnData, key: str, *, name: str = "adata") -> Coordinates:
     """Embedding ``obsm[key]`` as a finite float32 array, also from dask, sparse and data frames."""
-    from dice.metrics._inputs import as_embedding
+    from dice._arguments import as_embedding
 
     if key not in adata.obsm:
         step = "dice.tl.train_prior" if name == "reference" else "dice.tl.denoise"

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata.matrix import Matrix
-from dice._anndata.statistics import is_counts
+from dice._anndata.preprocessing import FEWEST_COUNTS, is_counts
 from dice._arguments import said
 from dice._core.posterior import tuning
 from dice._errors import InputError, SlotError
@@ -104,7 +104,7 @@ def counts_of(adata: AnnData, layer: str, query: Query) -> Matrix:
             "name one with counts_layer=, or pass criterion='genes'."
         )
     matrix = Matrix(adata, layer=layer, genes=query.match.query)
-    if not is_counts(matrix.sample()):
+    if not is_counts(matrix.sample(), least=FEWEST_COUNTS):
         raise InputError(f"Layer {layer!r} does not hold raw counts: name another with counts_layer=.")
     return matrix
 

@@ -11,7 +11,7 @@ import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._anndata.statistics import matrix_statistics
+from dice._anndata.preprocessing import matrix_statistics
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, plain_params
 from dice._core.prior.denoiser import Denoiser

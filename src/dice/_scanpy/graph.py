@@ -1,104 +1,101 @@
-"""The neighbour graph of an embedding and its communities."""
+"""scanpy's neighbour graphs of embeddings, and what is made of them: averages, communities and UMAP."""
 
 from __future__ import annotations
 
-import random
-import threading
 import warnings
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from dice._arguments import whole_number
+from dice import _log
+from dice._arguments import as_embedding, short_seed, whole_number
+from dice._core.clusters.partition import as_graph, check_resolutions, communities
 from dice._errors import InputError
 from dice._threads import openmp_threads_kept
-from dice.metrics._inputs import as_embedding
+from dice._types import Codes, Floats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from anndata import AnnData
     from igraph import Graph
 
-    from dice.metrics._inputs import Codes, Floats
+#: Averaged connectivities below this are dropped: edges of few samples and little weight.
+MIN_WEIGHT = 1e-3
 
-Method = Literal["leiden", "louvain"]
 
-_igraph_lock = threading.Lock()
+def leiden(cells: Any, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0) -> Codes:
+    """Leiden clusters of an embedding, or of a graph as :func:`neighbor_graph` takes it."""
+    check_resolutions([resolution])
+    return communities(neighbor_graph(cells, n_neighbors), resolution, random_state=random_state)
 
 
 def neighbor_graph(cells: Any, n_neighbors: int) -> Graph:
-    """Return a weighted graph for igraph: scanpy's of an embedding, or the one that sparse connectivities hold."""
-    import igraph
-
-    if sparse.issparse(cells) and cells.shape[0] == cells.shape[1]:
-        weights = _as_connectivities(cells)
-    else:
-        weights = _with_neighbors(as_embedding(cells), n_neighbors).obsp["connectivities"]
-    upper = sparse.triu(weights, k=1, format="coo")
-    edges = np.column_stack([upper.row, upper.col])
-    return igraph.Graph(n=weights.shape[0], edges=edges, edge_attrs={"weight": upper.data})
-
-
-def _as_connectivities(matrix: sparse.spmatrix) -> sparse.spmatrix:
-    """Refuse what is not the connectivities of an undirected graph."""
-    if not np.isfinite(matrix.data).all() or (matrix.data < 0).any() or abs(matrix - matrix.T).max() > 1e-6:
+    """The exact graph of an embedding (n, k), or the one that sparse connectivities (n, n) hold."""
+    if not sparse.issparse(cells) or cells.shape[0] != cells.shape[1]:
+        return as_graph(_exact(as_embedding(cells), n_neighbors).obsp["connectivities"])
+    if not np.isfinite(cells.data).all() or (cells.data < 0).any() or abs(cells - cells.T).max() > 1e-6:
         raise InputError("The sparse matrix is no undirected weighted graph: pass connectivities, not distances.")
-    return matrix
+    return as_graph(cells)
 
 
 def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
-    """Return the two-dimensional UMAP that scanpy draws."""
+    """The two-dimensional UMAP that scanpy draws."""
     import scanpy as sc
 
-    cells = _with_neighbors(values, n_neighbors)
+    cells = _exact(values, n_neighbors)
     with openmp_threads_kept():
-        sc.tl.umap(cells, random_state=random_state)
+        sc.tl.umap(cells, random_state=short_seed(random_state))
     return np.asarray(cells.obsm["X_umap"], dtype=np.float64)
 
 
-def partition(graph: Graph, resolution: float, method: Method, random_state: int) -> Codes:
-    """Return the cluster of every node."""
-    with _igraph_seed(random_state):
-        if method == "leiden":
-            found = graph.community_leiden(
-                objective_function="modularity",
-                weights="weight",
-                resolution=resolution,
-                n_iterations=2,
-            )
-        else:
-            found = graph.community_multilevel(weights="weight", resolution=resolution)
-    return np.asarray(found.membership, dtype=np.intp)
+def average_graph(
+    samples: Floats, n_neighbors: int, metric: str, random_state: int
+) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+    """Mean connectivities, and mean distances where there was an edge, over the graphs of samples (n, n_samples, k)."""
+    n_cells, n_samples = samples.shape[:2]
+    weights, lengths, edges = (sparse.csr_matrix((n_cells, n_cells)) for _ in range(3))
+    with _log.progress(total=n_samples, desc="Neighbours", unit="sample") as bar:
+        for index in range(n_samples):
+            connectivities, distances = sample_graph(samples[:, index], n_neighbors, metric, random_state)
+            weights, lengths, edges = weights + connectivities, lengths + distances, edges + (distances > 0)
+            bar.update()
+    weights = (weights / n_samples).astype(np.float32)
+    weights.data[weights.data < MIN_WEIGHT] = 0
+    weights.eliminate_zeros()
+    # Both have the same entries: every edge that was found in any sample.
+    lengths.sort_indices()
+    edges.sort_indices()
+    lengths.data /= edges.data
+    return weights, lengths
 
 
-def _with_neighbors(values: Floats, n_neighbors: int) -> AnnData:
-    """Put the embedding into an object of its own and search neighbours exactly, without a seed."""
+def sample_graph(
+    embedding: Floats, n_neighbors: int, metric: str, random_state: int
+) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+    """Connectivities and distances that scanpy computes for one embedding (n, k)."""
+    cells = _with_neighbors(embedding, n_neighbors, metric=metric, random_state=short_seed(random_state))
+    distances = sparse.csr_matrix(cells.obsp["distances"])
+    # A distance of zero between two equal cells is an edge all the same.
+    distances.data = np.maximum(distances.data, np.finfo(np.float64).tiny)
+    return sparse.csr_matrix(cells.obsp["connectivities"]), distances
+
+
+def _exact(values: Floats, n_neighbors: int) -> AnnData:
+    """An object with the exact neighbours of all cells, which no seed decides."""
+    n_neighbors = whole_number("n_neighbors", n_neighbors, least=2)
+    if len(values) < 2:
+        raise InputError("A neighbour graph needs two cells and n_neighbors=2 or more: raise them.")
+    return _with_neighbors(values, min(n_neighbors, len(values)), transformer="sklearn")
+
+
+def _with_neighbors(values: Floats, n_neighbors: int, **search: Any) -> AnnData:
+    """The embedding in an object of its own, with scanpy's neighbours."""
     import anndata as ad
     import scanpy as sc
 
-    n_cells = len(values)
-    n_neighbors = whole_number("n_neighbors", n_neighbors, least=2)
-    if n_cells < 2:
-        raise InputError("A neighbour graph needs two cells and n_neighbors=2 or more: raise them.")
-    cells = ad.AnnData(shape=(n_cells, 0), obsm={"X": values})
+    cells = ad.AnnData(shape=(len(values), 0), obsm={"X": np.ascontiguousarray(values)})
     with openmp_threads_kept(), warnings.catch_warnings():
         # Raised where cells coincide; the graph is right.
         warnings.simplefilter("ignore", sparse.SparseEfficiencyWarning)
-        sc.pp.neighbors(cells, n_neighbors=min(n_neighbors, n_cells), use_rep="X", transformer="sklearn")
+        sc.pp.neighbors(cells, n_neighbors=n_neighbors, use_rep="X", **search)
     return cells
-
-
-@contextmanager
-def _igraph_seed(random_state: int) -> Iterator[None]:
-    """Give igraph a generator of its own; it has one for the process, hence the lock."""
-    import igraph
-
-    with _igraph_lock:
-        igraph.set_random_number_generator(random.Random(random_state))  # noqa: S311 - no secret
-        try:
-            yield
-        finally:
-            igraph.set_random_number_generator(random)

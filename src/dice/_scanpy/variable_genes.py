@@ -1,20 +1,38 @@
-"""Highly variable genes of raw counts, with errors that name the fix."""
+"""Highly variable genes, with errors that name the fix."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scanpy as sc
+from anndata import AnnData
+from numpy.typing import NDArray
 from scipy import sparse
 
+from dice import _log
+from dice._anndata.matrix import Matrix
+from dice._anndata.preprocessing import is_counts
 from dice._errors import InputError
-
-if TYPE_CHECKING:
-    from anndata import AnnData
 
 #: Genes that must vary within a batch. With fewer than four, the loess fit crashes the interpreter.
 MIN_VARYING = 10
+
+
+def variable_genes(adata: AnnData, n_top_genes: int, who: str) -> NDArray[np.bool_]:
+    """Which genes are highly variable, by counts where there are any; `who` names the data set in errors."""
+    if n_top_genes >= adata.n_vars:
+        return np.ones(adata.n_vars, dtype=bool)
+    layer = "counts" if "counts" in adata.layers else None
+    matrix = Matrix(adata, layer=layer)
+    counts = all(is_counts(chunk) for chunk in matrix)
+    if not counts and any(chunk.min() < 0 for chunk in matrix):
+        raise InputError(f"{who} holds negative values: pass it before scaling, log-normalised or as raw counts.")
+    # A bare object, so that scanpy neither sees nor writes anything else of the user's.
+    bare = AnnData(matrix.data, uns={"log1p": adata.uns["log1p"]} if "log1p" in adata.uns else {})
+    _log.info(f"{who}: variable genes by flavor {'seurat_v3' if counts else 'seurat'}.")
+    find = seurat_v3 if counts else sc.pp.highly_variable_genes
+    return find(bare, n_top_genes=n_top_genes, inplace=False)["highly_variable"].to_numpy(dtype=bool)
 
 
 def seurat_v3(adata: AnnData, *, batch_key: str | None = None, **options: Any) -> Any:
@@ -25,15 +43,15 @@ def seurat_v3(adata: AnnData, *, batch_key: str | None = None, **options: Any) -
     for name, rows in _groups(adata, batch_key).items():
         if _n_varying(counts[rows]) < MIN_VARYING:
             raise InputError(
-                f"Hardly any gene varies in the {len(rows)} cells of {name}, too few to find "
-                f"highly variable ones: {advice}."
+                f"Hardly any gene varies in the {len(rows)} cells of {name}, too few to find highly variable ones: "
+                f"{advice}."
             )
     try:
         return sc.pp.highly_variable_genes(adata, flavor="seurat_v3", batch_key=batch_key, **options)
     except ValueError as error:  # from the loess fit
         raise InputError(
-            f"Highly variable genes cannot be found, as the trend of variance over mean cannot be "
-            f"fitted ({error}): {advice}."
+            "Highly variable genes cannot be found, as the trend of variance over mean cannot be fitted "
+            f"({error}): {advice}."
         ) from error
 
 
@@ -45,6 +63,5 @@ def _groups(adata: AnnData, batch_key: str | None) -> dict[str, Any]:
 
 
 def _n_varying(values: Any) -> int:
-    extremes = values.max(axis=0), values.min(axis=0)
-    high, low = (x.toarray() if sparse.issparse(x) else x for x in extremes)
+    high, low = (x.toarray() if sparse.issparse(x) else x for x in (values.max(axis=0), values.min(axis=0)))
     return int(np.count_nonzero(high != low))

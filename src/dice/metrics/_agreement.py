@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-from sklearn.metrics import (
-    adjusted_rand_score,
-    normalized_mutual_info_score,
-    v_measure_score,
-)
+from numpy.typing import ArrayLike
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, v_measure_score
 
 from dice._errors import InputError
 from dice.metrics._inputs import as_codes, check_lengths, paired_codes
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def ari(labels: ArrayLike, clusters: ArrayLike) -> float:

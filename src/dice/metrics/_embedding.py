@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.metrics import f1_score, silhouette_score
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import normalize
 
+from dice._arguments import seed
 from dice._errors import InputError
-from dice.metrics._inputs import Codes, Floats, labelled_cells
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from dice._types import Codes, Floats, Seed
+from dice.metrics._inputs import labelled_cells
 
 
 def silhouette(embedding: ArrayLike, labels: ArrayLike, *, metric: str = "cosine") -> float:
@@ -73,12 +71,7 @@ def _cosine_silhouette(values: Floats, codes: Codes) -> Floats:
 
 
 def knn_macro_f1(
-    embedding: ArrayLike,
-    labels: ArrayLike,
-    *,
-    n_neighbors: int = 15,
-    n_splits: int = 5,
-    random_state: int = 0,
+    embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int = 15, n_splits: int = 5, random_state: Seed = 0
 ) -> float:
     """Macro-averaged F1 of predicting each cell's label from its neighbours, cross-validated.
 
@@ -110,7 +103,7 @@ def knn_macro_f1(
         raise InputError("Cross-validation needs n_splits of 2 or more and n_neighbors of 1 or more.")
     n_splits = min(n_splits, len(codes))
     # Dealing shuffled, label-sorted cells stratifies without scikit-learn's demand on rare labels.
-    order = np.random.default_rng(random_state).permutation(len(codes))
+    order = np.random.default_rng(seed(random_state)).permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     folds = np.empty(len(codes), dtype=np.intp)
     folds[order] = np.arange(len(codes)) % n_splits

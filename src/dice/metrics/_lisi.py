@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from sklearn.neighbors import NearestNeighbors
 
 from dice._errors import InputError
-from dice.metrics._inputs import Codes, Floats, labelled_cells
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from dice._types import Codes, Floats
+from dice.metrics._inputs import labelled_cells
 
 
 def clisi(embedding: ArrayLike, labels: ArrayLike, *, perplexity: float = 30) -> float:

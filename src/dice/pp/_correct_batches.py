@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 import numpy as np
-import pandas as pd
-import torch
+from anndata import AnnData
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._anndata.checks import check_expression, gene_mask
-from dice._anndata.counts import read_batches
+from dice._anndata.checks import gene_mask, named_mask, read_batches
 from dice._anndata.matrix import Matrix
-from dice._anndata.write import plain_params
-from dice._arguments import new_key, whole_number
+from dice._anndata.preprocessing import check_expression
+from dice._anndata.write import Slots, check_writable, plain_params, write
+from dice._arguments import new_key, seed, whole_number
 from dice._core.projection import fit_projection
 from dice._errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from anndata import AnnData
-    from numpy.typing import NDArray
-
-    from dice._core.standardize import Floats
+from dice._scanpy.harmony import harmony
+from dice._types import Floats, Seed
 
 
 def correct_batches(
@@ -37,7 +28,7 @@ def correct_batches(
     layer: str | None = None,
     layer_added: str = "harmony",
     check: bool = True,
-    random_state: int = 0,
+    random_state: Seed = 0,
     copy: bool = False,
 ) -> AnnData | None:
     """Remove batch effects with Harmony, and carry the correction back to expression.
@@ -90,93 +81,47 @@ def correct_batches(
     >>> cells.layers["harmony"].shape
     (700, 765)
     """
+    check_writable(adata, copy=copy)
     batches, layer_added = read_batches(adata, batch_key), new_key("layer_added", layer_added, "harmony")
-    random_state = whole_number("random_state", random_state, least=0)
-    if isinstance(mask_var, str) and mask_var == "auto":
-        mask_var = "highly_variable" if "highly_variable" in adata.var else None
+    if len(batches.categories) < 2:
+        raise InputError(
+            f"adata.obs[{batch_key!r}] holds {len(batches.categories)} batch(es), but two are needed: there is nothing "
+            "to correct, or batch_key= should name another column."
+        )
+    random_state, mask_var = seed(random_state), named_mask(adata, mask_var)
     genes = gene_mask(adata, mask_var)
     matrix = Matrix(adata, layer=layer, genes=genes)
-    n_comps = _check(matrix, batches, whole_number("n_comps", n_comps), check=check)
+    n_comps = _possible(whole_number("n_comps", n_comps), matrix)
+    if check:
+        check_expression(matrix.read(matrix.slices()[0]))
 
     projection = fit_projection(matrix, n_latent=n_comps)
     before = matrix.apply(projection.project)
-    shift = _harmony(before, batches, random_state) - before
+    shift = harmony(before, batches, random_state) - before
     back = projection.loadings.T * projection.scale
     corrected = _shifted(Matrix(adata, layer=layer), shift.astype(np.float32), back, genes)
-
-    target = adata.copy() if copy else adata
-    target.layers[layer_added] = corrected
-    target.uns[f"dice_{layer_added}"] = {
-        "params": plain_params(
-            batch_key=batch_key,
-            n_comps=n_comps,
-            mask_var=mask_var if isinstance(mask_var, str) else None,
-            layer=layer,
-            random_state=random_state,
-        )
-    }
-    return target if copy else None
+    params = plain_params(
+        batch_key=batch_key,
+        n_comps=n_comps,
+        mask_var=mask_var if isinstance(mask_var, str) else None,
+        layer=layer,
+        random_state=random_state,
+    )
+    slots = Slots(layers={layer_added: corrected}, uns={f"dice_{layer_added}": {"params": params}})
+    return write(adata, slots, copy=copy)
 
 
-def _check(matrix: Matrix, batches: pd.Series, n_comps: int, *, check: bool) -> int:
-    """Refuse what cannot be corrected; the number of components that there are."""
-    if batches.nunique() < 2:
-        raise InputError(
-            f"adata.obs[{batches.name!r}] holds {batches.nunique()} batch(es), but two are needed: "
-            "there is nothing to correct, or batch_key= should name another column."
-        )
+def _possible(n_comps: int, matrix: Matrix) -> int:
+    """The number of components, lowered to what the matrix has."""
     most = min(matrix.n_cells, matrix.n_genes) - 1
     if most < 1:
         raise InputError(
-            f"n_comps={n_comps} cannot be had from {matrix.n_cells} cells and {matrix.n_genes} "
-            "genes: use 1 or more, and at least two cells and two genes."
+            f"n_comps={n_comps} cannot be had from {matrix.n_cells} cells and {matrix.n_genes} genes: use 1 or more, "
+            "and at least two cells and two genes."
         )
     if n_comps > most:
         _log.info(f"n_comps={n_comps} is lowered to {most}, all that there are.")
-    if check:
-        check_expression(matrix.read(matrix.slices()[0]))
     return min(n_comps, most)
-
-
-def _harmony(latents: Floats, batches: pd.Series, random_state: int) -> Floats:
-    """Latents (n, k) after Harmony, whatever way around this version of harmonypy returns them."""
-    from harmonypy import run_harmony
-
-    n_cells, n_comps = latents.shape
-    # harmonypy's own default, which rounds to none for fewer than 15 cells.
-    n_clusters = max(1, min(round(n_cells / 30), 100))
-    labels = pd.DataFrame({"batch": batches.astype(str).to_numpy()})
-    with _global_random_state_kept():
-        result = run_harmony(
-            latents.astype(np.float64),
-            labels,
-            "batch",
-            nclust=n_clusters,
-            sigma=np.full(n_clusters, 0.1),  # its default; old versions need one for each cluster
-            random_state=random_state,
-            verbose=False,
-        )
-    corrected = np.asarray(result.Z_corr)
-    # There are fewer components than cells, so that the two cannot be taken for each other.
-    if corrected.shape == (n_comps, n_cells):
-        corrected = corrected.T
-    if corrected.shape != (n_cells, n_comps) or not np.isfinite(corrected).all():
-        raise InputError(
-            f"harmonypy failed: it returned shape {corrected.shape} for {n_cells} cells and "
-            f"{n_comps} components, or values that are not finite; try a smaller n_comps."
-        )
-    return corrected
-
-
-@contextmanager
-def _global_random_state_kept() -> Iterator[None]:
-    """Undo what harmonypy does to global random states: old versions seed numpy's, some torch's."""
-    state = np.random.get_state()  # noqa: NPY002 (the legacy state is what is being protected)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
 
 
 def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp] | None) -> NDArray[np.float32]:

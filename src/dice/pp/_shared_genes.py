@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import anndata as ad
-import numpy as np
 import pandas as pd
-import scanpy as sc
+from anndata import AnnData
 
 from dice import _log
-from dice._anndata.counts import is_counts
 from dice._anndata.genes import check_unique
-from dice._anndata.matrix import Matrix
 from dice._arguments import whole_number
 from dice._errors import InputError
-from dice._scanpy.variable_genes import seurat_v3
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from dice._scanpy.variable_genes import variable_genes
 
 
-def shared_genes(*adatas: ad.AnnData, n_top_genes: int = 5000) -> pd.Index:
+def shared_genes(*adatas: AnnData, n_top_genes: int = 5000) -> pd.Index:
     """Genes that are highly variable in every one of several data sets; writes nothing.
 
     The paper's protocol for the neocortex data: of the genes that all data sets have, the most
@@ -61,39 +52,17 @@ def shared_genes(*adatas: ad.AnnData, n_top_genes: int = 5000) -> pd.Index:
     if common.empty:
         examples = " and ".join(str(list(index[:3])) for index in names)
         raise InputError(
-            f"No gene is shared: the data sets have names like {examples}; set var_names to the "
-            "same kind of identifier."
+            f"No gene is shared: the data sets have names like {examples}; set var_names to the same kind of "
+            "identifier."
         )
     chosen = common
     for number, (adata, index) in enumerate(zip(adatas, names, strict=True), 1):
-        variable = _variable_genes(adata[:, index.get_indexer(common)], number, n_top_genes)
+        variable = variable_genes(adata[:, index.get_indexer(common)], n_top_genes, f"Data set {number}")
         chosen = chosen[variable[common.get_indexer(chosen)]]
     if chosen.empty:
         raise InputError(
-            f"None of the {len(common)} shared genes is among the {n_top_genes} most variable of "
-            "every data set: pass a larger n_top_genes."
+            f"None of the {len(common)} shared genes is among the {n_top_genes} most variable of every data set: pass "
+            "a larger n_top_genes."
         )
     _log.info(f"{len(chosen)} of {len(common)} shared genes are highly variable in all data sets.")
     return chosen
-
-
-def _variable_genes(adata: ad.AnnData, number: int, n_top_genes: int) -> NDArray[np.bool_]:
-    """Which genes are highly variable, as a boolean array in the order of the genes."""
-    if n_top_genes >= adata.n_vars:
-        return np.ones(adata.n_vars, dtype=bool)
-    layer = "counts" if "counts" in adata.layers else None
-    matrix = Matrix(adata, layer=layer)
-    counts = is_counts(matrix)
-    if not counts and any(chunk.min() < 0 for chunk in matrix):
-        raise InputError(
-            f"Data set {number} holds negative values: pass it before scaling, log-normalised or as raw counts."
-        )
-    data = adata.X if layer is None else adata.layers[layer]
-    # A bare object, so that scanpy neither sees nor writes anything else of the user's.
-    bare = ad.AnnData(data, uns={"log1p": adata.uns["log1p"]} if "log1p" in adata.uns else {})
-    _log.info(f"Data set {number}: variable genes by flavor {'seurat_v3' if counts else 'seurat'}.")
-    if counts:
-        found = seurat_v3(bare, n_top_genes=n_top_genes, inplace=False)
-    else:
-        found = sc.pp.highly_variable_genes(bare, n_top_genes=n_top_genes, inplace=False)
-    return found["highly_variable"].to_numpy(dtype=bool)

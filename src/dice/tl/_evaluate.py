@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from dice import _log, metrics
-from dice._arguments import choice, said, seed
+from dice._arguments import as_embedding, choice, said, seed
+from dice._core.clusters.partition import kmeans
 from dice._errors import InputError, SlotError
 from dice._scanpy.graph import umap_layout
-from dice.metrics._inputs import as_embedding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from numpy.typing import NDArray
 
-    from dice.metrics._inputs import Floats
+    from dice._types import Floats
 
 Protocol = Literal["embedding", "paper"]
 
@@ -125,7 +125,7 @@ def _clustering(
     )
     # The last row is the fixed resolution, which takes no part in the choice of the best.
     best = sweep.loc[sweep["ari"].iloc[:-1].idxmax()]
-    clusters = metrics.kmeans(space, pd.Series(labels).nunique(), random_state=random_state)
+    clusters = kmeans(space, pd.Series(labels).nunique(), random_state=random_state)
     return {
         **{name: float(best[name]) for name in ("ari", "nmi", "nmi_max", "v_measure")},
         "best_resolution": float(best["resolution"]),

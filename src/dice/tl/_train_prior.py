@@ -9,10 +9,10 @@ import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._anndata.checks import check_expression
+from dice._anndata.preprocessing import check_expression
 from dice._anndata.store import Prior
 from dice._anndata.write import check_writable, write
-from dice._arguments import whole_number
+from dice._arguments import new_key, seed
 from dice._core.prior import presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
@@ -110,10 +110,10 @@ def train_prior(
     """
     check_writable(adata, copy=copy)
     mixup = check_settings(preset, training, mixup, labels_key)
-    seed, keys = whole_number("random_state", random_state, least=0), PriorKeys(check_prior_key(key_added))
+    random_state, keys = seed(random_state), PriorKeys(new_key("key_added", key_added, "dice"))
     device = resolve_device("auto")
     cells = ReferenceCells.read(
-        adata, training, seed, labels_key=labels_key, layer=layer, mask_var=mask_var, use_rep=use_rep
+        adata, training, random_state, labels_key=labels_key, layer=layer, mask_var=mask_var, use_rep=use_rep
     )
     k = cells.n_latent(n_latent)
     sample = cells.matrix.sample()
@@ -124,7 +124,7 @@ def train_prior(
     latents, latent_scale, projection = reduced.latents, reduced.scale, reduced.projection
     data = presets.split(latents / latent_scale, cells.roles, device)
     mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))
-    denoiser, history = learn(preset, data, training, noise=projection.noise / latent_scale, seed=seed, mixup=mixed)
+    denoiser, history = learn(preset, data, training, noise=projection.noise / latent_scale, seed=random_state, mixup=mixed)
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
         projection=projection,
@@ -141,9 +141,9 @@ def train_prior(
             layer=layer,
             scale=bool(np.isfinite(projection.cap)),
             use_rep=use_rep,
-            random_state=seed,
+            random_state=random_state,
         ),
         calibration=reduced.calibration,
-        soft_clusters=SoftClusters.learn(latents[cells.seen], seed),
+        soft_clusters=SoftClusters.learn(latents[cells.seen], random_state),
     )
     return write(adata, prior_slots(adata, prior, latents, cells, keys), copy=copy)

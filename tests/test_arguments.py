@@ -1,0 +1,43 @@
+"""Checks of plain arguments: the value in one form, or one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dice
+from dice._arguments import number, seed, share, short_seed
+
+
+def test_a_seed_is_a_number_or_one_draw_of_a_generator():
+    assert seed(3) == seed(np.int64(3)) == 3
+    for make in (np.random.default_rng, np.random.RandomState):
+        first, again = make(1), make(1)
+        drawn = seed(first)
+        assert isinstance(drawn, int)
+        assert 0 <= drawn < 2**63
+        assert drawn == seed(again) != seed(first)
+    assert short_seed(5) == 5
+    assert short_seed(2**40 + 5) == 5
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, True, None, "x", np.nan, [1]])
+def test_other_seeds_are_refused(value):
+    with pytest.raises(dice.DiceError, match=r"random_state=.* is not a whole number of at least 0") as caught:
+        seed(value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, True, "x", np.nan, None])
+def test_what_is_no_share(value):
+    with pytest.raises(dice.DiceError, match=r"alpha=.* is not between 0 and 1"):
+        share("alpha", value)
+    assert share("alpha", 0.3) == 0.3
+
+
+def test_bounds_of_numbers():
+    assert number("x", 0, least=0, most=1) == 0.0
+    with pytest.raises(dice.DiceError, match="x=2 is not between 0 and 1"):
+        number("x", 2, least=0, most=1)
+    with pytest.raises(dice.DiceError, match="x=-1 is not a number of at least 0"):
+        number("x", -1, least=0, most=1)
