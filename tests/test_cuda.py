@@ -27,7 +27,11 @@ def test_train_and_denoise_on_cuda():
     dice.tl.denoise(query[:, ::2].copy(), reference, rho=20)
 
 
-@pytest.mark.parametrize("options", [{}, {"likelihood": dice.StudentT(per_gene=True), "method": dice.Gibbs(n_iterations=5)}], ids=["direct", "chain"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"likelihood": dice.StudentT(per_gene=True), "method": dice.Gibbs(n_iterations=5)}],
+    ids=["direct", "chain"],
+)
 def test_chunk_sizes_do_not_matter_on_cuda(options):
     reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
     dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=50)

@@ -29,9 +29,13 @@ PRIOR = dice.Prior.load(forgery.FIXTURES / "prior_format1_gmm.h5ad")
 CALLS = {
     "denoise": lambda adata: dice.tl.denoise(adata, PRIOR, n_samples=3),
     "neighbors": lambda adata: dice.tl.neighbors(adata, PRIOR, n_neighbors=5, n_samples=3),
-    "cluster_stability": lambda adata: dice.tl.cluster_stability(adata, PRIOR, n_samples=2, n_neighbors=5, reference=PRIOR, groupby="label"),
+    "cluster_stability": lambda adata: dice.tl.cluster_stability(
+        adata, PRIOR, n_samples=2, n_neighbors=5, groupby="label"
+    ),
     "evaluate": lambda adata: dice.tl.evaluate(adata, "label", n_neighbors=5),
-    "transfer_labels": lambda adata: dice.tl.transfer_labels(adata, oddities.labelled_reference(), "label", classifier=dice.Classifier(n_samples=2)),
+    "transfer_labels": lambda adata: dice.tl.transfer_labels(
+        adata, oddities.labelled_reference(), "label", classifier=dice.Classifier(n_samples=2)
+    ),
     "novelty": lambda adata: dice.tl.novelty(adata, oddities.labelled_reference()),
     "tune_rho": lambda adata: dice.tl.tune_rho(adata, PRIOR, grid=[0.5, 2]),
     "train_prior": lambda adata: dice.tl.train_prior(adata, n_latent=3, max_steps=3),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 
 import anndata as ad
 import numpy as np
@@ -63,7 +64,7 @@ def layer(module: str) -> str:
 
 def changes_of_layer(visits: list[tuple[str, str]]) -> int:
     layers = [layer(module) for module, _ in visits if layer(module)]
-    return sum(a != b for a, b in zip(layers, layers[1:], strict=False))
+    return sum(a != b for a, b in pairwise(layers))
 
 
 def main() -> None:

@@ -125,7 +125,9 @@ def test_paper_settings_in_one_call(query):
 def test_heavy_tailed_likelihoods_run_and_agree_on_gaussian_noise(query, reference, likelihood):
     query = query[:40].copy()
     gaussian = dice.tl.denoise(query, reference, rho=30, copy=True)
-    heavy = dice.tl.denoise(query, reference, rho=30, likelihood=likelihood, copy=True, method=dice.Gibbs(n_iterations=20))
+    heavy = dice.tl.denoise(
+        query, reference, rho=30, likelihood=likelihood, copy=True, method=dice.Gibbs(n_iterations=20)
+    )
     moved = np.sqrt(((gaussian.obsm["X_dice"] - gaussian.obsm["X_dice_pca"]) ** 2).mean())
     apart = np.sqrt(((gaussian.obsm["X_dice"] - heavy.obsm["X_dice"]) ** 2).mean())
     assert apart < 0.1 * moved
@@ -135,7 +137,9 @@ def test_setup_3_per_cell_noise_equals_student_t(reference):
     """Multivariate t noise is a noise level of each cell, so that the direct path handles it."""
     _, query = dice.datasets.synthetic(3, n_query=100)
     direct = dice.tl.denoise(query, reference, rho=20, copy=True, likelihood=dice.Gaussian("per_cell"))
-    gibbs = dice.tl.denoise(query, reference, rho=20, likelihood="student_t", copy=True, method=dice.Gibbs(n_iterations=60))
+    gibbs = dice.tl.denoise(
+        query, reference, rho=20, likelihood="student_t", copy=True, method=dice.Gibbs(n_iterations=60)
+    )
     moved = np.sqrt(((direct.obsm["X_dice"] - direct.obsm["X_dice_pca"]) ** 2).mean())
     apart = np.sqrt(((direct.obsm["X_dice"] - gibbs.obsm["X_dice"]) ** 2).mean())
     assert apart < 0.06 * moved
@@ -148,7 +152,9 @@ def test_any_log_density_may_be_passed(query, reference):
     def log_density(residual):
         return -residual.square().sum(1) / 2
 
-    general = dice.tl.denoise(query, reference, rho=30, likelihood=log_density, copy=True, method=dice.Gibbs(n_iterations=20))
+    general = dice.tl.denoise(
+        query, reference, rho=30, likelihood=log_density, copy=True, method=dice.Gibbs(n_iterations=20)
+    )
     assert 0.2 < general.uns["X_dice"]["params"]["acceptance"] <= 1
     moved = np.sqrt(((gaussian.obsm["X_dice"] - gaussian.obsm["X_dice_pca"]) ** 2).mean())
     apart = np.sqrt(((gaussian.obsm["X_dice"] - general.obsm["X_dice"]) ** 2).mean())
@@ -185,7 +191,9 @@ def test_uncertainty_of_chains_is_that_of_the_direct_path(query, reference):
     query = query[:100].copy()
     direct = dice.tl.denoise(query, reference, rho=30, copy=True).obs["dice_uncertainty"]
     split = dice.tl.denoise(query[:, 20:].copy(), reference, rho=30, copy=True).obs["dice_uncertainty"]
-    once = dice.tl.denoise(query, reference, rho=30, method=dice.Gibbs(n_iterations=1), copy=True).obs["dice_uncertainty"]
+    once = dice.tl.denoise(query, reference, rho=30, method=dice.Gibbs(n_iterations=1), copy=True).obs[
+        "dice_uncertainty"
+    ]
     assert 0.93 < split.mean() / direct.mean() < 1.07
     assert 0.9 < once.mean() / direct.mean() < 1.1
 

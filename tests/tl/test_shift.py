@@ -248,9 +248,7 @@ def test_the_mean_can_be_asked_for(query, reference):
     moved, _ = shifted(query, reference)
     dice.tl.denoise(moved, reference, shift="mean")
     raw = moved.obsm["X_dice_pca"].mean(0)
-    np.testing.assert_allclose(
-        moved.uns["X_dice"]["shift"]["offset"][0, 0], raw * 400 / 420, rtol=1e-3, atol=0.05
-    )
+    np.testing.assert_allclose(moved.uns["X_dice"]["shift"]["offset"][0, 0], raw * 400 / 420, rtol=1e-3, atol=0.05)
 
 
 @pytest.mark.parametrize("likelihood", ["student_t_genes", "gaussian"])

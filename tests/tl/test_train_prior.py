@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import scanpy as sc
 import torch
+from dice._reference.augment import Augmentation
 from oracle import exact_mixture
 from scipy import sparse
 
 import dice
 from dice._core.projection import elbow
-from dice._reference.augment import Augmentation
 
 
 def small(n=120, d=40, seed=0):

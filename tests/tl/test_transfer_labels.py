@@ -94,7 +94,14 @@ def test_everything_survives_files(labelled, tmp_path, ending):
 def test_coverage_on_cells_of_known_type(trained, method, per_class):
     """Within what the finite calibration and the finite query allow: four standard deviations of both together."""
     query = simulate(2000, 2)
-    dice.tl.transfer_labels(query, trained, "cell_type", alpha=0.2, sets=dice.Sets(method=method, per_class=per_class), classifier=dice.Classifier(n_samples=2))
+    dice.tl.transfer_labels(
+        query,
+        trained,
+        "cell_type",
+        alpha=0.2,
+        sets=dice.Sets(method=method, per_class=per_class),
+        classifier=dice.Classifier(n_samples=2),
+    )
     sets = query.obsm["cell_type_dice_set"].to_numpy()
     inside = sets[np.arange(query.n_obs), query.obs["cell_type"].cat.codes]
     error = np.sqrt(0.2 * 0.8 * (1 / query.n_obs + 1 / 300))
@@ -137,7 +144,13 @@ def test_its_own_labels_are_never_looked_at(trained):
 )
 def test_named_classifiers(trained, classifier, representation):
     query = simulate(100, 5)
-    dice.tl.transfer_labels(query, trained, "cell_type", classifier=dice.Classifier(kind=classifier, representation=representation, n_samples=2), key_added="mine")
+    dice.tl.transfer_labels(
+        query,
+        trained,
+        "cell_type",
+        classifier=dice.Classifier(kind=classifier, representation=representation, n_samples=2),
+        key_added="mine",
+    )
     used = query.uns["mine"]["params"]["classifier"]
     assert classifier == "auto" or classifier in used
     assert representation == "auto" or f"on {representation}" in used
@@ -175,16 +188,34 @@ def test_a_shifted_query_is_named(trained):
     query = simulate(300, 9)
     query.X = query.X + np.linspace(0, 1.5, query.n_vars, dtype=np.float32)
     with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
-        dice.tl.transfer_labels(query, trained, "cell_type", check=False, classifier=dice.Classifier(n_samples=1), shift=False)
+        dice.tl.transfer_labels(
+            query, trained, "cell_type", check=False, classifier=dice.Classifier(n_samples=1), shift=False
+        )
     assert len(query.uns["cell_type_dice"]["warnings"]) == 1
     with pytest.warns(dice.DiceWarning, match="effective calibration cells"):
-        dice.tl.transfer_labels(query, trained, "cell_type", check=False, alpha=0.01, sets=dice.Sets(weighted=True), classifier=dice.Classifier(n_samples=1), shift=False)
+        dice.tl.transfer_labels(
+            query,
+            trained,
+            "cell_type",
+            check=False,
+            alpha=0.01,
+            sets=dice.Sets(weighted=True),
+            classifier=dice.Classifier(n_samples=1),
+            shift=False,
+        )
 
 
 def test_labels_with_too_few_calibration_cells_are_named(trained):
     query = simulate(50, 10)
     with pytest.warns(dice.DiceWarning, match="labels have fewer than 99 calibration cells"):
-        dice.tl.transfer_labels(query, trained, "cell_type", alpha=0.01, sets=dice.Sets(per_class=True), classifier=dice.Classifier(n_samples=1))
+        dice.tl.transfer_labels(
+            query,
+            trained,
+            "cell_type",
+            alpha=0.01,
+            sets=dice.Sets(per_class=True),
+            classifier=dice.Classifier(n_samples=1),
+        )
 
 
 def one_cell(reference):
@@ -255,7 +286,9 @@ def test_the_refined_atlas_labels_a_query(trained):
     dice.tl.denoise(reference)
     assert reference.obsm["X_dice"].shape == (1500, 6)
     query = simulate(100, 12)
-    dice.tl.transfer_labels(query, reference, "cell_type", classifier=dice.Classifier(kind="logistic", representation="denoised"))
+    dice.tl.transfer_labels(
+        query, reference, "cell_type", classifier=dice.Classifier(kind="logistic", representation="denoised")
+    )
     assert (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
 
 

@@ -20,9 +20,9 @@ from anndata.io import write_elem
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._core.standardize import Chunk
 from dice._errors import InputError
 from dice._files import atomic
+from dice._types import Chunk
 
 #: What an array in a store of AnnData's says of itself.
 ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}

@@ -92,9 +92,7 @@ class Represented:
             return np.mean(draws, axis=0)
         return predictor((self.mean if representation == "denoised" else self.y)[chosen] / scale)
 
-    def fit(
-        self, candidate: tuple[str, str], rows: Codes, codes: Codes, n_classes: int, seed: int
-    ) -> Predictor:
+    def fit(self, candidate: tuple[str, str], rows: Codes, codes: Codes, n_classes: int, seed: int) -> Predictor:
         """Train the classifier of a candidate (representation, classifier) on some cells with their classes."""
         representation, kind = candidate
         if representation == "genes":

@@ -31,7 +31,7 @@ from dice._core.shift.offsets import Offsets
 from dice._core.shift.record import recall, store
 from dice._device import resolve_device
 from dice._types import Chunk, Codes
-from dice.options import Gaussian, Gibbs, Options, Shift, StudentT, as_plain
+from dice.options import Gaussian, Gibbs, Options, Shift, StudentT, as_plain, check_rho
 
 #: Cells that go through the network at once.
 NETWORK_CHUNK = 8192
@@ -53,12 +53,10 @@ class Query:
     @classmethod
     def of(cls, adata: AnnData, prior: Prior, options: Options) -> Query:
         """Match the genes and compare the values with the reference's."""
-        match = match_genes(
-            adata, prior.genes, gene_key=options.gene_key, min_overlap=options.check.min_gene_overlap
-        )
+        match = match_genes(adata, prior.genes, gene_key=options.gene_key, min_overlap=options.check.min_gene_overlap)
         _log.info(f"{match}.")
         matrix = Matrix(adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size)
-        if options.check.values:
+        if options.check.values:  # noqa: PD011 - not pandas
             check_query(matrix.sample(), match, prior, layer=options.layer)
         batches = None if options.batch_key is None else read_batches(adata, options.batch_key)
         return cls(prior, options, match, matrix, batches)
@@ -148,7 +146,7 @@ class Query:
         others; they are not denoised beyond the measured noise.
         """
         if not isinstance(self.options.rho, str):
-            return self.options.rho
+            return check_rho(self.options.rho)
         return 0.0 if (self.mismatch or 0.0) > SHIFTED else DEFAULT_RHO * self.prior.latent_scale
 
     @cached_property
@@ -249,7 +247,7 @@ class Query:
             "preset": self.prior.preset,
             "prior": self.prior.sha256,
         }
-        record = {"call": self.options.call(self.rho), "params": as_plain(params | more), "shift": self.shift[1]}
+        record = {"call": self.options.call(rho=self.rho), "params": as_plain(params | more), "shift": self.shift[1]}
         mismatch = {} if self.mismatch is None else {"mismatch": self.mismatch}
         return record | mismatch | {"genes": self.match.report()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from anndata import AnnData
@@ -17,11 +17,11 @@ from dice._keys import DenoiseKeys, PriorKeys
 from dice._query.query import Query
 from dice.options import OBJECTS, Direct, Options, from_plain
 
-Reference = AnnData | Prior | str | os.PathLike[str] | None
+Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 
 
 def posterior_samples(
-    adata: AnnData, reference: Reference, n_samples: int, key: str, prior_key: str = "dice"
+    adata: AnnData, reference: Reference | None, n_samples: int, key: str, prior_key: str = "dice"
 ) -> NDArray[np.float32]:
     """Stored samples (n, n_samples, k), or new ones drawn as the stored embedding was computed."""
     keys = DenoiseKeys(new_key("key", key, "X_dice"))
@@ -53,7 +53,7 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
     return call
 
 
-def _prior_of(adata: AnnData, reference: Reference, record: Mapping[str, Any], prior_key: str) -> Prior:
+def _prior_of(adata: AnnData, reference: Reference | None, record: Mapping[str, Any], prior_key: str) -> Prior:
     """The prior that is pointed at, or the one that made the embedding, or the one inside the object."""
     if reference is not None:
         return find_prior(reference, key=prior_key)

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._core.labels.density_ratio import measure_domain_shift
 from dice._core.labels.conformal import effective_size, label_p_values, label_scores, too_few
+from dice._core.labels.density_ratio import measure_domain_shift
 from dice._core.posterior.noise import CellNoise
+from dice._query.classification import Represented
 from dice._query.reference import Labelled
 from dice._types import Floats
 from dice.options import Sets
-from dice._query.classification import Represented
 
 #: How well query and reference may be told apart (AUC) before coverage is doubtful, and hopeless (docs/labels.md).
 DOUBTFUL, SEVERE = 0.65, 0.85
@@ -96,7 +96,11 @@ def _warn(settings: Sets, alpha: float, labelled: Labelled, codes: NDArray[np.in
             f"alpha={alpha:g} are not to be relied on."
         )
     elif not settings.weighted and shift.auc > DOUBTFUL:
-        advice = "calibration cannot hold" if shift.severe else "pass sets=dice.Sets(weighted=True), or dice.Sets(per_class=True)"
+        advice = (
+            "calibration cannot hold"
+            if shift.severe
+            else "pass sets=dice.Sets(weighted=True), or dice.Sets(per_class=True)"
+        )
         _log.warn(
             f"The query differs from its reference (they are told apart with an AUC of {shift.auc:.2f}), so that sets "
             f"may hold the true label less often than {1 - alpha:.0%}: {advice}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -23,13 +23,13 @@ from dice._types import Chunk
 class StreamedQuery(Query):
     """The same query, from file to file."""
 
-    draft: Draft | None = None
-    keys: DenoiseKeys = DenoiseKeys()
+    draft: Draft = field(kw_only=True)
+    keys: DenoiseKeys = field(kw_only=True)
 
     @cached_property
     def read(self) -> Latents:
         """First phase: latents and what is left of the expression into the store; back come those of sampled cells."""
-        draft, where = self._open, f"obsm/{self.keys.projection}"
+        draft, where = self.draft, f"obsm/{self.keys.projection}"
         draft.require(where, (self.prior.n_latent,))
         draft.require("scratch/residual", ())
         draft.require("scratch/empty", (), "bool")
@@ -42,7 +42,7 @@ class StreamedQuery(Query):
 
     @cached_property
     def latents(self) -> Latents:
-        return replace(self.read, y=self._open.array(f"obsm/{self.keys.projection}"))
+        return replace(self.read, y=self.draft.array(f"obsm/{self.keys.projection}"))
 
     @property
     def device(self) -> str:
@@ -54,7 +54,7 @@ class StreamedQuery(Query):
         """Second phase: the posterior into the store, from latents, and from expression where single genes matter."""
         import dask.array as da
 
-        draft, plan, keys, k = self._open, self.plan, self.keys, self.prior.n_latent
+        draft, plan, keys, k = self.draft, self.plan, self.keys, self.prior.n_latent
         draft.require(f"obsm/{keys.mean}", (k,))
         if plan.uncertainty:
             draft.require("scratch/variance", ())
@@ -70,11 +70,6 @@ class StreamedQuery(Query):
             lazy.each(da.from_array(self.latents.y, chunks=(draft.chunk_size, -1)), into, desc="Denoising", skip=done)
         variance = draft.array("scratch/variance")[:] if plan.uncertainty else None
         return Posterior(draft.array(f"obsm/{keys.mean}"), None, variance)
-
-    @property
-    def _open(self) -> Draft:
-        assert self.draft is not None
-        return self.draft
 
 
 @dataclass(frozen=True)
@@ -95,7 +90,11 @@ class _Posteriors:
             part = slice(start, min(start + NETWORK_CHUNK, len(y)))
             where = slice(rows.start + part.start, rows.start + part.stop)
             parts.append(self.inference(latents[part], where, chunk[part] if genes else None))
-        names = {"mean": f"obsm/{self.keys.mean}", "samples": f"obsm/{self.keys.samples}", "variance": "scratch/variance"}
+        names = {
+            "mean": f"obsm/{self.keys.mean}",
+            "samples": f"obsm/{self.keys.samples}",
+            "variance": "scratch/variance",
+        }
         return {
             place: np.concatenate([getattr(part, name) for part in parts])
             for name, place in names.items()

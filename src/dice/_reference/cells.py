@@ -17,8 +17,8 @@ from dice._arguments import known_key
 from dice._core.prior.presets import ROLES, assign_roles
 from dice._core.prior.schema import is_orthonormal
 from dice._errors import InputError, SlotError
-from dice.options import Training
 from dice._types import Codes, Floats
+from dice.options import Training
 
 #: Latents where the user does not choose (docs/prior.md), as long as half of the genes are left to tell noise by.
 AUTO_LATENT = 50

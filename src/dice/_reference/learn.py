@@ -24,8 +24,8 @@ from dice._core.prior.mixup import LabelMixup
 from dice._core.prior.training import Trainer
 from dice._errors import InputError
 from dice._files import atomic
-from dice.options import Mixup, Training
 from dice._types import Floats
+from dice.options import Mixup, Training
 
 #: A checkpoint is written after so many steps, or so many seconds where steps are slow.
 EVERY_STEPS, EVERY_SECONDS = 200, 60.0

@@ -19,8 +19,8 @@ from dice._core.prior.presets import ROLES, Split
 from dice._core.shift.choice import usual_mismatch
 from dice._keys import PriorKeys
 from dice._reference.cells import ReferenceCells
-from dice.options import Mixup, Training
 from dice._types import Chunk
+from dice.options import Mixup, Training
 
 
 def statistics(sample: Chunk, cells: ReferenceCells, denoiser: Denoiser, data: Split | None) -> dict[str, float]:

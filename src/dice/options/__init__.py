@@ -19,13 +19,13 @@ from dice.options._query import (
     Rho,
     Shift,
     StudentT,
+    check_rho,
 )
 from dice.options._training import Mixup, Training
 
 #: Settings objects by name, as stored calls name them.
 OBJECTS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training)
+    cls.__name__: cls for cls in (Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training)
 }
 
 __all__ = [
@@ -47,5 +47,6 @@ __all__ = [
     "StudentT",
     "Training",
     "as_plain",
+    "check_rho",
     "from_plain",
 ]

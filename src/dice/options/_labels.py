@@ -72,8 +72,6 @@ class Classifier:
         choice("classifier", self.kind, ("auto", *CLASSIFIERS))
         choice("representation", self.representation, ("auto", *REPRESENTATIONS))
         if (self.kind, self.representation) == ("knn", "genes"):
-            raise InputError(
-                "There are no neighbours by genes: pass representation='projection', or kind='logistic'."
-            )
+            raise InputError("There are no neighbours by genes: pass representation='projection', or kind='logistic'.")
         check_rho(self.rho)
         whole_number("n_samples", self.n_samples)

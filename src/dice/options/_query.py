@@ -46,8 +46,8 @@ class Gibbs:
     n_chains: int = described("independent chains", 1)
     n_iterations: int | None = described("iterations of each chain", None)
     burn_in: int | None = described("iterations left out of averages", None)
-    schedule: Literal["linear", "geometric"] = described("interpolation of a pair of rho: linear or geometric", "linear")
-    average: Literal["rao-blackwell", "chains"] = described("what is averaged: rao-blackwell or chains", "rao-blackwell")
+    schedule: Literal["linear", "geometric"] = described("between a pair of rho: linear or geometric", "linear")
+    average: Literal["rao-blackwell", "chains"] = described("rao-blackwell or chains", "rao-blackwell")
     fast: bool = described("the chain that mixes fastest, for Gaussian noise and a single rho", False)
 
     def __post_init__(self) -> None:
@@ -223,12 +223,12 @@ class Options:
             return self.shift.get("batch_key")
         return self.shift.batch_key if self.shift else None
 
-    def call(self, rho: float | list[float]) -> dict[str, Any]:
-        """Every argument that matters to the result, in a form that files can hold."""
-        names = ("method", "likelihood", "layer", "gene_key", "check", "random_state")
+    def call(self, **found: Any) -> dict[str, Any]:
+        """Every argument that matters to the result, in a form that files can hold; `found` are better known now."""
+        names = ("rho", "method", "likelihood", "layer", "gene_key", "check", "random_state")
         # Of a shift that was found before the name is enough, as all of it is stored beside.
         shift = self.shift["strategy"] if isinstance(self.shift, Mapping) else self.shift
-        return as_plain({"rho": rho, "shift": shift, **{name: getattr(self, name) for name in names}})
+        return as_plain({**{name: getattr(self, name) for name in names}, "shift": shift, **found})
 
 
 def check_rho(rho: Any) -> float | list[float]:

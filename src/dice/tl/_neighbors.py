@@ -12,7 +12,10 @@ from dice._arguments import choice, seed, whole_number
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
 from dice._query.slots import result_key
-from dice._scanpy.graph import METRICS, average_graph
+from dice._scanpy.graph import average_graph
+
+#: Distances that the neighbour searches for few and for many cells both know.
+METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
 
 
 def neighbors(

@@ -96,7 +96,7 @@ def novelty(
     score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
     p = p_values(score, ranked)
     novel = benjamini_hochberg(p, fdr) & ~latents.empty
-    call = {name: value for name, value in options.call(0.0).items() if name in ("layer", "gene_key", "check")}
+    call = {name: value for name, value in options.call().items() if name in ("layer", "gene_key", "check")}
     call |= {"fdr": fdr} | ({} if labels_key is None else {"labels_key": labels_key})
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
     record = {"call": call, "params": params, "warnings": np.array(warned, dtype=str)}

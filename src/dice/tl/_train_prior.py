@@ -36,7 +36,7 @@ def train_prior(
     mask_var: str | NDArray[np.bool_] | None = "auto",
     scale: bool = True,
     use_rep: str | None = None,
-    training: Training = Training(),  # noqa: B008 - frozen
+    training: Training = Training(),
     check: bool = True,
     key_added: str = "dice",
     random_state: int | np.random.Generator = 0,
@@ -124,7 +124,9 @@ def train_prior(
     latents, latent_scale, projection = reduced.latents, reduced.scale, reduced.projection
     data = presets.split(latents / latent_scale, cells.roles, device)
     mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))
-    denoiser, history = learn(preset, data, training, noise=projection.noise / latent_scale, seed=random_state, mixup=mixed)
+    denoiser, history = learn(
+        preset, data, training, noise=projection.noise / latent_scale, seed=random_state, mixup=mixed
+    )
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
         projection=projection,

@@ -29,7 +29,7 @@ def transfer_labels(
     labels_key: str,
     *,
     alpha: float = 0.1,
-    sets: Sets = Sets(),  # noqa: B008 - frozen
+    sets: Sets = Sets(),
     min_probability: float = 0.5,
     classifier: Literal["auto", "knn", "logistic"] | Classifier = "auto",
     shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
@@ -122,7 +122,7 @@ def transfer_labels(
         _log.info(f"Classifier: {chosen.name}.")
         probabilities, calibration = classify(cells, known, labelled, chosen, options.random_state)
         p_values = predict_sets(sets, alpha, probabilities, calibration, labelled, found, cells, known)
-    call = options.call(kind.rho) | as_plain(
+    call = options.call() | as_plain(
         {"labels_key": labels_key, "alpha": alpha, "sets": sets, "min_probability": min_probability, "classifier": kind}
     )
     record = {

@@ -82,6 +82,6 @@ def tune_rho(
     options = Options(layer=layer, gene_key=gene_key, check=check, random_state=random_state)
     query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), options)
     curve = find_curve(query, grid, counts_of(adata, counts_layer, query) if criterion == "counts" else None)
-    call = {name: value for name, value in options.call(0.0).items() if name in ("layer", "gene_key", "check")}
+    call = {name: value for name, value in options.call().items() if name in ("layer", "gene_key", "check")}
     call |= {"criterion": criterion, "counts_layer": counts_layer, "random_state": options.random_state}
     return write(adata, Slots(uns={key_added: curve.record() | {"call": call}}), copy=copy)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from dice._core.prior.mixture import MixtureDenoiser
+from dice._core.prior.paper import SCHEDULE
 from oracle import random_mixture
 from scipy import stats
 
 from dice._core.posterior.gibbs import exact_split, rho_schedule, split_gibbs, split_length
 from dice._core.posterior.noise import CellNoise, cell_seeds
 from dice._core.posterior.steps import GaussianStep, LangevinStep, StudentCellStep, StudentGeneStep, draw_gamma
-from dice._core.prior.mixture import MixtureDenoiser
-from dice._core.prior.paper import SCHEDULE
 from dice._errors import InputError
+from dice.options import Gibbs
 
 
 def keys(n):

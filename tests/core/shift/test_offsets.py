@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from dice._core.prior.mixture import MixtureDenoiser
+
 from dice._core.shift.choice import COARSE, coarse_means, expected_score_norm, expected_variety, score_norm, variety
 from dice._core.shift.depth import Depth, fit_depth
 from dice._core.shift.offsets import PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means

@@ -8,9 +8,9 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from dice._types import Floats
-from torch import nn
 
 #: Class probabilities (n, C) of the cells (n, p) of a representation.
 Predictor: TypeAlias = Callable[[Floats], Floats]

@@ -44,15 +44,16 @@ class Posterior:
     def map(self, function: Callable[[Any, int], Any]) -> Posterior:
         """``function(part, power)`` of every part there is; a variance has twice the power of a mean in its units."""
         parts = ((self.mean, 1), (self.samples, 1), (self.variance, 2))
-        return Posterior(*(None if part is None else function(part, power) for part, power in parts), self.acceptance)
+        mean, samples, variance = (None if part is None else function(part, power) for part, power in parts)
+        return Posterior(mean, samples, variance, self.acceptance)
 
     @classmethod
     def joined(cls, parts: Sequence[Posterior]) -> Posterior:
         """Tensors of several chunks, one below the other."""
         columns = ([getattr(part, name) for part in parts] for name in ("mean", "samples", "variance"))
         shares = [part.acceptance for part in parts if part.acceptance is not None]
-        tensors = (None if column[0] is None else torch.cat(column) for column in columns)
-        return cls(*tensors, sum(shares) / len(shares) if shares else None)
+        mean, samples, variance = (None if column[0] is None else torch.cat(column) for column in columns)
+        return cls(mean, samples, variance, sum(shares) / len(shares) if shares else None)
 
 
 def direct(

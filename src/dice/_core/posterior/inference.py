@@ -21,7 +21,7 @@ from dice._core.prior.prior import Prior
 from dice._core.shift.offsets import Offsets
 from dice._device import resolve_device
 from dice._errors import InputError
-from dice._types import Chunk
+from dice._types import Chunk, Floats
 from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
 
 
@@ -108,12 +108,12 @@ def _method(options: Options, rho: float | list[float], *, isotropic: bool) -> L
 class Observation:
     """What the likelihood needs of a chunk of cells; PCA units."""
 
-    y: NDArray[np.float32]
+    y: Floats
     #: Noise standard deviation (n,), and residual energy per degree of freedom (n,).
     noise: NDArray[np.float32]
-    residual: NDArray[np.float32]
+    residual: Floats
     #: Standardised observed genes (n, d), only where the plan needs them.
-    x: NDArray[np.float32] | None = None
+    x: Floats | None = None
 
     def __getitem__(self, rows: slice) -> Observation:
         return Observation(

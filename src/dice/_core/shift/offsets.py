@@ -73,9 +73,9 @@ class Offsets:
         y: NDArray[np.float32],
         rows: slice,
         residual: NDArray[np.float32],
-        x: NDArray[np.float32] | None,
+        x: Floats | None,
         loadings: Floats,
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32] | None]:
+    ) -> tuple[Floats, Floats, Floats | None]:
         """Latents (n, k), residual energy (n,) and standardised genes (n, d) as the reference would have them.
 
         What separates a query lies in the span of the loadings; what these leave unexplained stays as it is.
@@ -120,9 +120,7 @@ def shrunken_means(values: Tensor, batch: Tensor, n_batches: int) -> Tensor:
     return whole[None] if n_batches == 1 else (sums + PSEUDO_CELLS * whole) / (n + PSEUDO_CELLS)
 
 
-def fit_cluster_offsets(
-    clusters: SoftClusters, y: Floats, batches: Codes, n_batches: int = 1
-) -> NDArray[np.float32]:
+def fit_cluster_offsets(clusters: SoftClusters, y: Floats, batches: Codes, n_batches: int = 1) -> NDArray[np.float32]:
     """Offsets (b, c, k) of the soft clusters in the batches of cells y (n, k), PCA units."""
     shares = clusters.shares(y)
     n = np.stack([shares[batches == b].sum(0) for b in range(n_batches)])[:, :, None]

@@ -34,7 +34,9 @@ def recall(prior: Prior, record: Mapping[str, Any], batches: Codes, names: list[
     strategy, offsets = record.get("strategy"), np.asarray(record.get("offset", 0.0))
     known = strategy in STORED and (strategy == "none" or "offset" in record)
     if not known or offsets.dtype.kind not in "fiu":
-        raise InputError("shift is a table, but not one that an earlier call stored: pass query.uns['X_dice']['shift'].")
+        raise InputError(
+            "shift is a table, but not one that an earlier call stored: pass query.uns['X_dice']['shift']."
+        )
     if "offset" not in record:
         return None
     offsets = offsets.astype(np.float32)
@@ -42,8 +44,8 @@ def recall(prior: Prior, record: Mapping[str, Any], batches: Codes, names: list[
     unknown = sorted(set(names or ()) - set(stored or ()))
     if (stored is None) != (names is None) or unknown:
         raise InputError(
-            f"The stored shift has the batches {stored}, but the query has {names}: pass the batch_key of the call that "
-            "stored it."
+            f"The stored shift has the batches {stored}, but the query has {names}: pass the batch_key of the call "
+            "that stored it."
         )
     n_clusters = 1 if prior.soft_clusters is None else len(prior.soft_clusters.means)
     fits = offsets.ndim == 3 and offsets.shape[1] in (1, n_clusters) and offsets.shape[2] == prior.n_latent
