@@ -141,14 +141,22 @@ REFUSED = {
     "case": (query([name.title() for name in GENES]), {}, "match once case is ignored, as between mouse and human"),
     "nothing": (query(["a", "b"]), {}, r"names like \['GENE0', .* names like \['a', 'b'\]; set adata.var_names to"),
     "nothing at all": (query(["a", "b"]), {"min_overlap": 0}, "No gene is shared"),
-    "few": (query(GENES[:9]), {}, r"Only 9/50 genes found \(18%\), .*'GENE9'.* pass min_gene_overlap=0.18 to go on"),
-    "fewer than asked": (query(GENES[:45]), {"min_overlap": 0.95}, r"Only 45/50 .* pass min_gene_overlap=0.9 to go on"),
+    "few": (
+        query(GENES[:9]),
+        {},
+        r"Only 9/50 genes found \(18%\), .*'GENE9'.* pass check=dice.Checks\(min_gene_overlap=0.18\) to go on",
+    ),
+    "fewer than asked": (
+        query(GENES[:45]),
+        {"min_overlap": 0.95},
+        r"Only 45/50 .* pass check=dice.Checks\(min_gene_overlap=0.9\) to go on",
+    ),
     "few, one column better": (
         query([*GENES[:5], *ENSEMBL[5:]], name=GENES),
         {},
         "Only 5/50.*pass gene_key='name', or pass",
     ),
-    "no share": (query(GENES), {"min_overlap": 20}, "min_gene_overlap=20 is not a share: pass a number from 0 to 1"),
+    "no share": (query(GENES), {"min_overlap": 20}, "min_gene_overlap=20 is not between 0 and 1"),
 }
 
 

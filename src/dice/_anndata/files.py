@@ -28,7 +28,7 @@ def open_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
     A matrix that is stored by columns is cut along genes.
     """
     check_dask()
-    with _group(path) as group:
+    with open_group(path, "an .h5ad file or a .zarr store", InputError) as group:
         n_vars = _length(group["var"])
         rows = chunk_size or max(BLOCK_ENTRIES // max(n_vars, 1), 256)
         mappings = {name: {key: _lazy(group[name][key], rows) for key in group[name]} for name in LAZY if name in group}
@@ -71,17 +71,19 @@ def _length(table: Any) -> int:
 
 
 @contextmanager
-def _group(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """The root of a file; an error in it is told as one sentence."""
-    if not Path(path).exists():
-        raise InputError(f"There is no file {str(path)!r}: pass the path of an .h5ad file or a .zarr store.")
+def open_group(path: str | os.PathLike[str], what: str, kind: type[DiceError]) -> Iterator[Any]:
+    """The root of an .h5ad file or a .zarr folder; whatever goes wrong in other packages is one sentence."""
+    file = Path(path)
+    if not file.is_file() and not file.is_dir():
+        raise InputError(f"There is no file {str(path)!r}: pass the path of {what}.")
     try:
-        if Path(path).is_dir():
-            yield zarr.open_group(Path(path), mode="r")
-            return
-        with h5py.File(path, "r") as file:
-            yield file
+        if file.is_dir():
+            yield zarr.open_group(file, mode="r")
+        else:
+            with h5py.File(file, "r") as group:
+                yield group
     except DiceError:
         raise
     except Exception as error:
-        raise InputError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {error}.") from error
+        reason = " ".join(str(error).split())[:200]
+        raise kind(f"{str(path)!r} cannot be read as .h5ad or .zarr: {reason}.") from error

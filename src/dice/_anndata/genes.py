@@ -12,7 +12,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._arguments import is_number, known_key, said
+from dice._arguments import known_key, number, said
 from dice._core.prior.schema import MAX_NAME, is_text
 from dice._errors import InputError
 
@@ -84,8 +84,7 @@ def match_genes(
     min_overlap
         Share of the prior's genes that the query must have.
     """
-    if not (is_number(min_overlap) and 0 <= min_overlap <= 1):
-        raise InputError(f"min_gene_overlap={said(min_overlap)} is not a share: pass a number from 0 to 1.")
+    number("min_gene_overlap", min_overlap, least=0, most=1)
     names = gene_names(adata, gene_key)
     check_unique(names[names != ""], _where(gene_key))
     wanted = _as_text(genes)
@@ -174,7 +173,8 @@ def _judge(
         enough = np.floor(100 * match.fraction) / 100
         raise InputError(
             f"Only {share}, for example not {list(match.missing[:3])}: "
-            f"{hint or 'use a query that measures more of them'}, or pass min_gene_overlap={enough:g} to go on."
+            f"{hint or 'use a query that measures more of them'}, or pass "
+            f"check=dice.Checks(min_gene_overlap={enough:g}) to go on."
         )
     advice = f"; {hint}" if hint else ""
     _log.warn(f"{share}: the others are taken as unobserved, for example {list(match.missing[:3])}{advice}.")
@@ -193,11 +193,10 @@ def _diagnose(match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Inde
         return f"{_where(best)} matches {shares[best]:.0%} of the prior's genes: {call}"
     ours, theirs = _is_ensembl(names), _is_ensembl(wanted)
     if ours != theirs:
-        kinds = ("Ensembl ids", "gene symbols")
-        prior_kind, query_kind = kinds if theirs else kinds[::-1]
+        wanted_ids, found_ids = ("Ensembl ids", "gene symbols") if theirs else ("gene symbols", "Ensembl ids")
         return (
-            f"the prior names its genes by {prior_kind} and the query by {query_kind}: put {prior_kind} into a column "
-            f"of adata.var and pass its name as gene_key="
+            f"the prior names its genes by {wanted_ids} and the query by {found_ids}: put {wanted_ids} into a column "
+            "of adata.var and pass its name as gene_key="
         )
     if _share(names.map(str.upper), wanted.map(str.upper)) > better:
         return "names match once case is ignored, as between mouse and human: use the same species and spelling"

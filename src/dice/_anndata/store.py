@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import cached_property
 from io import BytesIO
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import h5py
 import numpy as np
@@ -16,7 +18,7 @@ from anndata.io import write_elem
 
 from dice._anndata.stored import open_prior
 from dice._core.prior import prior as core
-from dice._errors import DiceError, InputError, PriorFormatError, SlotError
+from dice._errors import InputError, SlotError
 from dice._files import atomic
 from dice._keys import PriorKeys
 
@@ -37,6 +39,23 @@ class Prior(core.Prior):
     >>> dice.Prior.load("prior.h5ad")
     Prior('default', 2000 genes, 15 latents)
     """
+
+    @cached_property
+    def sha256(self) -> str:
+        """Checksum over all values: the same for equal priors, wherever they are kept."""
+        return str(self.to_arrays()["sha256"])
+
+    @classmethod
+    def from_arrays(cls, raw: Mapping[str, Any]) -> Self:
+        """Check a stored prior against the schema, then build it."""
+        prior = super().from_arrays(raw)
+        prior._register(raw)
+        return prior
+
+    def _register(self, raw: Mapping[str, Any]) -> None:
+        """Take over the checksum that was verified, and be found by it."""
+        vars(self)["sha256"] = str(raw["sha256"])
+        _live[self.sha256] = self
 
     @classmethod
     def from_anndata(cls, adata: AnnData, *, key: str = "dice") -> Prior:
@@ -66,28 +85,64 @@ class Prior(core.Prior):
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, key: str = "dice") -> Prior:
         """Read a prior from a file that holds one: a saved prior, or a whole .h5ad or .zarr reference."""
-        return cls.from_arrays(_read_stored(Path(path), key))
+        return cls.from_arrays(open_prior(path, key))
+
+
+class _Verified(NamedTuple):
+    """A prior that was verified, for as long as the object that holds it lives."""
+
+    holder: weakref.ref[AnnData]
+    stored: Mapping[str, Any]
+    prior: Prior
+
+
+#: By the identity of the object (AnnData has no hash) and the key of the prior in it.
+_verified: dict[tuple[int, str], _Verified] = {}
+#: Priors in use by their checksum, so that a query finds the one that made its embedding.
+_live: weakref.WeakValueDictionary[str, Prior] = weakref.WeakValueDictionary()
 
 
 def find_prior(source: AnnData | core.Prior | str | os.PathLike[str], *, key: str = "dice") -> Prior:
-    """The prior that a user points at: an AnnData object, a prior, or a file."""
+    """The prior that a user points at: an AnnData object, a prior, or a file.
+
+    That of an object is built and verified once, and again if it is replaced or edited.
+    """
     if isinstance(source, Prior):
         return source
-    if isinstance(source, AnnData):
-        return Prior.from_anndata(source, key=key)
     if isinstance(source, str | os.PathLike):
         return Prior.load(source, key=key)
-    raise InputError(f"reference is a {type(source).__name__}: pass an AnnData object, a dice.Prior or a path.")
+    if not isinstance(source, AnnData):
+        raise InputError(f"reference is a {type(source).__name__}: pass an AnnData object, a dice.Prior or a path.")
+    found, raw = _verified.get((id(source), key)), source.uns.get(key)
+    if found is not None and found.holder() is source and _same(raw, found.stored):
+        return found.prior
+    return remember(source, Prior.from_anndata(source, key=key), key)
 
 
-def _read_stored(path: Path, key: str) -> Mapping[str, Any]:
-    """The raw fields of a stored prior; whatever goes wrong in other packages is one sentence."""
-    if not path.is_file() and not path.is_dir():
-        raise InputError(f"There is no file {str(path)!r}: pass the path of a saved prior.")
-    try:
-        return open_prior(path, key)
-    except DiceError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise PriorFormatError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {reason}.") from error
+def remember(adata: AnnData, prior: Prior, key: str = "dice") -> Prior:
+    """Keep a prior that is known to be the one in ``adata.uns[key]``, so that it need not be verified again.
+
+    Returned is the copy that is kept: stored arrays can be edited in place, and a prior may share them.
+    """
+    place, raw = (id(adata), key), adata.uns[key]
+    kept = deepcopy(prior)
+    kept._register(raw)
+    holder = weakref.ref(adata, lambda _: _verified.pop(place, None))
+    _verified[place] = _Verified(holder, deepcopy(raw), kept)
+    return kept
+
+
+def known_prior(sha256: str) -> Prior | None:
+    """The prior with this checksum, if it is still in use anywhere in this process."""
+    return _live.get(sha256)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two stored values are equal to the bit: comparing is much faster than verifying."""
+    if isinstance(other, Mapping):
+        return isinstance(one, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in other)
+    if type(one) is not type(other):
+        return False
+    if isinstance(other, np.ndarray):
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    return bool(one == other)

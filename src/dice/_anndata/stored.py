@@ -7,6 +7,7 @@ file: a file can link to itself without end, name other files, or unpack to more
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import h5py
 from anndata.io import read_elem
 
+from dice._anndata.files import open_group
 from dice._core.prior import schema
 from dice._errors import PriorFormatError, SlotError
 
@@ -32,15 +34,12 @@ _MAX_PACKED = 2**20
 _PIECE = 2**28
 
 
-def open_prior(path: Path, key: str) -> dict[str, Any]:
+def open_prior(path: str | os.PathLike[str], key: str) -> dict[str, Any]:
     """The raw fields of the prior in ``uns[key]`` of an .h5ad file or a .zarr folder; its cells stay on disk."""
-    if path.is_dir():
-        import zarr
-
-        _refuse_symlinks(path / "uns" / key)
-        return _read_prior(zarr.open_group(path, mode="r"), path, key)
-    with h5py.File(path, "r") as file:
-        return _read_prior(file, path, key)
+    with open_group(path, "a saved prior", PriorFormatError) as group:
+        if Path(path).is_dir():
+            _refuse_symlinks(Path(path) / "uns" / key)
+        return _read_prior(group, Path(path), key)
 
 
 def _read_prior(group: Any, path: Path, key: str) -> dict[str, Any]:
