@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dice._plot.colors import read_colors
 from dice.pl._boundary import boundary
-from dice.pl._calibration import calibration
 from dice.pl._comparison import comparison
 from dice.pl._novelty import novelty
+from dice.pl._reliability import reliability
 from dice.pl._scree import scree
 from dice.pl._training import training
 from dice.pl._transfer import transfer
@@ -56,7 +56,7 @@ def draw_figures(
         )
         if truth_key is not None:
             plots[f"Labels {key}: reliability and coverage"] = partial(
-                calibration, adata, truth_key=truth_key, **labels
+                reliability, adata, truth_key=truth_key, **labels
             )
     if groups is not None and "dice_neighbors" in adata.uns and len(read_colors(adata, groups).legend) > 1:
         plots["The closest two groups: weights of the edges between them"] = partial(

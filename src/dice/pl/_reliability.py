@@ -26,7 +26,7 @@ _LABEL_HEIGHT = 0.22
 
 
 @shared
-def calibration(
+def reliability(
     adata: AnnData,
     labels_key: str,
     *,
@@ -68,7 +68,7 @@ def calibration(
     >>> reference, query = dice.datasets.synthetic(1)
     >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
     >>> dice.tl.transfer_labels(query, reference, "cell_type", representation="projection")
-    >>> figure = dice.pl.calibration(query, "cell_type", return_fig=True)
+    >>> figure = dice.pl.reliability(query, "cell_type", return_fig=True)
     >>> len(figure.axes) >= 2
     True
     """
@@ -87,7 +87,7 @@ def calibration(
     present = [code for code in range(len(found.names)) if (truth == code).any()]
     height = max(3.8, 1.2 + _LABEL_HEIGHT * (len(present) + 1))
     figure, axes = panels(2, ncols=2, size=(4.2, height), margin=1.2, square=False)
-    _reliability(axes[0], found.probabilities[known], truth, n_bins)
+    _diagram(axes[0], found.probabilities[known], truth, n_bins)
     rows = {"all cells": np.ones(len(truth), dtype=bool)} | {found.names[code]: truth == code for code in present}
     _coverage(axes[1], rows, sets[np.arange(len(truth)), truth], sets.sum(1), 1 - found.alpha)
     left_out = int((~known & ~colors.missing).sum())
@@ -110,7 +110,7 @@ def _wilson(right: Floats, n: Floats) -> tuple[Floats, Floats]:
     return middle - half, middle + half
 
 
-def _reliability(ax: Axes, probabilities: Floats, truth: NDArray[np.intp], n_bins: int) -> None:
+def _diagram(ax: Axes, probabilities: Floats, truth: NDArray[np.intp], n_bins: int) -> None:
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
     n = np.bincount(bins, minlength=n_bins).astype(float)
@@ -126,7 +126,7 @@ def _reliability(ax: Axes, probabilities: Floats, truth: NDArray[np.intp], n_bin
     ax.vlines(said, low, high, color=SAFE[0], linewidth=1.2)
     ax.plot(said, seen, color=SAFE[0], marker="o", markersize=5, linewidth=1.2, label="share that is right")
     error = float((n * np.abs(said - seen)).sum() / n.sum())
-    ax.set_title(f"accuracy {right.mean():.1%}, calibration error {error:.3f}", fontsize=10)
+    ax.set_title(f"accuracy {right.mean():.1%}, reliability error {error:.3f}", fontsize=10)
     ax.set(xlim=(0, 1), ylim=(0, 1.02))
     ax.set_xlabel("probability of the label", fontsize=9)
     ax.set_ylabel("share that is right", fontsize=9)
