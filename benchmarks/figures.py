@@ -190,8 +190,8 @@ def transfer_sets() -> Figure:
     return dice.pl.transfer(labelled(), "cell_type", return_fig=True)
 
 
-def calibration() -> Figure:
-    return dice.pl.calibration(labelled(), "cell_type", return_fig=True)
+def reliability() -> Figure:
+    return dice.pl.reliability(labelled(), "cell_type", return_fig=True)
 
 
 def rho() -> Figure:
@@ -216,7 +216,7 @@ FIGURES = {
     for plot in (
         setup_1, setup_2, setup_3, setup_4, samples, samples_rho, fewer_clusters, more_clusters, held_out, other_study,
         latents, on_reference, uncertainty, novelty, boundary, training, scree, evaluation, transfer, transfer_sets,
-        calibration, rho, report,
+        reliability, rho, report,
     )
 }  # fmt: skip
 

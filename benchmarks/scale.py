@@ -31,7 +31,7 @@ import zarr
 from scipy import sparse
 
 import dice
-from dice._anndata.files import open_lazy
+from dice._anndata.files import read_lazy
 from dice.tl import _denoise_to_zarr, _train_prior
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks"
@@ -111,7 +111,7 @@ def reference(folder: Path, n_cells: int, max_steps: int | None = None) -> dict[
     """Train on a lazily opened store, and keep the prior for the queries."""
     timed, before = Timed(), peak_mb()
     timed.watch(_train_prior, "learn", "training")
-    adata = open_lazy(folder / f"reference_{n_cells}.zarr")
+    adata = read_lazy(folder / f"reference_{n_cells}.zarr")
     start, cpu = time.perf_counter(), time.process_time()
     dice.tl.train_prior(adata, max_steps=max_steps)
     total, cpu = time.perf_counter() - start, time.process_time() - cpu

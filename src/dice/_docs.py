@@ -14,13 +14,30 @@ TEXTS = {
 n_neighbors
     Neighbours that UMAP looks at.
 random_state
-    Seed of UMAP.
+    Seed of UMAP.""",
+    "size": """
 size
     Area of a point; None fits it to the number of cells.""",
     "palette": """
 palette
     Colours of the labels: a list, a mapping from label to colour, or the name of a matplotlib
     colour map.""",
+    "reference_map": """
+reference_rep
+    Key of ``reference.obsm`` to fit the map on.""",
+    "prior": """
+reference
+    The reference after :func:`dice.tl.train_prior`, a prior, or the path of a file with either.
+prior_key
+    Key of the prior in ``uns``.""",
+    "panel": """
+title
+    Title of the panel.
+ax
+    Axes to draw into.""",
+    "transferred": """
+key
+    Key of the transferred labels; None is ``f"{labels_key}_dice"``.""",
     "figure": """
 show
     Show the figure. None shows it where it can be shown; False returns the axes instead.
@@ -28,6 +45,12 @@ save
     Path to save the figure to; its ending tells the format.
 return_fig
     Return the figure.""",
+    "axes": """
+None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.""",
+    "coordinates": """
+None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Sets, unless `adata` is a view, the
+coordinates as :func:`dice.pl.comparison` does: ``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and
+``adata.uns[f"{use_rep}_umap"]``.""",
 }
 
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.floating]
 #: One whole number for every cell: its label, cluster or batch; -1 is none.
 Codes: TypeAlias = NDArray[np.intp]
+#: A yes or no for every cell.
+Mask: TypeAlias = NDArray[np.bool_]
 #: Cells x genes: a dense array or a scipy CSR matrix (which has no type that can be named).
 Chunk: TypeAlias = Any
 #: What every ``random_state`` takes.

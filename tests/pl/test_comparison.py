@@ -281,11 +281,11 @@ def test_show_save_and_return(query, tmp_path, monkeypatch):
 
 
 def test_many_points_are_rasterised(query, monkeypatch):
-    from dice.pl import _panels
+    from dice._plot import draw
 
     axes = pl.comparison(query, show=False)
     assert not axes[0].collections[0].get_rasterized()
-    monkeypatch.setattr(_panels, "RASTERIZE_ABOVE", 40)
+    monkeypatch.setattr(draw, "RASTERIZE_ABOVE", 40)
     axes = pl.comparison(query, show=False)
     assert axes[0].collections[0].get_rasterized()
 

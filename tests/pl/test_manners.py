@@ -49,7 +49,7 @@ def test_names_are_taken_literally(labelled, reference, tmp_path):
     drawn = {
         "legend": pl.comparison(labelled, color="cell_type", show=False)[1].get_legend().get_texts(),
         "boxes": pl.uncertainty(labelled, groupby="cell_type", show=False)[1].get_yticklabels(),
-        "coverage": pl.calibration(labelled, "cell_type", show=False)[1].get_yticklabels()[1:],
+        "coverage": pl.reliability(labelled, "cell_type", show=False)[1].get_yticklabels()[1:],
     }
     for texts in drawn.values():
         texts[0].figure.canvas.draw()

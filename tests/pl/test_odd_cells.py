@@ -19,7 +19,7 @@ PLOTS = {
     "uncertainty": lambda a, r: pl.uncertainty(a, groupby="kind", show=False),
     "novelty": lambda a, r: pl.novelty(a, groupby="kind", show=False),
     "transfer": lambda a, r: pl.transfer(a, "kind", groupby="kind", show=False),
-    "calibration": lambda a, r: pl.calibration(a, "kind", truth_key="kind", show=False),
+    "reliability": lambda a, r: pl.reliability(a, "kind", truth_key="kind", show=False),
     "rho": lambda a, r: pl.rho(a, r, rhos=[0.5, 2.0], color="kind", show=False),
 }
 

@@ -80,7 +80,7 @@ def test_own_axes_figures_and_files(reference, plot, tmp_path):
 @pytest.mark.parametrize("plot", [pl.training, pl.scree])
 def test_other_keys_and_errors(reference, plot):
     reference.uns["other"] = reference.uns.pop("dice")
-    plot(reference, key="other")
+    plot(reference, prior_key="other")
     with pytest.raises(SlotError, match=r"run dice\.tl\.train_prior first"):
         plot(reference)
     reference.uns["dice"] = {"config": "{"}

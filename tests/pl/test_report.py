@@ -120,7 +120,7 @@ def test_labels_never_become_markup(run, tmp_path):
 def test_labels_are_hovered_over_and_judged(labelled, tmp_path):
     pl.report(labelled, tmp_path / "report.html", truth_key="cell_type")
     outline, data = read(tmp_path / "report.html")
-    # Comparison, uncertainty, transfer and calibration.
+    # Comparison, uncertainty, transfer and reliability.
     assert outline.elements.count("img") == 4
     hover = [data["columns"][at]["name"] for at in data["hover"]]
     assert hover == ["dice_uncertainty", "cell_type_dice", "cell_type_dice_prob", "cell_type_dice_set"]

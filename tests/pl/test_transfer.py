@@ -56,7 +56,7 @@ def test_few_cells_and_views(labelled, n):
     view = labelled[:n]
     for groupby in (None, "cell_type"):
         pl.transfer(view, "cell_type", groupby=groupby, show=False)[0].figure.canvas.draw()
-    pl.calibration(view, "cell_type", show=False)[0].figure.canvas.draw()
+    pl.reliability(view, "cell_type", show=False)[0].figure.canvas.draw()
     assert view.is_view
 
 
@@ -72,16 +72,16 @@ def test_sixty_labels_can_be_read(labelled):
 
 
 def test_reliability(labelled):
-    axes = pl.calibration(labelled, "cell_type", show=False)
+    axes = pl.reliability(labelled, "cell_type", show=False)
     (curve,) = [line for line in axes[0].lines if line.get_label() == "share that is right"]
     right = 1 - 8 / 45
     np.testing.assert_allclose(curve.get_data(), [[0.8], [right]])
-    assert axes[0].get_title() == f"accuracy {right:.1%}, calibration error {abs(0.8 - right):.3f}"
+    assert axes[0].get_title() == f"accuracy {right:.1%}, reliability error {abs(0.8 - right):.3f}"
 
 
 def test_coverage_per_label(labelled):
     labelled.obsm["cell_type_dice_set"].iloc[:9, 0] = False
-    axes = pl.calibration(labelled, "cell_type", show=False)
+    axes = pl.reliability(labelled, "cell_type", show=False)
     names = [label.get_text() for label in axes[1].get_yticklabels()]
     assert [name.rsplit(" (", 1)[0] for name in names] == ["all cells", "B", "NK", "T"]
     assert names[3] == "T (1.5)"
@@ -96,7 +96,7 @@ def test_coverage_per_label(labelled):
 def test_labels_that_the_reference_lacks_are_left_out_and_counted(labelled):
     labelled.obs["true"] = labelled.obs["cell_type"].astype(str).replace("B", "other")
     labelled.obs.loc[labelled.obs_names[-3:], "true"] = np.nan
-    axes = pl.calibration(labelled, "cell_type", truth_key="true", show=False)
+    axes = pl.reliability(labelled, "cell_type", truth_key="true", show=False)
     assert axes[0].figure.get_suptitle() == "28 cells, 14 with labels unknown to the reference left out"
 
 
@@ -113,6 +113,6 @@ def test_errors_name_the_fix(labelled):
         pl.transfer(labelled, "cell_type", groupby="dice_uncertainty")
     labelled.obs["other"] = "something"
     with pytest.raises(InputError, match="set truth_key to a column that does"):
-        pl.calibration(labelled, "cell_type", truth_key="other")
+        pl.reliability(labelled, "cell_type", truth_key="other")
     with pytest.raises(InputError, match="pass 1 or more"):
-        pl.calibration(labelled, "cell_type", n_bins=0)
+        pl.reliability(labelled, "cell_type", n_bins=0)

@@ -22,7 +22,7 @@ from dice._errors import DiceError, InputError
 LAZY = ("layers", "obsm", "varm", "obsp", "varp")
 
 
-def open_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) -> AnnData:
+def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) -> AnnData:
     """Cells of an .h5ad file or a .zarr store as dask arrays of `chunk_size` cells; ``.raw`` is left out.
 
     A matrix that is stored by columns is cut along genes.

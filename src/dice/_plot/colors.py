@@ -8,31 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
 
-from dice._errors import InputError, SlotError
+from dice._anndata import read
+from dice._errors import InputError
+from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
-    from anndata import AnnData
     from matplotlib.colors import Colormap
-    from numpy.typing import NDArray
 
 Palette = str | Sequence[str] | Mapping[str, str]
 
 #: Okabe and Ito's colours without black, then three of Paul Tol's: safe for colour-blind readers.
-SAFE = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#F0E442",
-    "#332288",
-    "#882255",
-    "#117733",
-)
-MISSING = "#B8B8B8"
-REFERENCE = "#E4E4E4"
+SAFE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#332288", "#882255", "#117733")
+MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
 SEQUENTIAL = "viridis"
 
 
@@ -42,35 +31,50 @@ class Colors:
 
     name: str
     #: Codes of the labels, or the numbers themselves; missing ones are NaN.
-    values: NDArray[np.float64]
+    values: Floats
     #: Colour by label, in the order of the categories; None for numbers.
     labels: Mapping[str, str] | None = None
     colormap: str = SEQUENTIAL
 
     @property
-    def missing(self) -> NDArray[np.bool_]:
+    def missing(self) -> Mask:
         return np.isnan(self.values)
 
     @property
+    def names(self) -> list[str]:
+        return list(self.labels or {})
+
+    @property
+    def codes(self) -> Codes:
+        """Positions among `names`, -1 where the label is missing."""
+        return np.where(self.missing, -1, self.values).astype(np.intp)
+
+    @property
     def legend(self) -> dict[str, str]:
-        """Labels that cells have, and missing ones last."""
+        """Colour of every label that cells have, and of missing ones last; empty for numbers."""
         if self.labels is None:
             return {}
-        entries = list(self.labels.items())
-        found = dict(entries[int(code)] for code in np.unique(self.values[~self.missing]))
-        if self.missing.any():
-            found["NA"] = MISSING
-        return found
+        entries = [*self.labels.items(), ("NA", MISSING)]
+        return dict(entries[code] for code in np.unique(self.codes % len(entries)))
 
-    def rgb(self, cells: NDArray[np.intp]) -> list[str]:
+    @property
+    def groups(self) -> list[tuple[str, str, Mask]]:
+        """Name, colour and cells of every label that cells have, missing ones last."""
+        entries = [*(self.labels or {}).items(), ("NA", MISSING)]
+        codes = self.codes % len(entries)
+        return [(*entries[code], codes == code) for code in np.unique(codes)]
+
+    def rgb(self, cells: Codes) -> list[str]:
         """Colours of labelled cells."""
         by_code = list((self.labels or {}).values())
-        return [by_code[int(code)] for code in self.values[cells]]
+        return [by_code[code] for code in self.codes[cells]]
 
 
-def read_colors(adata: AnnData, key: str, palette: Palette | None = None, *, name: str = "color") -> Colors:
-    """Colours for a column of ``obs`` or a gene of ``X``, which the argument `name` asks for."""
-    column = _column(adata, key, name)
+def read_colors(
+    adata: AnnData, key: str, palette: Palette | None = None, *, argument: str = "color", step: str | None = None
+) -> Colors:
+    """Colours for a column of ``obs`` or a gene of ``X``, which `argument` asks for or the call `step` writes."""
+    column = read.column(adata, key, argument=argument, step=step)
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
         numbers = np.where(np.isfinite(numbers), numbers, np.nan)
@@ -78,45 +82,24 @@ def read_colors(adata: AnnData, key: str, palette: Palette | None = None, *, nam
     labels = pd.Categorical(column)
     codes = np.where(labels.codes < 0, np.nan, labels.codes)
     names = [str(label) for label in labels.categories]
-    stored = adata.uns.get(f"{key}_colors") if palette is None else palette
+    stored = read.record(adata, f"{key}_colors") if palette is None else palette
     return Colors(key, codes, dict(zip(names, _assign(names, stored, palette), strict=True)))
 
 
 def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str) -> Colors:
     """Colours for a number per cell that the call `step` writes."""
-    if key not in adata.obs and key not in adata.obsm:
-        raise SlotError(f"adata.obs has no column {key!r}: run {step} first.")
-    numbers = read_colors(adata, key, color_map)
+    numbers = read_colors(adata, key, color_map, step=step)
     if numbers.labels is not None:
         raise InputError(f"adata.obs[{key!r}] holds labels: set key to a column of numbers.")
     return numbers
 
 
-def read_groups(adata: AnnData, groupby: str, palette: Palette | None = None, *, name: str = "groupby") -> Colors:
-    """Colours for a column of labels, which the argument `name` asks for."""
-    groups = read_colors(adata, groupby, palette, name=name)
+def read_groups(adata: AnnData, key: str, palette: Palette | None = None, *, argument: str = "groupby") -> Colors:
+    """Colours for a column of labels, which `argument` asks for."""
+    groups = read_colors(adata, key, palette, argument=argument)
     if groups.labels is None:
-        raise InputError(f"adata.obs[{groupby!r}] holds no labels: set {name} to a column of labels.")
+        raise InputError(f"adata.obs[{key!r}] holds no labels: set {argument} to a column of labels.")
     return groups
-
-
-def _column(adata: AnnData, key: str, name: str) -> pd.Series[Any]:
-    if key in adata.obs:
-        return adata.obs[key]
-    if key in adata.obsm and adata.obsm[key].shape[1:] == (1,):
-        # Where tl.denoise leaves lazy numbers, which columns of obs cannot be.
-        values = adata.obsm[key]
-    elif key in adata.var_names:
-        values = adata[:, key].X
-    else:
-        raise SlotError(
-            f"{key!r} is neither a column of adata.obs nor a gene: set {name} to one of {list(adata.obs.columns)[:20]}."
-        )
-    from scipy import sparse
-
-    values = values.compute() if hasattr(values, "compute") else values
-    values = values.toarray() if sparse.issparse(values) else np.asarray(values)
-    return pd.Series(values.ravel())
 
 
 def _assign(names: list[str], stored: Any, palette: Palette | None) -> list[str]:

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from dice._plot.layout import Coordinates
-
-    Floats = NDArray[np.float64]
+from dice._types import Floats
 
 _GRID = 150
 
@@ -27,7 +21,7 @@ class Region:
     threshold: float
 
 
-def highest_density_region(points: Coordinates, level: float, *, min_width: float) -> Region:
+def highest_density_region(points: Floats, level: float, *, min_width: float) -> Region:
     """Smallest region that holds a share `level` of a sample, by Hyndman's quantile of its density.
 
     The kernel is as wide as a typical neighbourhood of sqrt(n) points, so that two distant modes

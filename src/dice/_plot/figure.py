@@ -11,6 +11,7 @@ from dice._errors import InputError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -70,6 +71,13 @@ def panels(
     for spare in axes[n_panels:]:
         spare.remove()
     return figure, axes[:n_panels]
+
+
+def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> list[str]:
+    """The caller's titles, one for each of the things that are drawn, or else their names."""
+    if titles is not None and len(titles) != len(names):
+        raise InputError(f"There are {len(titles)} titles for {len(names)} {what}: pass one each.")
+    return names if titles is None else list(titles)
 
 
 def finish(

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dice._plot.colors import SEQUENTIAL
+from dice._plot.colors import SEQUENTIAL, Colors
+from dice._types import Floats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from dice._plot.colors import Colors
-    from dice._plot.layout import Coordinates
 
 #: Labels beyond this are names rather than groups: they are shown, but no colour can tell them apart.
 MAX_LABELS = 256
@@ -32,7 +30,7 @@ class Explorer:
 
     names: Sequence[str]
     #: Titles and coordinates (n, 2) of the maps to switch between.
-    maps: Mapping[str, Coordinates]
+    maps: Mapping[str, Floats]
     columns: Sequence[Colors]
     #: Names of the columns that appear beside a cell that is pointed at, and of the one that colours it first.
     hover: Sequence[str]
@@ -99,7 +97,7 @@ def _encode(values: NDArray[Any]) -> str:
     return base64.b64encode(little.tobytes()).decode("ascii")
 
 
-def _pixels(where: Coordinates) -> str:
+def _pixels(where: Floats) -> str:
     """Coordinates in 1/65535 of the longer side: all x, then all y, centred."""
     if not len(where):
         return ""

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from anndata import AnnData
 
-from dice._errors import PriorFormatError, SlotError
+from dice._anndata import read
+from dice._errors import PriorFormatError
+from dice._types import Floats
 
 if TYPE_CHECKING:
-    from anndata import AnnData
-    from numpy.typing import NDArray
-
     from dice._core.prior.prior import Prior
-
-    Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -36,15 +34,12 @@ def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Sum
 
     From an AnnData object without the network, so that a plot neither builds it nor needs torch.
     """
-    if not hasattr(source, "uns"):
+    if not isinstance(source, AnnData):
         from dice._anndata.store import find_prior
 
         prior = find_prior(source, key=key)
-        spectrum = prior.projection.singular_values
-        return _summary(prior.preset, prior.n_latent, prior.history, spectrum)
-    raw = source.uns.get(key)
-    if raw is None:
-        raise SlotError(f"There is no prior in adata.uns[{key!r}]: run dice.tl.train_prior first.")
+        return _summary(prior.preset, prior.n_latent, prior.history, prior.projection.singular_values)
+    raw = read.record(source, key, what="prior", step="dice.tl.train_prior")
     try:
         config = json.loads(raw["config"])
         preset, n_latent = str(config["preset"]), int(config["denoiser"]["n_latent"])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
 
-from dice._errors import SlotError
+from dice._anndata import read
 from dice._keys import LabelKeys
-
-if TYPE_CHECKING:
-    from anndata import AnnData
-    from numpy.typing import NDArray
+from dice._types import Floats, Mask
 
 
 @dataclass(frozen=True)
@@ -24,25 +21,20 @@ class Transferred:
     names: list[str]
     #: Label of every cell, or ``"unassigned"``.
     label: pd.Categorical
-    probabilities: NDArray[np.float64]
-    sets: NDArray[np.bool_]
+    probabilities: Floats
+    sets: Mask
     alpha: float
 
     @classmethod
-    def read(cls, adata: AnnData, labels_key: str, key: str | None) -> Transferred:
+    def of(cls, adata: AnnData, labels_key: str, key: str | None) -> Transferred:
         """Read the slots that begin with `key`, by default ``f"{labels_key}_dice"``."""
         keys = LabelKeys(f"{labels_key}_dice" if key is None else key)
-        there = keys.label in adata.obs and {keys.probability, keys.set} <= set(adata.obsm) and keys.uns in adata.uns
-        if not there:
-            raise SlotError(
-                f"adata holds no transferred labels {keys.label!r}: run dice.tl.transfer_labels(adata, reference, "
-                f"{labels_key!r}) first, or set key to theirs."
-            )
-        record = adata.uns[keys.uns]
+        step = f"dice.tl.transfer_labels(adata, reference, {labels_key!r})"
+        record = read.record(adata, keys.uns, what="record of transferred labels", step=step)
         return cls(
             names=[str(name) for name in record["labels"]],
-            label=pd.Categorical(adata.obs[keys.label].astype(str)),
-            probabilities=np.asarray(adata.obsm[keys.probability], dtype=np.float64),
-            sets=np.asarray(adata.obsm[keys.set], dtype=bool),
+            label=pd.Categorical(read.column(adata, keys.label, step=step).astype(str)),
+            probabilities=read.array(adata, keys.probability, step=step).astype(np.float64),
+            sets=read.array(adata, keys.set, step=step).astype(bool),
             alpha=float(record["call"]["alpha"]),
         )

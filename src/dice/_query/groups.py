@@ -16,8 +16,10 @@ from dice._query.query import Query
 from dice._query.reference import as_query, read_roles
 from dice._types import Codes, Floats
 
-NO_CALIBRATION = "The reference has no calibration cells: call dice.tl.train_prior(reference) with "
-    "training=dice.Training(calibration_fraction=0.1) again."
+NO_CALIBRATION = (
+    "The reference has no calibration cells: call dice.tl.train_prior(reference, "
+    "training=dice.Training(calibration_fraction=0.1)) again."
+)
 
 
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats]:

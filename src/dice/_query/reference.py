@@ -62,7 +62,7 @@ def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Label
     if not len(labelled.cells("calibration")):
         raise InputError(
             f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: call "
-            "dice.tl.train_prior(reference) with dice.Training(calibration_fraction=0.1) again."
+            "dice.tl.train_prior(reference, training=dice.Training(calibration_fraction=0.1)) again."
         )
     return labelled
 

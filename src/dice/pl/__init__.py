@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dice.pl._boundary import boundary
-from dice.pl._calibration import calibration
 from dice.pl._comparison import comparison
 from dice.pl._evaluation import evaluation
 from dice.pl._novelty import novelty
 from dice.pl._posterior import posterior
+from dice.pl._reliability import reliability
 from dice.pl._report import report
 from dice.pl._rho import rho
 from dice.pl._scree import scree
@@ -17,11 +17,11 @@ from dice.pl._uncertainty import uncertainty
 
 __all__ = [
     "boundary",
-    "calibration",
     "comparison",
     "evaluation",
     "novelty",
     "posterior",
+    "reliability",
     "report",
     "rho",
     "scree",

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from anndata import AnnData
 
+from dice._anndata import read
 from dice._docs import shared
 from dice._errors import InputError
-from dice._plot.colors import read_groups
+from dice._plot import draw
+from dice._plot.colors import Colors, Palette, read_groups
 from dice._plot.figure import PANEL, finish, panels
-from dice._plot.layout import connectivities, graph_rep, layout
-from dice._plot.panels import (
-    RASTERIZE_ABOVE,
-    add_colorbar,
-    dots,
-    plain,
-    point_size,
-    scatter,
-    scatter_reference,
-    style_map,
-)
+from dice._plot.layout import layout
+from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
-    import os
-
-    from anndata import AnnData
     from matplotlib.axes import Axes
     from matplotlib.collections import LineCollection
-    from numpy.typing import NDArray
 
-    from dice._plot.colors import Colors, Palette
-    from dice._plot.layout import Coordinates
-
-    #: Two cells each (n, 2), and the weights (n,) of the edges between them.
-    Edges = tuple[NDArray[np.intp], NDArray[np.float64]]
-
+#: Two cells each (n, 2), and the weights (n,) of the edges between them.
+Edges = tuple[Codes, Floats]
 ACROSS = "#1A1A1A"
 
 
@@ -75,6 +62,7 @@ def boundary(
     use_rep
         Key of ``obsm`` to draw; None takes that of the graph, and lays the graph out.
     {umap}
+    {size}
     color_map
         Matplotlib's colour map for the weights.
     {palette}
@@ -82,9 +70,7 @@ def boundary(
 
     Returns
     -------
-    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Sets, unless
-    `adata` is a view, the coordinates as :func:`dice.pl.comparison` does:
-    ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32 and ``adata.uns["X_dice_umap"]``.
+    {coordinates}
 
     Examples
     --------
@@ -96,38 +82,39 @@ def boundary(
     'weight of an edge'
     """
     colors = read_groups(adata, groupby, palette)
-    graph = connectivities(adata, neighbors_key)
-    pair = _heaviest(graph, colors) if groups is None else _codes(colors, groups, groupby)
-    rep = graph_rep(adata, neighbors_key) if use_rep is None else use_rep
+    graph, of = read.neighbors(adata, neighbors_key)
+    pair = _heaviest(graph, colors) if groups is None else _codes(colors, groups)
+    rep = of if use_rep is None else use_rep
     if rep is None:
         raise InputError(f"The neighbours {neighbors_key!r} do not say what they are of: set use_rep to a key of obsm.")
-    options: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state}
-    where = layout(adata, rep, neighbors_key=neighbors_key if use_rep is None else None, **options)
-    within_a, within_b, across = _edges(graph, *(colors.values == code for code in pair))
+    laid_out = neighbors_key if use_rep is None else None
+    where = layout(adata, rep, n_neighbors=n_neighbors, random_state=random_state, neighbors_key=laid_out)
+    edges = _edges(graph, *(colors.codes == code for code in pair))
 
-    inks = [list((colors.labels or {}).items())[code] for code in pair]
+    inks = dict(list((colors.labels or {}).items())[code] for code in pair)
     figure, axes = panels(2, ncols=2, size=(PANEL + 0.4, PANEL), margin=0.5, square=False)
     # A few edges between near copies of a cell would otherwise stretch the scale for all others.
-    weights = np.concatenate([weights for _, weights in (within_a, within_b, across)])
+    weights = np.concatenate([weights for _, weights in edges])
     top = float(np.quantile(weights, 0.99)) if len(weights) else 1.0
-    lines = _draw_map(axes[0], where, colors, pair, across, size=size, color_map=color_map, top=top)
-    style_map(axes[0], title=" and ".join(name for name, _ in inks), n_cells=adata.n_obs)
-    add_colorbar(axes[0], lines, label="weight of an edge across")
-    axes[0].legend(handles=dots(dict(inks)), loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False, fontsize=9)
+    lines = _draw_map(axes[0], where, colors, pair, edges[-1], size=size, color_map=color_map, top=top)
+    draw.style_map(axes[0], title=" and ".join(inks), n_cells=adata.n_obs)
+    draw.add_colorbar(axes[0], lines, label="weight of an edge across")
+    axes[0].legend(handles=draw.dots(inks), loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False, fontsize=9)
     axes[1].set(xlim=(0, top), ylim=(0, 1.02))
-    names = [f"within {name}" for name, _ in inks] + ["across"]
-    _draw_weights(axes[1], names, [within_a, within_b, across], [ink for _, ink in inks] + [ACROSS])
+    names = [*(f"within {name}" for name in inks), "across"]
+    _draw_weights(axes[1], names, [weights for _, weights in edges], [*inks.values(), ACROSS])
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
-def _codes(colors: Colors, groups: Any, groupby: str) -> tuple[int, int]:
+def _codes(colors: Colors, groups: Any) -> tuple[int, int]:
     """Positions of two groups among the labels."""
-    names = list(colors.labels or {})
     wanted = [str(name) for name in groups] if isinstance(groups, list | tuple) else []
-    absent = [name for name in wanted if name not in colors.legend or name not in names]
-    if absent or len(set(wanted)) != 2:
-        raise InputError(f"groups={groups!r} are not two groups of adata.obs[{groupby!r}]: name two of {names}.")
-    return names.index(wanted[0]), names.index(wanted[1])
+    known = [name for name in colors.names if name in colors.legend]
+    if len(set(wanted)) != 2 or not set(wanted) <= set(known):
+        raise InputError(
+            f"groups={groups!r} are not two groups of adata.obs[{colors.name!r}]: name two of {colors.names}."
+        )
+    return colors.names.index(wanted[0]), colors.names.index(wanted[1])
 
 
 def _heaviest(graph: Any, colors: Colors) -> tuple[int, int]:
@@ -135,33 +122,30 @@ def _heaviest(graph: Any, colors: Colors) -> tuple[int, int]:
     from scipy import sparse
 
     known = np.flatnonzero(~colors.missing)
-    codes = colors.values[known].astype(int)
-    if len(np.unique(codes)) < 2:
+    # Groups that no cell has are no candidates, whatever their empty sums.
+    found, codes = np.unique(colors.codes[known], return_inverse=True)
+    if len(found) < 2:
         raise InputError(f"adata.obs[{colors.name!r}] has no two groups: set groupby to a column with several.")
-    member = sparse.csr_matrix((np.ones(len(known)), (known, codes)), shape=(len(colors.values), codes.max() + 1))
+    member = sparse.csr_matrix((np.ones(len(known)), (known, codes)), shape=(len(colors.values), len(found)))
     sums = np.asarray((member.T @ graph @ member).todense(), dtype=np.float64)
     np.fill_diagonal(sums, -1)
-    # Groups that no cell has are no candidates, whatever their empty sums.
-    empty = np.setdiff1d(np.arange(len(sums)), codes)
-    sums[empty] = sums[:, empty] = -1
     first, second = np.unravel_index(int(np.argmax(sums)), sums.shape)
-    return int(first), int(second)
+    return int(found[first]), int(found[second])
 
 
-def _edges(graph: Any, in_a: NDArray[np.bool_], in_b: NDArray[np.bool_]) -> tuple[Edges, Edges, Edges]:
+def _edges(graph: Any, in_a: Mask, in_b: Mask) -> list[Edges]:
     """Edges within the first group, within the second and across, each of them once."""
     from scipy import sparse
 
     upper = sparse.triu(graph, k=1).tocoo()
     i, j = upper.row, upper.col
-    kinds = (in_a[i] & in_a[j], in_b[i] & in_b[j], (in_a[i] & in_b[j]) | (in_b[i] & in_a[j]))
-    found = [(np.column_stack([i, j])[kind], upper.data[kind].astype(np.float64)) for kind in kinds]
-    return found[0], found[1], found[2]
+    chosen = (in_a[i] & in_a[j], in_b[i] & in_b[j], (in_a[i] & in_b[j]) | (in_b[i] & in_a[j]))
+    return [(np.column_stack([i, j])[edges], upper.data[edges].astype(np.float64)) for edges in chosen]
 
 
 def _draw_map(
     ax: Axes,
-    where: Coordinates,
+    where: Floats,
     colors: Colors,
     pair: tuple[int, int],
     across: Edges,
@@ -173,14 +157,14 @@ def _draw_map(
     """Both groups in their colours over the edges between them, the surest last; the others in grey."""
     from matplotlib.collections import LineCollection
 
-    ours = np.isin(colors.values, pair)
-    scatter_reference(ax, where[~ours], label="others")
-    area = point_size(len(where)) if size is None else size
-    scatter(ax, where[ours], label=colors.name, size=area, zorder=3, color=colors.rgb(np.flatnonzero(ours)))
+    ours = np.isin(colors.codes, pair)
+    draw.scatter_reference(ax, where[~ours], label="others")
+    area, inks = draw.point_size(len(where), size), colors.rgb(np.flatnonzero(ours))
+    draw.scatter(ax, where[ours], label=colors.name, size=area, zorder=3, color=inks)
     cells, weights = across
     order = np.argsort(weights, kind="stable")
     lines = LineCollection(list(where[cells[order]]), array=weights[order], cmap=color_map, linewidths=0.6, zorder=2)
-    lines.set(clim=(0, top), alpha=0.8, rasterized=len(order) > RASTERIZE_ABOVE, label="across")
+    lines.set(clim=(0, top), alpha=0.8, rasterized=len(order) > draw.RASTERIZE_ABOVE, label="across")
     ax.add_collection(lines)
     # The boundary is between these two: the rest of the map, and strays, would only make it small.
     low, high = np.quantile(where[ours], (0.03, 0.97), axis=0)
@@ -189,15 +173,12 @@ def _draw_map(
     return lines
 
 
-def _draw_weights(ax: Axes, names: list[str], kinds: list[Edges], inks: list[str]) -> None:
-    """Share of the edges of each kind that are at least as heavy."""
-    for name, (_, weights), ink in zip(names, kinds, inks, strict=True):
-        x = np.concatenate([[0.0], np.sort(weights)])
-        share = np.linspace(1, 0, len(x)) if len(weights) else np.full(1, np.nan)
-        label = f"{name}: {len(weights):,} edges"
-        ax.step(x, share, where="pre", color=ink, linewidth=1.8, label=label)
+def _draw_weights(ax: Axes, names: list[str], weights: list[Floats], inks: list[str]) -> None:
+    """Share of the edges within a group, or across, that are at least as heavy."""
+    for name, found, ink in zip(names, weights, inks, strict=True):
+        x = np.concatenate([[0.0], np.sort(found)])
+        share = np.linspace(1, 0, len(x)) if len(found) else np.full(1, np.nan)
+        ax.step(x, share, where="pre", color=ink, linewidth=1.8, label=f"{name}: {len(found):,} edges")
     ax.set_box_aspect(1)
-    ax.set_xlabel("weight of an edge", fontsize=9)
-    ax.set_ylabel("share of edges at least as heavy", fontsize=9)
     ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    plain(ax)
+    draw.plain(ax, x="weight of an edge", y="share of edges at least as heavy")

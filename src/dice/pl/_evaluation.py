@@ -9,10 +9,9 @@ import pandas as pd
 
 from dice._docs import shared
 from dice._errors import InputError
+from dice._plot import draw
 from dice._plot.colors import SAFE
 from dice._plot.figure import finish, panels
-from dice._plot.panels import plain
-from dice.pl._comparison import TITLES
 
 if TYPE_CHECKING:
     import os
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-#: What to write over a column, and whether less of it is better.
+#: What to write over a column.
 NAMES = {
-    "silhouette": "silhouette",
     "ari": "ARI (best resolution)",
     "ari_fixed": "ARI (fixed resolution)",
     "kmeans_ari": "ARI (k-means)",
@@ -61,7 +59,7 @@ def evaluation(
 
     Returns
     -------
-    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.
+    {axes}
 
     Examples
     --------
@@ -81,28 +79,27 @@ def evaluation(
     height = 2.6 if numbers else 0.9 + 0.32 * len(table)
     figure, axes = panels(len(columns), ncols=ncols, size=(2.6, height), margin=0.0 if numbers else 1.0, square=False)
     for at, (ax, column) in enumerate(zip(axes, columns, strict=True)):
-        (_curve if numbers else _bars)(ax, table[column], names=at % ncols == 0)
+        if numbers:
+            _curve(ax, table[column].sort_index())
+        else:
+            _bars(ax, table[column], named=at % ncols == 0)
         ax.set_title(NAMES.get(column, column), fontsize=10)
-        plain(ax)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
-def _curve(ax: Axes, values: pd.Series[Any], *, names: bool) -> None:
+def _curve(ax: Axes, values: pd.Series[Any]) -> None:
     """Points at even distances: what is tried is rarely spread evenly."""
-    values = values.sort_index()
     position = np.arange(len(values))
     ax.plot(position, values.to_numpy(), color=SAFE[0], marker="o", markersize=5)
     ax.set_xticks(position, [f"{value:g}" for value in values.index], fontsize=9)
-    ax.set_xlabel(str(values.index.name or ""), fontsize=9)
+    draw.plain(ax, x=str(values.index.name or ""))
 
 
-def _bars(ax: Axes, values: pd.Series[Any], *, names: bool) -> None:
-    labels = [TITLES.get(str(name), str(name)) for name in values.index]
-    position = np.arange(len(values))
-    colors = [SAFE[i % len(SAFE)] for i in position]
-    drawn = ax.barh(position, values.to_numpy(), height=0.7, color=colors)
+def _bars(ax: Axes, values: pd.Series[Any], *, named: bool) -> None:
+    names = [draw.TITLES.get(str(name), str(name)) if named else "" for name in values.index]
+    position = draw.name_rows(ax, names, edge=0.6)
+    drawn = ax.barh(position, values.to_numpy(), height=0.7, color=[SAFE[i % len(SAFE)] for i in position])
     ax.bar_label(drawn, fmt="%.3f", padding=3, fontsize=8)
     ax.margins(x=0.25)
     ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_yticks(position, labels if names else [""] * len(labels), fontsize=9)
-    ax.set_ylim(len(labels) - 0.4, -0.6)
+    draw.plain(ax)

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
+import io
+import os
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from anndata import AnnData
 
-from dice._errors import InputError
+from dice._anndata import read
+from dice._docs import shared
 from dice._files import atomic
-from dice._plot.colors import read_colors
-from dice._plot.layout import layout
-from dice._plot.page import Explorer, bullets, page, picture, table
-from dice.pl._comparison import TITLES
-from dice.pl._report_figures import draw_figures
+from dice._plot import sections
+from dice._plot.layout import as_keys
+from dice._plot.page import page, picture
+from dice.pl._boundary import boundary
+from dice.pl._comparison import comparison
+from dice.pl._novelty import novelty
+from dice.pl._reliability import reliability
+from dice.pl._scree import scree
+from dice.pl._training import training
+from dice.pl._transfer import transfer
+from dice.pl._uncertainty import uncertainty
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Sequence
-
-    from anndata import AnnData
+    from collections.abc import Callable, Sequence
 
     from dice._core.prior.prior import Prior
+    from dice._plot.colors import Colors
 
-#: Columns that are shown beside a cell whenever it is pointed at, and what their names end with.
-HOVER = ("dice_uncertainty", "dice_novelty")
-HOVER_ENDS = ("_dice", "_dice_prob", "_dice_set")
+DPI = 110
 
 
+@shared
 def report(
     adata: AnnData,
     path: str | os.PathLike[str],
@@ -39,6 +43,7 @@ def report(
     truth_key: str | None = None,
     title: str = "dice report",
     max_cells: int = 100_000,
+    prior_key: str = "dice",
     n_neighbors: int = 15,
     random_state: int = 0,
 ) -> None:
@@ -68,10 +73,12 @@ def report(
         Title of the page.
     max_cells
         The map holds a random choice of so many cells where there are more.
+    prior_key
+        Key of the prior in ``uns``.
     n_neighbors
         Neighbours that UMAP looks at.
     random_state
-        Seed of UMAP and of that choice.
+        Seed of UMAP and of the choice of cells.
 
     Returns
     -------
@@ -84,108 +91,64 @@ def report(
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
-    keys = [use_rep] if isinstance(use_rep, str) else list(use_rep)
-    if not keys:
-        raise InputError("use_rep is empty: name at least one key of adata.obsm.")
+    keys = as_keys(use_rep)
     options: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state}
-    color = _first_color(adata) if color is None else color
-    explorer = _explorer(adata, keys, color, max_cells, options)
-    figures = draw_figures(adata, keys, color=color, reference=reference, truth_key=truth_key, options=options)
+    columns = sections.read_columns(adata, color)
+    color = sections.first_color(adata, columns) if color is None else color
+    explorer = sections.explorer(adata, keys, columns, color, max_cells=max_cells, **options)
+    shown = "" if len(explorer.names) == adata.n_obs else f" ({len(explorer.names):,} of them on the map)"
     content = page(
         explorer,
         title=title,
-        summary=_summary(adata, explorer),
-        warnings=_warnings(adata),
-        figures="".join(picture(png, caption) for caption, png in figures),
-        genes=_genes(adata),
-        parameters=_parameters(adata),
+        summary=f"{adata.n_obs:,} cells{shown}, {adata.n_vars:,} genes.",
+        warnings=sections.warnings(adata),
+        figures=_figures(adata, keys, columns, color, reference, truth_key, prior_key, options),
+        genes=sections.genes(adata),
+        parameters=sections.parameters(adata),
     )
     with atomic(path) as draft:
         draft.write_text(content, encoding="utf-8")
 
 
-def _first_color(adata: AnnData) -> str | None:
-    """Transferred labels, or else the first column of labels with more than one and not too many of them."""
-    labels = [key for key in adata.obs if not _is_number(adata, key)]
-    transferred = [key for key in labels if key.endswith("_dice") and key in adata.uns]
-    groups = [key for key in labels if 1 < adata.obs[key].nunique() <= 100]
-    return next(iter([*transferred, *groups, *labels]), None)
+def _figures(
+    adata: AnnData,
+    keys: list[str],
+    columns: list[Colors],
+    color: str | None,
+    reference: AnnData | Prior | str | os.PathLike[str] | None,
+    truth_key: str | None,
+    prior_key: str,
+    options: dict[str, Any],
+) -> str:
+    """Every plot whose slots are there, as pictures with captions."""
+    import matplotlib.pyplot as plt
 
+    found: list[str] = []
 
-def _is_number(adata: AnnData, key: str) -> bool:
-    return read_colors(adata, key).labels is None
+    def add(caption: str, plot: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        figure, stream = plot(*args, return_fig=True, **kwargs), io.BytesIO()
+        figure.savefig(stream, format="png", dpi=DPI, bbox_inches="tight")
+        plt.close(figure)
+        found.append(picture(stream.getvalue(), caption))
 
-
-def _explorer(
-    adata: AnnData, keys: list[str], color: str | None, max_cells: int, options: Mapping[str, Any]
-) -> Explorer:
-    maps = {TITLES.get(key, key): layout(adata, key, **options) for key in keys}
-    cells: Any = slice(None)
-    if adata.n_obs > max_cells:
-        choice = np.random.default_rng(options["random_state"]).choice(adata.n_obs, max_cells, replace=False)
-        cells = np.sort(choice)
-    columns = [read_colors(adata, key) for key in [*adata.obs, *_lazy_columns(adata)]]
-    if color is not None and color not in {column.name for column in columns}:
-        columns.append(read_colors(adata, color))
-    chosen = [type(c)(c.name, c.values[cells], c.labels, c.colormap) for c in columns]
-    hover = [c.name for c in chosen if c.name in HOVER or c.name.endswith(HOVER_ENDS)]
-    where = {name: coordinates[cells] for name, coordinates in maps.items()}
-    return Explorer(list(adata.obs_names[cells]), where, chosen, hover, color)
-
-
-def _lazy_columns(adata: AnnData) -> list[str]:
-    return [key for key in HOVER if key not in adata.obs and key in adata.obsm]
-
-
-def _summary(adata: AnnData, explorer: Explorer) -> str:
-    shown = len(explorer.names)
-    cells = (
-        f"{adata.n_obs:,} cells" if shown == adata.n_obs else f"{adata.n_obs:,} cells ({shown:,} of them on the map)"
-    )
-    return f"{cells}, {adata.n_vars:,} genes."
-
-
-def _records(adata: AnnData) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What the calls left in ``uns``, without the coordinates of plots."""
-    for key, record in adata.uns.items():
-        if (
-            isinstance(record, Mapping)
-            and {"params", "call"} & set(record)
-            and not key.endswith(("_umap", "_umap_reference"))
-        ):
-            yield key, record
-
-
-def _warnings(adata: AnnData) -> str:
-    found = [str(text) for _, record in _records(adata) for text in np.ravel(record.get("warnings", []))]
-    if not found:
-        return '<p class="quiet">No warnings.</p>'
-    return f'<section class="warnings"><h2>Warnings</h2>{bullets(dict.fromkeys(found))}</section>'
-
-
-def _genes(adata: AnnData) -> str:
-    rows = []
-    for key, record in _records(adata):
-        genes = record.get("genes")
-        if isinstance(genes, Mapping):
-            rows.append((key, genes.get("text", "")))
-            missing = [str(gene) for gene in np.ravel(genes.get("missing", []))]
-            if missing:
-                rows.append(("not in the query", ", ".join(missing)))
-    return table(rows) if rows else "<p>No gene report.</p>"
-
-
-def _parameters(adata: AnnData) -> str:
-    parts = [
-        f"<h3>{escape(key)}: {what}</h3>" + table((name, _plain(value)) for name, value in sorted(record[part].items()))
-        for key, record in _records(adata)
-        for part, what in (("params", "what was decided"), ("call", "what was asked for"))
-        if isinstance(record.get(part), Mapping)
-    ]
-    return "".join(parts) or "<p>No parameters.</p>"
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return f"{value:.6g}"
-    return ", ".join(map(str, value)) if isinstance(value, np.ndarray | list | tuple) else str(value)
+    there, records = read.names(adata, "obs", "obsm"), read.names(adata, "uns")
+    groups = next((column for column in columns if column.name == color and column.labels is not None), None)
+    by_group: dict[str, Any] = {"groupby": None if groups is None else color, "use_rep": keys[-1], **options}
+    add("The cells before and after denoising", comparison, adata, use_rep=keys, color=color, **options)
+    if "dice_uncertainty" in there:
+        add("Uncertainty: posterior standard deviation of every cell", uncertainty, adata, **by_group)
+    if "dice_novelty" in there:
+        add("Novelty: cells that the reference does not know", novelty, adata, **by_group)
+    for key in [key for key in records if key.endswith("_dice") and f"{key}_set" in there]:
+        labels, what = key.removesuffix("_dice"), f"Labels {key}: "
+        caption = f"{what}what cells were called, and how many labels their sets hold"
+        add(caption, transfer, adata, labels, groupby=truth_key)
+        if truth_key is not None:
+            add(f"{what}reliability and coverage", reliability, adata, labels, truth_key=truth_key)
+    if groups is not None and "dice_neighbors" in records and len(groups.legend) > 1:
+        add("The closest two groups: weights of the edges between them", boundary, adata, **by_group)
+    prior = adata if reference is None and prior_key in records else reference
+    if prior is not None:
+        add("Training of the prior", training, prior, prior_key=prior_key)
+        add("Spectrum of the reference", scree, prior, prior_key=prior_key)
+    return "".join(found)

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from anndata import AnnData
 
 from dice._docs import shared
 from dice._errors import InputError
 from dice._plot.colors import SAFE
 from dice._plot.figure import finish, panels
 from dice._plot.prior import summarize
+from dice._types import Floats
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
 
-    from anndata import AnnData
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
     from dice._core.prior.prior import Prior
-
-    Curves = Mapping[str, NDArray[np.float64]]
 
 HELD_OUT, LOSS = SAFE[0], "#8C8C8C"
 
 
 @shared
 def training(
-    adata_or_prior: AnnData | Prior | str | os.PathLike[str],
+    reference: AnnData | Prior | str | os.PathLike[str],
     *,
-    key: str = "dice",
+    prior_key: str = "dice",
     title: str = "",
     ax: Axes | None = None,
     show: bool | None = None,
@@ -46,14 +44,8 @@ def training(
 
     Parameters
     ----------
-    adata_or_prior
-        The reference after :func:`dice.tl.train_prior`, a prior, or the path of a file with either.
-    key
-        Key of the prior in ``uns``.
-    title
-        Title of the panel.
-    ax
-        Axes to draw into.
+    {prior}
+    {panel}
     {figure}
 
     Returns
@@ -69,7 +61,7 @@ def training(
     >>> figure.axes[0].get_xlabel()
     'step'
     """
-    prior = summarize(adata_or_prior, key)
+    prior = summarize(reference, prior_key)
     mixture = "log_likelihood" in prior.history
     if not mixture and not len(prior.history.get("validation", ())):
         raise InputError(
@@ -84,7 +76,7 @@ def training(
     return finish(figure, panel, show=show, save=save, return_fig=return_fig, owned=ax is None)
 
 
-def _draw_losses(ax: Axes, history: Curves, *, keeps_last: bool) -> None:
+def _draw_losses(ax: Axes, history: Mapping[str, Floats], *, keeps_last: bool) -> None:
     """Two curves in two units; the presets of the paper keep the last weights, others the best."""
     step, held_out = history["step"], history["validation"]
     kept = len(step) - 1 if keeps_last else int(np.nanargmin(held_out))
@@ -100,14 +92,14 @@ def _draw_losses(ax: Axes, history: Curves, *, keeps_last: bool) -> None:
     ax.set_xlabel("step")
     ax.set_ylabel("held-out loss / linear denoiser's", color=HELD_OUT)
     right.set_ylabel("training loss", color=LOSS)
-    right.spines["top"].set_visible(False)
-    ax.spines["top"].set_visible(False)
+    for side in (ax, right):
+        side.spines["top"].set_visible(False)
     # Below the panel: inside, it would cover one of two curves that know nothing of each other.
     where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
     ax.legend(handles=[curve, loss, linear, line], ncols=2, frameon=False, fontsize=9, **where)
 
 
-def _draw_mixture(ax: Axes, history: Curves) -> None:
+def _draw_mixture(ax: Axes, history: Mapping[str, Floats]) -> None:
     size, likelihood = history["n_components"], history["log_likelihood"]
     best = int(np.nanargmax(likelihood))
     ax.plot(size, likelihood, color=HELD_OUT, marker="o", label="held-out log-likelihood")
@@ -115,8 +107,7 @@ def _draw_mixture(ax: Axes, history: Curves) -> None:
     ax.set_xscale("log", base=2)
     ax.set_xticks(size, [f"{n:.0f}" for n in size])
     ax.minorticks_off()
-    ax.set_xlabel("components")
-    ax.set_ylabel("held-out log-likelihood per cell")
+    ax.set(xlabel="components", ylabel="held-out log-likelihood per cell")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=9)
 

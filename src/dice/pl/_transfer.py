@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
 
 from dice._docs import shared
-from dice._plot.colors import read_groups
+from dice._plot import draw
+from dice._plot.colors import MISSING, SAFE, read_groups
 from dice._plot.figure import finish
-from dice._plot.panels import plain
 from dice._plot.transferred import Transferred
 
 if TYPE_CHECKING:
-    import os
-
-    from anndata import AnnData
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -24,13 +23,7 @@ if TYPE_CHECKING:
 _ROW, _COLUMN = 0.26, 0.36
 #: Sets of this size and larger share a colour.
 _MANY = 4
-_SIZES = {
-    "empty": "#B8B8B8",
-    "1 label": "#0072B2",
-    "2 labels": "#56B4E9",
-    "3 labels": "#E69F00",
-    "4 or more": "#D55E00",
-}
+_SIZES = {"empty": MISSING, "1 label": SAFE[0], "2 labels": SAFE[4], "3 labels": SAFE[1], "4 or more": SAFE[5]}
 
 
 @shared
@@ -60,8 +53,7 @@ def transfer(
         The column of the reference whose labels were transferred.
     groupby
         Column of ``obs`` to compare the transferred labels with; None looks at their sets.
-    key
-        Key of the transferred labels; None is ``f"{labels_key}_dice"``.
+    {transferred}
     title
         Title of the matrix.
     color_map
@@ -70,7 +62,7 @@ def transfer(
 
     Returns
     -------
-    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
+    {axes} Writes nothing.
 
     Examples
     --------
@@ -82,14 +74,13 @@ def transfer(
     >>> len(figure.axes) >= 2
     True
     """
-    found = Transferred.read(adata, labels_key, key)
+    found = Transferred.of(adata, labels_key, key)
     if groupby is None:
         groups, columns = pd.Series(found.label.astype(object)), pd.DataFrame(found.sets, columns=found.names)
         title = "labels in the sets, % of a row" if title is None else title
     else:
         colors = read_groups(adata, groupby)
-        names = np.array([*(colors.labels or {}), "NA"], dtype=object)
-        groups = pd.Series(names[np.where(colors.missing, -1, colors.values).astype(int)])
+        groups = pd.Series(np.array([*colors.names, "NA"], dtype=object)[colors.codes])
         columns = pd.get_dummies(pd.Series(found.label.astype(object)))
         title = "transferred labels, % of a row" if title is None else title
     shares = columns.astype(float).groupby(groups.to_numpy()).mean()
@@ -120,8 +111,7 @@ def _draw(shares: pd.DataFrame, counts: pd.DataFrame, title: str, color_map: str
     axes[0].set_title(title, fontsize=11)
     _bars(axes[1], counts)
     total = counts.sum(axis=1).astype(int)
-    axes[0].set_yticks(range(n_rows), [f"{name} ({total[name]:,})" for name in shares.index], fontsize=9)
-    axes[0].set_ylim(n_rows - 0.5, -0.5)
+    draw.name_rows(axes[0], [f"{name} ({total[name]:,})" for name in shares.index])
     return figure, axes
 
 
@@ -146,8 +136,7 @@ def _bars(ax: Axes, counts: pd.DataFrame) -> None:
             ax.barh(range(len(counts)), share[:, size], left=left[:, size], height=0.8, color=color, label=name)
     ax.set_xlim(0, 1)
     ax.set_title("size of the sets", fontsize=11)
-    ax.set_xlabel("share of the cells of a row", fontsize=9)
-    plain(ax)
+    draw.plain(ax, x="share of the cells of a row")
     ax.tick_params(axis="y", length=0, labelleft=False)
     if len(counts):
         ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=9)

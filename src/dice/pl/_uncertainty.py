@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import Any
+
+from anndata import AnnData
 
 from dice._docs import shared
-from dice._plot.colors import read_groups, read_numbers
+from dice._plot.colors import Palette, read_groups, read_numbers
 from dice._plot.distribution import map_and_distribution
 from dice._plot.figure import finish
 from dice._plot.layout import layout
-
-if TYPE_CHECKING:
-    import os
-
-    from anndata import AnnData
-
-    from dice._plot.colors import Palette
 
 
 @shared
@@ -53,6 +49,7 @@ def uncertainty(
     title
         Title of the map, by default `key`.
     {umap}
+    {size}
     color_map
         Matplotlib's colour map for the uncertainty.
     {palette}
@@ -60,9 +57,7 @@ def uncertainty(
 
     Returns
     -------
-    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Sets, unless
-    `adata` is a view, the coordinates as :func:`dice.pl.comparison` does:
-    ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32 and ``adata.uns["X_dice_umap"]``.
+    {coordinates}
 
     Examples
     --------
@@ -76,5 +71,6 @@ def uncertainty(
     numbers = read_numbers(adata, key, color_map, step="dice.tl.denoise")
     groups = None if groupby is None else read_groups(adata, groupby, palette)
     where = layout(adata, use_rep, n_neighbors=n_neighbors, random_state=random_state)
+    title = key if title is None else title
     figure, axes = map_and_distribution(where, numbers, groups, title=title, size=size)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)

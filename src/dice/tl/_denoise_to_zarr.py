@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata.draft import Draft
-from dice._anndata.files import LAZY, check_dask, open_lazy
+from dice._anndata.files import LAZY, check_dask, read_lazy
 from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior
 from dice._errors import InputError
@@ -92,7 +92,7 @@ def denoise_to_zarr(
     check_dask()
     prior, target = find_prior(reference, key=prior_key), _check_output(output, overwrite)
     size = _options(options, chunk_size).chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
-    adata = source if isinstance(source, AnnData) else open_lazy(source, chunk_size=size)
+    adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
     keys, settings = DenoiseKeys(embedding_key(adata, key_added)), _options(options, size)
     with _log.recorded() as warned:
         plain = Query.of(_in_chunks(adata, size, settings.layer, settings.batch_key), prior, settings)

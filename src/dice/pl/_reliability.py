@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from anndata import AnnData
 
 from dice._docs import shared
 from dice._errors import InputError
-from dice._plot.colors import SAFE, read_groups
+from dice._plot import draw
+from dice._plot.colors import REFERENCE, SAFE, read_groups
 from dice._plot.figure import finish, panels
-from dice._plot.panels import plain
 from dice._plot.transferred import Transferred
+from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
-    import os
-
-    from anndata import AnnData
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 _LABEL_HEIGHT = 0.22
 
 
 @shared
-def calibration(
+def reliability(
     adata: AnnData,
     labels_key: str,
     *,
@@ -40,9 +37,10 @@ def calibration(
     """Draw how often labels are right by their probability, and how often sets hold the true label.
 
     Left, the reliability diagram: cells binned by the probability of their best label; on the diagonal
-    a label of 70 % is right 7 times in 10. Right, the coverage of the prediction sets, for all cells and
-    per true label, with the promised coverage as a line and the mean size of the sets in brackets. Bars
-    are 95 % intervals (Wilson). Cells whose true label the reference does not have are left out.
+    a label of 70 % is right 7 times in 10, and the reliability error is the mean distance of the cells'
+    bins from it. Right, the coverage of the prediction sets, for all cells and per true label, with the
+    promised coverage as a line and the mean size of the sets in brackets. Bars are 95 % intervals
+    (Wilson). Cells whose true label the reference does not have are left out.
 
     Parameters
     ----------
@@ -52,15 +50,14 @@ def calibration(
         The column of the reference whose labels were transferred.
     truth_key
         Column of ``adata.obs`` with the true labels; None is `labels_key`.
-    key
-        Key of the transferred labels; None is ``f"{labels_key}_dice"``.
+    {transferred}
     n_bins
         Bins of the reliability diagram.
     {figure}
 
     Returns
     -------
-    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
+    {axes} Writes nothing.
 
     Examples
     --------
@@ -68,15 +65,17 @@ def calibration(
     >>> reference, query = dice.datasets.synthetic(1)
     >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
     >>> dice.tl.transfer_labels(query, reference, "cell_type", representation="projection")
-    >>> figure = dice.pl.calibration(query, "cell_type", return_fig=True)
+    >>> figure = dice.pl.reliability(query, "cell_type", return_fig=True)
     >>> len(figure.axes) >= 2
     True
     """
     if n_bins < 1:
         raise InputError(f"n_bins={n_bins} leaves no bin: pass 1 or more.")
-    found = Transferred.read(adata, labels_key, key)
-    colors = read_groups(adata, labels_key if truth_key is None else truth_key, name="truth_key")
-    truth = _match(list(colors.labels or {}), colors.values, found.names)
+    found = Transferred.of(adata, labels_key, key)
+    colors = read_groups(adata, labels_key if truth_key is None else truth_key, argument="truth_key")
+    # Positions among the reference's labels, -1 for others and missing ones.
+    places = [found.names.index(name) if name in found.names else -1 for name in colors.names]
+    truth = np.array([*places, -1])[colors.codes]
     known = truth >= 0
     if not known.any():
         raise InputError(
@@ -87,19 +86,13 @@ def calibration(
     present = [code for code in range(len(found.names)) if (truth == code).any()]
     height = max(3.8, 1.2 + _LABEL_HEIGHT * (len(present) + 1))
     figure, axes = panels(2, ncols=2, size=(4.2, height), margin=1.2, square=False)
-    _reliability(axes[0], found.probabilities[known], truth, n_bins)
+    _diagram(axes[0], found.probabilities[known], truth, n_bins)
     rows = {"all cells": np.ones(len(truth), dtype=bool)} | {found.names[code]: truth == code for code in present}
     _coverage(axes[1], rows, sets[np.arange(len(truth)), truth], sets.sum(1), 1 - found.alpha)
     left_out = int((~known & ~colors.missing).sum())
     note = f", {left_out:,} with labels unknown to the reference left out" if left_out else ""
     figure.suptitle(f"{len(truth):,} cells{note}", fontsize=9)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
-
-
-def _match(names: list[str], codes: Floats, labels: list[str]) -> NDArray[np.intp]:
-    """True labels as positions among the reference's labels, -1 for others and missing ones."""
-    where = np.array([labels.index(name) if name in labels else -1 for name in names] + [-1])
-    return where[np.where(np.isnan(codes), -1, codes).astype(int)]
 
 
 def _wilson(right: Floats, n: Floats) -> tuple[Floats, Floats]:
@@ -110,44 +103,35 @@ def _wilson(right: Floats, n: Floats) -> tuple[Floats, Floats]:
     return middle - half, middle + half
 
 
-def _reliability(ax: Axes, probabilities: Floats, truth: NDArray[np.intp], n_bins: int) -> None:
+def _diagram(ax: Axes, probabilities: Floats, truth: Codes, n_bins: int) -> None:
+    """Share of cells whose label is right by its probability, with the number of cells as bars."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
-    n = np.bincount(bins, minlength=n_bins).astype(float)
-    full = n > 0
-    n_right = np.bincount(bins[right], minlength=n_bins)[full].astype(np.float64)
-    total = np.bincount(bins, weights=confidence, minlength=n_bins)[full]
-    said, seen, n = total / n[full], n_right / n[full], n[full]
-    low, high = _wilson(n_right, n)
+    full, at = np.unique(bins, return_inverse=True)
+    each = np.ones(len(at)), right.astype(np.float64), confidence
+    n, n_right, total = (np.asarray(np.bincount(at, weights=weights), dtype=np.float64) for weights in each)
+    said, seen = total / n, n_right / n
     ax.plot([0, 1], [0, 1], color="black", linestyle=":", linewidth=1)
-    ax.bar(
-        (np.flatnonzero(full) + 0.5) / n_bins, 0.25 * n / n.max(), width=0.9 / n_bins, color="#E4E4E4", label="cells"
-    )
-    ax.vlines(said, low, high, color=SAFE[0], linewidth=1.2)
+    ax.bar((full + 0.5) / n_bins, 0.25 * n / n.max(), width=0.9 / n_bins, color=REFERENCE, label="cells")
+    ax.vlines(said, *_wilson(n_right, n), color=SAFE[0], linewidth=1.2)
     ax.plot(said, seen, color=SAFE[0], marker="o", markersize=5, linewidth=1.2, label="share that is right")
     error = float((n * np.abs(said - seen)).sum() / n.sum())
-    ax.set_title(f"accuracy {right.mean():.1%}, calibration error {error:.3f}", fontsize=10)
+    ax.set_title(f"accuracy {right.mean():.1%}, reliability error {error:.3f}", fontsize=10)
     ax.set(xlim=(0, 1), ylim=(0, 1.02))
-    ax.set_xlabel("probability of the label", fontsize=9)
-    ax.set_ylabel("share that is right", fontsize=9)
     ax.legend(frameon=False, fontsize=9, loc="upper left")
-    plain(ax)
+    draw.plain(ax, x="probability of the label", y="share that is right")
 
 
-def _coverage(
-    ax: Axes, rows: dict[str, NDArray[np.bool_]], covered: NDArray[np.bool_], size: NDArray[np.intp], promised: float
-) -> None:
-    y = np.arange(len(rows))
+def _coverage(ax: Axes, rows: dict[str, Mask], covered: Mask, size: Codes, promised: float) -> None:
+    """Share of sets that hold the true label, for all cells and for each label."""
+    y = draw.name_rows(ax, [f"{name} ({size[mine].mean():.1f})" for name, mine in rows.items()])
     n = np.array([mine.sum() for mine in rows.values()], dtype=np.float64)
     n_right = np.array([covered[mine].sum() for mine in rows.values()], dtype=np.float64)
     low, high = _wilson(n_right, n)
     ax.axvline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
     ax.hlines(y, low, high, color=SAFE[0], linewidth=1.2)
     ax.scatter(n_right / n, y, s=[50] + [25] * (len(rows) - 1), color=SAFE[0], zorder=3, label="coverage")
-    ax.set_yticks(y, [f"{name} ({size[mine].mean():.1f})" for name, mine in rows.items()], fontsize=9)
-    ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(min(0.5, float(low.min()) - 0.02), 1.01)
     ax.set_title("coverage (mean size of the sets)", fontsize=10)
-    ax.set_xlabel("share of sets with the true label", fontsize=9)
     ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-    plain(ax)
+    draw.plain(ax, x="share of sets with the true label")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dice._plot.colors import MISSING, REFERENCE, SAFE
+from dice._plot.colors import MISSING, REFERENCE, SAFE, Colors
 from dice._plot.layout import MIN_CELLS_UMAP
+from dice._types import Codes, Floats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,53 +18,35 @@ if TYPE_CHECKING:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.lines import Line2D
 
-    from dice._plot.colors import Colors
-    from dice._plot.layout import Coordinates
-
+#: What representations are called over their maps.
+TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
 ROWS_PER_LEGEND_COLUMN = 16
 COLORBAR_WIDTH = 0.9  # inches
 #: Vector formats grow with every point; beyond this, points become one image inside the figure.
 RASTERIZE_ABOVE = 2_000
 
 
-def point_size(n_cells: int) -> float:
-    """Area of a point that neither vanishes nor hides its neighbours."""
-    return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20))
+def point_size(n_cells: int, size: float | None = None) -> float:
+    """Area of a point that neither vanishes nor hides its neighbours, unless the caller chose one."""
+    return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20)) if size is None else size
 
 
-def scatter(ax: Axes, where: Coordinates, *, label: str, size: float, zorder: int, **kwargs: Any) -> PathCollection:
-    """Points without edges, as an image where there are many."""
-    return ax.scatter(
-        where[:, 0],
-        where[:, 1],
-        s=size,
-        linewidths=0,
-        label=label,
-        zorder=zorder,
-        rasterized=len(where) > RASTERIZE_ABOVE,
-        **kwargs,
-    )
+def scatter(ax: Axes, where: Floats, *, label: str, size: float, zorder: int, **kwargs: Any) -> PathCollection:
+    """Points, by default without edges; as an image where there are many."""
+    look: dict[str, Any] = {"linewidths": 0, "rasterized": len(where) > RASTERIZE_ABOVE} | kwargs
+    return ax.scatter(where[:, 0], where[:, 1], s=size, label=label, zorder=zorder, **look)
 
 
-def scatter_reference(ax: Axes, where: Coordinates, *, label: str = "reference") -> PathCollection:
+def scatter_reference(ax: Axes, where: Floats, *, label: str = "reference") -> PathCollection:
     """The reference as a grey ground."""
-    size = point_size(len(where))
-    return scatter(ax, where, label=label, size=size, zorder=1, color=REFERENCE)
+    return scatter(ax, where, label=label, size=point_size(len(where)), zorder=1, color=REFERENCE)
 
 
 def scatter_colored(
-    ax: Axes,
-    where: Coordinates,
-    colors: Colors | None,
-    *,
-    size: float | None = None,
-    alpha: float | None = None,
+    ax: Axes, where: Floats, colors: Colors | None, *, size: float | None = None, alpha: float | None = None
 ) -> PathCollection:
     """Cells in their colours: those without a value below the others, high values on top."""
-    look: dict[str, Any] = {
-        "size": point_size(len(where)) if size is None else size,
-        "alpha": alpha,
-    }
+    look: dict[str, Any] = {"size": point_size(len(where), size), "alpha": alpha}
     if colors is None:
         return scatter(ax, where, label="cells", zorder=3, color=SAFE[0], **look)
     if colors.missing.any():
@@ -79,32 +62,70 @@ def scatter_colored(
     return scatter(ax, where[known], label=colors.name, zorder=3, **look)
 
 
+def row(
+    axes: Sequence[Axes],
+    colors: Colors | None,
+    maps: Sequence[tuple[str, Floats]],
+    ground: Floats | None,
+    size: float | None,
+) -> None:
+    """Maps with their titles in the same colours, explained beside the last; `ground` is where the reference is."""
+    for ax, (title, where) in zip(axes, maps, strict=True):
+        if ground is not None:
+            scatter_reference(ax, ground)
+        points = scatter_colored(ax, where, colors, size=size)
+        style_map(ax, title=title, n_cells=len(where if ground is None else ground))
+    numbers = colors is not None and colors.labels is None
+    if colors is not None and numbers:
+        add_colorbar(axes[-1], points, label=colors.name)
+    entries = _entries(colors, ground)
+    if entries:
+        title = "" if colors is None or numbers else colors.name
+        add_legend(axes[-1], dots(entries), title=title, low=numbers)
+
+
+def row_margin(colors: Colors | None, ground: Floats | None) -> float:
+    """Inches that the legend or the colour bar of a row needs."""
+    bar = COLORBAR_WIDTH if colors is not None and colors.labels is None else 0.0
+    return max(bar, legend_width({} if colors is None else colors.legend), legend_width(_entries(None, ground)))
+
+
+def _entries(colors: Colors | None, ground: Floats | None) -> dict[str, str]:
+    return ({} if colors is None else colors.legend) | ({} if ground is None else {"reference": REFERENCE})
+
+
 def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
     """Square panel without ticks: distances on the map of `n_cells` have no unit."""
     axis = "UMAP" if n_cells >= MIN_CELLS_UMAP else "latent"
     ax.set_box_aspect(1)
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xticks=[], yticks=[])
     ax.spines[["top", "right"]].set_visible(False)
     ax.set_title(title, fontsize=11)
     ax.set_xlabel(f"{axis} 1", fontsize=9, loc="left")
     ax.set_ylabel(f"{axis} 2", fontsize=9, loc="bottom")
 
 
-def plain(ax: Axes) -> None:
-    """Axes without a frame on the far sides."""
+def plain(ax: Axes, *, x: str = "", y: str = "") -> None:
+    """Axes without a frame on the far sides, and what they measure in small letters."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=9)
+    ax.set_xlabel(x, fontsize=9)
+    ax.set_ylabel(y, fontsize=9)
+
+
+def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
+    """Heights of named rows, the first at the top."""
+    ax.set_yticks(range(len(names)), names, fontsize=9)
+    ax.set_ylim(len(names) - 1 + edge, -edge)
+    return np.arange(len(names))
 
 
 def dots(colors: dict[str, str]) -> list[Line2D]:
     """Legend entries: one dot per label."""
     from matplotlib.lines import Line2D
 
-    return [
-        Line2D([], [], linestyle="", marker="o", markersize=6, color=color, label=label)
-        for label, color in colors.items()
-    ]
+    look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 6}
+    return [Line2D([], [], color=color, label=label, **look) for label, color in colors.items()]
 
 
 def add_legend(ax: Axes, handles: Sequence[Line2D], *, title: str = "", low: bool = False) -> None:

@@ -1,0 +1,84 @@
+"""What the slots of an AnnData object hold, or one sentence that says how to fill them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from dice._errors import InputError, SlotError
+from dice._types import Floats
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+
+Slot = Literal["obs", "obsm", "obsp", "uns"]
+
+
+def names(adata: AnnData, *slots: Slot) -> list[str]:
+    """Keys of one slot or of several."""
+    return [key for slot in slots for key in getattr(adata, slot)]
+
+
+def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> pd.Series[Any]:
+    """One value per cell, that the call `step` writes to ``obs``, or that is chosen by an argument of a call.
+
+    What a user chooses may be a gene as well. Lazy numbers, which columns of ``obs`` cannot be, are in ``obsm``.
+    """
+    if key in adata.obs:
+        return adata.obs[key]
+    if key in adata.obsm and adata.obsm[key].shape[1:] == (1,):
+        values = adata.obsm[key]
+    elif step is not None:
+        raise SlotError(f"adata.obs has no column {key!r}: run {step} first.")
+    elif key in adata.var_names:
+        values = adata[:, key].X
+    else:
+        raise SlotError(
+            f"{key!r} is neither a column of adata.obs nor a gene: set {argument} to one of {names(adata, 'obs')[:20]}."
+        )
+    values = values.compute() if hasattr(values, "compute") else values
+    values = values.toarray() if hasattr(values, "toarray") else values
+    return pd.Series(np.asarray(values).ravel())
+
+
+def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any = slice(None)) -> Any:
+    """``obsm[key]`` of some cells, read without that of the others; `step` is the call that writes it."""
+    if key not in adata.obsm:
+        raise SlotError(f"adata.obsm has no {key!r}: run {step} first.")
+    return np.asarray(adata.obsm[key][rows])
+
+
+def embedding(adata: AnnData, key: str, *, name: str = "adata", purpose: str = "drawn") -> Floats:
+    """``obsm[key]`` as a finite float32 array, also from dask, sparse and data frames; `name` is the user's word."""
+    from dice._arguments import as_embedding
+
+    if key not in adata.obsm:
+        step = "dice.tl.train_prior" if name == "reference" else "dice.tl.denoise"
+        raise SlotError(f"{name}.obsm has no {key!r}: run {step} first, or name one of {names(adata, 'obsm')}.")
+    try:
+        return np.ascontiguousarray(as_embedding(adata.obsm[key]), dtype=np.float32)
+    except InputError as error:
+        raise InputError(f"{name}.obsm[{key!r}] cannot be {purpose}. {error}") from error
+
+
+def record(adata: AnnData, key: str, *, what: str = "record", step: str | None = None) -> Any:
+    """``uns[key]``, which the call `step` writes; without a `step`, None if it is not there."""
+    found = adata.uns.get(key)
+    if found is None and step is not None:
+        raise SlotError(f"There is no {what} in adata.uns[{key!r}]: run {step} first.")
+    return found
+
+
+def neighbors(adata: AnnData, key: str) -> tuple[Any, str | None]:
+    """CSR matrix of a neighbour graph, and the representation that it is of, where it says so."""
+    entry = adata.uns.get(key)
+    slot = entry.get("connectivities_key", "connectivities") if isinstance(entry, Mapping) else None
+    if not isinstance(entry, Mapping) or slot not in adata.obsp:
+        raise SlotError(
+            f"adata.uns has no neighbours {key!r}: run dice.tl.neighbors or sc.pp.neighbors first, or set "
+            "neighbors_key to those that there are."
+        )
+    return adata.obsp[slot].tocsr(), entry.get("params", {}).get("use_rep")
