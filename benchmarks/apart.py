@@ -48,9 +48,9 @@ def show(rows: pd.DataFrame) -> None:
 
 def run(name: str, seed: int) -> dict[str, float]:
     reference, query = cells_of(name, seed)
-    dice.tl.train_prior(reference, calibration_fraction=0.0, random_state=seed)
+    dice.tl.train_prior(reference, training=dice.Training(calibration_fraction=0.0), random_state=seed)
     scale = dice.Prior.from_anndata(reference).latent_scale
-    dice.tl.denoise(query, reference, uncertainty=False)
+    dice.tl.denoise(query, reference, method=dice.Direct(uncertainty=False))
     dice.tl.tune_rho(query, reference, criterion="genes", random_state=seed)
     tuned = query.uns["dice_rho"]
     half = np.interp(scale / 2, tuned["grid"], tuned["loss"])

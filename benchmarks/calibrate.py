@@ -61,7 +61,7 @@ def own_scale(query: ad.AnnData, reference: ad.AnnData) -> ad.AnnData:
 def run(name: str, seed: int) -> Iterator[dict[str, object]]:
     reference, whole = shift(name, seed)
     dice.tl.train_prior(reference, labels_key="cell_type", random_state=seed)
-    dice.tl.denoise(reference, uncertainty=False)
+    dice.tl.denoise(reference, method=dice.Direct(uncertainty=False))
     scale = reference.uns["dice"]["latent_scale"]
     known = reference.obs["cell_type"].astype(str).to_numpy()
     model = LogisticRegression(max_iter=300).fit(reference.obsm["X_dice"] / scale, known)
@@ -70,11 +70,11 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
         row = {"composition": composition}
         before = None
         for strategy, calibrate in STRATEGIES.items():
-            dice.tl.denoise(query, reference, calibrate=calibrate, rho=scale / 2)
+            dice.tl.denoise(query, reference, rho=scale / 2, shift=calibrate)
             cells, spread = query.obsm["X_dice"], np.square(query.obs["dice_uncertainty"]).mean() ** 0.5
             before = cells.copy() if before is None else before
             moved = np.square(cells - before).mean() ** 0.5 / spread
-            pulls = query.uns["X_dice"]["calibration"].get("pull", {"none": np.nan, "expected": 1.0})
+            pulls = query.uns["X_dice"]["shift"].get("pull", {"none": np.nan, "expected": 1.0})
             yield {
                 **row,
                 "strategy": strategy,
@@ -83,11 +83,11 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
                 "shift": float(pulls["none"] / pulls["expected"]),
             }
         for calibrate in (False, "auto"):
-            dice.tl.transfer_labels(query, reference, "cell_type", calibrate=calibrate, random_state=seed)
+            dice.tl.transfer_labels(query, reference, "cell_type", random_state=seed, shift=calibrate)
             guess = query.obsm["cell_type_dice_prob"].idxmax(axis=1).to_numpy()
             yield {**row, "strategy": f"transfer {calibrate or 'none'}", **agreement(guess, truth)}
         own = own_scale(query, reference)
-        dice.tl.denoise(own, reference, calibrate=False, rho=scale / 2, check=False)
+        dice.tl.denoise(own, reference, rho=scale / 2, check=False, shift=False)
         yield {**row, "strategy": "standardize", **score(model, own.obsm["X_dice"] / scale, truth)}
         if importlib.util.find_spec("symphonypy"):
             for name, guess in symphony(reference, query):

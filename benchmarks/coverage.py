@@ -15,15 +15,15 @@ import warnings
 import numpy as np
 import pandas as pd
 from data import FILES, hold_out, load, variable_genes
+from dice._query.options import Options
+from dice._query.representation import Represented, candidates
 from report import resume, save, summary
 
 import dice
 from dice._core.labels.conformal import label_p_values, label_scores
 from dice._query.classification import choose, classify
-from dice._query.options import Options
 from dice._query.query import Query
 from dice._query.reference import as_query, read_reference
-from dice._query.representation import Represented, candidates
 
 ALPHAS = (0.05, 0.1, 0.2)
 MAX_CELLS, MAX_STEPS = 5000, 600
@@ -65,7 +65,10 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
     reference = variable_genes(reference, 2000)
     query = query[:, reference.var_names].copy()
     dice.tl.train_prior(
-        reference, labels_key="cell_type", max_steps=MAX_STEPS, calibration_fraction=0.2, random_state=seed
+        reference,
+        labels_key="cell_type",
+        training=dice.Training(max_steps=MAX_STEPS, calibration_fraction=0.2),
+        random_state=seed,
     )
     prior, labelled = dice.Prior.from_anndata(reference), read_reference(reference, "cell_type")
     asked = Query.of(query, prior, Options(rho=0.0, n_samples=10, uncertainty=False, random_state=seed))

@@ -83,9 +83,9 @@ def judged(query: ad.AnnData, reference: ad.AnnData, seed: int) -> Iterator[dict
     """Rows of the projection and of DICE with and without depth."""
     truth = query.obs["cell_type"].astype(str).to_numpy()
     for method, calibrate in METHODS.items():
-        dice.tl.denoise(query, reference, n_samples=10, calibrate=calibrate, random_state=seed)
-        found = query.uns["X_dice"]["calibration"].get("depth", np.ones(1))[0]
-        dice.tl.transfer_labels(query, reference, "cell_type", calibrate=calibrate, random_state=seed)
+        dice.tl.denoise(query, reference, n_samples=10, random_state=seed, shift=calibrate)
+        found = query.uns["X_dice"]["shift"].get("depth", np.ones(1))[0]
+        dice.tl.transfer_labels(query, reference, "cell_type", random_state=seed, shift=calibrate)
         if method == "stretched":
             start = query.obsm["X_dice_pca"]
             nearest = KNeighborsClassifier(15).fit(reference.obsm["X_dice_pca"], reference.obs["cell_type"].astype(str))

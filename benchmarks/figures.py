@@ -72,7 +72,7 @@ def two_clusters() -> tuple[ad.AnnData, ad.AnnData]:
 
 def samples() -> Figure:
     reference, cells = two_clusters()
-    dice.tl.denoise(cells, reference, rho=0.1, noise=1.0, n_samples=500, check=False)
+    dice.tl.denoise(cells, reference, rho=0.1, n_samples=500, check=False, likelihood=dice.Gaussian(1.0))
     return dice.pl.posterior(cells, [0, 1], reference=reference, return_fig=True)
 
 
@@ -80,7 +80,7 @@ def samples_rho() -> Figure:
     reference, cells = two_clusters()
     figure, axes = plt.subplots(2, 3, figsize=(11, 7), layout="constrained")
     for rho, ax in zip((0.1, 0.5, 1, 5, 10, 20), axes.flat, strict=True):
-        dice.tl.denoise(cells, reference, rho=rho, noise=1.0, n_samples=500, check=False)
+        dice.tl.denoise(cells, reference, rho=rho, n_samples=500, check=False, likelihood=dice.Gaussian(1.0))
         dice.pl.posterior(cells, 0, reference=reference, titles=[f"rho = {rho}"], ax=ax, show=False)
         if rho != 1:
             ax.get_legend().remove()

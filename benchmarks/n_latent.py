@@ -33,7 +33,7 @@ from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import dice
-from dice._core.chunks import Chunks
+from dice._anndata.matrix import Matrix
 from dice._core.prior import presets
 from dice._core.projection import elbow, fit_projection
 from dice._scanpy.graph import leiden
@@ -84,7 +84,7 @@ def run(name: str, seed: int, max_steps: int) -> list[dict[str, object]]:
     genes = reference.var["highly_variable"].to_numpy()
     matrices = reference[:, genes].X, query[:, genes].X
     # One PCA for all: fewer latents are the first of them.
-    whole = fit_projection(Chunks(lambda: iter(matrices[:1])), n_latent=max(n for n in N_LATENT if n != "elbow"))
+    whole = fit_projection(Matrix(ad.AnnData(matrices[0])), n_latent=max(n for n in N_LATENT if n != "elbow"))
     latents = [whole.project(matrix) for matrix in matrices]
     energy = np.square(whole.standardizer(matrices[0]).dense()).sum() / (reference.n_obs - 1)
     rows = []

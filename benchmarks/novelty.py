@@ -63,7 +63,7 @@ def run(adata: ad.AnnData, name: str, left: str, seed: int) -> list[dict[str, ob
     test = (rng.random(adata.n_obs) < 0.2) | novel
     reference = variable_genes(adata[~test].copy(), 2000)
     query = adata[test][:, reference.var_names].copy()
-    dice.tl.train_prior(reference, max_steps=1, calibration_fraction=0.15, random_state=seed)
+    dice.tl.train_prior(reference, training=dice.Training(max_steps=1, calibration_fraction=0.15), random_state=seed)
     truth = (query.obs["cell_type"] == left).to_numpy()
     rows = []
     for method, labels_key in (("DICE, labels", "cell_type"), ("DICE, clusters", None)):

@@ -92,15 +92,16 @@ def embed(
         peers.N_LATENT = 50 if method == "ALRA" else n_latent
         return peers.embed(method, *pair, seed)
     reference, query = cells.corrected
-    options = {"n_latent": n_latent, "calibration_fraction": 0.0, "max_steps": steps, "random_state": seed}
+    training = dice.Training(calibration_fraction=0.0, max_steps=steps)
+    options = {"n_latent": n_latent, "training": training, "random_state": seed}
     if method == LITERAL:
         dice.tl.train_prior(reference, preset="paper", labels_key=LABELS, **options)
         schedule = {"rho": (5.0, 0.5), "n_iterations": 100, "n_chains": 10, "average": "chains", "noise": 1.0}
-        dice.tl.denoise(query, reference, method="gibbs", calibrate=False, uncertainty=False, **schedule)
+        dice.tl.denoise(query, reference, method="gibbs", shift=False, **schedule)
         return None, query.obsm["X_dice"]
     dice.tl.train_prior(reference, labels_key=DICE[method], **options)
     dice.tl.denoise(query, reference, random_state=seed)
-    dice.tl.denoise(reference, uncertainty=False)
+    dice.tl.denoise(reference, method=dice.Direct(uncertainty=False))
     return reference.obsm["X_dice"], query.obsm["X_dice"]
 
 

@@ -40,7 +40,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import dice
 from dice._scanpy.graph import leiden
 
-AUGMENT = {"none": None, "clusters": "clusters", "neighbors": "neighbors", "labels": "labels"}
+AUGMENT = ("none", "labels")
 SITES = ("site1", "site2", "site3", "site4")
 PAIRS = ("cells -> nuclei", "atlas -> Baron", "Baron -> atlas")
 CONTROL = "PCA noise graph"
@@ -174,10 +174,10 @@ def denoise(reference: ad.AnnData, query: ad.AnnData, augment: str, seed: int) -
     """DICE with its defaults; only the augmentation differs, and no cells are kept from it for prediction sets."""
     labels_key = "cell_type" if augment == "labels" else None
     dice.tl.train_prior(
-        reference, augment=AUGMENT[augment], labels_key=labels_key, calibration_fraction=0.0, random_state=seed
+        reference, labels_key=labels_key, training=dice.Training(calibration_fraction=0.0), random_state=seed
     )
     dice.tl.denoise(query, reference, n_samples=10, random_state=seed)
-    dice.tl.denoise(reference, uncertainty=False)
+    dice.tl.denoise(reference, method=dice.Direct(uncertainty=False))
 
 
 def ranks(rows: pd.DataFrame, heading: str) -> str:

@@ -53,7 +53,8 @@ def report(rows: pd.DataFrame) -> tuple:
 def run(name: str, seed: int) -> list[dict[str, object]]:
     reference, query = pair(name, seed)
     start = time.perf_counter()
-    settings = {"n_latent": 15, "scale": False} if name.startswith("Setup") else {"max_steps": MAX_STEPS}
+    training = dice.Training(max_steps=MAX_STEPS)
+    settings = {"n_latent": 15, "scale": False} if name.startswith("Setup") else {"training": training}
     dice.tl.train_prior(reference, random_state=seed, **settings)
     train_seconds = time.perf_counter() - start
     scale = dice.Prior.from_anndata(reference).latent_scale

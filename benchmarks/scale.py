@@ -92,7 +92,11 @@ def query(folder: Path, n_cells: int, uncertainty: bool) -> dict[str, float]:
     shutil.rmtree(f"{target}.partial", ignore_errors=True)
     start, cpu = time.perf_counter(), time.process_time()
     dice.tl.denoise_to_zarr(
-        folder / f"query_{n_cells}.zarr", folder / "prior.h5ad", target, copy_x=False, uncertainty=uncertainty
+        folder / f"query_{n_cells}.zarr",
+        folder / "prior.h5ad",
+        target,
+        copy_x=False,
+        method=dice.Direct(uncertainty=uncertainty),
     )
     total, cpu = time.perf_counter() - start, time.process_time() - cpu
     shutil.rmtree(target)
@@ -113,7 +117,7 @@ def reference(folder: Path, n_cells: int, max_steps: int | None = None) -> dict[
     timed.watch(_train_prior, "learn", "training")
     adata = read_lazy(folder / f"reference_{n_cells}.zarr")
     start, cpu = time.perf_counter(), time.process_time()
-    dice.tl.train_prior(adata, max_steps=max_steps)
+    dice.tl.train_prior(adata, training=dice.Training(max_steps=max_steps))
     total, cpu = time.perf_counter() - start, time.process_time() - cpu
     dice.Prior.from_anndata(adata).save(folder / "prior.h5ad")
     return {
@@ -146,7 +150,11 @@ def cluster(folder: Path, n_cells: int) -> dict[str, float]:
             query(folder, 10_000, uncertainty=False)
             timed.seconds.clear()
             dice.tl.denoise_to_zarr(
-                folder / f"query_{n_cells}.zarr", folder / "prior.h5ad", target, copy_x=False, uncertainty=False
+                folder / f"query_{n_cells}.zarr",
+                folder / "prior.h5ad",
+                target,
+                copy_x=False,
+                method=dice.Direct(uncertainty=False),
             )
         row |= timed.seconds
         results.append(ad.io.read_elem(zarr.open_group(target, mode="r")["obsm/X_dice"]))

@@ -32,9 +32,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import dice
 from dice._core.posterior.noise import CellNoise, cell_seeds
-from dice._core.posterior.sampler import sample_ancestral, sample_sde
+from dice._core.posterior.sampler import sample_sde
 from dice._core.prior.denoiser import Denoiser
-from dice._core.prior.paper import SCHEDULE
+from dice._core.prior.networks.paper import SCHEDULE
 
 N_CHAINS = 10
 PAPER_RHO = np.linspace(5, 0.5, 100)
@@ -48,7 +48,7 @@ N_GENES, N_COUNTED, N_STEPS = 1000, 50, 200
 def against_the_literal_sampler(n_cells: int) -> pd.DataFrame:
     """Evaluations per cell and wall time of direct mean, samples and literal chains on the paper's small network."""
     reference, _ = dice.datasets.synthetic(1)
-    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="paper-small", max_steps=20)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="paper-small", training=dice.Training(max_steps=20))
     denoiser = dice.Prior.from_anndata(reference).denoiser
     y = torch.randn(n_cells, 15, generator=torch.Generator().manual_seed(0))
     noise = CellNoise(torch.as_tensor(cell_seeds(map(str, range(n_cells)), 0)))
@@ -57,8 +57,7 @@ def against_the_literal_sampler(n_cells: int) -> pd.DataFrame:
         seconds = {
             "direct mean": timed(lambda: denoiser(y, level)),
             "20 samples": timed(lambda: [sample_sde(denoiser, y, level, noise.spawn(i)) for i in range(20)]),
-            "literal, 10 chains": timed(lambda: sample_ancestral(denoiser, y, last, noise))
-            * (LITERAL / SCHEDULE.start(0.5)),
+            "literal, 10 chains": timed(lambda: denoiser.draw(y, last, noise)) * (LITERAL / SCHEDULE.start(0.5)),
         }
     table = pd.DataFrame({"sampler": list(seconds), "evaluations": [1, 200, LITERAL], "seconds": seconds.values()})
     table["times faster"] = table["seconds"].iloc[-1] / table["seconds"]
@@ -68,7 +67,7 @@ def against_the_literal_sampler(n_cells: int) -> pd.DataFrame:
 def evaluations() -> pd.DataFrame:
     """Evaluations of the network for a cell of the query, counted."""
     reference, query = cells(2000), cells(500)
-    dice.tl.train_prior(reference, n_latent=25, max_steps=20)
+    dice.tl.train_prior(reference, n_latent=25, training=dice.Training(max_steps=20))
     prior = dice.Prior.from_anndata(reference)
     calls = {
         "mean": {"uncertainty": False, "calibrate": False},
@@ -112,18 +111,18 @@ def cells(n: int, seed: int = 0) -> ad.AnnData:
 def measure(n_cells: int, n_latent: int, samples: bool) -> dict[str, float]:
     """Direct mean through the public call, what it adds in memory, and how much of it is the network."""
     reference, query = cells(2000), cells(n_cells, seed=1)
-    options = {"n_latent": n_latent, "max_steps": N_STEPS}
+    options = {"n_latent": n_latent, "training": dice.Training(max_steps=N_STEPS)}
     training = timed(lambda: dice.tl.train_prior(reference, **options), repeats=1)
     prior = dice.Prior.from_anndata(reference)
-    extra = extra_memory(lambda: dice.tl.denoise(query, prior, uncertainty=False))
+    extra = extra_memory(lambda: dice.tl.denoise(query, prior, method=dice.Direct(uncertainty=False)))
     row = {"cells": n_cells, "latents": n_latent, "extra MB": extra}
-    row["seconds"] = timed(lambda: dice.tl.denoise(query, prior, uncertainty=False))
+    row["seconds"] = timed(lambda: dice.tl.denoise(query, prior, method=dice.Direct(uncertainty=False)))
     row["of which network"] = timed(lambda: denoise_chunks(prior, query.obsm["X_dice_pca"]))
     row["µs per cell"] = row["seconds"] / n_cells * 1e6
     if samples:
         row[f"seconds, {N_STEPS} steps of training"] = training
         row["seconds, 10 samples"] = timed(
-            lambda: dice.tl.denoise(query, prior, n_samples=10, uncertainty=False), repeats=1
+            lambda: dice.tl.denoise(query, prior, n_samples=10, method=dice.Direct(uncertainty=False)), repeats=1
         )
     return row
 
@@ -147,7 +146,7 @@ def apart(sizes: list[tuple[int, int, bool]]) -> pd.DataFrame:
 def matrix_product_share() -> pd.DataFrame:
     """Share of the default network's sampler in matrix products, by the profiler."""
     reference, _ = dice.datasets.synthetic(1)
-    dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     denoiser = dice.Prior.from_anndata(reference).denoiser
     y = torch.randn(8192, 15)
     noise = CellNoise(torch.as_tensor(cell_seeds(map(str, range(len(y))), 0)))

@@ -38,8 +38,10 @@ def by_dice(reference: ad.AnnData, query: ad.AnnData, clock: Clock, **_: object)
     points = torch.as_tensor(query.obsm["PCA"])
     with torch.no_grad():
         clock(PCS, lambda: prior.denoise(points, 0.5 * prior.latent_scale), repeats=3)
-    clock(EMBEDDING, lambda: dice.tl.denoise(query, prior, uncertainty=False), repeats=3)
-    clock(SAMPLES, lambda: dice.tl.denoise(query, prior, n_samples=10, uncertainty=False), repeats=3)
+    clock(EMBEDDING, lambda: dice.tl.denoise(query, prior, method=dice.Direct(uncertainty=False)), repeats=3)
+    clock(
+        SAMPLES, lambda: dice.tl.denoise(query, prior, n_samples=10, method=dice.Direct(uncertainty=False)), repeats=3
+    )
 
     def labels() -> None:
         dice.tl.train_prior(labelled, labels_key=LABELS)
@@ -53,7 +55,7 @@ def by_mixture(reference: ad.AnnData, query: ad.AnnData, clock: Clock, **_: obje
     dice = _warm_dice(reference)
     clock(TRAINING, lambda: dice.tl.train_prior(reference, preset="gmm"))
     prior = dice.Prior.from_anndata(reference)
-    clock(EMBEDDING, lambda: dice.tl.denoise(query, prior, uncertainty=False), repeats=3)
+    clock(EMBEDDING, lambda: dice.tl.denoise(query, prior, method=dice.Direct(uncertainty=False)), repeats=3)
 
 
 def _warm_dice(reference: ad.AnnData) -> ModuleType:
@@ -62,7 +64,7 @@ def _warm_dice(reference: ad.AnnData) -> ModuleType:
 
     dice.settings.verbosity = 0
     few = reference[:200].copy()
-    dice.tl.train_prior(few, max_steps=2)
+    dice.tl.train_prior(few, training=dice.Training(max_steps=2))
     dice.tl.denoise(few)
     return dice
 

@@ -51,7 +51,7 @@ MISMATCH = {"fewer": (1.0, 8.0, 20.0), "more": (0.5, 2.0, 4.0)}
 def learn(reference: ad.AnnData, preset: str, seed: int, n_latent: int | str = "elbow") -> ad.AnnData:
     """A prior of all reference cells, as in the paper."""
     learned = reference.copy()
-    options = {"augment": None, "calibration_fraction": 0.0, "scale": False}
+    options = {"mixup": None, "training": dice.Training(calibration_fraction=0.0), "scale": False}
     dice.tl.train_prior(learned, n_latent=n_latent, preset=preset, random_state=seed, **options)
     return learned
 
@@ -97,7 +97,7 @@ class Judge:
 
 def denoise(query: ad.AnnData, reference: ad.AnnData, rho: object) -> tuple[np.ndarray, float, float]:
     """The direct mean, the rho that was used, and the whole noise that was assumed."""
-    dice.tl.denoise(query, reference, rho=rho, uncertainty=False, calibrate=False)
+    dice.tl.denoise(query, reference, rho=rho, method=dice.Direct(uncertainty=False), shift=False)
     params = query.uns["X_dice"]["params"]
     return query.obsm["X_dice"], params["rho"], float(np.hypot(params["rho"], params["noise"]))
 
@@ -153,7 +153,7 @@ def mismatched(kind: str, seed: int) -> Iterator[dict[str, object]]:
     own = 0 if kind == "fewer" else len(centre) - 1
     for rho in MISMATCH[kind]:
         # The paper runs 200 iterations without averaging, which is one posterior sample.
-        dice.tl.denoise(query, learned, rho=rho, n_samples=1, calibrate=False, random_state=seed)
+        dice.tl.denoise(query, learned, rho=rho, n_samples=1, random_state=seed, shift=False)
         sample = query.obsm["X_dice_samples"][:, 0]
         nearest = np.linalg.norm(sample[:, None] - centre, axis=2).argmin(1)
         shares = np.bincount(nearest, minlength=len(centre)) / len(nearest)
@@ -168,10 +168,18 @@ def literal(n_cells: int) -> dict[str, object]:
     prior = dice.Prior.from_anndata(learned)
     few = query[:n_cells].copy()
     options = {"method": "gibbs", "rho": 20.0, "n_iterations": 200, "n_chains": 10, "average": "chains", "noise": 1.0}
-    dice.tl.denoise(few, learned, calibrate=False, uncertainty=False, **options)
+    dice.tl.denoise(few, learned, method=dice.Direct(uncertainty=False), shift=False, **options)
     start = torch.as_tensor(prior.projection.project(few.X), dtype=torch.float64)
     wanted = exact_mixture(learned, prior)(start, torch.tensor(float(np.hypot(20.0, 1.0)))).numpy()
-    one = dice.tl.denoise(few, learned, rho=20.0, noise=1.0, calibrate=False, uncertainty=False, copy=True)
+    one = dice.tl.denoise(
+        few,
+        learned,
+        rho=20.0,
+        copy=True,
+        method=dice.Direct(uncertainty=False),
+        likelihood=dice.Gaussian(1.0),
+        shift=False,
+    )
     return {
         "cells": n_cells,
         "literal": distance(few.obsm["X_dice"], wanted, start.numpy()),

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 import dice
-from dice._core.chunks import Chunks
-from dice._core.prior import presets
+from dice._anndata.matrix import Matrix
+from dice._core.prior import networks, presets
 from dice._core.projection import fit_projection
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +54,7 @@ def speed(name: str, preset: str, max_steps: int | None) -> None:
     """Train once and print the course."""
     matrix, scale = {"bmmc": bmmc, "synthetic": synthetic}[name]()
     start = time.perf_counter()
-    projection = fit_projection(Chunks(lambda: iter([matrix])), n_latent=25 if name == "bmmc" else 15, scale=scale)
+    projection = fit_projection(Matrix(ad.AnnData(matrix)), n_latent=25 if name == "bmmc" else 15, scale=scale)
     latents = projection.project(matrix)
     unit = float(np.sqrt(latents.var(0).mean()))
     data = presets.split(latents / unit, presets.assign_roles(len(latents), 0.1, 0, 0), torch.device("cpu"))
@@ -62,7 +62,7 @@ def speed(name: str, preset: str, max_steps: int | None) -> None:
     print("| step | seconds | CPU s | held-out loss |\n|---|---|---|---|")
     start, cpu = time.perf_counter(), time.process_time()
     if preset == "gmm":
-        denoiser, _ = presets.fit_mixture(data)
+        denoiser, _ = networks.by_preset()["gmm"][0].fit(data.train, data.held_out, 0)
         trainer = presets.make_trainer("default", data, noise=projection.noise / unit)
         loss = trainer.held_out.loss(denoiser)
         spent = f"{time.perf_counter() - start:.1f} | {time.process_time() - cpu:.1f}"

@@ -81,7 +81,7 @@ def scores(truth: np.ndarray, guess: np.ndarray) -> dict[str, float]:
 
 def by_dice(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
     reference, query = reference.copy(), query.copy()
-    dice.tl.train_prior(reference, labels_key=key, max_steps=MAX_STEPS, random_state=seed)
+    dice.tl.train_prior(reference, labels_key=key, training=dice.Training(max_steps=MAX_STEPS), random_state=seed)
     dice.tl.transfer_labels(query, reference, key, random_state=seed)
     return best(query, key)
 

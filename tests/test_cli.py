@@ -24,7 +24,7 @@ def files(tmp_path_factory):
     reference, query = cells[:500].copy(), cells[500:].copy()
     reference.write_h5ad(folder / "reference.h5ad")
     query.write_h5ad(folder / "query.h5ad")
-    dice.tl.train_prior(reference, labels_key="cell_type", max_steps=40, random_state=3)
+    dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=40), random_state=3)
     dice.tl.denoise(query, reference, n_samples=2)
     reference.write_h5ad(folder / "trained.h5ad")
     return folder, reference, query
@@ -113,7 +113,7 @@ def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_pa
         cells.write_h5ad(tmp_path / "raw.h5ad")
         summary(capsys, "prepare", tmp_path / "raw.h5ad", "-o", file, "--n-top-genes", 1000, "--min-cells", 1)
         dice.pp.prepare(cells, n_top_genes=1000, min_cells=1)
-    dice.tl.train_prior(reference, labels_key="cell_type", max_steps=60)
+    dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=60))
     options = {"classifier": "knn", "representation": "denoised", "n_samples": 1, "min_gene_overlap": 0.5}
     with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
         dice.tl.transfer_labels(query, reference, "cell_type", **options)

@@ -18,7 +18,7 @@ pytestmark = [
 
 def test_train_and_denoise_on_cuda():
     reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
-    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=50)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=50))
     cuda = dice.tl.denoise(query, reference, rho=20, n_samples=3, copy=True)
     with dice.settings.using(device="cpu"):
         cpu = dice.tl.denoise(query, reference, rho=20, n_samples=3, copy=True)
@@ -34,7 +34,7 @@ def test_train_and_denoise_on_cuda():
 )
 def test_chunk_sizes_do_not_matter_on_cuda(options):
     reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
-    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=50)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=50))
     expected = dice.tl.denoise(query, reference, rho=20, copy=True, **options).obsm["X_dice"]
     for chunk_size in (7, 64, 1000):
         with dice.settings.using(chunk_size=chunk_size):
@@ -45,7 +45,7 @@ def test_chunk_sizes_do_not_matter_on_cuda(options):
 def test_lazy_queries_on_cuda():
     """Workers resolve the device: the network goes to the GPU of the process that computes a block."""
     reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
-    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=50)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=50))
     expected = dice.tl.denoise(query, reference, rho=20, copy=True).obsm["X_dice"]
     lazy = ad.AnnData(da.from_array(np.asarray(query.X), chunks=(30, -1)), obs=query.obs, var=query.var)
     dice.tl.denoise(lazy, reference, rho=20)
@@ -55,7 +55,7 @@ def test_lazy_queries_on_cuda():
 def test_cupy_blocks():
     cupy = pytest.importorskip("cupy")
     reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
-    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=50)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=50))
     expected = dice.tl.denoise(query, reference, rho=20, copy=True).obsm["X_dice"]
     blocks = da.from_array(np.asarray(query.X), chunks=(30, -1)).map_blocks(cupy.asarray)
     lazy = ad.AnnData(blocks, obs=query.obs, var=query.var)

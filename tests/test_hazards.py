@@ -38,7 +38,7 @@ CALLS = {
     ),
     "novelty": lambda adata: dice.tl.novelty(adata, oddities.labelled_reference()),
     "tune_rho": lambda adata: dice.tl.tune_rho(adata, PRIOR, grid=[0.5, 2]),
-    "train_prior": lambda adata: dice.tl.train_prior(adata, n_latent=3, max_steps=3),
+    "train_prior": lambda adata: dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=3)),
 }
 FORMS = {
     "dense": np.asarray,
@@ -151,7 +151,7 @@ def test_odd_gene_names_are_matched_or_refused(spoil):
 def test_constant_genes_say_nothing():
     adata = query()
     adata.X[:, 3] = 2.0
-    dice.tl.train_prior(adata, n_latent=3, max_steps=3)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=3))
     assert np.abs(adata.varm["dice_loadings"][3]).max() < 1e-6
     adata.X[:] = 1
     with pytest.raises(dice.DiceError, match="No gene varies"):
@@ -201,7 +201,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(monkeypatch):
     def loss(self, clean, generator):
         return self.outlet.bias.sum() * torch.nan
 
-    monkeypatch.setattr("dice._core.prior.denoiser.EDMDenoiser.loss", loss)
+    monkeypatch.setattr("dice._core.prior.networks.edm.EDMDenoiser.loss", loss)
     adata = query()
     with pytest.raises(dice.DiceError, match=r"training loss became nan at step 1 .* smaller learning_rate"):
         dice.tl.train_prior(adata, n_latent=3)

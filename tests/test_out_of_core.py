@@ -40,7 +40,7 @@ def pair():
         return ad.AnnData(sparse.csr_matrix(values), obs=obs, var=pd.DataFrame(index=_names("gene", 80)))
 
     reference, query = cells(600, "reference"), cells(400, "query")
-    dice.tl.train_prior(reference, n_latent=6, max_steps=100)
+    dice.tl.train_prior(reference, n_latent=6, training=dice.Training(max_steps=100))
     return reference, query
 
 
@@ -133,7 +133,7 @@ def test_a_cluster_trains_the_same_prior(pair, cluster):
     for scheduler in ("threads", "synchronous", None):
         cells = lazy(reference, 130)
         with dask.config.set(scheduler=scheduler):
-            dice.tl.train_prior(cells, n_latent=6, max_steps=20, labels_key="type")
+            dice.tl.train_prior(cells, n_latent=6, training=dice.Training(max_steps=20), labels_key="type")
         priors.append(dice.Prior.from_anndata(cells))
         np.testing.assert_array_equal(priors[0].projection.loadings, priors[-1].projection.loadings)
         assert cells.uns["dice"]["sha256"] == priors[0].to_arrays()["sha256"]

@@ -23,7 +23,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 @pytest.fixture(scope="module")
 def reference():
     reference, _ = dice.datasets.synthetic(1, n_reference=200)
-    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=10)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=10))
     return reference
 
 

@@ -27,7 +27,7 @@ def test_lazy_objects_train_and_denoise(pair, suffix, tmp_path):
         ad.experimental.read_lazy(tmp_path / f"{name}.{suffix}") for name in ("reference", "query")
     )
     for adata in (reference, lazy_reference):
-        dice.tl.train_prior(adata, n_latent=5, max_steps=10)
+        dice.tl.train_prior(adata, n_latent=5, training=dice.Training(max_steps=10))
     assert lazy_reference.uns["dice"]["sha256"] == reference.uns["dice"]["sha256"]
     for adata in (query, lazy_query):
         dice.tl.denoise(adata, reference)

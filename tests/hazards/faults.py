@@ -79,13 +79,16 @@ def killed_training(folder: Path) -> int:
     """Training with a checkpoint is killed and taken up until it ends, again and again: always the same prior."""
     _checkpoint.EVERY_STEPS = 5
     adata, state = cells(), folder / "state.npz"
-    arguments = {"n_latent": 5, "max_steps": 400, "batch_size": 64}
+    arguments = {"max_steps": 400, "batch_size": 64}
     begin = time.perf_counter()
-    expected = dice.tl.train_prior(adata, copy=True, **arguments).uns["dice"]["sha256"]
+    expected = dice.tl.train_prior(adata, n_latent=5, copy=True, training=dice.Training(**arguments)).uns["dice"][
+        "sha256"
+    ]
     seconds = time.perf_counter() - begin
 
     def train() -> None:
-        prior = dice.tl.train_prior(adata, checkpoint=state, copy=True, **arguments).uns["dice"]
+        training = dice.Training(checkpoint=state, **arguments)
+        prior = dice.tl.train_prior(adata, n_latent=5, copy=True, training=training).uns["dice"]
         assert prior["sha256"] == expected
 
     kills = 0
@@ -122,7 +125,7 @@ def killed_save(folder: Path) -> int:
 def killed_stream(folder: Path) -> int:
     """Denoising from file to file is killed and taken up until the store is whole: the same numbers every time."""
     adata, source, output = cells(600), folder / "query.h5ad", folder / "denoised.zarr"
-    dice.tl.train_prior(adata, n_latent=5, max_steps=50)
+    dice.tl.train_prior(adata, n_latent=5, training=dice.Training(max_steps=50))
     prior = dice.Prior.from_anndata(adata)
     adata.write_h5ad(source)
 
@@ -168,14 +171,17 @@ def full_disk(folder: Path) -> int:
 
 def full_disk_in_training(folder: Path) -> int:
     """A checkpoint that does not fit is warned of, and the training ends as ever."""
-    adata, arguments = cells(), {"n_latent": 5, "max_steps": 60, "batch_size": 64, "copy": True}
-    expected = dice.tl.train_prior(adata, **arguments).uns["dice"]["sha256"]
+    adata, arguments = cells(), {"max_steps": 60, "batch_size": 64}
+    expected = dice.tl.train_prior(adata, n_latent=5, copy=True, training=dice.Training(**arguments)).uns["dice"][
+        "sha256"
+    ]
 
     def train() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            prior = dice.tl.train_prior(adata, checkpoint=folder / "state.npz", **arguments).uns["dice"]
+            training = dice.Training(checkpoint=folder / "state.npz", **arguments)
+            prior = dice.tl.train_prior(adata, n_latent=5, copy=True, training=training).uns["dice"]
         assert any("could not be written" in str(warning.message) for warning in caught)
         assert prior["sha256"] == expected
 
@@ -194,7 +200,7 @@ def read_only_folder(folder: Path) -> int:
         if os.getuid() == 0:
             os.setuid(65534)
         refused(lambda: prior.save(folder / "prior.h5ad"))
-        refused(lambda: dice.tl.train_prior(adata, n_latent=3, checkpoint=folder / "state.npz"))
+        refused(lambda: dice.tl.train_prior(adata, n_latent=3, training=dice.Training(checkpoint=folder / "state.npz")))
         assert "dice" not in adata.uns
 
     assert os.waitpid(forked(write), 0)[1] == 0
@@ -206,7 +212,7 @@ def read_only_folder(folder: Path) -> int:
 def vanished_file(folder: Path) -> int:
     """A prior that is no longer there, and a query whose file goes away or is cut short while it is read."""
     query = cells()
-    dice.tl.train_prior(query, n_latent=5, max_steps=20)
+    dice.tl.train_prior(query, n_latent=5, training=dice.Training(max_steps=20))
     prior = dice.Prior.from_anndata(query)
     prior.save(folder / "prior.h5ad")
     (folder / "prior.h5ad").unlink()
@@ -234,7 +240,7 @@ def truncated_prior(folder: Path) -> int:
 def small_device(folder: Path) -> int:
     """A device that holds few cells at once: chunks are halved, the user is told, the result is the same."""
     query = cells()
-    dice.tl.train_prior(query, n_latent=5, max_steps=20)
+    dice.tl.train_prior(query, n_latent=5, training=dice.Training(max_steps=20))
     expected = dice.tl.denoise(query, copy=True, n_samples=2)
     compute, failures = Inference._posterior, 0
     for _ in range(TRIALS // 5):

@@ -38,6 +38,8 @@ ODD: list[Any] = [
 
 #: A number that is too large for anything, and arguments for which it only means a long wait.
 ENDLESS, LONG = 10**12, ("max_steps", "n_iterations")
+#: Arguments of dice.Training that are tried.
+TRAINING = {"max_steps", "batch_size", "learning_rate", "validation_fraction", "checkpoint"}
 ODD.append(ENDLESS)
 
 Rng = np.random.Generator
@@ -46,6 +48,14 @@ Call = Callable[..., Any]
 
 def _denoise(adata: ad.AnnData, **kwargs: Any) -> Any:
     return dice.tl.denoise(adata, FIXTURES / "prior_format1_gmm.h5ad", **kwargs)
+
+
+def _train_prior(adata: ad.AnnData, **kwargs: Any) -> Any:
+    """Settings as arguments of their own, so that each of them may be odd."""
+    settings = {"max_steps": 2} | {name: kwargs.pop(name) for name in TRAINING & kwargs.keys()}
+    mixup = {name.removeprefix("mixup_"): kwargs.pop(name) for name in list(kwargs) if name.startswith("mixup_")}
+    made = {"mixup": dice.Mixup(**mixup)} if mixup else {}
+    return dice.tl.train_prior(adata, **{"n_latent": 2, "training": dice.Training(**settings)} | made | kwargs)
 
 
 @cache
@@ -57,7 +67,7 @@ def labelled_reference() -> ad.AnnData:
     reference = ad.AnnData(np.log1p(rng.poisson(rates)).astype(np.float32))
     reference.var_names = GENES
     reference.obs["label"] = pd.Categorical(np.array(["a", "b"])[types])
-    dice.tl.train_prior(reference, n_latent=3, preset="gmm", calibration_fraction=0.3)
+    dice.tl.train_prior(reference, n_latent=3, preset="gmm", training=dice.Training(calibration_fraction=0.3))
     return reference
 
 
@@ -69,9 +79,9 @@ CALLS: dict[str, tuple[Call, str]] = {
         "min_gene_overlap layer key_added chunk_size random_state device",
     ),
     "train_prior": (
-        lambda adata, **kwargs: dice.tl.train_prior(adata, **{"max_steps": 2, "n_latent": 2} | kwargs),
-        "n_latent labels_key preset augment mixup_points mixup_probability mixup_concentration layer mask_var use_rep "
-        "max_steps batch_size learning_rate validation_fraction checkpoint key_added device random_state",
+        _train_prior,
+        "n_latent labels_key preset mixup mixup_points mixup_probability mixup_concentration layer mask_var use_rep "
+        "training max_steps batch_size learning_rate validation_fraction checkpoint key_added random_state",
     ),
     "neighbors": (
         lambda adata, **kwargs: dice.tl.neighbors(adata, **{"n_neighbors": 3, "n_samples": 2} | kwargs),

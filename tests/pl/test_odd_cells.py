@@ -32,7 +32,9 @@ def pair():
     cells = ad.AnnData((8 * rng.normal(size=(60, 12))[kinds] + rng.normal(size=(400, 12))).astype(np.float32))
     cells.obs["kind"] = pd.Categorical([f"kind {kind:02}" for kind in kinds])
     reference, query = cells[N:].copy(), cells[:N].copy()
-    dice.tl.train_prior(reference, n_latent=6, scale=False, preset="gmm", calibration_fraction=0.3, check=False)
+    dice.tl.train_prior(
+        reference, n_latent=6, scale=False, preset="gmm", training=dice.Training(calibration_fraction=0.3), check=False
+    )
     query.obs["true"] = query.obs["kind"]
     dice.tl.denoise(query, reference, n_samples=10, check=False)
     simple = {"classifier": "knn", "representation": "projection"}

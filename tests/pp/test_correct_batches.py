@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from oracle import Chunks
 from scipy import sparse
 
 from dice import metrics
-from dice._core.chunks import Chunks
 from dice._core.projection import fit_projection
 from dice._errors import DiceError, InputError, SlotError
 from dice._scanpy.harmony import harmony

@@ -16,7 +16,7 @@ import pytest
 
 import dice
 from dice import _log
-from dice._reference import checkpoint as _checkpoint
+from dice._reference import learn as _checkpoint
 
 ARGUMENTS = {"n_latent": 3, "scale": False, "max_steps": 70, "batch_size": 64, "labels_key": "cell_type"}
 

@@ -111,7 +111,7 @@ def test_missing_genes_are_unobserved_never_zero(query, reference):
 
 def test_paper_settings_in_one_call(query):
     reference, _ = dice.datasets.synthetic(1)
-    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="paper-small", max_steps=30)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset="paper-small", training=dice.Training(max_steps=30))
     query = query[:8].copy()
     dice.tl.denoise(query, reference, method=dice.Gibbs(n_chains=2, n_iterations=6, average="chains"), rho=(5, 0.5))
     params = query.uns["X_dice"]["params"]
@@ -220,7 +220,7 @@ def test_empty_query_and_single_cell(query, reference):
 def test_a_cell_without_expression_gets_the_prior():
     cells = dice.datasets.pbmc68k()
     reference, query = cells[:500].copy(), cells[500:560].copy()
-    dice.tl.train_prior(reference, n_latent=10, max_steps=50)
+    dice.tl.train_prior(reference, n_latent=10, training=dice.Training(max_steps=50))
     query.X = query.X.toarray()
     query.X[5] = 0
     name = query.obs_names[5]

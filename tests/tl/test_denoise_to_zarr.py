@@ -26,7 +26,7 @@ def files(tmp_path_factory):
     cells.X = sparse.csr_matrix(cells.X)
     cells.layers["same"] = cells.X.copy()
     reference, query = cells[400:].copy(), cells[:400].copy()
-    dice.tl.train_prior(reference, n_latent=6, max_steps=50, augment=None)
+    dice.tl.train_prior(reference, n_latent=6, training=dice.Training(max_steps=50), mixup=None)
     dice.Prior.from_anndata(reference).save(folder / "prior.h5ad")
     query.write_h5ad(folder / "csr.h5ad")
     query.write_zarr(folder / "csr.zarr")

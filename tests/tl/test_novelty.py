@@ -15,7 +15,7 @@ from dice._core.labels.density_ratio import auc
 @pytest.fixture(scope="module")
 def reference():
     reference = simulate(1500, 0)
-    dice.tl.train_prior(reference, n_latent=6, preset="gmm", calibration_fraction=0.2)
+    dice.tl.train_prior(reference, n_latent=6, preset="gmm", training=dice.Training(calibration_fraction=0.2))
     return reference
 
 
@@ -97,7 +97,9 @@ def test_the_denoised_embedding_does_not_matter(reference):
 def test_labels_of_the_prior_are_taken_by_themselves(reference):
     plain, labelled, asked = (with_strangers(100, 20) for _ in range(3))
     knowing = reference.copy()
-    dice.tl.train_prior(knowing, n_latent=6, labels_key="cell_type", max_steps=5, calibration_fraction=0.2)
+    dice.tl.train_prior(
+        knowing, n_latent=6, labels_key="cell_type", training=dice.Training(max_steps=5, calibration_fraction=0.2)
+    )
     dice.tl.novelty(labelled, knowing)
     dice.tl.novelty(asked, knowing, labels_key="cell_type")
     dice.tl.novelty(plain, knowing, labels_key=None)

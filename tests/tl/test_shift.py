@@ -198,7 +198,9 @@ def test_a_query_that_stands_apart_is_not_denoised_beyond_its_noise(query, refer
 def test_priors_of_labels_do_not_know_their_pull(query):
     """They pull cells of rare labels hard, whether the reference knows them or not."""
     reference, _ = dice.datasets.synthetic(1)
-    dice.tl.train_prior(reference, labels_key="cell_type", n_latent=15, scale=False, max_steps=5)
+    dice.tl.train_prior(
+        reference, labels_key="cell_type", n_latent=15, scale=False, training=dice.Training(max_steps=5)
+    )
     assert "pull" not in reference.uns["dice"]["statistics"]
     apart, _ = shifted(query, reference)
     dice.tl.denoise(apart, reference, shift=False)

@@ -65,12 +65,12 @@ def test_slots(reference):
 def test_calibration_cells_leave_no_trace_in_the_prior():
     """Whatever they express, nothing that was learned changes."""
     one, other = small(), small()
-    dice.tl.train_prior(one, n_latent=3, max_steps=5)
+    dice.tl.train_prior(one, n_latent=3, training=dice.Training(max_steps=5))
     kept = (one.obs["dice_split"] == "calibration").to_numpy()
     dense = other.X.toarray()
     dense[kept] = dense[kept][::-1]
     other.X = sparse.csr_matrix(dense)
-    dice.tl.train_prior(other, n_latent=3, max_steps=5)
+    dice.tl.train_prior(other, n_latent=3, training=dice.Training(max_steps=5))
     first, second = (adata.uns["dice"] for adata in (one, other))
     for name in ("mean", "scale", "loadings", "singular_values", "gene_noise", "latent_scale", "noise"):
         np.testing.assert_array_equal(first[name], second[name])
@@ -81,14 +81,14 @@ def test_calibration_cells_leave_no_trace_in_the_prior():
 
 def test_no_calibration_cells_on_request():
     adata = small()
-    dice.tl.train_prior(adata, n_latent=3, max_steps=5, calibration_fraction=0)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5, calibration_fraction=0))
     assert "calibration" not in adata.uns["dice"]
     assert set(adata.obs["dice_split"]) == {"train", "validation"}
 
 
 def test_copy_leaves_the_input_alone():
     adata = small()
-    result = dice.tl.train_prior(adata, n_latent=3, max_steps=5, copy=True)
+    result = dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5), copy=True)
     assert "dice" in result.uns
     assert not any((adata.uns, adata.varm, adata.obsm))
 
@@ -98,7 +98,7 @@ def test_same_seed_same_prior_and_global_random_state_untouched():
     digests = []
     for seed in (0, 0, 1):
         adata = small()
-        dice.tl.train_prior(adata, n_latent=3, max_steps=30, random_state=seed)
+        dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=30), random_state=seed)
         digests.append(adata.uns["dice"]["sha256"])
     assert digests[0] == digests[1] != digests[2]
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
@@ -108,7 +108,7 @@ def test_same_seed_same_prior_and_global_random_state_untouched():
 def test_highly_variable_genes_are_the_default_mask():
     adata = small()
     adata.var["highly_variable"] = np.arange(40) < 25
-    dice.tl.train_prior(adata, n_latent=3, max_steps=5)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5))
     assert list(adata.uns["dice"]["genes"]) == list(adata.var_names[:25])
     assert not adata.varm["dice_loadings"][25:].any()
 
@@ -116,8 +116,8 @@ def test_highly_variable_genes_are_the_default_mask():
 def test_labels_sharpen_the_prior():
     """Same-class mixup shrinks the variance within classes that the prior believes in."""
     plain, sharp = small(400), small(400)
-    dice.tl.train_prior(plain, n_latent=3, max_steps=200)
-    dice.tl.train_prior(sharp, n_latent=3, max_steps=200, labels_key="cell_type")
+    dice.tl.train_prior(plain, n_latent=3, training=dice.Training(max_steps=200))
+    dice.tl.train_prior(sharp, n_latent=3, training=dice.Training(max_steps=200), labels_key="cell_type")
     for adata in (plain, sharp):
         dice.tl.denoise(adata, rho=3)
     within = [
@@ -142,7 +142,7 @@ def test_labels_may_be_rare_or_missing(preset):
     labels.iloc[:30] = np.nan
     labels.iloc[-1] = "the only one"
     adata.obs["cell_type"] = labels
-    dice.tl.train_prior(adata, n_latent=3, max_steps=5, labels_key="cell_type", preset=preset)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5), labels_key="cell_type", preset=preset)
     assert np.isfinite(adata.uns["dice"]["history"]["loss"]).all()
 
 
@@ -150,8 +150,8 @@ def test_augmentation_is_recorded_and_can_be_turned_off():
     plain, off, on = small(), small(), small()
     settings = {"n_latent": 3, "max_steps": 5}
     dice.tl.train_prior(plain, **settings)
-    dice.tl.train_prior(off, **settings, labels_key="cell_type", augment=None)
-    dice.tl.train_prior(on, **settings, labels_key="cell_type", mixup_points=3, mixup_concentration=2.0)
+    dice.tl.train_prior(off, **settings, labels_key="cell_type", mixup=None)
+    dice.tl.train_prior(on, **settings, labels_key="cell_type", mixup=dice.Mixup(points=3, concentration=2.0))
     params = [dice.Prior.from_anndata(adata).params for adata in (plain, off, on)]
     assert "augment" not in params[0]
     assert "augment" not in params[1]
@@ -173,14 +173,14 @@ def test_augmentation_is_recorded_and_can_be_turned_off():
 )
 def test_labels_mix_more_cells_than_the_paper(settings, points):
     adata = small()
-    dice.tl.train_prior(adata, n_latent=3, max_steps=2, **settings)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2), **settings)
     assert dice.Prior.from_anndata(adata).params["mixup_points"] == points
 
 
 def test_small_references_may_be_sorted_by_type():
     """All cells fit into one batch; each must still meet all noise levels, or large noise means the last type."""
     adata = small(400)
-    dice.tl.train_prior(adata, n_latent=3, max_steps=200)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=200))
     assert dice.Prior.from_anndata(adata).history["validation"].min() < 0.9
     dice.tl.denoise(adata, rho=3)
     mean = {name: adata.obsm["X_dice"][adata.obs["cell_type"] == name, 0].mean() for name in "ab"}
@@ -191,9 +191,9 @@ def test_small_references_may_be_sorted_by_type():
 def test_cells_are_mixed_without_labels(strategy):
     """The prior is sharper than the cells it was learned from, the same for the same seed, and says so."""
     plain, sharp, again = small(400), small(400), small(400)
-    dice.tl.train_prior(plain, n_latent=3, max_steps=200, augment=None)
+    dice.tl.train_prior(plain, n_latent=3, training=dice.Training(max_steps=200), mixup=None)
     for adata in (sharp, again):
-        dice.tl.train_prior(adata, n_latent=3, max_steps=200, augment=strategy)
+        dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=200), augment=strategy)
     assert dice.Prior.from_anndata(sharp).params["augment"] == strategy
     assert sharp.uns["dice"]["sha256"] == again.uns["dice"]["sha256"]
     for adata in (plain, sharp):
@@ -211,7 +211,7 @@ def test_cells_beyond_the_clustered_ones_join_their_nearest(monkeypatch):
 
 def test_reference_statistics_are_kept():
     adata = small()
-    dice.tl.train_prior(adata, n_latent=3, max_steps=2)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2))
     statistics = dice.Prior.from_anndata(adata).statistics
     assert statistics["maximum"] == pytest.approx(adata.X.max())
     assert statistics["counts"] == 0
@@ -230,7 +230,7 @@ def test_an_existing_pca_is_used_as_it_is(scaled, key):
     sc.pp.pca(work, n_comps=6, key_added=key)
     adata.obsm, adata.varm = work.obsm, work.varm
     use_rep = key or "X_pca"
-    dice.tl.train_prior(adata, n_latent=4, max_steps=3, use_rep=use_rep)
+    dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), use_rep=use_rep)
     np.testing.assert_allclose(adata.obsm["X_dice_pca"], adata.obsm[use_rep][:, :4], atol=1e-3)
     loadings = adata.varm[key or "PCs"][:, :4]
     np.testing.assert_allclose(adata.varm["dice_loadings"], loadings, atol=1e-6)
@@ -270,7 +270,7 @@ def test_an_existing_pca_that_is_none_is_refused(change, sentence):
     sc.pp.pca(adata, n_comps=6)
     change(adata)
     with pytest.raises(dice.DiceError, match=sentence) as caught:
-        dice.tl.train_prior(adata, n_latent=4, max_steps=3, use_rep="X_pca")
+        dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), use_rep="X_pca")
     assert "\n" not in str(caught.value)
     assert "dice" not in adata.uns
 
@@ -279,7 +279,7 @@ def test_an_existing_pca_that_is_none_is_refused(change, sentence):
 def test_number_of_latents_by_default(shape, k):
     """50, as long as half of the cells and genes are left."""
     adata = small(*shape)
-    dice.tl.train_prior(adata, max_steps=1)
+    dice.tl.train_prior(adata, training=dice.Training(max_steps=1))
     prior = dice.Prior.from_anndata(adata)
     assert prior.n_latent == k
     assert prior.params["n_latent"] == "auto"
@@ -287,7 +287,7 @@ def test_number_of_latents_by_default(shape, k):
 
 def test_the_elbow_and_the_whole_spectrum_are_recorded():
     adata = small()
-    dice.tl.train_prior(adata, n_latent="elbow", max_steps=2)
+    dice.tl.train_prior(adata, n_latent="elbow", training=dice.Training(max_steps=2))
     prior = dice.Prior.from_anndata(adata)
     assert prior.params["n_latent"] == "elbow"
     assert len(prior.projection.singular_values) == 40
@@ -300,7 +300,7 @@ def test_cells_without_expression_and_constant_genes_are_learned_from():
     adata.X[:3] = 0
     adata.X[:, :2] = 1.5
     adata.X[:3, :2] = 1.5
-    dice.tl.train_prior(adata, n_latent=3, max_steps=2)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2))
     assert np.isfinite(adata.obsm["X_dice_pca"]).all()
     np.testing.assert_allclose(adata.varm["dice_loadings"][:2], 0, atol=1e-6)
 
@@ -379,12 +379,19 @@ def test_a_subsample_beyond_max_cells(caplog):
     cells = dice.datasets.synthetic(1)[0]
     rare = np.arange(cells.n_obs) < 30
     cells.obs["rare"] = np.where(rare, "rare", "usual")
-    whole = dice.tl.train_prior(cells, n_latent=5, scale=False, max_steps=5, copy=True)
+    whole = dice.tl.train_prior(cells, n_latent=5, scale=False, training=dice.Training(max_steps=5), copy=True)
     assert not whole.obs["dice_split"].isna().any()
     with caplog.at_level("INFO", logger="dice"):
-        part = dice.tl.train_prior(cells, n_latent=5, scale=False, max_steps=5, max_cells=400, copy=True)
+        part = dice.tl.train_prior(
+            cells, n_latent=5, scale=False, training=dice.Training(max_steps=5, max_cells=400), copy=True
+        )
         labelled = dice.tl.train_prior(
-            cells, n_latent=5, scale=False, max_steps=5, max_cells=400, labels_key="rare", copy=True
+            cells,
+            n_latent=5,
+            scale=False,
+            training=dice.Training(max_steps=5, max_cells=400),
+            labels_key="rare",
+            copy=True,
         )
     np.testing.assert_array_equal(part.varm["dice_loadings"], whole.varm["dice_loadings"])
     trained = part.obs["dice_split"].isin(["train", "validation"])
@@ -395,4 +402,4 @@ def test_a_subsample_beyond_max_cells(caplog):
     assert "a uniform subsample of 400 of 1440 cells" in caplog.text
     assert "a label-stratified subsample" in caplog.text
     with pytest.raises(dice.DiceError, match="max_cells=1 is not"):
-        dice.tl.train_prior(cells, max_cells=1)
+        dice.tl.train_prior(cells, training=dice.Training(max_cells=1))

@@ -17,7 +17,7 @@ COLORS = ["#111111", "#222222", "#333333", "#444444"]
 def trained():
     reference = simulate(1500, 0)
     reference.uns["cell_type_colors"] = list(COLORS)
-    dice.tl.train_prior(reference, n_latent=6, preset="gmm", calibration_fraction=0.2)
+    dice.tl.train_prior(reference, n_latent=6, preset="gmm", training=dice.Training(calibration_fraction=0.2))
     return reference
 
 

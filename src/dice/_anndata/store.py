@@ -33,7 +33,7 @@ class Prior(core.Prior):
     --------
     >>> import dice
     >>> reference, query = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     >>> prior = dice.Prior.from_anndata(reference)
     >>> prior.save("prior.h5ad")
     >>> dice.Prior.load("prior.h5ad")

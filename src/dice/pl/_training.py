@@ -56,7 +56,7 @@ def training(
     --------
     >>> import dice
     >>> reference, _ = dice.datasets.mismatch(n_reference=300)
-    >>> dice.tl.train_prior(reference, n_latent=5, max_steps=50)
+    >>> dice.tl.train_prior(reference, n_latent=5, training=dice.Training(max_steps=50))
     >>> figure = dice.pl.training(reference, return_fig=True)
     >>> figure.axes[0].get_xlabel()
     'step'

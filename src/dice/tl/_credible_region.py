@@ -33,7 +33,7 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key:
     --------
     >>> import dice
     >>> reference, query = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     >>> dice.tl.denoise(query, reference, rho=30, n_samples=40)
     >>> region = dice.tl.credible_region(query, "query_0", level=0.8)
     >>> region.contains(query.obsm["X_dice"][:1])

@@ -114,7 +114,7 @@ def denoise(
     --------
     >>> import dice
     >>> reference, query = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     >>> dice.tl.denoise(query, reference, rho=30, n_samples=5)
     >>> query.obsm["X_dice"].shape, query.obsm["X_dice_samples"].shape
     ((400, 15), (400, 5, 15))

@@ -83,7 +83,7 @@ def denoise_to_zarr(
     --------
     >>> import anndata as ad, dice
     >>> reference, query = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     >>> query.write_h5ad("query.h5ad")
     >>> dice.tl.denoise_to_zarr("query.h5ad", reference, "denoised.zarr", rho=30)
     >>> ad.read_zarr("denoised.zarr").obsm["X_dice"].shape

@@ -78,7 +78,7 @@ def neighbors(
     --------
     >>> import dice, scanpy as sc
     >>> reference, query = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     >>> dice.tl.denoise(query, reference, rho=30, n_samples=3)
     >>> dice.tl.neighbors(query, n_samples=3)
     >>> query.obsp["dice_neighbors_connectivities"].shape

@@ -78,7 +78,7 @@ def novelty(
     --------
     >>> import dice
     >>> reference, query = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     >>> dice.tl.novelty(query, reference)
     >>> query.obs["dice_novel"].dtype
     dtype('bool')

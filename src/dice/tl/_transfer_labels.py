@@ -97,7 +97,7 @@ def transfer_labels(
     --------
     >>> import dice
     >>> reference, query = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     >>> dice.tl.transfer_labels(query, reference, "cell_type")
     >>> query.obsm["cell_type_dice_prob"].shape
     (400, 2)

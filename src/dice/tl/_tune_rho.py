@@ -71,7 +71,7 @@ def tune_rho(
     --------
     >>> import dice
     >>> reference, query = dice.datasets.synthetic(1)
-    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, max_steps=20)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
     >>> dice.tl.tune_rho(query, reference, grid=[0, 10, 30])
     >>> query.uns["dice_rho"]["grid"].shape
     (3,)

@@ -19,10 +19,10 @@ def keys(n, seed=0):
 
 def separated_mixture():
     """Three narrow, well separated types in two dimensions."""
-    from dice._core.prior.mixture import MixtureDenoiser
+    from oracle import ExactMixture
 
     means = torch.tensor([[0.0, 1.5], [-1.3, -0.8], [1.3, -0.8]]).double()
-    return MixtureDenoiser.from_moments(torch.ones(3).double(), means, 0.05 * torch.eye(2).repeat(3, 1, 1).double())
+    return ExactMixture.from_moments(torch.ones(3).double(), means, 0.05 * torch.eye(2).repeat(3, 1, 1).double())
 
 
 def test_samples_have_the_exact_variance_and_class_probabilities():
@@ -68,11 +68,11 @@ def test_probes_estimate_the_posterior_variance():
 
 def test_deconvolution_reaches_the_oracle():
     """A prior learned from noisy latents gives the mean of the clean ones beneath (method notes, 2.5)."""
-    from dice._core.prior.mixture import MixtureDenoiser
+    from oracle import ExactMixture
 
     clean = random_mixture(n_latent=5, n_components=3)
     covariances = torch.einsum("ckj,cj,clj->ckl", clean.axes, clean.variances, clean.axes)
-    noisy = MixtureDenoiser.from_moments(clean.weights, clean.means, covariances + 0.3**2 * torch.eye(5).double())
+    noisy = ExactMixture.from_moments(clean.weights, clean.means, covariances + 0.3**2 * torch.eye(5).double())
     generator = torch.Generator().manual_seed(0)
     u, _ = clean.sample(2000, generator)
     s = torch.tensor(0.8).double()

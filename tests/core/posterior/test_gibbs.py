@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from dice._core.prior.mixture import MixtureDenoiser
-from dice._core.prior.paper import SCHEDULE
-from oracle import random_mixture
+from oracle import ExactMixture, random_mixture
 from scipy import stats
 
 from dice._core.posterior.gibbs import exact_split, rho_schedule, split_gibbs, split_length
 from dice._core.posterior.noise import CellNoise, cell_seeds
 from dice._core.posterior.steps import GaussianStep, LangevinStep, StudentCellStep, StudentGeneStep, draw_gamma
+from dice._core.prior.networks.paper import SCHEDULE
 from dice._errors import InputError
 from dice.options import Gibbs
 
@@ -139,9 +138,7 @@ def test_student_t_per_gene_ignores_outliers():
     truth = torch.as_tensor(rng.normal(size=(200, 3)))
     x = truth @ loadings.T + 0.1 * torch.as_tensor(rng.normal(size=(200, 200)))
     x[:, :10] += 3.0
-    prior = MixtureDenoiser.from_moments(
-        torch.ones(1).double(), torch.zeros(1, 3).double(), torch.eye(3)[None].double()
-    )
+    prior = ExactMixture.from_moments(torch.ones(1).double(), torch.zeros(1, 3).double(), torch.eye(3)[None].double())
     variances = torch.full_like(x, 0.01)
     heavy = StudentGeneStep(x, loadings, variances, df=4.0)
     gaussian = GaussianStep(x @ loadings, torch.full((200, 3), 0.01).double(), torch.eye(3).double())
@@ -161,9 +158,7 @@ def test_student_t_per_cell_equals_its_scale_mixture():
     truth = torch.as_tensor(rng.normal(size=(n, 3)))
     y = truth + torch.as_tensor(noise[:, None] * rng.normal(size=(n, 3)))
     energy = torch.as_tensor(noise**2 * rng.chisquare(d - 3, size=n))
-    prior = MixtureDenoiser.from_moments(
-        torch.ones(1).double(), torch.zeros(1, 3).double(), torch.eye(3)[None].double()
-    )
+    prior = ExactMixture.from_moments(torch.ones(1).double(), torch.zeros(1, 3).double(), torch.eye(3)[None].double())
     gaussian = GaussianStep(y, torch.ones(n, 3).double(), torch.eye(3).double())
     rho, settings = 2.0, Gibbs(burn_in=20)
     result = split_gibbs(prior, StudentCellStep(gaussian, energy, d, df), y, [rho] * 200, keys(n), settings)

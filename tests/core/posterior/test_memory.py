@@ -55,7 +55,7 @@ def test_nobody_is_asked_for():
 @pytest.mark.filterwarnings("ignore:.*genes found:dice.DiceWarning")
 def test_denoising_goes_on_in_smaller_chunks_and_says_so(genes, monkeypatch):
     reference, query = dice.datasets.synthetic(1, n_reference=200, n_query=90)
-    dice.tl.train_prior(reference, n_latent=5, scale=False, max_steps=10)
+    dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=10))
     query = query[:, genes].copy()
     expected = dice.tl.denoise(query, reference, rho=10, n_samples=2, copy=True)
     compute = Inference._posterior
@@ -78,6 +78,6 @@ def test_training_names_a_smaller_batch(monkeypatch):
 
     reference, _ = dice.datasets.synthetic(1, n_reference=50)
     monkeypatch.setattr(Trainer, "_step", full)
-    with pytest.raises(dice.DiceError, match="batches of 512 cells: pass batch_size=128 or device='cpu'"):
+    with pytest.raises(dice.DiceError, match="batches of 512 cells: pass batch_size=128 or set dice.settings.device"):
         dice.tl.train_prior(reference, n_latent=3)
     assert not reference.uns.get("dice")

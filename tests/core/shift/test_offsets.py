@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from dice._core.prior.mixture import MixtureDenoiser
+from oracle import ExactMixture
 
 from dice._core.shift.choice import COARSE, coarse_means, expected_score_norm, expected_variety, score_norm, variety
 from dice._core.shift.depth import Depth, fit_depth
@@ -19,7 +19,7 @@ MEANS = 4.0 * torch.eye(K)[:3] - 4.0 / K
 @pytest.fixture(scope="module")
 def prior():
     """Three round cell types."""
-    return MixtureDenoiser.from_moments(torch.full((3,), 1 / 3), MEANS, 0.1 * torch.eye(K).repeat(3, 1, 1))
+    return ExactMixture.from_moments(torch.full((3,), 1 / 3), MEANS, 0.1 * torch.eye(K).repeat(3, 1, 1))
 
 
 def cells(types, n=400, seed=0):
@@ -65,14 +65,14 @@ def test_shrunken_means_by_hand():
 
 def test_the_expected_score_norm_is_that_of_a_gaussian():
     variances = torch.tensor([3.0, 1.0, 0.2])
-    gaussian = MixtureDenoiser.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
+    gaussian = ExactMixture.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
     z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
     assert score_norm(gaussian, z, COARSE).mean() == pytest.approx(expected_score_norm(variances.numpy()), rel=0.01)
 
 
 def test_variety_is_that_of_a_gaussian_and_small_for_one_kind(prior):
     variances = torch.tensor([3.0, 1.0, 0.2])
-    gaussian = MixtureDenoiser.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
+    gaussian = ExactMixture.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
     z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
     assert variety(coarse_means(gaussian, z)) == pytest.approx(expected_variety(variances.numpy()), rel=0.02)
     assert variety(coarse_means(prior, cells([1]))) < 0.05 * variety(coarse_means(prior, cells([0, 1, 2])))
