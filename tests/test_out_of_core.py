@@ -67,7 +67,7 @@ OPTIONS = {
     "direct": {"n_samples": 3},
     "per cell": {"noise": "per_cell"},
     "per gene": {"noise": "per_gene", "n_iterations": 4},
-    "student": {"likelihood": "student_t_genes", "n_iterations": 4, "uncertainty": False},
+    "student": {"likelihood": dice.StudentT(per_gene=True), "method": dice.Gibbs(n_iterations=4)},
 }
 
 

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from dice import settings
 from dice._errors import DiceError, DiceWarning
-from dice.options import (
-    Checks,
-    Classifier,
-    Direct,
-    Gaussian,
-    Gibbs,
-    Mixup,
-    Sets,
-    Shift,
-    StudentT,
-    Training,
-)
 
 if TYPE_CHECKING:
     from dice import datasets, metrics, pl, pp, tl
     from dice._anndata.files import read_lazy
     from dice._anndata.store import Prior
+    from dice.options import (
+        Checks,
+        Classifier,
+        Direct,
+        Gaussian,
+        Gibbs,
+        Mixup,
+        Sets,
+        Shift,
+        StudentT,
+        Training,
+    )
 
 __version__ = version("scdice")
 __all__ = [
@@ -54,7 +54,9 @@ __all__ = [
 ]
 
 _LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "tl"})
+_OPTIONS = ("Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Mixup", "Sets", "Shift", "StudentT", "Training")
 _LAZY_NAMES = {"Prior": "dice._anndata.store", "read_lazy": "dice._anndata.files"}
+_LAZY_NAMES |= dict.fromkeys(_OPTIONS, "dice.options")
 
 
 def __getattr__(name: str) -> Any:

@@ -121,7 +121,7 @@ def test_paper_settings_in_one_call(query):
         dice.tl.denoise(query, reference, method=dice.Gibbs(n_iterations=1), rho=2000.0)
 
 
-@pytest.mark.parametrize("likelihood", ["student_t", "student_t_genes"])
+@pytest.mark.parametrize("likelihood", ["student_t", dice.StudentT(per_gene=True)], ids=str)
 def test_heavy_tailed_likelihoods_run_and_agree_on_gaussian_noise(query, reference, likelihood):
     query = query[:40].copy()
     gaussian = dice.tl.denoise(query, reference, rho=30, copy=True)

@@ -83,7 +83,12 @@ def test_objects_equal_files(files, kind, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"likelihood": "student_t_genes", "n_iterations": 3}, {"layer": "same", "uncertainty": False}], ids=str
+    "options",
+    [
+        {"likelihood": dice.StudentT(per_gene=True), "method": dice.Gibbs(n_iterations=3)},
+        {"layer": "same", "method": dice.Direct(uncertainty=False)},
+    ],
+    ids=["chain", "layer"],
 )
 def test_options(files, options, tmp_path):
     folder, query, _ = files

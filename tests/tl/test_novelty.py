@@ -118,7 +118,7 @@ def test_no_cells(reference):
     [
         ("none", {}, "calibration_fraction=0.1"),
         ("prior", {"labels_key": "cell_type"}, "needs the reference with its cells"),
-        ("", {"fdr": 0}, "fdr=0.0 is not between"),
+        ("", {"fdr": 0}, "fdr=0 is not between"),
         ("", {"fdr": "x"}, "fdr='x'"),
         ("", {"labels_key": "nothing"}, "no column 'nothing'"),
         ("", {"key_added": ""}, "key_added=''"),

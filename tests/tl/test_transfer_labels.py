@@ -117,7 +117,7 @@ def test_same_result_in_any_order_and_without_a_trace(trained):
     query = simulate(120, 3)
     before, state = query.X.copy(), np.random.get_state()[1].copy()  # noqa: NPY002
     reference = trained.uns["dice"]["sha256"]
-    arguments = {"method": "aps", "classifier": "knn", "representation": "projection"}
+    arguments = {"sets": dice.Sets("aps"), "classifier": dice.Classifier("knn", "projection")}
     dice.tl.transfer_labels(query, trained, "cell_type", **arguments)
     order = np.random.default_rng(0).permutation(120)
     shuffled = simulate(120, 3)[order].copy()
@@ -218,6 +218,20 @@ def test_labels_with_too_few_calibration_cells_are_named(trained):
         )
 
 
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: dice.Sets("best"), "no method 'best'"),
+        (lambda: dice.Classifier(representation="umap"), "no representation 'umap'"),
+        (lambda: dice.Classifier("knn", "genes"), "no neighbours by genes"),
+        (lambda: dice.Classifier(n_samples=0), "n_samples=0"),
+    ],
+)
+def test_settings_check_themselves(make, sentence):
+    with pytest.raises(dice.DiceError, match=sentence):
+        make()
+
+
 def one_cell(reference):
     labels = reference.obs["cell_type"].astype(object)
     labels.iloc[0] = "alone"
@@ -250,11 +264,7 @@ def without_labels(reference):
         (None, {"labels_key": "nothing"}, "no column 'nothing'"),
         (None, {"alpha": 0}, "alpha=0 is not between"),
         (None, {"alpha": 1.5}, "alpha=1.5 is not between"),
-        (None, {"method": "best"}, "no method 'best'"),
         (None, {"classifier": "tree"}, "no classifier 'tree'"),
-        (None, {"representation": "umap"}, "no representation 'umap'"),
-        (None, {"classifier": "knn", "representation": "genes"}, "no neighbours by genes"),
-        (None, {"n_samples": 0}, "n_samples=0"),
         (None, {"min_probability": "a"}, "min_probability='a'"),
         (None, {"key_added": "a/b"}, "key_added='a/b'"),
         (dice.Prior.from_anndata, {}, "labels are with the cells"),

@@ -52,7 +52,7 @@ def test_fixed_rho_leaves_the_effective_noise(mixture):
     y = POINT.expand(n, -1)
     step = GaussianStep(y, torch.full((n, 3), s_x**2).double(), torch.eye(3).double())
     settings = Gibbs(burn_in=15)
-    result = split_gibbs(mixture, step, y, [rho] * 30, keys(n), settings)
+    result = split_gibbs(mixture, step, y, [rho] * 30, keys(n), settings, n_samples=1)
     s_eff = torch.tensor(np.hypot(s_x, rho))
     covariance = mixture.posterior_covariance(POINT[None], s_eff)[0]
     error = (result.mean.mean(0) - mixture(POINT[None], s_eff)[0]).abs()
@@ -73,7 +73,7 @@ def test_exact_split_agrees_with_the_anisotropic_posterior(n_components, rho):
     step, level = exact_split(GaussianStep(y, variances.expand(n, -1), axes), rho)
     n_iterations, burn_in = split_length(float(variances[0]) + rho**2, float(variances[-1]) + rho**2)
     settings = Gibbs(burn_in=burn_in)
-    result = split_gibbs(mixture, step, y, [level] * n_iterations, keys(n), settings)
+    result = split_gibbs(mixture, step, y, [level] * n_iterations, keys(n), settings, n_samples=1)
     mean, covariance = anisotropic_posterior(mixture, POINT, NOISE + rho**2 * torch.eye(3))
     torch.testing.assert_close(result.mean.mean(0), mean, atol=0.03, rtol=0)
     torch.testing.assert_close(torch.cov(result.samples[:, 0].T), covariance, atol=0.02, rtol=0.12)
