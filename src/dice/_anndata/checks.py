@@ -7,7 +7,7 @@ import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._arguments import known_key
+from dice._arguments import known_key, said
 from dice._core.prior.schema import MAX_LATENT
 from dice._errors import InputError
 
@@ -53,14 +53,11 @@ def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
         raise InputError(
             f"A prior cannot be learned from {n_cells} cells and {n_genes} genes: pass a larger reference."
         )
-    if n_latent == "elbow":
-        return
-    if isinstance(n_latent, bool) or not isinstance(n_latent, int | np.integer):
-        raise InputError(f"n_latent is {n_latent!r}: pass a whole number or 'elbow'.")
-    if not 1 <= n_latent <= most:
+    whole = isinstance(n_latent, int | np.integer) and not isinstance(n_latent, bool)
+    if n_latent != "elbow" and not (whole and 1 <= n_latent <= most):
         raise InputError(
-            f"n_latent={n_latent} cannot be learned from {n_cells} cells and {n_genes} genes: "
-            f"pass a number from 1 to {most}."
+            f"n_latent={said(n_latent)} cannot be learned from {n_cells} cells and {n_genes} genes: pass a number from 1 "
+            f"to {most}, or 'elbow'."
         )
 
 

@@ -100,13 +100,8 @@ def correct_batches(
     shift = harmony(before, batches, random_state) - before
     back = projection.loadings.T * projection.scale
     corrected = _shifted(Matrix(adata, layer=layer), shift.astype(np.float32), back, genes)
-    params = plain_params(
-        batch_key=batch_key,
-        n_comps=n_comps,
-        mask_var=mask_var if isinstance(mask_var, str) else None,
-        layer=layer,
-        random_state=random_state,
-    )
+    named = mask_var if isinstance(mask_var, str) else None
+    params = plain_params(batch_key=batch_key, n_comps=n_comps, mask_var=named, layer=layer, random_state=random_state)
     slots = Slots(layers={layer_added: corrected}, uns={f"dice_{layer_added}": {"params": params}})
     return write(adata, slots, copy=copy)
 
