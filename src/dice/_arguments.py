@@ -6,7 +6,6 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from dice._errors import InputError, SlotError
 from dice._types import Floats
@@ -98,7 +97,7 @@ def known_key(key: Any, keys: Collection[Any], what: str, where: str) -> str:
 
 def as_embedding(values: Any) -> Floats:
     """A finite float64 array of the shape (cells, dimensions)."""
-    if sparse.issparse(values):
+    if hasattr(values, "toarray"):  # sparse; scipy takes long to import, and everything imports this module
         values = values.toarray()
     try:
         embedding = np.asarray(values, dtype=np.float64)

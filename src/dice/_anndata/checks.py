@@ -1,4 +1,4 @@
-"""Columns that users name, read and checked: labels, batches and masks of genes."""
+"""What users name, read and checked: columns of labels and batches, masks of genes, matrices of counts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
+from scipy import sparse
 
-from dice._arguments import known_key
+from dice._anndata.matrix import Matrix
+from dice._anndata.preprocessing import is_counts
+from dice._arguments import known_key, said
 from dice._core.prior.schema import MAX_LATENT
 from dice._errors import InputError
 
@@ -46,21 +49,30 @@ def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
     return names
 
 
+def check_counts(adata: AnnData, layer: str | None) -> None:
+    """Refuse a matrix that holds anything but counts, all of them in memory."""
+    matrix = Matrix(adata, layer=layer)
+    if not isinstance(matrix.data, np.ndarray) and not sparse.issparse(matrix.data):
+        raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")
+    if not all(is_counts(chunk) for chunk in matrix):
+        where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
+        others = [name for name in adata.layers if name != layer]
+        raise InputError(
+            f"{where} does not hold raw counts (whole numbers from 0 on), but they are needed: name the layer that "
+            f"holds them with layer= (available: {others}), or start from the unnormalised matrix."
+        )
+
+
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
     """The number of latents must leave room in both dimensions of the matrix."""
     most = min(n_cells - 1, n_genes - 1, MAX_LATENT)
     if most < 1:
+        raise InputError(f"No prior can be learned from {n_cells} cells and {n_genes} genes: pass a larger reference.")
+    whole = isinstance(n_latent, int | np.integer) and not isinstance(n_latent, bool) and 1 <= n_latent <= most
+    if n_latent != "elbow" and not whole:
         raise InputError(
-            f"A prior cannot be learned from {n_cells} cells and {n_genes} genes: pass a larger reference."
-        )
-    if n_latent == "elbow":
-        return
-    if isinstance(n_latent, bool) or not isinstance(n_latent, int | np.integer):
-        raise InputError(f"n_latent is {n_latent!r}: pass a whole number or 'elbow'.")
-    if not 1 <= n_latent <= most:
-        raise InputError(
-            f"n_latent={n_latent} cannot be learned from {n_cells} cells and {n_genes} genes: "
-            f"pass a number from 1 to {most}."
+            f"n_latent={said(n_latent)} cannot be learned from {n_cells} cells and {n_genes} genes: pass a number from "
+            f"1 to {most}, or 'elbow'."
         )
 
 

@@ -1,4 +1,4 @@
-"""A store of cells that is written chunk by chunk, survives being killed, and takes its place when it is whole.
+"""A store of cells that is written chunk by chunk, survives being killed, and takes its place when it is complete.
 
 Beside ``cells.zarr`` stands the folder ``cells.zarr.partial`` with the store itself, numbers that are needed until the
 end, the call it belongs to, and an empty file for every chunk that is finished. A chunk is marked after its arrays are
@@ -82,7 +82,7 @@ class Draft:
         (self.folder / "finished" / f"{phase}-{start}").touch()
 
     def write(self, name: str, value: Any) -> None:
-        """Write a whole element, in place of what is there."""
+        """Write an element, in place of what is there."""
         folder, key = self._split(name)
         write_elem(zarr.open_group(folder, mode="r+", use_consolidated=False), key, value)
 

@@ -29,7 +29,7 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
     """
     check_dask()
     with open_group(path, "an .h5ad file or a .zarr store", InputError) as group:
-        n_vars = _length(group["var"])
+        n_vars = group["var"][group["var"].attrs["_index"]].shape[0]
         rows = chunk_size or max(BLOCK_ENTRIES // max(n_vars, 1), 256)
         mappings = {name: {key: _lazy(group[name][key], rows) for key in group[name]} for name in LAZY if name in group}
         return AnnData(
@@ -55,19 +55,12 @@ def _lazy(element: Any, rows: int) -> Any:
     if kind in ("csr_matrix", "csc_matrix"):
         shape = tuple(int(size) for size in element.attrs["shape"])
         chunks = (min(rows, max(shape[0], 1)), shape[1])
-        return read_elem_lazy(element, chunks=chunks if kind == "csr_matrix" else (shape[0], _columns(shape)))
+        # Columns that would fill a block if they were dense.
+        columns = min(max(BLOCK_ENTRIES // max(shape[0], 1), 1), max(shape[1], 1))
+        return read_elem_lazy(element, chunks=chunks if kind == "csr_matrix" else (shape[0], columns))
     if kind == "array" and element.ndim and np.issubdtype(element.dtype, np.number):
         return read_elem_lazy(element, chunks=(min(rows, max(element.shape[0], 1)), *element.shape[1:]))
     return read_elem(element)
-
-
-def _columns(shape: tuple[int, ...]) -> int:
-    """Columns that would fill a block if they were dense."""
-    return min(max(BLOCK_ENTRIES // max(shape[0], 1), 1), max(shape[1], 1))
-
-
-def _length(table: Any) -> int:
-    return int(table[table.attrs["_index"]].shape[0])
 
 
 @contextmanager

@@ -63,11 +63,7 @@ class GeneMatch:
 
 
 def match_genes(
-    adata: AnnData,
-    genes: NDArray[np.object_],
-    *,
-    gene_key: str | None = None,
-    min_overlap: float = TOO_FEW,
+    adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None, min_overlap: float = TOO_FEW
 ) -> GeneMatch:
     """Find the prior's `genes` in a query; order and extra genes do not matter, missing ones are unobserved.
 

@@ -23,12 +23,10 @@ from dice._anndata.sources import clean, own, readable
 from dice._arguments import known_key
 from dice._core.chunks import Sums
 from dice._errors import InputError, SlotError
-from dice._types import Chunk
+from dice._types import Chunk, Codes
 
 #: Cells in a sample, and the number of places in the matrix that they are taken from.
-SAMPLE_CELLS = 1024
-SAMPLE_PLACES = 8
-
+SAMPLE_CELLS, SAMPLE_PLACES = 1024, 8
 
 T = TypeVar("T")
 
@@ -50,12 +48,7 @@ class Matrix:
     """
 
     def __init__(
-        self,
-        adata: AnnData,
-        *,
-        layer: str | None = None,
-        genes: NDArray[np.intp] | None = None,
-        chunk_size: int | None = None,
+        self, adata: AnnData, *, layer: str | None = None, genes: Codes | None = None, chunk_size: int | None = None
     ) -> None:
         self.names = adata.obs_names
         self.n_cells = adata.n_obs
@@ -69,7 +62,7 @@ class Matrix:
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
 
     @cached_property
-    def _opened(self) -> tuple[Any, NDArray[np.intp] | None]:
+    def _opened(self) -> tuple[Any, Codes | None]:
         """Something to cut rows from, and the positions of the genes in it (None: it holds just these)."""
         data, genes = self.data, self.genes
         if sources.by_columns(data):
@@ -163,9 +156,8 @@ class Matrix:
         except sources.NotFiniteError as error:
             bad = self.names[error.rows]
             raise InputError(
-                f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])}: "
-                "remove them or set these values, for example "
-                "adata.X = np.nan_to_num(adata.X, posinf=0, neginf=0)."
+                f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])}: remove them or set these "
+                "values, for example adata.X = np.nan_to_num(adata.X, posinf=0, neginf=0)."
             ) from error
 
     @readable()
@@ -197,9 +189,8 @@ class Part:
 
 
 def _get(adata: AnnData, layer: str | None) -> Any:
-    if layer is None:
-        if adata.X is None:
-            raise SlotError("adata.X is empty: name the layer to use with layer=.")
-        return adata.X
-    known_key(layer, adata.layers, "layer", "adata.layers")
-    return adata.layers[layer]
+    if layer is not None:
+        return adata.layers[known_key(layer, adata.layers, "layer", "adata.layers")]
+    if adata.X is None:
+        raise SlotError("adata.X is empty: name the layer to use with layer=.")
+    return adata.X

@@ -121,7 +121,7 @@ def _is_centred(chunk: Chunk) -> bool:
 def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
     """The total that all cells share once a transformation is undone, or 0."""
     totals = _row_sums(cells, undo)
-    totals = totals[totals != 0]  # Empty cells have nothing to say.
+    totals = totals[totals != 0]  # Empty cells have no total.
     if len(totals) < FEWEST_CELLS or not np.isfinite(totals).all():
         return 0.0
     low, middle, high = np.quantile(totals, [0.05, 0.5, 0.95])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from anndata import AnnData
 
 from dice._errors import InputError
@@ -56,20 +55,3 @@ def check_writable(adata: AnnData, *, copy: bool) -> None:
         raise InputError(
             "A copy or a view of an object that is backed by a file cannot be written to: call adata.to_memory() first."
         )
-
-
-def plain_params(**params: Any) -> dict[str, Any]:
-    """Arguments of a call in a form that .h5ad and .zarr can hold: None is left out."""
-    plain: dict[str, Any] = {}
-    for name, value in params.items():
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, bool | int | float | str):
-            plain[name] = value
-        elif isinstance(value, list | tuple) and all(isinstance(item, int | float) for item in value):
-            plain[name] = [float(item) for item in value]
-        elif callable(value):
-            plain[name] = getattr(value, "__name__", type(value).__name__)
-        elif value is not None:
-            plain[name] = str(value)
-    return plain

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from dice._anndata.preprocessing import matrix_statistics
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots, plain_params
+from dice._anndata.write import Slots
 from dice._core.prior.denoiser import Denoiser
 from dice._core.prior.presets import ROLES, Split
 from dice._core.shift.choice import usual_mismatch
 from dice._keys import PriorKeys
 from dice._reference.cells import ReferenceCells
 from dice._types import Chunk
-from dice.options import Mixup, Training
+from dice.options import Mixup, Training, as_plain
 
 
 def statistics(sample: Chunk, cells: ReferenceCells, denoiser: Denoiser, data: Split | None) -> dict[str, float]:
@@ -39,7 +39,7 @@ def statistics(sample: Chunk, cells: ReferenceCells, denoiser: Denoiser, data: S
 def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:
     """The arguments of a call, as they are stored in its prior; where the checkpoint was is nobody's business."""
     mixed = {} if mixup is None else {f"mixup_{name}": value for name, value in asdict(mixup).items()}
-    return plain_params(**arguments, **mixed, **asdict(training) | {"checkpoint": None})
+    return as_plain(arguments | mixed | asdict(training) | {"checkpoint": None})
 
 
 def prior_slots(

@@ -21,17 +21,13 @@ def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floa
     n_cells, n_comps = latents.shape
     # harmonypy's own default, which rounds to none for fewer than 15 cells.
     n_clusters = max(1, min(round(n_cells / 30), 100))
+    sigma = np.full(n_clusters, 0.1)  # the default; old versions need one for each cluster
     labels = pd.DataFrame({"batch": np.asarray(batches, dtype=object).astype(str)})
     with _global_random_state_kept():
         result = run_harmony(
-            latents.astype(np.float64),
-            labels,
-            "batch",
-            nclust=n_clusters,
-            sigma=np.full(n_clusters, 0.1),  # its default; old versions need one for each cluster
-            random_state=short_seed(random_state),
-            verbose=False,
-        )
+            latents.astype(np.float64), labels, "batch",
+            nclust=n_clusters, sigma=sigma, random_state=short_seed(random_state), verbose=False,
+        )  # fmt: skip
     corrected = np.asarray(result.Z_corr)
     # There are fewer components than cells, so that the two cannot be taken for each other.
     if corrected.shape == (n_comps, n_cells):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from anndata import AnnData
+import scanpy as sc
+from anndata import AnnData
+from scipy import sparse
 
 
 def pbmc68k() -> AnnData:
@@ -29,12 +28,8 @@ def pbmc68k() -> AnnData:
     >>> cells.shape, cells.obs["cell_type"].nunique()
     ((700, 765), 10)
     """
-    import anndata as ad
-    import scanpy as sc
-    from scipy import sparse
-
     stored = sc.datasets.pbmc68k_reduced()
     obs = stored.obs[["bulk_labels", "n_counts", "n_genes", "percent_mito"]].copy()
     obs = obs.rename(columns={"bulk_labels": "cell_type"}).rename_axis(None)
     var = stored.raw.var[[]].rename_axis(None)
-    return ad.AnnData(X=sparse.csr_matrix(stored.raw.X, dtype="float32"), obs=obs, var=var)
+    return AnnData(X=sparse.csr_matrix(stored.raw.X, dtype="float32"), obs=obs, var=var)

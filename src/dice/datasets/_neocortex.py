@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import anndata as ad
 import numpy as np
 import pandas as pd
+from anndata import AnnData
+from scipy import sparse
 
 from dice import _log
 from dice._errors import SlotError
 from dice.datasets._download import DownloadError, cache_folder
-
-if TYPE_CHECKING:
-    import os
-
-    from anndata import AnnData
 
 PORTAL = "https://nemoanalytics.org"
 REFERENCE = "neocortex_nowakowski2017.h5ad"
@@ -68,17 +66,15 @@ def neocortex(
     >>> import dice
     >>> reference, query = dice.datasets.neocortex()  # doctest: +SKIP
     """
-    sources = [reference or cache_folder(cache_dir) / REFERENCE]
-    sources.append(query or cache_folder(cache_dir) / QUERY)
-    paths = [Path(source).expanduser() for source in sources]
+    given = ((reference, REFERENCE), (query, QUERY))
+    paths = [Path(path or cache_folder(cache_dir) / name).expanduser() for path, name in given]
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         raise DownloadError(
-            f"The neocortex data must be downloaded by hand, as {PORTAL} has no lasting link to "
-            "them: open its Dataset Explorer, search for 'Nowakowski 2017' and 'Polioudakis 2019', "
-            "press the download button (h5ad) of each, and save the two files as "
-            f"{paths[0]} and {paths[1]} (missing: {', '.join(missing)}), or pass their paths as "
-            "reference= and query=."
+            f"The neocortex data must be downloaded by hand, as {PORTAL} has no lasting link to them: open its Dataset "
+            "Explorer, search for 'Nowakowski 2017' and 'Polioudakis 2019', press the download button (h5ad) of each, "
+            f"and save the two files as {paths[0]} and {paths[1]} (missing: {', '.join(missing)}), or pass their paths "
+            "as reference= and query=."
         )
     cells, other = (_read(path) for path in paths)
     cells.obs["cell_type"] = _cell_types(cells, labels_key)
@@ -123,9 +119,6 @@ def paper_neocortex_pair(reference: AnnData, query: AnnData, *, n_top_genes: int
 
 def _read(path: Path) -> AnnData:
     """A file in gEAR's layout: Ensembl ids as index of ``var``, symbols beside them."""
-    import anndata as ad
-    from scipy import sparse
-
     cells = ad.read_h5ad(path)
     if "gene_symbol" in cells.var:
         symbols = cells.var["gene_symbol"].astype(object)
@@ -141,7 +134,7 @@ def _cell_types(reference: AnnData, labels_key: str | None) -> pd.Categorical:
     found = [name for name in wanted if name in reference.obs]
     if not found:
         raise SlotError(
-            f"The reference has no column {' or '.join(map(repr, wanted))} in obs: name the one "
-            f"with the cell types as labels_key= (available: {list(reference.obs.columns)[:20]})."
+            f"The reference has no column {' or '.join(map(repr, wanted))} in obs: name the one with the cell types as "
+            f"labels_key= (available: {list(reference.obs.columns)[:20]})."
         )
     return pd.Categorical(reference.obs[found[0]])

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import anndata as ad
 import numpy as np
 import pandas as pd
+from anndata import AnnData
+from numpy.typing import NDArray
+from scipy import sparse
 
 from dice import _log
-from dice._errors import InputError, SlotError
+from dice._arguments import known_key, seed
+from dice._errors import InputError
+from dice._types import Codes, Seed
 from dice.datasets._download import Remote, fetch
-
-if TYPE_CHECKING:
-    import os
-
-    from anndata import AnnData
-    from numpy.typing import NDArray
 
 #: The file of ``scvi.data.pbmc_seurat_v4_cite_seq``, from scverse's example data (1 GB).
 FILE = Remote(
@@ -68,15 +68,12 @@ def pbmc_citeseq(
     >>> cells = dice.datasets.pbmc_citeseq()  # doctest: +SKIP
     >>> reference, query = dice.datasets.paper_citeseq_split(cells)  # doctest: +SKIP
     """
-    import anndata as ad
-    from scipy import sparse
-
     file = Path(path) if path is not None else fetch(FILE, cache_dir=cache_dir)
     cells = ad.read_h5ad(file)
     if LABELS not in cells.obs or PROTEINS not in cells.obsm:
         raise InputError(
-            f"{str(file)!r} has no obs[{LABELS!r}] or no obsm[{PROTEINS!r}]: pass the path of "
-            f"{FILE.name} as scvi-tools distributes it, or no path."
+            f"{str(file)!r} has no obs[{LABELS!r}] or no obsm[{PROTEINS!r}]: pass the path of {FILE.name} as "
+            "scvi-tools distributes it, or no path."
         )
     if filtered:
         kept = _scvi_filter(cells)
@@ -95,7 +92,7 @@ def paper_citeseq_split(
     n_cells: int = 10_000,
     n_query: int = 1_000,
     n_top_genes: int = 3_000,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> tuple[AnnData, AnnData]:
     """The paper's preprocessing of :func:`pbmc_citeseq`: 9,000 reference and 1,000 query cells.
 
@@ -141,8 +138,9 @@ def paper_citeseq_split(
     """
     from dice import pp
 
-    for key in (labels_key, batch_key):
-        _check_column(adata, key)
+    for key in (labels_key, *([] if batch_key is None else [batch_key])):
+        known_key(key, adata.obs, "column", "adata.obs")
+    random_state = seed(random_state)
     if n_query >= n_cells:
         raise InputError(f"n_query={n_query} of n_cells={n_cells} leaves no reference: choose a smaller n_query.")
     drawing, splitting = np.random.default_rng(random_state).spawn(2)
@@ -181,12 +179,7 @@ def _merge_clones(proteins: pd.DataFrame) -> pd.DataFrame:
     return proteins.T.groupby([merged(name) for name in proteins.columns], sort=False).sum().T
 
 
-def _check_column(adata: AnnData, key: str | None) -> None:
-    if key is not None and key not in adata.obs:
-        raise SlotError(f"There is no column {key!r} in adata.obs; available: {list(adata.obs.columns)[:20]}.")
-
-
-def _stratified(labels: pd.Series, n: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def _stratified(labels: pd.Series, n: int, rng: np.random.Generator) -> Codes:
     """Positions of `n` cells, in order, with the proportions of the labels preserved.
 
     Every label gets its share rounded down; what is left goes to the largest remainders. Unlike
@@ -199,8 +192,5 @@ def _stratified(labels: pd.Series, n: int, rng: np.random.Generator) -> NDArray[
     shares = n * sizes / len(codes)
     take = np.floor(shares).astype(int)
     take[np.argsort(take - shares, kind="stable")[: n - take.sum()]] += 1
-    drawn = [
-        rng.choice(np.flatnonzero(codes == code), size=size, replace=False)
-        for code, size in zip(found, take, strict=True)
-    ]
-    return np.sort(np.concatenate(drawn))
+    sizes_of = zip(found, take, strict=True)
+    return np.sort(np.concatenate([rng.choice(np.flatnonzero(codes == c), n, replace=False) for c, n in sizes_of]))

@@ -5,17 +5,17 @@ Everything follows one model: x = V u + e, u from a mixture of k-dimensional clu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
 
+from dice._arguments import seed
 from dice._errors import InputError
-
-if TYPE_CHECKING:
-    from anndata import AnnData
-    from numpy.typing import NDArray
+from dice._types import Floats, Seed
 
 N_LATENT = 15
 GAUSSIAN = np.inf  # degrees of freedom at which a t distribution is a normal one
@@ -26,7 +26,7 @@ class _Mixture:
     """Equally likely clusters N(mean, variance I), or multivariate t with that scale."""
 
     names: tuple[str, ...]
-    means: NDArray[np.float64]
+    means: Floats
     variances: tuple[float, ...]
     dfs: tuple[float, ...]
 
@@ -39,6 +39,8 @@ class _Noise:
     df: float = GAUSSIAN
 
 
+#: Loadings, and clusters and noise of reference and query.
+_Model: TypeAlias = tuple[Floats, tuple[_Mixture, _Noise], tuple[_Mixture, _Noise]]
 _ONE_AND_ZERO = np.stack([np.ones(N_LATENT), np.zeros(N_LATENT)])
 _PRIOR = _Mixture(("Cluster 1", "Cluster 2"), _ONE_AND_ZERO, (1.3, 1.5), (GAUSSIAN, GAUSSIAN))
 _SHIFTED_PRIOR = _Mixture(("Cluster 1", "Cluster 2"), _ONE_AND_ZERO, (1.5, 1.3), (GAUSSIAN, 4.0))
@@ -51,11 +53,7 @@ _QUERIES = {
 
 
 def synthetic(
-    setup: Literal[1, 2, 3, 4],
-    *,
-    random_state: int = 0,
-    n_reference: int = 1600,
-    n_query: int = 400,
+    setup: Literal[1, 2, 3, 4], *, random_state: Seed = 0, n_reference: int = 1600, n_query: int = 400
 ) -> tuple[AnnData, AnnData]:
     """Reference and query of the paper's synthetic Setups 1 to 4.
 
@@ -97,21 +95,15 @@ def synthetic(
     """
     if setup not in _QUERIES:
         raise InputError(f"setup={setup!r} does not exist: use 1, 2, 3 or 4.")
-    _check_sizes(n_reference, n_query)
-    loadings_rng, reference_rng, query_rng = np.random.default_rng(random_state).spawn(3)
-    loadings = loadings_rng.standard_normal((2000, N_LATENT))
-    about = {"setup": int(setup), "random_state": random_state}
-    reference = _draw(reference_rng, n_reference, loadings, _PRIOR, _Noise(1.0), "ref", about)
-    query = _draw(query_rng, n_query, loadings, *_QUERIES[setup], "query", about)
-    return reference, query
+
+    def model(rng: np.random.Generator) -> _Model:
+        return rng.standard_normal((2000, N_LATENT)), (_PRIOR, _Noise(1.0)), _QUERIES[setup]
+
+    return _pair(int(setup), model, random_state, n_reference, n_query)
 
 
 def mismatch(
-    kind: Literal["fewer", "more"] = "fewer",
-    *,
-    random_state: int = 0,
-    n_reference: int = 8000,
-    n_query: int = 2000,
+    kind: Literal["fewer", "more"] = "fewer", *, random_state: Seed = 0, n_reference: int = 8000, n_query: int = 2000
 ) -> tuple[AnnData, AnnData]:
     """Reference and query whose clusters do not match, from the paper's study of rho.
 
@@ -144,27 +136,37 @@ def mismatch(
     """
     if kind not in ("fewer", "more"):
         raise InputError(f"kind={kind!r} does not exist: use 'fewer' or 'more'.")
-    _check_sizes(n_reference, n_query)
+
+    def model(rng: np.random.Generator) -> _Model:
+        centres, loadings = rng.standard_normal((5, N_LATENT)), rng.standard_normal((200, N_LATENT))
+        only = _clusters(centres[:1], 1) if kind == "fewer" else _clusters(_distant_centre(rng, centres)[None], 6)
+        return loadings, (_clusters(centres, 1), _Noise(0.5)), (only, _Noise(1.0))
+
+    return _pair(kind, model, random_state, n_reference, n_query)
+
+
+def _pair(
+    setup: int | str, model: Callable[[np.random.Generator], _Model], random_state: Seed, n_reference: int, n_query: int
+) -> tuple[AnnData, AnnData]:
+    """Draw a model, then reference and query from it, each from a stream of its own."""
+    if min(n_reference, n_query) < 1:
+        raise InputError(f"n_reference={n_reference} and n_query={n_query} must both be 1 or more: raise them.")
+    random_state = seed(random_state)
+    about = {"setup": setup, "random_state": random_state}
     model_rng, reference_rng, query_rng = np.random.default_rng(random_state).spawn(3)
-    centres = model_rng.standard_normal((5, N_LATENT))
-    loadings = model_rng.standard_normal((200, N_LATENT))
-    prior = _clusters(centres, first=1)
-    if kind == "fewer":
-        shifted = _clusters(centres[:1], first=1)
-    else:
-        shifted = _clusters(_distant_centre(model_rng, centres)[None], first=6)
-    about = {"setup": kind, "random_state": random_state}
-    reference = _draw(reference_rng, n_reference, loadings, prior, _Noise(0.5), "ref", about)
-    query = _draw(query_rng, n_query, loadings, shifted, _Noise(1.0), "query", about)
-    return reference, query
+    loadings, reference, query = model(model_rng)
+    return (
+        _draw(reference_rng, n_reference, loadings, *reference, "ref", about),
+        _draw(query_rng, n_query, loadings, *query, "query", about),
+    )
 
 
-def _clusters(centres: NDArray[np.float64], *, first: int) -> _Mixture:
+def _clusters(centres: Floats, first: int) -> _Mixture:
     names = tuple(f"Cluster {first + i}" for i in range(len(centres)))
     return _Mixture(names, centres, (0.3,) * len(centres), (GAUSSIAN,) * len(centres))
 
 
-def _distant_centre(rng: np.random.Generator, centres: NDArray[np.float64]) -> NDArray[np.float64]:
+def _distant_centre(rng: np.random.Generator, centres: Floats) -> Floats:
     """Draw a centre outside of the reference's support; the paper demands it, so redraw."""
     while True:
         centre = rng.standard_normal(N_LATENT)
@@ -173,17 +175,9 @@ def _distant_centre(rng: np.random.Generator, centres: NDArray[np.float64]) -> N
 
 
 def _draw(
-    rng: np.random.Generator,
-    n_cells: int,
-    loadings: NDArray[np.float64],
-    mixture: _Mixture,
-    noise: _Noise,
-    prefix: str,
-    about: dict[str, Any],
+    rng: np.random.Generator, n_cells: int, loadings: Floats, mixture: _Mixture, noise: _Noise, prefix: str, about: Any
 ) -> AnnData:
     """Draw cells. Each quantity has its own stream, so that setups with one seed can be paired."""
-    import anndata as ad
-
     label_rng, latent_rng, noise_rng, heavy_latent_rng, heavy_noise_rng = rng.spawn(5)
     label = label_rng.integers(len(mixture.names), size=n_cells)
     spread = np.sqrt(np.asarray(mixture.variances)[label])
@@ -196,18 +190,17 @@ def _draw(
         {"cell_type": pd.Categorical.from_codes(label, mixture.names), "noise_true": noise_sd},
         index=[f"{prefix}_{i}" for i in range(n_cells)],
     )
-    var = pd.DataFrame(index=[f"gene_{i}" for i in range(len(loadings))])
-    return ad.AnnData(
+    return AnnData(
         X=(latent @ loadings.T + error).astype(np.float32),
         obs=obs,
-        var=var,
+        var=pd.DataFrame(index=[f"gene_{i}" for i in range(len(loadings))]),
         obsm={"U_true": latent},
         varm={"V_true": loadings.copy()},
         uns={"dice_synthetic": about | _constants(mixture, noise)},
     )
 
 
-def _tails(rng: np.random.Generator, dfs: NDArray[np.float64]) -> NDArray[np.float64]:
+def _tails(rng: np.random.Generator, dfs: Floats) -> Floats:
     """Scale that turns a normal vector into a multivariate t one, per cell; 1 for infinite df."""
     heavy = np.isfinite(dfs)
     df = np.where(heavy, dfs, 1.0)
@@ -225,8 +218,3 @@ def _constants(mixture: _Mixture, noise: _Noise) -> dict[str, Any]:
         "noise_variance": noise.variance,
         "noise_df": noise.df,
     }
-
-
-def _check_sizes(n_reference: int, n_query: int) -> None:
-    if min(n_reference, n_query) < 1:
-        raise InputError(f"n_reference={n_reference} and n_query={n_query} must both be 1 or more: raise them.")

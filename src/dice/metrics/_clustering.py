@@ -18,10 +18,7 @@ from dice.metrics._agreement import ari, nmi, v_measure
 from dice.metrics._inputs import as_codes, check_lengths
 
 #: The paper's 39 resolutions: 0.01 to 0.20 by 0.01, then 0.2 to 2.0 by 0.1 (0.2 is in both).
-PAPER_RESOLUTIONS: tuple[float, ...] = (
-    *(step / 100 for step in range(1, 21)),
-    *(step / 10 for step in range(2, 21)),
-)
+PAPER_RESOLUTIONS: tuple[float, ...] = (*(step / 100 for step in range(1, 21)), *(step / 10 for step in range(2, 21)))
 
 
 def leiden_sweep(

@@ -11,12 +11,13 @@ from dice import _log
 from dice._anndata.checks import gene_mask, named_mask, read_batches
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_expression
-from dice._anndata.write import Slots, check_writable, plain_params, write
+from dice._anndata.write import Slots, check_writable, write
 from dice._arguments import new_key, seed, whole_number
 from dice._core.projection import fit_projection
 from dice._errors import InputError
 from dice._scanpy.harmony import harmony
 from dice._types import Floats, Seed
+from dice.options import as_plain
 
 
 def correct_batches(
@@ -100,14 +101,9 @@ def correct_batches(
     shift = harmony(before, batches, random_state) - before
     back = projection.loadings.T * projection.scale
     corrected = _shifted(Matrix(adata, layer=layer), shift.astype(np.float32), back, genes)
-    params = plain_params(
-        batch_key=batch_key,
-        n_comps=n_comps,
-        mask_var=mask_var if isinstance(mask_var, str) else None,
-        layer=layer,
-        random_state=random_state,
-    )
-    slots = Slots(layers={layer_added: corrected}, uns={f"dice_{layer_added}": {"params": params}})
+    params = {"batch_key": batch_key, "n_comps": n_comps, "layer": layer, "random_state": random_state}
+    params |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
+    slots = Slots(layers={layer_added: corrected}, uns={f"dice_{layer_added}": {"params": as_plain(params)}})
     return write(adata, slots, copy=copy)
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from anndata import AnnData
-from scipy import sparse
 
-from dice._anndata.checks import read_batches
+from dice._anndata.checks import check_counts, read_batches
 from dice._anndata.genes import check_unique
-from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import is_counts
-from dice._anndata.write import Slots, plain_params, replace, write
+from dice._anndata.write import Slots, replace, write
 from dice._arguments import number, whole_number
-from dice._errors import InputError
 from dice._scanpy.recipe import TARGET_SUM, prepared
+from dice.options import as_plain
 
 
 def prepare(
@@ -109,21 +105,8 @@ def prepare(
     check_unique(adata.var_names, "adata.var_names")
     if batch_key is not None:
         read_batches(adata, batch_key)
-    _check_counts(adata, layer)
+    check_counts(adata, layer)
     result, left = prepared(adata, **call)
-    record = {"params": plain_params(**call, target_sum=TARGET_SUM)} | left
+    record = {"params": as_plain(call | {"target_sum": TARGET_SUM})} | left
     write(result, Slots(uns={"dice_prepare": record}), copy=False)
     return replace(adata, result, copy=copy)
-
-
-def _check_counts(adata: AnnData, layer: str | None) -> None:
-    matrix = Matrix(adata, layer=layer)
-    if not isinstance(matrix.data, np.ndarray) and not sparse.issparse(matrix.data):
-        raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")
-    if not all(is_counts(chunk) for chunk in matrix):
-        where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
-        others = [name for name in adata.layers if name != layer]
-        raise InputError(
-            f"{where} does not hold raw counts (whole numbers from 0 on), but they are needed: name the layer that "
-            f"holds them with layer= (available: {others}), or start from the unnormalised matrix."
-        )
