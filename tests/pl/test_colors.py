@@ -47,6 +47,13 @@ def test_nullable_numbers_and_unused_categories(query):
     assert read_colors(query, "cell_type").legend == {"T": SAFE[1], "B": SAFE[2], "NA": MISSING}
 
 
+def test_groups_hold_every_cell_once(query):
+    query.obs.loc[query.obs_names[:4], "cell_type"] = np.nan
+    colors = read_colors(query, "cell_type")
+    assert [(name, color) for name, color, _ in colors.groups] == list(colors.legend.items())
+    assert (np.sum([mine for *_, mine in colors.groups], axis=0) == 1).all()
+
+
 def test_a_colour_map_serves_labels_and_numbers(query):
     assert read_colors(query, "cell_type", "tab10").legend["B"] == "#1f77b4"
     assert read_colors(query, "cell_type", "viridis").legend["T"] == "#fde725"

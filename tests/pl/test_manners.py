@@ -29,6 +29,7 @@ def test_import_is_light():
 def test_arguments_are_alike(plot):
     parameters = inspect.signature(plot).parameters
     assert {"show", "save", "return_fig"} <= set(parameters)
+    assert len(parameters) <= 15
     positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     assert len(positional) <= 2
     documented = plot.__doc__.split("Returns\n")[0].splitlines()

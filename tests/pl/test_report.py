@@ -92,6 +92,14 @@ def test_columns_arrive_as_they_are(run, tmp_path):
     assert data["columns"][data["color"]]["name"] == "cell_type"
 
 
+def test_calls_with_settings_objects_or_without_parameters(run, tmp_path):
+    run.uns["X_dice"] = {"call": {"method": {"n_chains": 10, "schedule": "linear"}}}
+    pl.report(run, tmp_path / "report.html", use_rep="X_dice")
+    outline, _ = read(tmp_path / "report.html")
+    assert "n_chains: 10, schedule: linear" in outline.text
+    assert "what was decided" not in outline.text
+
+
 def test_coordinates_fill_the_map_and_keep_their_shape(run, tmp_path):
     pl.report(run, tmp_path / "report.html")
     _, data = read(tmp_path / "report.html")

@@ -54,6 +54,15 @@ def test_a_prior_alone_few_cells_and_views(pair):
     assert view.is_view
 
 
+def test_priors_under_other_keys(pair):
+    reference, query = pair[0].copy(), pair[1]
+    reference.uns["atlas"], reference.obsm["X_atlas_pca"] = reference.uns.pop("dice"), reference.obsm.pop("X_dice_pca")
+    axes = pl.rho(query, reference, rhos=[5], prior_key="atlas", show=False)
+    assert len(drawn(axes[0], "reference")) == 300
+    with pytest.raises(SlotError, match="No prior found"):
+        pl.rho(query, reference, rhos=[5])
+
+
 def test_arguments_of_an_earlier_call_are_used_again(pair):
     reference, query = pair
     query = query.copy()

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from anndata import AnnData
@@ -34,22 +34,21 @@ def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Sum
 
     From an AnnData object without the network, so that a plot neither builds it nor needs torch.
     """
-    if not isinstance(source, AnnData):
+    if isinstance(source, AnnData):
+        raw = read.record(source, key, what="prior", step="dice.tl.train_prior")
+    else:
         from dice._anndata.store import find_prior
 
-        prior = find_prior(source, key=key)
-        return _summary(prior.preset, prior.n_latent, prior.history, prior.projection.singular_values)
-    raw = read.record(source, key, what="prior", step="dice.tl.train_prior")
+        raw = find_prior(source, key=key).to_arrays()
     try:
         config = json.loads(raw["config"])
-        preset, n_latent = str(config["preset"]), int(config["denoiser"]["n_latent"])
-        return _summary(preset, n_latent, raw["history"], raw["singular_values"])
+        return Summary(
+            preset=str(config["preset"]),
+            n_latent=int(config["denoiser"]["n_latent"]),
+            history={name: np.asarray(values, dtype=np.float64) for name, values in raw["history"].items()},
+            singular_values=np.asarray(raw["singular_values"], dtype=np.float64),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise PriorFormatError(
             f"adata.uns[{key!r}] is not a stored prior: train it again with dice.tl.train_prior."
         ) from error
-
-
-def _summary(preset: str, n_latent: int, history: Mapping[str, Any], spectrum: Any) -> Summary:
-    curves = {name: np.asarray(values, dtype=np.float64) for name, values in history.items()}
-    return Summary(preset, n_latent, curves, np.asarray(spectrum, dtype=np.float64))

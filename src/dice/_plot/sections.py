@@ -80,8 +80,10 @@ def genes(adata: AnnData) -> str:
     for key, record in _records(adata).items():
         found = record.get("genes")
         if isinstance(found, Mapping):
-            missing = ", ".join(str(gene) for gene in np.ravel(found.get("missing", [])))
-            rows += [(key, found.get("text", "")), ("not in the query", missing)][: 2 if missing else 1]
+            rows.append((key, found.get("text", "")))
+            missing = [str(gene) for gene in np.ravel(found.get("missing", []))]
+            if missing:
+                rows.append(("not in the query", ", ".join(missing)))
     return table(rows) if rows else "<p>No gene report.</p>"
 
 

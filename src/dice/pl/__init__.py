@@ -1,4 +1,4 @@
-"""Plots: see what denoising did. Nothing heavy is imported before a plot is drawn."""
+"""Plots: see what denoising did. matplotlib, umap, scanpy and torch load with the first plot that needs them."""
 
 from __future__ import annotations
 

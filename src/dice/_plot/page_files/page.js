@@ -12,9 +12,9 @@
   const decode = (text, Kind) => new Kind(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
   const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   const pack = ([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0;
-  const KINDS = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
+  const ARRAYS = { uint8: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
   const maps = data.maps.map((map) => ({ title: map.title, xy: decode(map.xy, Uint16Array) }));
-  const columns = data.columns.map((c) => ({ ...c, values: decode(c.values, KINDS[c.dtype]) }));
+  const columns = data.columns.map((c) => ({ ...c, values: decode(c.values, ARRAYS[c.dtype]) }));
   const scale = data.scale.map(rgb);
   const n = data.n;
 
