@@ -14,7 +14,7 @@ TEXTS = {
 n_neighbors
     Neighbours that UMAP looks at.
 random_state
-    Seed of UMAP.""",
+    Seed of UMAP, or a :class:`numpy.random.Generator` to draw it from.""",
     "size": """
 size
     Area of a point; None fits it to the number of cells.""",

@@ -180,6 +180,13 @@ def test_stale_coordinates_are_not_used(query, change):
     assert query.uns["X_dice_umap"]["params"].get(change, 7) == 7
 
 
+def test_a_generator_gives_the_seed(query):
+    pl.comparison(query, random_state=np.random.default_rng(3))
+    seed = query.uns["X_dice_umap"]["params"]["random_state"]
+    assert seed == np.random.default_rng(3).integers(2**63) % 2**32
+    assert query.uns["X_dice_pca_umap"]["params"]["random_state"] == seed
+
+
 def test_a_view_stays_a_view(query):
     view = query[:30]
     axes = pl.comparison(view, color="cell_type", show=False)

@@ -37,8 +37,8 @@ def pair():
     )
     query.obs["true"] = query.obs["kind"]
     dice.tl.denoise(query, reference, n_samples=10, check=False)
-    simple = {"classifier": "knn", "representation": "projection"}
-    dice.tl.transfer_labels(query, reference, "kind", check=False, **simple)
+    simple = dice.Classifier("knn", representation="projection")
+    dice.tl.transfer_labels(query, reference, "kind", check=False, classifier=simple)
     dice.tl.novelty(query, reference, check=False)
     dice.tl.neighbors(query)
     # Maps are drawn once and used again; other tests draw without them.

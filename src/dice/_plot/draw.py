@@ -63,11 +63,7 @@ def scatter_colored(
 
 
 def row(
-    axes: Sequence[Axes],
-    colors: Colors | None,
-    maps: Sequence[tuple[str, Floats]],
-    ground: Floats | None,
-    size: float | None,
+    axes: list[Axes], colors: Colors | None, maps: list[tuple[str, Floats]], ground: Floats | None, size: float | None
 ) -> None:
     """Maps with their titles in the same colours, explained beside the last; `ground` is where the reference is."""
     for ax, (title, where) in zip(axes, maps, strict=True):

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from dice._anndata import read
 from dice._anndata.write import Slots, write
+from dice._arguments import seed, short_seed
 from dice._errors import InputError
 from dice._threads import openmp_threads_kept
-from dice._types import Floats
+from dice._types import Floats, Seed
 
 #: Fewer cells have no neighbourhoods to lay out: the first two latents serve.
 MIN_CELLS_UMAP = 4
@@ -87,6 +88,11 @@ def as_keys(use_rep: str | Sequence[str]) -> list[str]:
     if not keys:
         raise InputError("use_rep is empty: name at least one key of adata.obsm.")
     return keys
+
+
+def umap_options(n_neighbors: int, random_state: Seed) -> dict[str, Any]:
+    """What decides the map of an embedding, in a form that files can hold."""
+    return {"n_neighbors": n_neighbors, "random_state": short_seed(seed(random_state))}
 
 
 def layout(

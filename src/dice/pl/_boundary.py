@@ -14,8 +14,8 @@ from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.colors import Colors, Palette, read_groups
 from dice._plot.figure import PANEL, finish, panels
-from dice._plot.layout import layout
-from dice._types import Codes, Floats, Mask
+from dice._plot.layout import layout, umap_options
+from dice._types import Codes, Floats, Mask, Seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ def boundary(
     neighbors_key: str = "dice_neighbors",
     use_rep: str | None = None,
     n_neighbors: int = 15,
-    random_state: int = 0,
+    random_state: Seed = 0,
     size: float | None = None,
     color_map: str = "plasma_r",
     palette: Palette | None = None,
@@ -88,7 +88,7 @@ def boundary(
     if rep is None:
         raise InputError(f"The neighbours {neighbors_key!r} do not say what they are of: set use_rep to a key of obsm.")
     laid_out = neighbors_key if use_rep is None else None
-    where = layout(adata, rep, n_neighbors=n_neighbors, random_state=random_state, neighbors_key=laid_out)
+    where = layout(adata, rep, neighbors_key=laid_out, **umap_options(n_neighbors, random_state))
     edges = _edges(graph, *(colors.codes == code for code in pair))
 
     inks = dict(list((colors.labels or {}).items())[code] for code in pair)
@@ -96,7 +96,8 @@ def boundary(
     # A few edges between near copies of a cell would otherwise stretch the scale for all others.
     weights = np.concatenate([weights for _, weights in edges])
     top = float(np.quantile(weights, 0.99)) if len(weights) else 1.0
-    lines = _draw_map(axes[0], where, colors, pair, edges[-1], size=size, color_map=color_map, top=top)
+    ours, area = np.isin(colors.codes, pair), draw.point_size(len(where), size)
+    lines = _draw_map(axes[0], where, colors, ours, edges[-1], area=area, color_map=color_map, top=top)
     draw.style_map(axes[0], title=" and ".join(inks), n_cells=adata.n_obs)
     draw.add_colorbar(axes[0], lines, label="weight of an edge across")
     axes[0].legend(handles=draw.dots(inks), loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False, fontsize=9)
@@ -144,22 +145,13 @@ def _edges(graph: Any, in_a: Mask, in_b: Mask) -> list[Edges]:
 
 
 def _draw_map(
-    ax: Axes,
-    where: Floats,
-    colors: Colors,
-    pair: tuple[int, int],
-    across: Edges,
-    *,
-    size: float | None,
-    color_map: str,
-    top: float,
+    ax: Axes, where: Floats, colors: Colors, ours: Mask, across: Edges, *, area: float, color_map: str, top: float
 ) -> LineCollection:
     """Both groups in their colours over the edges between them, the surest last; the others in grey."""
     from matplotlib.collections import LineCollection
 
-    ours = np.isin(colors.codes, pair)
     draw.scatter_reference(ax, where[~ours], label="others")
-    area, inks = draw.point_size(len(where), size), colors.rgb(np.flatnonzero(ours))
+    inks = colors.rgb(np.flatnonzero(ours))
     draw.scatter(ax, where[ours], label=colors.name, size=area, zorder=3, color=inks)
     cells, weights = across
     order = np.argsort(weights, kind="stable")

@@ -14,7 +14,8 @@ from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.colors import Colors, Palette, read_colors
 from dice._plot.figure import check_titles, finish, panels
-from dice._plot.layout import as_keys, layout, reference_map
+from dice._plot.layout import as_keys, layout, reference_map, umap_options
+from dice._types import Seed
 
 
 @shared
@@ -28,7 +29,7 @@ def comparison(
     neighbors_key: str | None = None,
     titles: Sequence[str] | None = None,
     n_neighbors: int = 15,
-    random_state: int = 0,
+    random_state: Seed = 0,
     size: float | None = None,
     palette: Palette | None = None,
     ncols: int | None = None,
@@ -91,7 +92,7 @@ def comparison(
     shades = [color] if isinstance(color, str) else color or []
     rows: list[Colors | None] = [read_colors(adata, key, palette) for key in shades]
     rows = rows or [None]
-    options: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state}
+    options = umap_options(n_neighbors, random_state)
     onto = None if reference is None else reference_map(reference, reference_rep, **options)
     if onto is None and neighbors_key is not None:
         _, found = read.neighbors(adata, neighbors_key)

@@ -13,7 +13,8 @@ from dice._keys import NoveltyKeys
 from dice._plot.colors import Palette, read_groups, read_numbers
 from dice._plot.distribution import map_and_distribution
 from dice._plot.figure import finish
-from dice._plot.layout import layout
+from dice._plot.layout import layout, umap_options
+from dice._types import Seed
 
 
 @shared
@@ -25,7 +26,7 @@ def novelty(
     use_rep: str = "X_dice_pca",
     title: str | None = None,
     n_neighbors: int = 15,
-    random_state: int = 0,
+    random_state: Seed = 0,
     size: float | None = None,
     color_map: str = "viridis",
     palette: Palette | None = None,
@@ -74,7 +75,7 @@ def novelty(
     """
     numbers = read_numbers(adata, key, color_map, step="dice.tl.novelty")
     groups = None if groupby is None else read_groups(adata, groupby, palette)
-    where = layout(adata, use_rep, n_neighbors=n_neighbors, random_state=random_state)
+    where = layout(adata, use_rep, **umap_options(n_neighbors, random_state))
     called = read.column(adata, NoveltyKeys(key).flag, step="dice.tl.novelty").fillna(False).to_numpy(dtype=bool)
     title = f"{called.sum()} of {len(called)} cells are novel" if title is None else title
     figure, axes = map_and_distribution(where, numbers, groups, title=title, size=size, ringed=called)

@@ -17,8 +17,8 @@ from dice._plot import draw
 from dice._plot.colors import REFERENCE, Colors, read_colors
 from dice._plot.density import highest_density_region
 from dice._plot.figure import check_titles, finish, panels
-from dice._plot.layout import Map, reference_map
-from dice._types import Codes, Floats
+from dice._plot.layout import Map, reference_map, umap_options
+from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def posterior(
     reference_rep: str = "X_dice_pca",
     titles: Sequence[str] | None = None,
     n_neighbors: int = 15,
-    random_state: int = 0,
+    random_state: Seed = 0,
     ncols: int = 3,
     ax: Axes | None = None,
     show: bool | None = None,
@@ -103,7 +103,7 @@ def posterior(
     if source is None:
         name, ground, source, source_rep = "adata", "all cells", adata, use_rep
     colors = None if color is None else read_colors(source, color)
-    onto = reference_map(source, source_rep, n_neighbors=n_neighbors, random_state=random_state, name=name)
+    onto = reference_map(source, source_rep, name=name, **umap_options(n_neighbors, random_state))
     onto.check_same_space(samples.shape[2], f"adata.obsm[{keys.samples!r}]")
 
     legend = _legend(colors, ground, level)

@@ -12,8 +12,9 @@ from dice._anndata import read
 from dice._docs import shared
 from dice._files import atomic
 from dice._plot import sections
-from dice._plot.layout import as_keys
+from dice._plot.layout import as_keys, umap_options
 from dice._plot.page import page, picture
+from dice._types import Seed
 from dice.pl._boundary import boundary
 from dice.pl._comparison import comparison
 from dice.pl._novelty import novelty
@@ -45,7 +46,7 @@ def report(
     max_cells: int = 100_000,
     prior_key: str = "dice",
     n_neighbors: int = 15,
-    random_state: int = 0,
+    random_state: Seed = 0,
 ) -> None:
     """Write one self-contained page about a denoised query: a map to explore, figures, parameters and warnings.
 
@@ -78,7 +79,7 @@ def report(
     n_neighbors
         Neighbours that UMAP looks at.
     random_state
-        Seed of UMAP and of the choice of cells.
+        Seed of UMAP and of the choice of cells, or a :class:`numpy.random.Generator` to draw it from.
 
     Returns
     -------
@@ -92,7 +93,7 @@ def report(
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
     keys = as_keys(use_rep)
-    options: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state}
+    options = umap_options(n_neighbors, random_state)
     columns = sections.read_columns(adata, color)
     color = sections.first_color(adata, columns) if color is None else color
     explorer = sections.explorer(adata, keys, columns, color, max_cells=max_cells, **options)

@@ -17,13 +17,13 @@ from dice._keys import PriorKeys
 from dice._plot import draw
 from dice._plot.colors import SAFE, Palette, read_colors
 from dice._plot.figure import finish, panels
-from dice._plot.layout import Map
-from dice._types import Codes, Floats
+from dice._plot.layout import Map, umap_options
+from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dice._core.prior.prior import Prior
+    from dice._anndata.store import Prior
 
 #: By default, rho in units of the prior's latent scale, of which half is the usual default of tl.denoise.
 STEPS = (0.1, 0.5, 2.0)
@@ -41,7 +41,7 @@ def rho(
     curve_key: str = "dice_rho",
     prior_key: str = "dice",
     n_neighbors: int = 15,
-    random_state: int = 0,
+    random_state: Seed = 0,
     size: float | None = None,
     palette: Palette | None = None,
     show: bool | None = None,
@@ -92,18 +92,21 @@ def rho(
     >>> [ax.get_title() for ax in figure.axes]
     ['PCA projection', 'rho = 1', 'rho = 30']
     """
+    from dice._anndata.store import find_prior
+
     curve = read.record(adata, curve_key)
     maps, ground, colors = [], None, None
     if curve is None or reference is not None or prior_key in read.names(adata, "uns"):
-        cells = adata[_choose(adata.n_obs, n_cells, random_state)].to_memory()
+        options = umap_options(n_neighbors, random_state)
+        cells = adata[_choose(adata.n_obs, n_cells, options["random_state"])].to_memory()
         colors = None if color is None else read_colors(cells, color, palette)
-        source = adata if reference is None else reference
-        (start, projected), *denoised = _denoise(cells, source, rhos, curve, key, prior_key)
+        prior = find_prior(adata if reference is None else reference, key=prior_key)
+        (start, projected), *denoised = _denoise(cells, prior, rhos, curve, key)
         known = projected[:0]
         if isinstance(reference, AnnData):
             known = read.embedding(reference, PriorKeys(prior_key).projection, name="reference")
-            known = known[_choose(len(known), n_cells, random_state)]
-        onto = Map(np.vstack([known, projected]), n_neighbors, random_state, placeable=True)
+            known = known[_choose(len(known), n_cells, options["random_state"])]
+        onto = Map(np.vstack([known, projected]), **options, placeable=True)
         ground = onto.coordinates[: len(known)] if len(known) else None
         maps = [(start, onto.coordinates[len(known) :])]
         maps += [(title, onto.place(latents)) for title, latents in denoised]
@@ -142,20 +145,14 @@ def _choose(n: int, n_cells: int, random_state: int) -> Codes:
 
 
 def _denoise(
-    cells: AnnData,
-    source: AnnData | Prior | str | os.PathLike[str],
-    rhos: Sequence[float] | None,
-    curve: Mapping[str, Any] | None,
-    key: str,
-    prior_key: str,
+    cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, key: str
 ) -> list[tuple[str, Floats]]:
     """Titles and latents: the projection, and the posterior mean for each rho, otherwise as `cells` were denoised."""
-    from dice._anndata.store import find_prior
     from dice._query.query import Query
     from dice._query.samples import stored_call
     from dice.options import Options
 
-    prior, record = find_prior(source, key=prior_key), read.record(cells, key)
+    record = read.record(cells, key)
     if rhos is None and curve is not None:
         rhos = sorted({*np.asarray(curve["grid"])[[1, -1]].tolist(), float(curve["rho"])})
     steps = [step * prior.latent_scale for step in STEPS] if rhos is None else [float(rho) for rho in rhos]

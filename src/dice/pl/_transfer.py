@@ -69,7 +69,8 @@ def transfer(
     >>> import dice
     >>> reference, query = dice.datasets.synthetic(1)
     >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
-    >>> dice.tl.transfer_labels(query, reference, "cell_type", representation="projection")
+    >>> simple = dice.Classifier(representation="projection")
+    >>> dice.tl.transfer_labels(query, reference, "cell_type", classifier=simple)
     >>> figure = dice.pl.transfer(query, "cell_type", groupby="cell_type", return_fig=True)
     >>> len(figure.axes) >= 2
     True

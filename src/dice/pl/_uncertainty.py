@@ -11,7 +11,8 @@ from dice._docs import shared
 from dice._plot.colors import Palette, read_groups, read_numbers
 from dice._plot.distribution import map_and_distribution
 from dice._plot.figure import finish
-from dice._plot.layout import layout
+from dice._plot.layout import layout, umap_options
+from dice._types import Seed
 
 
 @shared
@@ -23,7 +24,7 @@ def uncertainty(
     use_rep: str = "X_dice",
     title: str | None = None,
     n_neighbors: int = 15,
-    random_state: int = 0,
+    random_state: Seed = 0,
     size: float | None = None,
     color_map: str = "viridis",
     palette: Palette | None = None,
@@ -70,7 +71,7 @@ def uncertainty(
     """
     numbers = read_numbers(adata, key, color_map, step="dice.tl.denoise")
     groups = None if groupby is None else read_groups(adata, groupby, palette)
-    where = layout(adata, use_rep, n_neighbors=n_neighbors, random_state=random_state)
+    where = layout(adata, use_rep, **umap_options(n_neighbors, random_state))
     title = key if title is None else title
     figure, axes = map_and_distribution(where, numbers, groups, title=title, size=size)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
