@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+import numpy as np
 from anndata import AnnData
 
+from dice._arguments import is_key, new_key, said
 from dice._errors import InputError
 
 
@@ -55,3 +57,59 @@ def check_writable(adata: AnnData, *, copy: bool) -> None:
         raise InputError(
             "A copy or a view of an object that is backed by a file cannot be written to: call adata.to_memory() first."
         )
+
+
+def embedding_key(adata: AnnData, key_added: Any) -> str:
+    """A key for an embedding, which must not be that of a stored prior."""
+    if not is_key(key_added) or holds_prior(adata, key_added):
+        raise InputError(
+            f"key_added={said(key_added)} cannot name an embedding: pass another one, for example 'X_dice'."
+        )
+    return str(key_added)
+
+
+def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
+    """A key for results, which must not be that of a stored prior or of the embedding that they are made from."""
+    taken = None if besides is None else new_key("key", besides, "X_dice")
+    if new_key("key_added", key_added, example) == taken or holds_prior(adata, key_added):
+        raise InputError(
+            f"key_added={said(key_added)} is taken by something else: pass another one, for example {example!r}."
+        )
+    return str(key_added)
+
+
+def holds_prior(adata: AnnData, key: str) -> bool:
+    entry = adata.uns.get(key)
+    return isinstance(entry, Mapping) and "format" in entry
+
+
+def as_plain(value: Any) -> Any:
+    """Arguments in a form that .h5ad and .zarr can hold: objects by name and fields, functions by name, no None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {item.name: getattr(value, item.name) for item in fields(value)}
+        return as_plain({"name": type(value).__name__, **named})
+    if isinstance(value, Mapping):
+        return {name: as_plain(entry) for name, entry in value.items() if entry is not None}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple) and all(isinstance(item, int | float) for item in value):
+        return [float(item) for item in value]
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
+def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
+    """Arguments of a stored call, as the verb takes them; `classes` are the settings objects that it may name."""
+    restored: dict[str, Any] = {}
+    for name, value in call.items():
+        if isinstance(value, Mapping) and value.get("name") in classes:
+            entries = {key: _scalar(entry) for key, entry in value.items() if key != "name"}
+            value = classes[str(value["name"])](**entries)
+        restored[name] = list(value) if np.ndim(value) == 1 else _scalar(value)
+    return restored
+
+
+def _scalar(value: Any) -> Any:
+    """Files give numpy's numbers back."""
+    return value.item() if isinstance(value, np.generic) else value

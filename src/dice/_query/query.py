@@ -21,6 +21,7 @@ from dice._anndata.genes import GeneMatch, match_genes
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
 from dice._anndata.store import Prior
+from dice._anndata.write import Slots, as_plain
 from dice._core.posterior.direct import Posterior
 from dice._core.posterior.gibbs import MAX_ITERATIONS
 from dice._core.posterior.inference import Inference, Plan
@@ -28,10 +29,10 @@ from dice._core.posterior.likelihood import EMPTY_NOISE, GaussianLikelihood, Lat
 from dice._core.posterior.noise import cell_seeds
 from dice._core.shift.choice import SAMPLED_CELLS, SHIFTED, find_offsets, mismatch
 from dice._core.shift.offsets import Offsets
-from dice._core.shift.record import recall, store
-from dice._device import resolve_device
+from dice._core.shift.record import recall
+from dice._keys import DenoiseKeys
 from dice._types import Chunk, Codes
-from dice.options import Gaussian, Gibbs, Options, Shift, StudentT, as_plain, check_rho
+from dice.options import Gaussian, Gibbs, Options, Shift, StudentT, check_rho, torch_device
 
 #: Cells that go through the network at once.
 NETWORK_CHUNK = 8192
@@ -127,11 +128,12 @@ class Query:
             return recall(self.prior, wanted, codes, names), dict(wanted)
         cells, y = self.sample
         offsets, record = find_offsets(
-            self.prior, y, codes[cells], wanted.strategy, resolve_device(self.device), self.likelihood.empty_cell
+            self.prior, y, codes[cells], wanted.strategy, torch_device(self.device), self.likelihood.empty_cell
         )
         _log.info(f"Shift: {record['strategy']}.")
-        offsets = None if offsets is None else replace(offsets, batches=codes)
-        return offsets, store(offsets, record, names, wanted.batch_key)
+        if names is not None:
+            record |= {"batches": np.array(names, dtype=str), "batch_key": wanted.batch_key}
+        return None if offsets is None else replace(offsets, batches=codes), record
 
     @property
     def device(self) -> str:
@@ -163,7 +165,7 @@ class Query:
             return None
         cells, y = self.sample
         away = 0.0 if offsets is None else offsets.explained(cells)
-        return mismatch(self.prior, y - away, resolve_device(self.device))
+        return mismatch(self.prior, y - away, torch_device(self.device))
 
     @cached_property
     def noise(self) -> tuple[float, NDArray[np.float32]]:
@@ -231,9 +233,22 @@ class Query:
                         getattr(whole, name)[rows] = getattr(part, name)
                 accepted += [part.acceptance] if part.acceptance is not None else []
                 bar.update(rows.stop - rows.start)
-        if self.inference.halving.limit:
-            _log.warn(f"The device holds no whole chunk: {self.inference.halving.limit} cells went at a time.")
+        if self.inference.limit:
+            _log.warn(f"The device holds no whole chunk: {self.inference.limit} cells went at a time.")
         return replace(whole, acceptance=float(np.mean(accepted)) if accepted else None)
+
+    def slots(self, keys: DenoiseKeys, warned: list[str]) -> Slots:
+        """What denoising leaves in an AnnData object: the posterior, and the record of what was decided."""
+        latents, posterior = self.latents, self.posterior
+        obsm = {keys.mean: posterior.mean, keys.projection: latents.y}
+        obs = {keys.empty: latents.empty} if latents.empty.any() else {}
+        if posterior.samples is not None:
+            obsm[keys.samples] = posterior.samples
+        if posterior.variance is not None:
+            obs[keys.uncertainty] = np.sqrt(posterior.variance)
+        record = self.record(acceptance=posterior.acceptance) | {"warnings": np.array(warned, dtype=str)}
+        stale = frozenset({keys.samples, keys.uncertainty, keys.empty})
+        return Slots(obsm=obsm, obs=obs, uns={keys.uns: record}, stale=stale)
 
     def record(self, **more: Any) -> dict[str, Any]:
         """What ``.uns`` keeps: the call, what was decided, and the genes."""
@@ -247,7 +262,11 @@ class Query:
             "preset": self.prior.preset,
             "prior": self.prior.sha256,
         }
-        record = {"call": self.options.call(rho=self.rho), "params": as_plain(params | more), "shift": self.shift[1]}
+        record = {
+            "call": as_plain(self.options.arguments(rho=self.rho)),
+            "params": as_plain(params | more),
+            "shift": self.shift[1],
+        }
         mismatch = {} if self.mismatch is None else {"mismatch": self.mismatch}
         return record | mismatch | {"genes": self.match.report()}
 

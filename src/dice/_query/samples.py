@@ -11,11 +11,12 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._anndata.store import Prior, find_prior, known_prior
+from dice._anndata.write import from_plain
 from dice._arguments import new_key
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._query.query import Query
-from dice.options import OBJECTS, Direct, Options, from_plain
+from dice.options import OBJECTS, Direct, Options
 
 Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 

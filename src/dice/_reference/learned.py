@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from dice._anndata.preprocessing import matrix_statistics
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots
+from dice._anndata.write import Slots, as_plain
 from dice._core.prior.denoiser import Denoiser
 from dice._core.prior.presets import ROLES, Split
 from dice._core.shift.choice import usual_mismatch
 from dice._keys import PriorKeys
 from dice._reference.cells import ReferenceCells
 from dice._types import Chunk
-from dice.options import Mixup, Training, as_plain
+from dice.options import Mixup, Training
 
 
 def statistics(sample: Chunk, cells: ReferenceCells, denoiser: Denoiser, data: Split | None) -> dict[str, float]:

@@ -7,20 +7,8 @@ stores in ``.uns`` and what the command line offers are derived from the same fi
 from __future__ import annotations
 
 from dice.options._labels import CLASSIFIERS, REPRESENTATIONS, Classifier, Sets
-from dice.options._plain import as_plain, from_plain
-from dice.options._query import (
-    Checks,
-    Direct,
-    Gaussian,
-    Gibbs,
-    LogDensity,
-    Noise,
-    Options,
-    Rho,
-    Shift,
-    StudentT,
-    check_rho,
-)
+from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
+from dice.options._query import Checks, LogDensity, Options, Rho, Shift, check_rho, torch_device
 from dice.options._training import Mixup, Training
 
 #: Settings objects by name, as stored calls name them.
@@ -46,7 +34,6 @@ __all__ = [
     "Shift",
     "StudentT",
     "Training",
-    "as_plain",
     "check_rho",
-    "from_plain",
+    "torch_device",
 ]

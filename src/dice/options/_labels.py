@@ -7,7 +7,7 @@ from typing import Literal
 
 from dice._arguments import choice, whole_number
 from dice._errors import InputError
-from dice.options._plain import described
+from dice.options._posterior import described
 from dice.options._query import check_rho
 
 CLASSIFIERS = ("knn", "logistic")

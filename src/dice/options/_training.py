@@ -8,7 +8,7 @@ from typing import Any
 
 from dice._arguments import number, said, whole_number
 from dice._errors import InputError
-from dice.options._plain import described
+from dice.options._posterior import described
 
 
 @dataclass(frozen=True)

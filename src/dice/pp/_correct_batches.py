@@ -11,13 +11,12 @@ from dice import _log
 from dice._anndata.checks import gene_mask, named_mask, read_batches
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_expression
-from dice._anndata.write import Slots, check_writable, write
+from dice._anndata.write import Slots, as_plain, check_writable, write
 from dice._arguments import new_key, seed, whole_number
 from dice._core.projection import fit_projection
 from dice._errors import InputError
 from dice._scanpy.harmony import harmony
 from dice._types import Floats, Seed
-from dice.options import as_plain
 
 
 def correct_batches(

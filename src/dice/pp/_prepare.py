@@ -8,10 +8,9 @@ from anndata import AnnData
 
 from dice._anndata.checks import check_counts, read_batches
 from dice._anndata.genes import check_unique
-from dice._anndata.write import Slots, replace, write
+from dice._anndata.write import Slots, as_plain, replace, write
 from dice._arguments import number, whole_number
 from dice._scanpy.recipe import TARGET_SUM, prepared
-from dice.options import as_plain
 
 
 def prepare(

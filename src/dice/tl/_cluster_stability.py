@@ -10,12 +10,11 @@ from anndata import AnnData
 
 from dice import _log
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots, check_writable, write
+from dice._anndata.write import Slots, check_writable, result_key, write
 from dice._arguments import known_key, seed, whole_number
 from dice._core.clusters.agreement import shared_company
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
-from dice._query.slots import result_key
 from dice._scanpy.graph import leiden
 
 #: A cluster whose cells stay together less often than this is not supported.

@@ -10,10 +10,9 @@ from anndata import AnnData
 
 from dice import _log
 from dice._anndata.store import Prior, find_prior
-from dice._anndata.write import check_writable, write
+from dice._anndata.write import check_writable, embedding_key, write
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
-from dice._query.slots import denoise_slots, embedding_key
 from dice.options import Checks, Direct, Gaussian, Gibbs, LogDensity, Options, Rho, Shift, StudentT
 
 
@@ -127,6 +126,5 @@ def denoise(
         gene_key=gene_key, check=check, random_state=random_state,
     )  # fmt: skip
     with _log.recorded() as warned:
-        query = Query.of(adata, prior, options)
-        slots = denoise_slots(keys, query, warned)
+        slots = Query.of(adata, prior, options).slots(keys, warned)
     return write(adata, slots, copy=copy)

@@ -16,10 +16,10 @@ from dice._anndata.draft import Draft
 from dice._anndata.files import LAZY, check_dask, read_lazy
 from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior
+from dice._anndata.write import as_plain, embedding_key
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
-from dice._query.slots import embedding_key
 from dice._query.stream import StreamedQuery
 from dice.options import Options
 
@@ -163,7 +163,7 @@ def _fingerprint(query: Query, keys: DenoiseKeys) -> dict[str, Any]:
         digest.update(repr(list(part)).encode())
     options = query.options
     return {
-        "call": options.call(),
+        "call": as_plain(options.arguments()),
         "n_samples": options.n_samples,
         "chunk_size": options.chunk_size,
         "key": keys.key,

@@ -7,11 +7,10 @@ import os
 from anndata import AnnData
 
 from dice._anndata.store import Prior
-from dice._anndata.write import Slots, check_writable, write
+from dice._anndata.write import Slots, check_writable, result_key, write
 from dice._arguments import choice, seed, whole_number
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
-from dice._query.slots import result_key
 from dice._scanpy.graph import average_graph
 
 #: Distances that the neighbour searches for few and for many cells both know.

@@ -9,7 +9,7 @@ from anndata import AnnData
 
 from dice import _log
 from dice._anndata.store import Prior, find_prior
-from dice._anndata.write import Slots, check_writable, write
+from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import share
 from dice._core.labels.conformal import benjamini_hochberg, p_values
 from dice._core.labels.novelty import novelty_scores
@@ -17,7 +17,6 @@ from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
 from dice._query.groups import known_groups
 from dice._query.query import Query
-from dice._query.slots import result_key
 from dice.options import Checks, Options
 
 
@@ -96,9 +95,9 @@ def novelty(
     score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
     p = p_values(score, ranked)
     novel = benjamini_hochberg(p, fdr) & ~latents.empty
-    call = {name: value for name, value in options.call().items() if name in ("layer", "gene_key", "check")}
-    call |= {"fdr": fdr} | ({} if labels_key is None else {"labels_key": labels_key})
+    call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
+    call |= {"fdr": fdr} | {"labels_key": labels_key}
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
-    record = {"call": call, "params": params, "warnings": np.array(warned, dtype=str)}
+    record = {"call": as_plain(call), "params": params, "warnings": np.array(warned, dtype=str)}
     obs = {keys.score: score.astype(np.float32), keys.p_value: p.astype(np.float32), keys.flag: novel}
     return write(adata, Slots(obs=obs, uns={keys.uns: record}), copy=copy)

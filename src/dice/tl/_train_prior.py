@@ -9,20 +9,20 @@ import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
 
+from dice import settings
 from dice._anndata.preprocessing import check_expression
-from dice._anndata.store import Prior
+from dice._anndata.store import Prior, remember
 from dice._anndata.write import check_writable, write
 from dice._arguments import new_key, seed
 from dice._core.prior import presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
-from dice._device import resolve_device
 from dice._keys import PriorKeys
 from dice._reference.cells import ReferenceCells
 from dice._reference.latents import reduce
 from dice._reference.learn import check_settings, learn
 from dice._reference.learned import prior_slots, record, statistics
-from dice.options import Mixup, Training
+from dice.options import Mixup, Training, torch_device
 
 
 def train_prior(
@@ -111,7 +111,7 @@ def train_prior(
     check_writable(adata, copy=copy)
     mixup = check_settings(preset, training, mixup, labels_key)
     random_state, keys = seed(random_state), PriorKeys(new_key("key_added", key_added, "dice"))
-    device = resolve_device("auto")
+    device = torch_device(settings.device)
     cells = ReferenceCells.read(
         adata, training, random_state, labels_key=labels_key, layer=layer, mask_var=mask_var, use_rep=use_rep
     )
@@ -148,4 +148,6 @@ def train_prior(
         calibration=reduced.calibration,
         soft_clusters=SoftClusters.learn(latents[cells.seen], random_state),
     )
-    return write(adata, prior_slots(adata, prior, latents, cells, keys), copy=copy)
+    written = write(adata, prior_slots(adata, prior, latents, cells, keys), copy=copy)
+    remember(adata if written is None else written, prior, keys.uns)
+    return written

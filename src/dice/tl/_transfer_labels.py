@@ -10,7 +10,7 @@ from anndata import AnnData
 
 from dice import _log
 from dice._anndata.store import find_prior
-from dice._anndata.write import check_writable, write
+from dice._anndata.write import as_plain, check_writable, result_key, write
 from dice._arguments import number, share
 from dice._errors import InputError
 from dice._keys import LabelKeys
@@ -19,8 +19,7 @@ from dice._query.label_slots import label_slots
 from dice._query.query import Query
 from dice._query.reference import as_query, as_reference, read_reference
 from dice._query.sets import find_shift, predict_sets
-from dice._query.slots import result_key
-from dice.options import Checks, Classifier, Options, Sets, Shift, as_plain
+from dice.options import Checks, Classifier, Options, Sets, Shift
 
 
 def transfer_labels(
@@ -122,8 +121,15 @@ def transfer_labels(
         _log.info(f"Classifier: {chosen.name}.")
         probabilities, calibration = classify(cells, known, labelled, chosen, options.random_state)
         p_values = predict_sets(sets, alpha, probabilities, calibration, labelled, found, cells, known)
-    call = options.call() | as_plain(
-        {"labels_key": labels_key, "alpha": alpha, "sets": sets, "min_probability": min_probability, "classifier": kind}
+    call = as_plain(
+        options.arguments()
+        | {
+            "labels_key": labels_key,
+            "alpha": alpha,
+            "sets": sets,
+            "min_probability": min_probability,
+            "classifier": kind,
+        }
     )
     record = {
         "call": call,

@@ -9,11 +9,10 @@ from typing import Literal
 from anndata import AnnData
 
 from dice._anndata.store import Prior, find_prior
-from dice._anndata.write import Slots, check_writable, write
+from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import choice
 from dice._query.query import Query
 from dice._query.rho import counts_of, find_curve
-from dice._query.slots import result_key
 from dice.options import Checks, Options
 
 
@@ -82,6 +81,6 @@ def tune_rho(
     options = Options(layer=layer, gene_key=gene_key, check=check, random_state=random_state)
     query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), options)
     curve = find_curve(query, grid, counts_of(adata, counts_layer, query) if criterion == "counts" else None)
-    call = {name: value for name, value in options.call().items() if name in ("layer", "gene_key", "check")}
+    call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
     call |= {"criterion": criterion, "counts_layer": counts_layer, "random_state": options.random_state}
-    return write(adata, Slots(uns={key_added: curve.record() | {"call": call}}), copy=copy)
+    return write(adata, Slots(uns={key_added: curve.record() | {"call": as_plain(call)}}), copy=copy)

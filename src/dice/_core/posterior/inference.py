@@ -14,15 +14,14 @@ from torch import Tensor
 from dice._core.posterior.direct import Posterior, direct
 from dice._core.posterior.gibbs import exact_split, rho_schedule, split_gibbs, split_length, wiener_start
 from dice._core.posterior.likelihood import GaussianLikelihood, Latents
-from dice._core.posterior.memory import Halving
+from dice._core.posterior.memory import Halving, OutOfMemory
 from dice._core.posterior.noise import CellNoise
 from dice._core.posterior.steps import GaussianStep, LangevinStep, LikelihoodStep, StudentCellStep, StudentGeneStep
 from dice._core.prior.prior import Prior
 from dice._core.shift.offsets import Offsets
-from dice._device import resolve_device
 from dice._errors import InputError
 from dice._types import Chunk, Floats
-from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
+from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT, torch_device
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class Inference:
         if self.offsets is not None:
             y, residual, x = self.offsets.remove(y, rows, residual, x, self.likelihood.loadings)
         observed = Observation(y, noise, residual, x)
-        found = self.halving(lambda part: self._posterior(observed[part], seeds[part]), len(seeds))
+        found = self._fitting(observed, seeds)
         result = found.map(lambda part, power: part.cpu().numpy())
         if latents.empty.any():
             self._set_prior(result, latents.empty, noise, seeds)
@@ -163,6 +162,20 @@ class Inference:
     def variance(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """Posterior variance per latent (n,) of a block of expression."""
         return np.asarray(self(self.likelihood.latents(chunk), rows, chunk).variance)
+
+    def _fitting(self, observed: Observation, seeds: NDArray[np.int64]) -> Posterior:
+        """The posterior at once, or in parts once a chunk did not fit the memory of the device."""
+        if self.limit is None:
+            try:
+                return self._posterior(observed, seeds)
+            except OutOfMemory:
+                pass  # Tried again in parts, where the error no longer holds on to its tensors.
+        return self.halving(lambda part: self._posterior(observed[part], seeds[part]), len(seeds))
+
+    @property
+    def limit(self) -> int | None:
+        """Cells that fit the memory of the device; None as long as everything did."""
+        return self.halving.limit if "halving" in vars(self) else None
 
     @cached_property
     def halving(self) -> Halving:
@@ -233,7 +246,7 @@ class Inference:
 
     @cached_property
     def _torch(self) -> _OnDevice:
-        return _OnDevice(self.prior, self.likelihood, resolve_device(self.device))
+        return _OnDevice(self.prior, self.likelihood, torch_device(self.device))
 
 
 class _OnDevice:

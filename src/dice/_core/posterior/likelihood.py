@@ -74,7 +74,7 @@ class GaussianLikelihood:
         noise = projection.gene_noise / max(projection.gene_noise.mean(), 1e-12)
         weights = 1 / np.maximum(noise[genes], MIN_GENE_NOISE) if per_gene else None
         return cls(
-            projection.standardizer.take(genes),
+            Standardizer(projection.mean[genes], projection.scale[genes], projection.center[genes], projection.cap),
             projection.loadings[genes],
             weights,
             len(genes) == len(projection.loadings),

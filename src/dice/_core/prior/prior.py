@@ -68,7 +68,7 @@ class Prior:
 
     @property
     def n_latent(self) -> int:
-        return self.projection.n_latent
+        return int(self.projection.loadings.shape[1])
 
     @property
     def noise(self) -> float:

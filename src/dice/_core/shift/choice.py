@@ -154,7 +154,7 @@ def _judged(sample: Sample, strategy: Strategy) -> tuple[Offsets | None, dict[st
     record: dict[str, Any] = {"strategy": strategy}
     record["score_norm"] = {name: float(cells.mean()) for name, cells in norms.items()} | expected
     if strategy != "auto":
-        return found[strategy], record
+        return found[strategy], record | {"offset": found[strategy].offsets}
 
     means, usual = coarse_means(sample.denoiser, sample.scaled(found["offset"])), expected_variety(sample.variances)
     record["variety"] = variety(means) / usual
@@ -167,7 +167,9 @@ def _judged(sample: Sample, strategy: Strategy) -> tuple[Offsets | None, dict[st
     record["strategy"] = chosen[0] if len(set(chosen)) == 1 else "mixed"
     if sample.n_batches > 1:
         record["strategies"] = np.array(chosen, dtype=str)
-    return _combined(found, chosen, depth), record
+    offsets = _combined(found, chosen, depth)
+    record |= {} if offsets is None else {"offset": offsets.offsets}
+    return offsets, record | ({} if depth is None else {"depth": depth.shares, "empty": depth.empty})
 
 
 def choose(norms: Mapping[str, float], varied: float) -> str:

@@ -16,19 +16,6 @@ from dice._types import Codes
 STORED = ("none", "mixed", "offset", "clusters", "mean")
 
 
-def store(
-    offsets: Offsets | None, record: dict[str, Any], names: list[str] | None, batch_key: str | None
-) -> dict[str, Any]:
-    """What was found, and the figures that it was judged by, as plain arrays."""
-    record = record if batch_key is None else record | {"batch_key": batch_key}
-    if offsets is None:
-        return record
-    record = record | {"offset": offsets.offsets}
-    if offsets.depth is not None:
-        record |= {"depth": offsets.depth.shares, "empty": offsets.depth.empty}
-    return record if names is None else record | {"batches": np.array(names, dtype=str)}
-
-
 def recall(prior: Prior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
     """The offsets that an earlier call found, for cells in these `batches` (n,) with their `names`."""
     strategy, offsets = record.get("strategy"), np.asarray(record.get("offset", 0.0))

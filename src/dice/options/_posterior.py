@@ -1,0 +1,121 @@
+"""Options of the posterior: the method, and the noise that the likelihood assumes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from dice._arguments import choice, number, said, whole_number
+from dice._errors import InputError
+
+Noise: TypeAlias = float | Literal["estimate", "per_cell", "per_gene"]
+NOISES = ("estimate", "per_cell", "per_gene")
+
+
+def described(text: str, default: Any) -> Any:
+    """A field whose help the command line shows."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Split Gibbs sampling, the paper's Algorithm 1: pass it as ``method=``.
+
+    Parameters
+    ----------
+    n_chains
+        Independent chains, at least as many as samples are asked for; ``average="chains"`` averages their last states.
+    n_iterations
+        Iterations of each chain; None chooses (100 for a pair of rho, else 30 or what the noise asks for).
+    burn_in
+        Iterations left out of averages; None is a third, or what the noise asks for.
+    schedule
+        Interpolation of a pair of rho, ``"linear"`` or ``"geometric"``.
+    average
+        ``"rao-blackwell"`` averages D(Z; rho) along the chain, ``"chains"`` the last states of the chains.
+    fast
+        Divide the noise between the two steps so that the chain mixes fastest, which changes nothing but its length;
+        for Gaussian noise and a single rho. ``method="auto"`` does so where the direct method is not exact.
+    """
+
+    n_chains: int = described("independent chains", 1)
+    n_iterations: int | None = described("iterations of each chain", None)
+    burn_in: int | None = described("iterations left out of averages", None)
+    schedule: Literal["linear", "geometric"] = described("between a pair of rho: linear or geometric", "linear")
+    average: Literal["rao-blackwell", "chains"] = described("rao-blackwell or chains", "rao-blackwell")
+    fast: bool = described("the chain that mixes fastest, for Gaussian noise and a single rho", False)
+
+    def __post_init__(self) -> None:
+        whole_number("n_chains", self.n_chains)
+        for name, least in (("n_iterations", 1), ("burn_in", 0)):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name), least=least)
+        choice("schedule", self.schedule, ("linear", "geometric"))
+        choice("average", self.average, ("rao-blackwell", "chains"))
+
+
+@dataclass(frozen=True)
+class Direct:
+    """One network evaluation per cell, exact for Gaussian noise of one variance: pass it as ``method=``.
+
+    Parameters
+    ----------
+    deconvolve
+        The reference's latents are noisy themselves. True removes that noise from the mean too, which sharpens label
+        transfer.
+    uncertainty
+        Whether to compute ``adata.obs["dice_uncertainty"]`` (four more evaluations).
+    """
+
+    deconvolve: bool = described("denoise beyond the reference's own noise", False)
+    uncertainty: bool = described("compute the uncertainty of every cell", True)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Gaussian noise: pass it as ``likelihood=``.
+
+    Parameters
+    ----------
+    noise
+        Standard deviation of the query's noise per scaled gene. ``"estimate"`` measures it from what the loadings do
+        not explain, ``"per_cell"`` does so for each cell (shrunk to the mean), ``"per_gene"`` weighs the genes by their
+        noise in the reference.
+    """
+
+    noise: Noise = described("estimate, per_cell, per_gene or a number", "estimate")
+
+    def __post_init__(self) -> None:
+        _check_noise(self.noise)
+
+
+@dataclass(frozen=True)
+class StudentT:
+    """Noise with heavy tails: pass it as ``likelihood=``.
+
+    Parameters
+    ----------
+    df
+        Degrees of freedom.
+    per_gene
+        Heavy tails of every gene by itself, instead of one for each cell.
+    noise
+        Scale of the noise, as in :class:`Gaussian`.
+    """
+
+    df: float = described("degrees of freedom of heavy tails", 4.0)
+    per_gene: bool = described("heavy tails of every gene by itself", False)
+    noise: Noise = described("estimate, per_cell, per_gene or a number", "estimate")
+
+    def __post_init__(self) -> None:
+        number("df", self.df, least=1)
+        _check_noise(self.noise)
+
+
+def _check_noise(noise: Any) -> None:
+    if isinstance(noise, str) and noise in NOISES:
+        return
+    if isinstance(noise, str) or not isinstance(noise, int | float | np.number) or not 0 < noise < np.inf:
+        raise InputError(f"noise={said(noise)} is not a positive number, 'estimate', 'per_cell' or 'per_gene'.")
