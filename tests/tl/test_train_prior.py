@@ -12,7 +12,6 @@ from scipy import sparse
 
 import dice
 from dice._core.projection import elbow
-from dice._reference.augment import Augmentation
 
 
 def small(n=120, d=40, seed=0):
@@ -65,12 +64,12 @@ def test_slots(reference):
 def test_calibration_cells_leave_no_trace_in_the_prior():
     """Whatever they express, nothing that was learned changes."""
     one, other = small(), small()
-    dice.tl.train_prior(one, n_latent=3, max_steps=5)
+    dice.tl.train_prior(one, n_latent=3, training=dice.Training(max_steps=5))
     kept = (one.obs["dice_split"] == "calibration").to_numpy()
     dense = other.X.toarray()
     dense[kept] = dense[kept][::-1]
     other.X = sparse.csr_matrix(dense)
-    dice.tl.train_prior(other, n_latent=3, max_steps=5)
+    dice.tl.train_prior(other, n_latent=3, training=dice.Training(max_steps=5))
     first, second = (adata.uns["dice"] for adata in (one, other))
     for name in ("mean", "scale", "loadings", "singular_values", "gene_noise", "latent_scale", "noise"):
         np.testing.assert_array_equal(first[name], second[name])
@@ -81,14 +80,14 @@ def test_calibration_cells_leave_no_trace_in_the_prior():
 
 def test_no_calibration_cells_on_request():
     adata = small()
-    dice.tl.train_prior(adata, n_latent=3, max_steps=5, calibration_fraction=0)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5, calibration_fraction=0))
     assert "calibration" not in adata.uns["dice"]
     assert set(adata.obs["dice_split"]) == {"train", "validation"}
 
 
 def test_copy_leaves_the_input_alone():
     adata = small()
-    result = dice.tl.train_prior(adata, n_latent=3, max_steps=5, copy=True)
+    result = dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5), copy=True)
     assert "dice" in result.uns
     assert not any((adata.uns, adata.varm, adata.obsm))
 
@@ -98,7 +97,7 @@ def test_same_seed_same_prior_and_global_random_state_untouched():
     digests = []
     for seed in (0, 0, 1):
         adata = small()
-        dice.tl.train_prior(adata, n_latent=3, max_steps=30, random_state=seed)
+        dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=30), random_state=seed)
         digests.append(adata.uns["dice"]["sha256"])
     assert digests[0] == digests[1] != digests[2]
     np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
@@ -108,7 +107,7 @@ def test_same_seed_same_prior_and_global_random_state_untouched():
 def test_highly_variable_genes_are_the_default_mask():
     adata = small()
     adata.var["highly_variable"] = np.arange(40) < 25
-    dice.tl.train_prior(adata, n_latent=3, max_steps=5)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5))
     assert list(adata.uns["dice"]["genes"]) == list(adata.var_names[:25])
     assert not adata.varm["dice_loadings"][25:].any()
 
@@ -116,8 +115,8 @@ def test_highly_variable_genes_are_the_default_mask():
 def test_labels_sharpen_the_prior():
     """Same-class mixup shrinks the variance within classes that the prior believes in."""
     plain, sharp = small(400), small(400)
-    dice.tl.train_prior(plain, n_latent=3, max_steps=200)
-    dice.tl.train_prior(sharp, n_latent=3, max_steps=200, labels_key="cell_type")
+    dice.tl.train_prior(plain, n_latent=3, training=dice.Training(max_steps=200))
+    dice.tl.train_prior(sharp, n_latent=3, training=dice.Training(max_steps=200), labels_key="cell_type")
     for adata in (plain, sharp):
         dice.tl.denoise(adata, rho=3)
     within = [
@@ -129,8 +128,8 @@ def test_labels_sharpen_the_prior():
 @pytest.mark.parametrize("preset", ["gmm", "paper-small"])
 def test_other_presets_denoise_too(preset, query):
     reference, _ = dice.datasets.synthetic(1)
-    steps = {} if preset == "gmm" else {"max_steps": 10}
-    dice.tl.train_prior(reference, n_latent=15, scale=False, preset=preset, **steps)
+    training = dice.Training(max_steps=None if preset == "gmm" else 10)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset=preset, training=training)
     dice.tl.denoise(query, reference, rho=20)
     assert np.isfinite(query.obsm["X_dice"]).all()
 
@@ -142,76 +141,47 @@ def test_labels_may_be_rare_or_missing(preset):
     labels.iloc[:30] = np.nan
     labels.iloc[-1] = "the only one"
     adata.obs["cell_type"] = labels
-    dice.tl.train_prior(adata, n_latent=3, max_steps=5, labels_key="cell_type", preset=preset)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5), labels_key="cell_type", preset=preset)
     assert np.isfinite(adata.uns["dice"]["history"]["loss"]).all()
 
 
-def test_augmentation_is_recorded_and_can_be_turned_off():
+def test_mixup_is_recorded_and_can_be_turned_off():
     plain, off, on = small(), small(), small()
-    settings = {"n_latent": 3, "max_steps": 5}
+    settings = {"n_latent": 3, "training": dice.Training(max_steps=5)}
     dice.tl.train_prior(plain, **settings)
-    dice.tl.train_prior(off, **settings, labels_key="cell_type", augment=None)
-    dice.tl.train_prior(on, **settings, labels_key="cell_type", mixup_points=3, mixup_concentration=2.0)
+    dice.tl.train_prior(off, **settings, labels_key="cell_type", mixup=None)
+    dice.tl.train_prior(on, **settings, labels_key="cell_type", mixup=dice.Mixup(points=3, concentration=2.0))
     params = [dice.Prior.from_anndata(adata).params for adata in (plain, off, on)]
-    assert "augment" not in params[0]
-    assert "augment" not in params[1]
+    assert "mixup_points" not in params[0]
+    assert "mixup_points" not in params[1]
     assert params[1]["labels_key"] == "cell_type"
-    recorded = {"augment": "labels", "mixup_points": 3, "mixup_probability": 0.9, "mixup_concentration": 2.0}
+    recorded = {"mixup_points": 3, "mixup_probability": 0.9, "mixup_concentration": 2.0}
     assert recorded.items() <= params[2].items()
     weights = [adata.uns["dice"]["weights"]["outlet.weight"] for adata in (plain, off, on)]
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize(
-    ("settings", "points"),
-    [
-        ({"labels_key": "cell_type"}, 20),
-        ({"augment": "clusters"}, 5),
-        ({"labels_key": "cell_type", "preset": "paper-small"}, 5),
-    ],
-)
-def test_labels_mix_more_cells_than_the_paper(settings, points):
+@pytest.mark.parametrize(("preset", "points"), [("default", 20), ("paper-small", 5)])
+def test_labels_mix_more_cells_than_the_paper(preset, points):
     adata = small()
-    dice.tl.train_prior(adata, n_latent=3, max_steps=2, **settings)
+    dice.tl.train_prior(adata, n_latent=3, labels_key="cell_type", preset=preset, training=dice.Training(max_steps=2))
     assert dice.Prior.from_anndata(adata).params["mixup_points"] == points
 
 
 def test_small_references_may_be_sorted_by_type():
     """All cells fit into one batch; each must still meet all noise levels, or large noise means the last type."""
     adata = small(400)
-    dice.tl.train_prior(adata, n_latent=3, max_steps=200)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=200))
     assert dice.Prior.from_anndata(adata).history["validation"].min() < 0.9
     dice.tl.denoise(adata, rho=3)
     mean = {name: adata.obsm["X_dice"][adata.obs["cell_type"] == name, 0].mean() for name in "ab"}
     assert abs(mean["a"] - mean["b"]) > 4
 
 
-@pytest.mark.parametrize("strategy", ["clusters", "neighbors"])
-def test_cells_are_mixed_without_labels(strategy):
-    """The prior is sharper than the cells it was learned from, the same for the same seed, and says so."""
-    plain, sharp, again = small(400), small(400), small(400)
-    dice.tl.train_prior(plain, n_latent=3, max_steps=200, augment=None)
-    for adata in (sharp, again):
-        dice.tl.train_prior(adata, n_latent=3, max_steps=200, augment=strategy)
-    assert dice.Prior.from_anndata(sharp).params["augment"] == strategy
-    assert sharp.uns["dice"]["sha256"] == again.uns["dice"]["sha256"]
-    for adata in (plain, sharp):
-        dice.tl.denoise(adata, rho=3)
-    assert sharp.obsm["X_dice"].var(0).sum() < plain.obsm["X_dice"].var(0).sum()
-
-
-def test_cells_beyond_the_clustered_ones_join_their_nearest(monkeypatch):
-    monkeypatch.setattr("dice._reference.augment.MAX_CLUSTERED", 60)
-    latents = np.concatenate([np.random.default_rng(0).normal(m, 0.1, (100, 2)) for m in (0, 5)])
-    groups = Augmentation("clusters", 5, 0.9, 1.0).mixup(latents, None, seed=0).mates
-    assert len(groups) == 200
-    assert not set(groups[:100]) & set(groups[100:])
-
-
 def test_reference_statistics_are_kept():
     adata = small()
-    dice.tl.train_prior(adata, n_latent=3, max_steps=2)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2))
     statistics = dice.Prior.from_anndata(adata).statistics
     assert statistics["maximum"] == pytest.approx(adata.X.max())
     assert statistics["counts"] == 0
@@ -230,7 +200,7 @@ def test_an_existing_pca_is_used_as_it_is(scaled, key):
     sc.pp.pca(work, n_comps=6, key_added=key)
     adata.obsm, adata.varm = work.obsm, work.varm
     use_rep = key or "X_pca"
-    dice.tl.train_prior(adata, n_latent=4, max_steps=3, use_rep=use_rep)
+    dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), use_rep=use_rep)
     np.testing.assert_allclose(adata.obsm["X_dice_pca"], adata.obsm[use_rep][:, :4], atol=1e-3)
     loadings = adata.varm[key or "PCs"][:, :4]
     np.testing.assert_allclose(adata.varm["dice_loadings"], loadings, atol=1e-6)
@@ -270,7 +240,7 @@ def test_an_existing_pca_that_is_none_is_refused(change, sentence):
     sc.pp.pca(adata, n_comps=6)
     change(adata)
     with pytest.raises(dice.DiceError, match=sentence) as caught:
-        dice.tl.train_prior(adata, n_latent=4, max_steps=3, use_rep="X_pca")
+        dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), use_rep="X_pca")
     assert "\n" not in str(caught.value)
     assert "dice" not in adata.uns
 
@@ -279,7 +249,7 @@ def test_an_existing_pca_that_is_none_is_refused(change, sentence):
 def test_number_of_latents_by_default(shape, k):
     """50, as long as half of the cells and genes are left."""
     adata = small(*shape)
-    dice.tl.train_prior(adata, max_steps=1)
+    dice.tl.train_prior(adata, training=dice.Training(max_steps=1))
     prior = dice.Prior.from_anndata(adata)
     assert prior.n_latent == k
     assert prior.params["n_latent"] == "auto"
@@ -287,7 +257,7 @@ def test_number_of_latents_by_default(shape, k):
 
 def test_the_elbow_and_the_whole_spectrum_are_recorded():
     adata = small()
-    dice.tl.train_prior(adata, n_latent="elbow", max_steps=2)
+    dice.tl.train_prior(adata, n_latent="elbow", training=dice.Training(max_steps=2))
     prior = dice.Prior.from_anndata(adata)
     assert prior.params["n_latent"] == "elbow"
     assert len(prior.projection.singular_values) == 40
@@ -300,7 +270,7 @@ def test_cells_without_expression_and_constant_genes_are_learned_from():
     adata.X[:3] = 0
     adata.X[:, :2] = 1.5
     adata.X[:3, :2] = 1.5
-    dice.tl.train_prior(adata, n_latent=3, max_steps=2)
+    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2))
     assert np.isfinite(adata.obsm["X_dice_pca"]).all()
     np.testing.assert_allclose(adata.varm["dice_loadings"][:2], 0, atol=1e-6)
 
@@ -324,6 +294,9 @@ def with_duplicates():
     return adata
 
 
+GMM = {"preset": "gmm", "training": dice.Training()}
+
+
 def one_class():
     adata = small()
     adata.obs["cell_type"] = "a"
@@ -343,35 +316,52 @@ def one_class():
         (small, {"preset": "huge"}, "There is no preset 'huge'"),
         (small, {"layer": "nothing"}, "There is no layer 'nothing'"),
         (small, {"mask_var": "nothing"}, "There is no column 'nothing' in adata.var"),
-        (small, {"validation_fraction": 0.9}, "not between 0 and 0.5"),
-        (small, {"device": "toaster"}, "pass device='cpu'"),
-        (small, {"augment": "noise"}, "choose one of .*'clusters', 'neighbors'"),
-        (small, {"augment": "clusters", "preset": "gmm", "max_steps": None}, "pass augment=None"),
-        (small, {"mixup_points": "a"}, "mixup_points='a'"),
-        (small, {"mixup_points": 101}, "mixup_points=101"),
-        (small, {"validation_fraction": "a"}, "validation_fraction='a'"),
-        (small, {"calibration_fraction": 0.6}, "calibration_fraction=0.6 is not between"),
-        (small, {"checkpoint": 3}, "checkpoint=3"),
+        (small, {"mixup": "noise"}, "pass 'auto', None or for example dice.Mixup"),
         (small, {"key_added": "a/b"}, "key_added='a/b'"),
-        (small, {"max_steps": True}, "max_steps=True"),
-        (small, {"augment": "labels"}, "name their column of adata.obs with labels_key="),
-        (small, {"mixup_points": 1}, "mixup_points=1"),
-        (small, {"mixup_points": 2.5}, "mixup_points=2.5"),
-        (small, {"mixup_probability": 1.1}, "mixup_probability=1.1"),
-        (small, {"mixup_concentration": 0}, "mixup_concentration=0"),
-        (small, {"preset": "gmm", "labels_key": "cell_type", "max_steps": None}, "pass augment=None"),
-        (small, {"preset": "gmm", "validation_fraction": 0, "max_steps": None}, "chooses its size on held-out cells"),
+        (small, {"mixup": dice.Mixup()}, "name their column of adata.obs with labels_key="),
+        (small, GMM | {"labels_key": "cell_type"}, "pass mixup=None"),
+        (small, GMM | {"training": dice.Training(validation_fraction=0)}, "chooses its size on held-out cells"),
+        (small, GMM | {"training": dice.Training(max_steps=5)}, "leave max_steps out"),
+        (small, {"training": {"max_steps": 5}}, "pass for example dice.Training"),
         (small, {"use_rep": "X_pca"}, "no embedding 'X_pca' in adata.obsm"),
-        (small, {"learning_rate": 1e6, "max_steps": 100}, "smaller learning_rate"),
+        (small, {"training": dice.Training(learning_rate=1e6, max_steps=100)}, "smaller learning_rate"),
         (lambda: small(6), {"n_latent": 10}, "10 cannot be learned from 5 cells"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(make, arguments, sentence):
     adata = make()
     with pytest.raises(dice.DiceError, match=sentence) as caught:
-        dice.tl.train_prior(adata, **{"n_latent": 3, "max_steps": 5} | arguments)
+        dice.tl.train_prior(adata, **{"n_latent": 3, "training": dice.Training(max_steps=5)} | arguments)
     assert "\n" not in str(caught.value)
     assert not any((adata.uns, adata.varm, adata.obsm))
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "sentence"),
+    [
+        (dice.Training, {"validation_fraction": 0.9}, "not between 0 and 0.5"),
+        (dice.Mixup, {"points": "a"}, "points='a'"),
+        (dice.Mixup, {"points": 101}, "points=101"),
+        (dice.Training, {"validation_fraction": "a"}, "validation_fraction='a'"),
+        (dice.Training, {"calibration_fraction": 0.6}, "calibration_fraction=0.6 is not between"),
+        (dice.Training, {"checkpoint": 3}, "checkpoint=3"),
+        (dice.Training, {"max_steps": True}, "max_steps=True"),
+        (dice.Mixup, {"points": 1}, "points=1"),
+        (dice.Mixup, {"points": 2.5}, "points=2.5"),
+        (dice.Mixup, {"probability": 1.1}, "probability=1.1"),
+        (dice.Mixup, {"concentration": 0}, "concentration=0"),
+    ],
+)
+def test_bad_settings_are_one_sentence(settings, arguments, sentence):
+    with pytest.raises(dice.DiceError, match=sentence) as caught:
+        settings(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_device_is_that_of_the_settings(monkeypatch):
+    monkeypatch.setattr(dice.settings, "device", "toaster")
+    with pytest.raises(dice.DiceError, match="'toaster' cannot be used"):
+        dice.tl.train_prior(small(), n_latent=3)
 
 
 def test_a_subsample_beyond_max_cells(caplog):
@@ -379,12 +369,19 @@ def test_a_subsample_beyond_max_cells(caplog):
     cells = dice.datasets.synthetic(1)[0]
     rare = np.arange(cells.n_obs) < 30
     cells.obs["rare"] = np.where(rare, "rare", "usual")
-    whole = dice.tl.train_prior(cells, n_latent=5, scale=False, max_steps=5, copy=True)
+    whole = dice.tl.train_prior(cells, n_latent=5, scale=False, training=dice.Training(max_steps=5), copy=True)
     assert not whole.obs["dice_split"].isna().any()
     with caplog.at_level("INFO", logger="dice"):
-        part = dice.tl.train_prior(cells, n_latent=5, scale=False, max_steps=5, max_cells=400, copy=True)
+        part = dice.tl.train_prior(
+            cells, n_latent=5, scale=False, training=dice.Training(max_steps=5, max_cells=400), copy=True
+        )
         labelled = dice.tl.train_prior(
-            cells, n_latent=5, scale=False, max_steps=5, max_cells=400, labels_key="rare", copy=True
+            cells,
+            n_latent=5,
+            scale=False,
+            training=dice.Training(max_steps=5, max_cells=400),
+            labels_key="rare",
+            copy=True,
         )
     np.testing.assert_array_equal(part.varm["dice_loadings"], whole.varm["dice_loadings"])
     trained = part.obs["dice_split"].isin(["train", "validation"])
@@ -395,4 +392,4 @@ def test_a_subsample_beyond_max_cells(caplog):
     assert "a uniform subsample of 400 of 1440 cells" in caplog.text
     assert "a label-stratified subsample" in caplog.text
     with pytest.raises(dice.DiceError, match="max_cells=1 is not"):
-        dice.tl.train_prior(cells, max_cells=1)
+        dice.tl.train_prior(cells, training=dice.Training(max_cells=1))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from dice._core.prior.mixture import MixtureDenoiser
+from dice._core.prior.paper import SCHEDULE
 from oracle import random_mixture
 from scipy import stats
 
 from dice._core.posterior.gibbs import GibbsSettings, exact_split, rho_schedule, split_gibbs, split_length
 from dice._core.posterior.noise import CellNoise, cell_keys
 from dice._core.posterior.steps import GaussianStep, LangevinStep, StudentCellStep, StudentGeneStep, draw_gamma
-from dice._core.prior.mixture import MixtureDenoiser
-from dice._core.prior.paper import SCHEDULE
 from dice._errors import InputError
 
 

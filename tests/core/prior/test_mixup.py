@@ -73,7 +73,9 @@ def test_cells_without_a_label_and_labels_of_one_cell_are_left_alone():
 def test_codes_may_have_gaps():
     """The training cells may lack some of the labels."""
     latents, groups = cells()
-    draws = [LabelMixup(g).sampler(latents).draw(500, torch.Generator().manual_seed(0)) for g in (groups, 5 * groups + 3)]
+    draws = [
+        LabelMixup(g).sampler(latents).draw(500, torch.Generator().manual_seed(0)) for g in (groups, 5 * groups + 3)
+    ]
     torch.testing.assert_close(*draws)
 
 

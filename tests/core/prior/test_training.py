@@ -120,7 +120,9 @@ def test_a_wild_learning_rate_is_one_sentence():
         run(trainer(learning_rate=1e6, max_steps=200))
 
 
-@pytest.mark.parametrize("mixup", [None, LabelMixup(np.arange(300) % 3), LabelMixup(np.arange(300) % 3, concentration=2.0)])
+@pytest.mark.parametrize(
+    "mixup", [None, LabelMixup(np.arange(300) % 3), LabelMixup(np.arange(300) % 3, concentration=2.0)]
+)
 def test_the_state_continues_to_the_bit(mixup):
     """Also in the middle between two evaluations, and for random numbers that numpy draws."""
 

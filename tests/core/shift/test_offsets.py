@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from dice._core.prior.mixture import MixtureDenoiser
+
 from dice._core.shift.offsets import (
     SHRINKAGE,
     Depth,
