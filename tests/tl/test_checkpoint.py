@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +17,10 @@ import pytest
 
 import dice
 from dice import _log
-from dice._reference import learn as _checkpoint
+from dice._reference import learn as _learn
 
-ARGUMENTS = {"n_latent": 3, "scale": False, "max_steps": 70, "batch_size": 64, "labels_key": "cell_type"}
+ARGUMENTS = {"n_latent": 3, "scale": False, "labels_key": "cell_type"}
+TRAINING = dice.Training(max_steps=70, batch_size=64)
 
 
 def reference():
@@ -31,8 +33,10 @@ def reference():
     return adata
 
 
-def train(**changes):
-    return dice.tl.train_prior(reference(), **ARGUMENTS | changes, copy=True)
+def train(arguments=None, **changes):
+    """A prior of the reference, with other arguments of the call or changes of its training."""
+    training = replace(TRAINING, **changes)
+    return dice.tl.train_prior(reference(), **ARGUMENTS | (arguments or {}), training=training, copy=True)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,7 @@ def whole():
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    monkeypatch.setattr(_checkpoint, "EVERY_STEPS", 20)
+    monkeypatch.setattr(_learn, "EVERY_STEPS", 20)
 
 
 @pytest.fixture
@@ -135,7 +139,7 @@ def test_ctrl_c_before_the_first_step_is_ctrl_c(monkeypatch):
     monkeypatch.setattr("dice._core.prior.training.Trainer._step", interrupted)
     adata = reference()
     with pytest.raises(KeyboardInterrupt):
-        dice.tl.train_prior(adata, **ARGUMENTS)
+        dice.tl.train_prior(adata, **ARGUMENTS, training=TRAINING)
     assert not any((adata.uns, adata.varm, adata.obsm))
 
 
@@ -150,7 +154,7 @@ def test_a_killed_process_is_taken_up(whole, tmp_path):
     state = tmp_path / "state"
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); import test_checkpoint as t\n"
-        "t._checkpoint.EVERY_STEPS = 20\n"
+        "t._learn.EVERY_STEPS = 20\n"
         "t._log.progress = t.Bar(50, lambda: time.sleep(600))\n"
         "t.train(checkpoint=sys.argv[2])"
     )
@@ -174,22 +178,22 @@ def _step_of(path):
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("arguments", "changes"),
     [
-        {"random_state": 1},
-        {"learning_rate": 1e-3},
-        {"max_steps": 71},
-        {"augment": None},
-        {"mixup_points": 4},
-        {"n_latent": 4},
-        {"preset": "paper-small"},
-        {"validation_fraction": 0.2},
+        ({"random_state": 1}, {}),
+        ({}, {"learning_rate": 1e-3}),
+        ({}, {"max_steps": 71}),
+        ({"mixup": None}, {}),
+        ({"mixup": dice.Mixup(points=4)}, {}),
+        ({"n_latent": 4}, {}),
+        ({"preset": "paper-small"}, {}),
+        ({}, {"validation_fraction": 0.2}),
     ],
     ids=str,
 )
-def test_other_arguments_are_refused(changes, state):
+def test_other_arguments_are_refused(arguments, changes, state):
     with pytest.raises(dice.DiceError, match="other arguments or other cells") as caught:
-        train(checkpoint=state, **changes)
+        train(arguments, checkpoint=state, **changes)
     assert "\n" not in str(caught.value)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scanpy as sc
 import torch
-from dice._reference.augment import Augmentation
 from oracle import exact_mixture
 from scipy import sparse
 
@@ -129,8 +128,8 @@ def test_labels_sharpen_the_prior():
 @pytest.mark.parametrize("preset", ["gmm", "paper-small"])
 def test_other_presets_denoise_too(preset, query):
     reference, _ = dice.datasets.synthetic(1)
-    steps = {} if preset == "gmm" else {"max_steps": 10}
-    dice.tl.train_prior(reference, n_latent=15, scale=False, preset=preset, **steps)
+    training = dice.Training(max_steps=None if preset == "gmm" else 10)
+    dice.tl.train_prior(reference, n_latent=15, scale=False, preset=preset, training=training)
     dice.tl.denoise(query, reference, rho=20)
     assert np.isfinite(query.obsm["X_dice"]).all()
 
@@ -146,34 +145,27 @@ def test_labels_may_be_rare_or_missing(preset):
     assert np.isfinite(adata.uns["dice"]["history"]["loss"]).all()
 
 
-def test_augmentation_is_recorded_and_can_be_turned_off():
+def test_mixup_is_recorded_and_can_be_turned_off():
     plain, off, on = small(), small(), small()
-    settings = {"n_latent": 3, "max_steps": 5}
+    settings = {"n_latent": 3, "training": dice.Training(max_steps=5)}
     dice.tl.train_prior(plain, **settings)
     dice.tl.train_prior(off, **settings, labels_key="cell_type", mixup=None)
     dice.tl.train_prior(on, **settings, labels_key="cell_type", mixup=dice.Mixup(points=3, concentration=2.0))
     params = [dice.Prior.from_anndata(adata).params for adata in (plain, off, on)]
-    assert "augment" not in params[0]
-    assert "augment" not in params[1]
+    assert "mixup_points" not in params[0]
+    assert "mixup_points" not in params[1]
     assert params[1]["labels_key"] == "cell_type"
-    recorded = {"augment": "labels", "mixup_points": 3, "mixup_probability": 0.9, "mixup_concentration": 2.0}
+    recorded = {"mixup_points": 3, "mixup_probability": 0.9, "mixup_concentration": 2.0}
     assert recorded.items() <= params[2].items()
     weights = [adata.uns["dice"]["weights"]["outlet.weight"] for adata in (plain, off, on)]
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize(
-    ("settings", "points"),
-    [
-        ({"labels_key": "cell_type"}, 20),
-        ({"augment": "clusters"}, 5),
-        ({"labels_key": "cell_type", "preset": "paper-small"}, 5),
-    ],
-)
-def test_labels_mix_more_cells_than_the_paper(settings, points):
+@pytest.mark.parametrize(("preset", "points"), [("default", 20), ("paper-small", 5)])
+def test_labels_mix_more_cells_than_the_paper(preset, points):
     adata = small()
-    dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2), **settings)
+    dice.tl.train_prior(adata, n_latent=3, labels_key="cell_type", preset=preset, training=dice.Training(max_steps=2))
     assert dice.Prior.from_anndata(adata).params["mixup_points"] == points
 
 
@@ -185,28 +177,6 @@ def test_small_references_may_be_sorted_by_type():
     dice.tl.denoise(adata, rho=3)
     mean = {name: adata.obsm["X_dice"][adata.obs["cell_type"] == name, 0].mean() for name in "ab"}
     assert abs(mean["a"] - mean["b"]) > 4
-
-
-@pytest.mark.parametrize("strategy", ["clusters", "neighbors"])
-def test_cells_are_mixed_without_labels(strategy):
-    """The prior is sharper than the cells it was learned from, the same for the same seed, and says so."""
-    plain, sharp, again = small(400), small(400), small(400)
-    dice.tl.train_prior(plain, n_latent=3, training=dice.Training(max_steps=200), mixup=None)
-    for adata in (sharp, again):
-        dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=200), augment=strategy)
-    assert dice.Prior.from_anndata(sharp).params["augment"] == strategy
-    assert sharp.uns["dice"]["sha256"] == again.uns["dice"]["sha256"]
-    for adata in (plain, sharp):
-        dice.tl.denoise(adata, rho=3)
-    assert sharp.obsm["X_dice"].var(0).sum() < plain.obsm["X_dice"].var(0).sum()
-
-
-def test_cells_beyond_the_clustered_ones_join_their_nearest(monkeypatch):
-    monkeypatch.setattr("dice._reference.augment.MAX_CLUSTERED", 60)
-    latents = np.concatenate([np.random.default_rng(0).normal(m, 0.1, (100, 2)) for m in (0, 5)])
-    groups = Augmentation("clusters", 5, 0.9, 1.0).mixup(latents, None, seed=0).mates
-    assert len(groups) == 200
-    assert not set(groups[:100]) & set(groups[100:])
 
 
 def test_reference_statistics_are_kept():
@@ -324,6 +294,9 @@ def with_duplicates():
     return adata
 
 
+GMM = {"preset": "gmm", "training": dice.Training()}
+
+
 def one_class():
     adata = small()
     adata.obs["cell_type"] = "a"
@@ -343,35 +316,52 @@ def one_class():
         (small, {"preset": "huge"}, "There is no preset 'huge'"),
         (small, {"layer": "nothing"}, "There is no layer 'nothing'"),
         (small, {"mask_var": "nothing"}, "There is no column 'nothing' in adata.var"),
-        (small, {"validation_fraction": 0.9}, "not between 0 and 0.5"),
-        (small, {"device": "toaster"}, "pass device='cpu'"),
-        (small, {"augment": "noise"}, "choose one of .*'clusters', 'neighbors'"),
-        (small, {"augment": "clusters", "preset": "gmm", "max_steps": None}, "pass augment=None"),
-        (small, {"mixup_points": "a"}, "mixup_points='a'"),
-        (small, {"mixup_points": 101}, "mixup_points=101"),
-        (small, {"validation_fraction": "a"}, "validation_fraction='a'"),
-        (small, {"calibration_fraction": 0.6}, "calibration_fraction=0.6 is not between"),
-        (small, {"checkpoint": 3}, "checkpoint=3"),
+        (small, {"mixup": "noise"}, "pass 'auto', None or for example dice.Mixup"),
         (small, {"key_added": "a/b"}, "key_added='a/b'"),
-        (small, {"max_steps": True}, "max_steps=True"),
-        (small, {"augment": "labels"}, "name their column of adata.obs with labels_key="),
-        (small, {"mixup_points": 1}, "mixup_points=1"),
-        (small, {"mixup_points": 2.5}, "mixup_points=2.5"),
-        (small, {"mixup_probability": 1.1}, "mixup_probability=1.1"),
-        (small, {"mixup_concentration": 0}, "mixup_concentration=0"),
-        (small, {"preset": "gmm", "labels_key": "cell_type", "max_steps": None}, "pass augment=None"),
-        (small, {"preset": "gmm", "validation_fraction": 0, "max_steps": None}, "chooses its size on held-out cells"),
+        (small, {"mixup": dice.Mixup()}, "name their column of adata.obs with labels_key="),
+        (small, GMM | {"labels_key": "cell_type"}, "pass mixup=None"),
+        (small, GMM | {"training": dice.Training(validation_fraction=0)}, "chooses its size on held-out cells"),
+        (small, GMM | {"training": dice.Training(max_steps=5)}, "leave max_steps out"),
+        (small, {"training": {"max_steps": 5}}, "pass for example dice.Training"),
         (small, {"use_rep": "X_pca"}, "no embedding 'X_pca' in adata.obsm"),
-        (small, {"learning_rate": 1e6, "max_steps": 100}, "smaller learning_rate"),
+        (small, {"training": dice.Training(learning_rate=1e6, max_steps=100)}, "smaller learning_rate"),
         (lambda: small(6), {"n_latent": 10}, "10 cannot be learned from 5 cells"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(make, arguments, sentence):
     adata = make()
     with pytest.raises(dice.DiceError, match=sentence) as caught:
-        dice.tl.train_prior(adata, **{"n_latent": 3, "max_steps": 5} | arguments)
+        dice.tl.train_prior(adata, **{"n_latent": 3, "training": dice.Training(max_steps=5)} | arguments)
     assert "\n" not in str(caught.value)
     assert not any((adata.uns, adata.varm, adata.obsm))
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "sentence"),
+    [
+        (dice.Training, {"validation_fraction": 0.9}, "not between 0 and 0.5"),
+        (dice.Mixup, {"points": "a"}, "points='a'"),
+        (dice.Mixup, {"points": 101}, "points=101"),
+        (dice.Training, {"validation_fraction": "a"}, "validation_fraction='a'"),
+        (dice.Training, {"calibration_fraction": 0.6}, "calibration_fraction=0.6 is not between"),
+        (dice.Training, {"checkpoint": 3}, "checkpoint=3"),
+        (dice.Training, {"max_steps": True}, "max_steps=True"),
+        (dice.Mixup, {"points": 1}, "points=1"),
+        (dice.Mixup, {"points": 2.5}, "points=2.5"),
+        (dice.Mixup, {"probability": 1.1}, "probability=1.1"),
+        (dice.Mixup, {"concentration": 0}, "concentration=0"),
+    ],
+)
+def test_bad_settings_are_one_sentence(settings, arguments, sentence):
+    with pytest.raises(dice.DiceError, match=sentence) as caught:
+        settings(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_device_is_that_of_the_settings(monkeypatch):
+    monkeypatch.setattr(dice.settings, "device", "toaster")
+    with pytest.raises(dice.DiceError, match="'toaster' cannot be used"):
+        dice.tl.train_prior(small(), n_latent=3)
 
 
 def test_a_subsample_beyond_max_cells(caplog):

@@ -104,7 +104,7 @@ class Trainer:
             except torch.cuda.OutOfMemoryError as error:
                 raise TrainingError(
                     f"The memory of the device is too small for batches of {self.config.batch_size} cells: "
-                    f"pass batch_size={max(self.config.batch_size // 4, 2)} or device='cpu'."
+                    f"pass batch_size={max(self.config.batch_size // 4, 2)} or set dice.settings.device = 'cpu'."
                 ) from error
             due = self.step % self.config.evaluate_every == 0 or self.step == self.config.max_steps
             yield self.evaluate() if due else Progress(self.step)
