@@ -56,9 +56,9 @@ def seed(value: Any) -> int:
     return int(value)
 
 
-def short_seed(value: int) -> int:
-    """A seed for libraries that take 32 bits; smaller ones stay as they are."""
-    return value % 2**32
+def short_seed(value: int, bits: int = 32) -> int:
+    """A seed for libraries that take few bits; small ones stay as they are."""
+    return value % 2**bits
 
 
 def said(value: Any) -> str:

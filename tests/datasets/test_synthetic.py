@@ -127,6 +127,13 @@ def test_query_does_not_depend_on_the_reference_size() -> None:
     assert np.array_equal(query.X, other.X)
 
 
+def test_a_generator_gives_the_seed() -> None:
+    one, other = (datasets.mismatch(random_state=np.random.default_rng(1), n_reference=10, n_query=5) for _ in range(2))
+    np.testing.assert_array_equal(one[0].X, other[0].X)
+    again, _ = datasets.mismatch(random_state=one[0].uns["dice_synthetic"]["random_state"], n_reference=10, n_query=5)
+    np.testing.assert_array_equal(one[0].X, again.X)
+
+
 def test_global_random_state_is_untouched() -> None:
     state, python_state = np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
     datasets.synthetic(4, n_reference=10, n_query=10)

@@ -124,6 +124,9 @@ def test_the_seed_decides(cells) -> None:
         correct_batches(cells, "batch", n_comps=5, random_state=3, copy=True).layers["harmony"] for _ in range(2)
     )
     np.testing.assert_array_equal(once, again)
+    for seed in (np.random.default_rng(0), 2**40 - 1):  # more bits than harmonypy takes
+        correct_batches(cells, "batch", n_comps=5, random_state=seed)
+        assert isinstance(cells.uns["dice_harmony"]["params"]["random_state"], int)
 
 
 @pytest.mark.parametrize("turned", [False, True])

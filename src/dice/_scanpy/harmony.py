@@ -26,7 +26,7 @@ def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floa
     with _global_random_state_kept():
         result = run_harmony(
             latents.astype(np.float64), labels, "batch",
-            nclust=n_clusters, sigma=sigma, random_state=short_seed(random_state), verbose=False,
+            nclust=n_clusters, sigma=sigma, random_state=short_seed(random_state, 31), verbose=False,
         )  # fmt: skip
     corrected = np.asarray(result.Z_corr)
     # There are fewer components than cells, so that the two cannot be taken for each other.
