@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writes: a file is replaced at once, or left as it was."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Represented:
     def of(cls, query: Query) -> Represented:
         """Project and denoise all cells."""
         y, mean, samples = lazy.together(query.latents.y, query.posterior.mean, query.posterior.samples)
-        offsets = query.shift[0]
+        offsets = query.decided.offsets
         away = None if offsets is None else offsets.of(y, slice(None))
         return cls(query, y if away is None else y - away, mean, samples, away)
 

@@ -110,4 +110,5 @@ def as_query(reference: AnnData, query: Query) -> Query:
             f"{list(names[positions < 0][:3])}: pass it with all genes that it had in dice.tl.train_prior."
         )
     options = replace(query.options, layer=layer, gene_key=None, check=False, shift=False)
-    return Query(prior, options, replace(match, query=positions), Matrix(reference, layer=layer, genes=positions))
+    matrix = Matrix(reference, layer=layer, genes=positions)
+    return Query.matched(prior, options, replace(match, query=positions), matrix)

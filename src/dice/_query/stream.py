@@ -27,22 +27,20 @@ class StreamedQuery(Query):
     keys: DenoiseKeys = field(kw_only=True)
 
     @cached_property
-    def read(self) -> Latents:
-        """First phase: latents and what is left of the expression into the store; back come those of sampled cells."""
+    def latents(self) -> Latents:
+        """First phase: the noisy latents, and what is left of the expression, go into the store."""
         draft, where = self.draft, f"obsm/{self.keys.projection}"
         draft.require(where, (self.prior.n_latent,))
         draft.require("scratch/residual", ())
         draft.require("scratch/empty", (), "bool")
         into = IntoDraft(draft, "project", partial(_latents, self.likelihood, where))
         self.matrix.each(into, desc="Projecting", skip=draft.finished("project"))
-        sample = draft.array(where).oindex[np.sort(self.sampled)]
-        latents = Latents(sample, draft.array("scratch/residual")[:], draft.array("scratch/empty")[:])
-        self.warn_of_empty(latents)
+        y, order = draft.array(where), np.argsort(self.sampled)
+        sample = y.oindex[self.sampled[order]][np.argsort(order)]
+        latents = Latents(y, draft.array("scratch/residual")[:], draft.array("scratch/empty")[:], sample)
+        if latents.empty.any():
+            self.warn_of_empty(latents)
         return latents
-
-    @cached_property
-    def latents(self) -> Latents:
-        return replace(self.read, y=self.draft.array(f"obsm/{self.keys.projection}"))
 
     @property
     def device(self) -> str:
@@ -54,14 +52,14 @@ class StreamedQuery(Query):
         """Second phase: the posterior into the store, from latents, and from expression where single genes matter."""
         import dask.array as da
 
-        draft, plan, keys, k = self.draft, self.plan, self.keys, self.prior.n_latent
+        draft, plan, keys, k = self.draft, self.decided.plan, self.keys, self.prior.n_latent
         draft.require(f"obsm/{keys.mean}", (k,))
         if plan.uncertainty:
             draft.require("scratch/variance", ())
         if plan.n_samples:
             draft.require(f"obsm/{keys.samples}", (plan.n_samples, k))
         # The latents stay where they are: workers get them block by block.
-        known = replace(self.read, y=np.empty((0, k), dtype=np.float32))
+        known = replace(self.latents, y=np.empty((0, k), dtype=np.float32))
         into = IntoDraft(draft, "denoise", _Posteriors(self.inference, known, keys))
         done = draft.finished("denoise")
         if plan.needs_genes:

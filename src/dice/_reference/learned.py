@@ -7,33 +7,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._anndata.preprocessing import matrix_statistics
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, as_plain
-from dice._core.prior.denoiser import Denoiser
-from dice._core.prior.presets import ROLES, Split
-from dice._core.shift.choice import usual_mismatch
+from dice._core.prior.presets import ROLES
 from dice._keys import PriorKeys
 from dice._reference.cells import ReferenceCells
 from dice._types import Chunk
 from dice.options import Mixup, Training
 
 
-def statistics(sample: Chunk, cells: ReferenceCells, denoiser: Denoiser, data: Split | None) -> dict[str, float]:
-    """Figures of the reference's matrix, and how hard the prior pulls cells that it was not trained on.
-
-    Not for priors of labels (no `data`): these pull all cells hard, by how many cells of their label there were.
-    """
-    found = matrix_statistics(sample, cells.genes)
-    if data is not None:
-        held_out = data.train if data.held_out is None else data.held_out
-        with torch.inference_mode():
-            found["pull"] = usual_mismatch(denoiser, held_out.cpu())
-    return {name: x for name, x in found.items() if np.isfinite(x)}
+def statistics(sample: Chunk, cells: ReferenceCells) -> dict[str, float]:
+    """Figures of the reference's matrix that a query's are checked against."""
+    return {name: x for name, x in matrix_statistics(sample, cells.genes).items() if np.isfinite(x)}
 
 
 def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:

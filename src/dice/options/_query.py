@@ -111,12 +111,12 @@ class Options:
     @property
     def direct(self) -> Direct:
         """Settings of the direct method, which ``"auto"`` takes where it is exact."""
-        return self.method if isinstance(self.method, Direct) else Direct()
+        return self.method if isinstance(self.method, Direct) else _WORDS["method"]["direct"]
 
     @property
     def gibbs(self) -> Gibbs:
         """Settings of the chains, which ``"auto"`` runs where the direct method is not exact."""
-        return self.method if isinstance(self.method, Gibbs) else Gibbs()
+        return self.method if isinstance(self.method, Gibbs) else _WORDS["method"]["gibbs"]
 
     @property
     def noise(self) -> Noise:

@@ -98,7 +98,7 @@ def denoise_to_zarr(
         plain = Query.of(_in_chunks(adata, size, settings.layer, settings.batch_key), prior, settings)
         draft = Draft(target, adata.n_obs, size)
         draft.open(_fingerprint(plain, keys), adata)
-        query = StreamedQuery(prior, settings, plain.match, plain.matrix, plain.batches, draft=draft, keys=keys)
+        query = StreamedQuery(**vars(plain), draft=draft, keys=keys)
         latents, posterior, record = query.latents, query.posterior, query.record()
     obs = adata.obs.drop(columns=[keys.uncertainty, keys.empty], errors="ignore")
     if posterior.variance is not None:

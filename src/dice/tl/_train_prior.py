@@ -134,7 +134,7 @@ def train_prior(
         latent_scale=latent_scale,
         preset=preset,
         history=history,
-        statistics=statistics(sample, cells, denoiser, data if mixup is None else None),
+        statistics=statistics(sample, cells),
         params=record(
             training,
             mixup,

@@ -135,7 +135,7 @@ def transfer_labels(
         "call": call,
         "params": {"classifier": chosen.name, "n_calibration": len(calibration), **found.params},
         "candidates": chosen.table,
-        "shift": query.shift[1],
+        "shift": query.decided.shift,
         "warnings": np.array(warned, dtype=str),
     }
     certain = (probabilities.max(1) >= min_probability) & ~query.latents.empty

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,11 +50,19 @@ class Posterior:
 
     @classmethod
     def joined(cls, parts: Sequence[Posterior]) -> Posterior:
-        """Tensors of several chunks, one below the other."""
+        """Several chunks, one below the other; tensors or arrays."""
+        if len(parts) == 1:
+            return parts[0]
         columns = ([getattr(part, name) for part in parts] for name in ("mean", "samples", "variance"))
         shares = [part.acceptance for part in parts if part.acceptance is not None]
-        mean, samples, variance = (None if column[0] is None else torch.cat(column) for column in columns)
+        mean, samples, variance = (_stacked(column) for column in columns)
         return cls(mean, samples, variance, sum(shares) / len(shares) if shares else None)
+
+
+def _stacked(parts: list[Any]) -> Any:
+    if parts[0] is None:
+        return None
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
 def direct(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -39,6 +40,8 @@ class Plan:
     n_samples: int
     deconvolve: bool
     uncertainty: bool
+    #: Whether rho was beyond what the network's noise schedule can start from.
+    clipped: bool = False
 
     @property
     def rho(self) -> float:
@@ -49,22 +52,21 @@ class Plan:
         """Whether the steps look at single genes, beyond the latents of a cell."""
         return callable(self.likelihood) or (isinstance(self.likelihood, StudentT) and self.likelihood.per_gene)
 
-    def check_noise(self, noise: float, reference_noise: float) -> None:
-        """Deconvolution removes the reference's noise from the query's, which must be larger."""
-        if self.deconvolve and noise <= reference_noise:
-            raise InputError(
-                f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
-                f"make {noise:.3g}: pass rho={1.05 * reference_noise:.3g} or more."
-            )
-
     @classmethod
     def of(
-        cls, options: Options, rho: float | list[float], *, isotropic: bool, noise_range: tuple[float, float]
+        cls,
+        options: Options,
+        rho: float | Sequence[float],
+        *,
+        isotropic: bool,
+        noise_range: tuple[float, float],
+        noise: float,
+        prior: Prior,
     ) -> Plan:
         """The plan for given options.
 
         ``burn_in`` None becomes a third of the iterations, or what the mixing asks for. `noise_range` are the extreme
-        noise variances over cells and directions.
+        noise variances over cells and directions, `noise` the noise of the data set.
         """
         method, gibbs, settings = _method(options, rho, isotropic=isotropic), options.gibbs, options.direct
         if settings.deconvolve and (method != "direct" or options.n_samples):
@@ -82,11 +84,33 @@ class Plan:
             length, burn_in = split_length(*(value + constant**2 for value in noise_range))
             rhos = np.full(gibbs.n_iterations or length, constant)
             gibbs = gibbs if gibbs.burn_in is not None else replace(gibbs, burn_in=burn_in)
+        if settings.deconvolve:
+            _check_deconvolution(float(np.hypot(noise, rhos[-1])), prior.projection.noise)
+        largest = prior.denoiser.largest_noise
+        most = np.inf if largest is None else largest * prior.latent_scale
         uncertainty = options.uncertainty and settings.uncertainty
-        return cls(method, options.likelihood, rhos, gibbs, options.n_samples, settings.deconvolve, uncertainty)
+        return cls(
+            method,
+            options.likelihood,
+            np.minimum(rhos, most),
+            gibbs,
+            options.n_samples,
+            settings.deconvolve,
+            uncertainty,
+            clipped=bool(rhos.max() > most),
+        )
 
 
-def _method(options: Options, rho: float | list[float], *, isotropic: bool) -> Literal["direct", "split", "gibbs"]:
+def _check_deconvolution(noise: float, reference_noise: float) -> None:
+    """Deconvolution removes the reference's noise from the query's, which must be larger."""
+    if noise <= reference_noise:
+        raise InputError(
+            f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
+            f"make {noise:.3g}: pass rho={1.05 * reference_noise:.3g} or more."
+        )
+
+
+def _method(options: Options, rho: float | Sequence[float], *, isotropic: bool) -> Literal["direct", "split", "gibbs"]:
     """Direct where it is exact; else the fastest chain for Gaussian noise, else Algorithm 1 as it stands."""
     gaussian = isinstance(options.likelihood, Gaussian) and np.ndim(rho) == 0
     if isinstance(options.method, Gibbs):
@@ -140,7 +164,9 @@ class Inference:
         x = self.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
         y, residual, noise, seeds = latents.y, latents.residual, self.noise[rows], self.seeds[rows]
         if self.offsets is not None:
-            y, residual, x = self.offsets.remove(y, rows, residual, x, self.likelihood.loadings)
+            # What separates a query lies in the span of the loadings; what these leave unexplained stays as it is.
+            away = self.offsets.of(y, rows)
+            y, x = y - away, None if x is None else x - away @ self.likelihood.loadings.T
         observed = Observation(y, noise, residual, x)
         found = self._fitting(observed, seeds)
         result = found.map(lambda part, power: part.cpu().numpy())

@@ -7,7 +7,7 @@ covariance s_i^2 C in the latent space: A = V' W V, C = A^-1, y = C V' W x with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from scipy import sparse
 
 from dice._core.projection import Projection
 from dice._core.standardize import Standardizer
-from dice._types import Chunk, Floats
+from dice._types import Chunk, Floats, Mask
 
 #: Gene noise below this share of the mean would give a single gene all the say.
 MIN_GENE_NOISE = 0.05
@@ -35,6 +35,8 @@ class Latents:
     residual: NDArray[np.float32]
     #: Cells without any expression (n,).
     empty: NDArray[np.bool_]
+    #: Noisy latents (m, k) of sampled cells, at hand where all are lazy.
+    sample: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     def __len__(self) -> int:
         return len(self.residual)
@@ -130,17 +132,19 @@ class GaussianLikelihood:
         energy = np.maximum(x.squared_norms(self.weights) - explained, 0)
         return y, energy / self.degrees_of_freedom
 
-    def latents(self, chunk: Chunk) -> Latents:
-        """A chunk as the prior sees it; cells without any expression are at the origin."""
+    def latents(self, chunk: Chunk, rows: slice = slice(None), *, kept: Mask | None = None) -> Latents:
+        """A chunk as the prior sees it; cells without any expression are at the origin.
+
+        Of all cells of the query, only those `kept` (n,) keep their latents.
+        """
         y, residual = self.read(chunk)
         empty = _is_empty(chunk) if self.zero_is_empty else np.zeros(len(y), dtype=bool)
         y[empty] = 0
-        return Latents(y, residual.astype(np.float32), empty)
+        return Latents(y if kept is None else y[kept[rows]], residual.astype(np.float32), empty)
 
-    @property
-    def empty_cell(self) -> NDArray[np.float32] | None:
-        """Where a cell of zeros would be projected (k,), were it a cell like others; None where it is one."""
-        return self.read(np.zeros((1, len(self.loadings)), dtype=np.float32))[0][0] if self.zero_is_empty else None
+    def only_y(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
+        """Noisy latents (n, k) of a chunk."""
+        return np.asarray(self.latents(chunk).y)
 
     def noise(
         self, latents: Latents, noise: str | float, *, df: float | None, reference_noise: float, empty_noise: float

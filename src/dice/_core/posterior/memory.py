@@ -33,7 +33,7 @@ class Halving:
             if part is not None:
                 parts.append(part)
                 start = stop
-        return parts[0] if len(parts) == 1 else Posterior.joined(parts)
+        return Posterior.joined(parts)
 
     def _attempt(self, compute: Callable[[slice], Posterior], rows: slice) -> Posterior | None:
         try:

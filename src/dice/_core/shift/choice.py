@@ -1,7 +1,7 @@
 """Which offsets a query gets, if any, and what they were chosen by.
 
-The score norm says how far outside the reference's cloud cells lie: ||D(z; s) - z||^2 / (k s^2), at a coarse noise for
-the shift of a query as a whole, and at a fine one for whether the prior knows its cells at all.
+The score norm says how far outside the reference's cloud cells lie: ||D(z; s) - z||^2 / (k s^2), at a noise that is
+so coarse that it tells the shift of a query as a whole.
 """
 
 from __future__ import annotations
@@ -17,16 +17,12 @@ from torch import Tensor
 
 from dice._core.prior.denoiser import Denoiser
 from dice._core.prior.prior import Prior
-from dice._core.shift.depth import Depth, fit_depth, stretched
-from dice._core.shift.offsets import LEVELS, PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
-from dice._core.shift.soft_clusters import SoftClusters
+from dice._core.shift.offsets import LEVELS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
 from dice._errors import InputError
 from dice._types import Codes, Floats
 
 #: The noise at which a query is judged as a whole: cells of any type of the reference are within reach, others are not.
 COARSE = 2.0
-#: The noise at which cells are compared with the reference's own: about the noise of both.
-FINE = 0.35
 #: Cells that offsets are learned from, and that the network looks at.
 SAMPLED_CELLS, NETWORK_CELLS = 4000, 1000
 #: A batch with fewer of the latter is treated like the whole query.
@@ -39,8 +35,6 @@ EXPLAINED = 0.5
 #: Cells of one type could be new as well as shifted: without the offset they must vary at least this share as much as
 #: the reference's (0.31 to 1.24 for thirds of the types of shifted pairs, 0.06 for one new cluster).
 VARIED = 0.2
-#: Cells that have come less than this share of the way from an empty cell are stretched to the depth of the reference.
-SHALLOW = 0.9
 
 Strategy = Literal["auto", "offset", "clusters", "mean"]
 
@@ -54,27 +48,6 @@ class Sample:
     batches: Codes
     n_batches: int
     device: torch.device
-    #: Latents (k,) of a cell without any expression; None where zeros are values like others.
-    empty: NDArray[np.float32] | None = None
-
-    def depth(self) -> Depth | None:
-        """The depth of every batch; None where all are as deep as the reference, or nothing tells."""
-        clusters, empty = self.prior.soft_clusters, self.empty
-        if clusters is None or empty is None:
-            return None
-        parts = [self.y[self.batches == batch] for batch in range(self.n_batches)]
-        whole = self._share_of_way(self.y, clusters, empty)
-        own = [self._share_of_way(part, clusters, empty) if len(part) >= MIN_BATCH else whole for part in parts]
-        shares = np.array(own, dtype=np.float32)
-        return Depth(empty, shares) if (shares < 1).any() else None
-
-    def _share_of_way(self, y: NDArray[np.float32], clusters: SoftClusters, empty: NDArray[np.float32]) -> float:
-        """Share of the way from an empty cell; 1 where cells are deep enough, or of one type, which may lie there."""
-        found = fit_depth(clusters, y, empty)
-        if found > SHALLOW:
-            return 1.0
-        means = coarse_means(self.denoiser, replace(self, y=stretched(y, empty, found)).scaled())
-        return found if variety(means) > VARIED * expected_variety(self.variances) else 1.0
 
     @property
     def variances(self) -> Floats:
@@ -111,7 +84,6 @@ def find_offsets(
     batches: Codes,
     strategy: Strategy,
     device: torch.device,
-    empty: NDArray[np.float32] | None = None,
 ) -> tuple[Offsets | None, dict[str, Any]]:
     """The offsets of a query, and the figures that they were judged by.
 
@@ -127,8 +99,6 @@ def find_offsets(
         As in :class:`dice.Shift`.
     device
         Where to compute.
-    empty
-        Latents (k,) of a cell without any expression; None where zeros are values like others.
     """
     if strategy == "clusters" and prior.soft_clusters is None:
         raise InputError(
@@ -138,14 +108,11 @@ def find_offsets(
     if not len(y):
         return None, {"strategy": "none"}
     with torch.no_grad():
-        return _judged(Sample(prior, y, batches, int(batches.max(initial=0)) + 1, device, empty), strategy)
+        return _judged(Sample(prior, y, batches, int(batches.max(initial=0)) + 1, device), strategy)
 
 
 def _judged(sample: Sample, strategy: Strategy) -> tuple[Offsets | None, dict[str, Any]]:
     """The offsets that are asked for, or those that fit each batch best."""
-    depth = sample.depth() if strategy == "auto" else None
-    if depth is not None:
-        sample = replace(sample, y=depth.stretched(sample.y, sample.batches))
     known = ("offset",) if sample.prior.soft_clusters is None else ("offset", "clusters")
     found = {name: sample.fit(name) for name in (known if strategy == "auto" else (strategy,))}
     norms = {"none": score_norm(sample.denoiser, sample.scaled(), COARSE)}
@@ -167,9 +134,8 @@ def _judged(sample: Sample, strategy: Strategy) -> tuple[Offsets | None, dict[st
     record["strategy"] = chosen[0] if len(set(chosen)) == 1 else "mixed"
     if sample.n_batches > 1:
         record["strategies"] = np.array(chosen, dtype=str)
-    offsets = _combined(found, chosen, depth)
-    record |= {} if offsets is None else {"offset": offsets.offsets}
-    return offsets, record | ({} if depth is None else {"depth": depth.shares, "empty": depth.empty})
+    offsets = _combined(found, chosen)
+    return offsets, record if offsets is None else record | {"offset": offsets.offsets}
 
 
 def choose(norms: Mapping[str, float], varied: float) -> str:
@@ -185,9 +151,9 @@ def choose(norms: Mapping[str, float], varied: float) -> str:
     return "offset" if explained and varied > VARIED else "none"
 
 
-def _combined(found: dict[str, Offsets], chosen: list[str], depth: Depth | None) -> Offsets | None:
+def _combined(found: dict[str, Offsets], chosen: list[str]) -> Offsets | None:
     """Every batch with the offsets of its own strategy; None where no batch is moved."""
-    if set(chosen) == {"none"} and depth is None:
+    if set(chosen) == {"none"}:
         return None
     like = found["clusters" if "clusters" in chosen else "offset"]
     offsets = np.zeros_like(like.offsets)
@@ -195,7 +161,7 @@ def _combined(found: dict[str, Offsets], chosen: list[str], depth: Depth | None)
         if name != "none":
             # One offset for all cells is the same offset for every cluster.
             offsets[batch] = found[name].offsets[batch]
-    return replace(like, offsets=offsets, depth=depth)
+    return replace(like, offsets=offsets)
 
 
 def score_norm(denoiser: Denoiser, z: Tensor, s: float) -> NDArray[np.float32]:
@@ -208,19 +174,6 @@ def expected_score_norm(variances: Floats, s: float = COARSE) -> float:
     """The mean score norm of the reference's cells, were they Gaussian with the latents' `variances` (k,)."""
     v = np.asarray(variances, dtype=np.float64)
     return float(np.mean(v * s**2 / (v + s**2) ** 2))
-
-
-def usual_mismatch(denoiser: Denoiser, z: Tensor) -> float:
-    """Mean score norm of cells (n, k) of the reference at the fine noise."""
-    return float(score_norm(denoiser, z[:NETWORK_CELLS], FINE).mean())
-
-
-def mismatch(prior: Prior, y: NDArray[np.float32], device: torch.device) -> float:
-    """How many times the score norm of the reference's own cells the latents y (n, k) have; a few prove little."""
-    with torch.inference_mode():
-        z = torch.as_tensor(y[:NETWORK_CELLS] / prior.latent_scale, dtype=torch.float32, device=device)
-        norms = score_norm(prior.denoiser_on(device), z, FINE)
-    return (float(norms.sum()) / prior.statistics["pull"] + PSEUDO_CELLS) / (len(norms) + PSEUDO_CELLS)
 
 
 def coarse_means(denoiser: Denoiser, z: Tensor) -> NDArray[np.float32]:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._core.prior.denoiser import Denoiser
-from dice._core.shift.depth import Depth
 from dice._core.shift.soft_clusters import SoftClusters
 from dice._types import Codes, Floats
 
@@ -52,45 +51,10 @@ class Offsets:
     #: Batch of every cell (n,).
     batches: Codes
     clusters: SoftClusters | None = None
-    #: None where all batches are as deep as the reference.
-    depth: Depth | None = None
-
-    def stretch(self, rows: slice = slice(None)) -> NDArray[np.float32]:
-        """How many times (n,) the cells at `rows`, and their noise, are stretched."""
-        shares = np.ones(len(self.offsets), dtype=np.float32) if self.depth is None else self.depth.shares
-        return np.reciprocal(shares)[self.batches[rows]]
 
     def of(self, y: NDArray[np.float32], rows: slice) -> NDArray[np.float32]:
-        """How far (n, k) the cells at `rows`, whose latents are y (n, k), are away."""
+        """How far (n, k) the cells at `rows`, whose latents are y (n, k), are away: by their soft clusters."""
         batch = self.batches[rows]
-        if self.depth is None:
-            return self._offset(y, batch)
-        deep = self.depth.stretched(y, batch)
-        return y - deep + self._offset(deep, batch)
-
-    def remove(
-        self,
-        y: NDArray[np.float32],
-        rows: slice,
-        residual: NDArray[np.float32],
-        x: Floats | None,
-        loadings: Floats,
-    ) -> tuple[Floats, Floats, Floats | None]:
-        """Latents (n, k), residual energy (n,) and standardised genes (n, d) as the reference would have them.
-
-        What separates a query lies in the span of the loadings; what these leave unexplained stays as it is.
-        """
-        away = self.of(y, rows)
-        residual = residual * np.square(self.stretch(rows))
-        return y - away, residual, None if x is None else x - away @ loadings.T
-
-    def explained(self, cells: Codes) -> NDArray[np.float32] | float:
-        """The one offset (m, k) that explains why these cells of the query differ; 0 where none does."""
-        one = self.depth is None and self.offsets.shape[1] == 1
-        return self.offsets[self.batches[cells], 0] if one else 0.0
-
-    def _offset(self, y: NDArray[np.float32], batch: Codes) -> NDArray[np.float32]:
-        """Offsets (n, k) of cells: of their soft clusters, by their shares."""
         if self.clusters is None or self.offsets.shape[1] == 1:
             return self.offsets[batch, 0]
         shares = self.clusters.shares(y)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dice._core.prior.prior import Prior
-from dice._core.shift.depth import SHALLOWEST, Depth
 from dice._core.shift.offsets import Offsets
 from dice._errors import InputError
 from dice._types import Codes
@@ -43,17 +42,4 @@ def recall(prior: Prior, record: Mapping[str, Any], batches: Codes, names: list[
         )
     if stored is not None and names is not None:
         batches = np.array([stored.index(name) for name in names], dtype=np.intp)[batches]
-    return Offsets(offsets, batches, prior.soft_clusters, _recall_depth(prior, record, len(offsets)))
-
-
-def _recall_depth(prior: Prior, record: Mapping[str, Any], n_batches: int) -> Depth | None:
-    if "depth" not in record:
-        return None
-    shares, empty = (np.asarray(record.get(name, ())) for name in ("depth", "empty"))
-    fits = shares.shape == (n_batches,) and empty.shape == (prior.n_latent,)
-    plain = all(x.dtype.kind in "fiu" and np.isfinite(x).all() for x in (shares, empty))
-    if not (fits and plain and (shares >= SHALLOWEST).all() and (shares <= 1).all()):
-        raise InputError(
-            "The stored shift has a depth that does not fit the prior: call dice.tl.denoise with shift='auto'."
-        )
-    return Depth(empty.astype(np.float32), shares.astype(np.float32))
+    return Offsets(offsets, batches, prior.soft_clusters)
