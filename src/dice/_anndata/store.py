@@ -21,6 +21,7 @@ from dice._core.prior import prior as core
 from dice._errors import InputError, SlotError
 from dice._files import atomic
 from dice._keys import PriorKeys
+from dice._types import Mask
 
 
 class Prior(core.Prior):
@@ -146,3 +147,11 @@ def _same(one: Any, other: Any) -> bool:
     if isinstance(other, np.ndarray):
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
     return bool(one == other)
+
+
+def own_cells(adata: AnnData, prior: Prior) -> Mask | None:
+    """Cells (n,) that a prior's loadings were computed from, if `adata` is its reference; None if it is not."""
+    for key, raw in adata.uns.items():
+        if isinstance(raw, Mapping) and raw.get("sha256") == prior.sha256 and PriorKeys(key).split in adata.obs:
+            return (adata.obs[PriorKeys(key).split] != "calibration").to_numpy(dtype=bool)
+    return None

@@ -40,6 +40,12 @@ class Standardized:
         v.data *= (v.data + 2 * self.constant[v.indices]) * w[v.indices]
         return np.asarray(v.sum(1)).ravel() + (w * self.constant**2).sum()
 
+    def inner(self, other: Standardized) -> Floats:
+        """Inner products (n,) with other cells, row by row; both sparse."""
+        assert self.constant is not None
+        shared = np.asarray(self.deviation.multiply(other.deviation).sum(1)).ravel()
+        return shared + (self.deviation + other.deviation) @ self.constant + (self.constant**2).sum()
+
     def dense(self) -> Floats:
         """The chunk as a dense array (n, d)."""
         if self.constant is None:

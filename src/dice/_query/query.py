@@ -20,18 +20,19 @@ from dice._anndata.checks import read_batches
 from dice._anndata.genes import GeneMatch, match_genes
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
-from dice._anndata.store import Prior
+from dice._anndata.store import Prior, own_cells
 from dice._anndata.write import Slots, as_plain
 from dice._core.posterior.direct import Posterior
 from dice._core.posterior.gibbs import MAX_ITERATIONS
-from dice._core.posterior.inference import Inference, Plan
+from dice._core.posterior.inference import Inference
 from dice._core.posterior.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
 from dice._core.posterior.noise import cell_seeds
+from dice._core.posterior.plan import Plan
 from dice._core.shift.choice import SAMPLED_CELLS, find_offsets
 from dice._core.shift.offsets import Offsets
 from dice._core.shift.record import recall
 from dice._keys import DenoiseKeys
-from dice._types import Codes
+from dice._types import Codes, Mask
 from dice.options import Options, Shift, StudentT, torch_device
 
 #: Cells that go through the network at once.
@@ -66,6 +67,8 @@ class Query:
     seeds: NDArray[np.int64]
     #: Batches of the cells, to be shifted each on its own.
     batches: pd.Categorical | None = None
+    #: Cells (n,) that the loadings were computed from, where the query is the reference itself.
+    own: Mask | None = None
 
     @classmethod
     def of(cls, adata: AnnData, prior: Prior, options: Options) -> Query:
@@ -76,11 +79,17 @@ class Query:
         if options.check.values:  # noqa: PD011 - not pandas
             check_query(matrix.sample(), match, prior, layer=options.layer)
         batches = None if options.batch_key is None else read_batches(adata, options.batch_key)
-        return cls.matched(prior, options, match, matrix, batches)
+        return cls.matched(prior, options, match, matrix, batches, own_cells(adata, prior))
 
     @classmethod
     def matched(
-        cls, prior: Prior, options: Options, match: GeneMatch, matrix: Matrix, batches: pd.Categorical | None = None
+        cls,
+        prior: Prior,
+        options: Options,
+        match: GeneMatch,
+        matrix: Matrix,
+        batches: pd.Categorical | None = None,
+        own: Mask | None = None,
     ) -> Query:
         """A query whose genes are matched and whose values are known to be right."""
         likelihood = GaussianLikelihood.of(
@@ -90,7 +99,7 @@ class Query:
             zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
         )
         seeds = cell_seeds(matrix.names.astype(str), options.random_state)
-        return cls(prior, options, match, matrix, likelihood, seeds, batches)
+        return cls(prior, options, match, matrix, likelihood, seeds, batches, own)
 
     @cached_property
     def sampled(self) -> Codes:
@@ -135,7 +144,9 @@ class Query:
         noise, cell_noise = likelihood.noise(
             latents, options.noise, df=df, reference_noise=prior.projection.noise, empty_noise=empty_noise
         )
-        rho = DEFAULT_RHO * prior.latent_scale if isinstance(options.rho, str) else options.rho
+        counted = not np.isnan(latents.log_depth[~latents.empty]).any()
+        default = 0.0 if counted and prior.measurement is not None else DEFAULT_RHO
+        rho = default * prior.latent_scale if isinstance(options.rho, str) else options.rho
         plan = Plan.of(
             options,
             rho,
@@ -143,6 +154,7 @@ class Query:
             noise_range=likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise)),
             noise=noise,
             prior=prior,
+            counted=counted,
         )
         _log.info(f"Method: {plan.method}; noise {noise:.3g}, rho {plan.rho:.3g} (PCA units).")
         if plan.clipped:
@@ -186,6 +198,7 @@ class Query:
             self.seeds,
             self.options.device,
             decided.offsets,
+            self.own,
         )
 
     @cached_property
@@ -225,7 +238,7 @@ class Query:
     def record(self) -> dict[str, Any]:
         """What ``.uns`` keeps: the call, what was decided, and the genes."""
         decided, plan = self.decided, self.decided.plan
-        chain = plan.method != "direct"
+        chain = plan.method in ("split", "gibbs")
         rho = plan.rho if np.ndim(self.options.rho) == 0 else self.options.rho
         params = {
             "rho": rho,

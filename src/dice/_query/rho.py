@@ -17,7 +17,7 @@ from dice._arguments import said
 from dice._core.posterior import tuning
 from dice._errors import InputError, SlotError
 from dice._query.query import Query
-from dice._types import Chunk, Codes, Floats
+from dice._types import Chunk, Floats
 
 #: Default grid in units of the prior's latent scale, and cells that suffice to tell its values apart.
 GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
@@ -59,7 +59,7 @@ def find_curve(query: Query, grid: Sequence[float] | None = None, counts: Matrix
     rows = np.sort(np.argsort(query.seeds, kind="stable")[:N_CELLS])
     if len(rows) < 2:
         raise InputError(f"rho cannot be tuned on {len(rows)} cells: pass a number for rho.")
-    chunk = take(query.matrix, rows)
+    chunk = query.matrix.take(rows)
     latents = query.likelihood.latents(chunk)
     if latents.empty.all():
         raise InputError("rho cannot be tuned on cells that express none of the prior's genes: pass a number for rho.")
@@ -67,7 +67,7 @@ def find_curve(query: Query, grid: Sequence[float] | None = None, counts: Matrix
     if counts is None:
         losses = tuning.by_genes(prior, chunk, genes, values, noise, rng)
     else:
-        thick = dense(take(counts, rows))
+        thick = dense(counts.take(rows))
         losses = tuning.by_counts(prior, thick, log_factors(dense(chunk), thick), genes, values, rng)
     curve = Curve.of("genes" if counts is None else "counts", values, losses)
     _log.info(f"rho {curve.best:.3g} (PCA units) has the least loss by {curve.criterion}.")
@@ -82,14 +82,6 @@ def check_grid(grid: Sequence[float]) -> Floats:
     if not len(values) or not np.isfinite(values).all() or (values < 0).any():
         raise InputError(f"grid={said(grid)} is not a sequence of numbers of at least 0.")
     return values
-
-
-def take(matrix: Matrix, rows: Codes) -> Chunk:
-    """Some cells of a matrix, as one chunk."""
-    wanted = np.zeros(matrix.n_cells, dtype=bool)
-    wanted[rows] = True
-    parts = matrix.each(lambda chunk, cells: chunk[wanted[cells]])
-    return sparse.vstack(parts, format="csr") if parts and sparse.issparse(parts[0]) else np.concatenate(parts)
 
 
 def dense(chunk: Chunk) -> Floats:

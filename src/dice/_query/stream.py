@@ -33,11 +33,13 @@ class StreamedQuery(Query):
         draft.require(where, (self.prior.n_latent,))
         draft.require("scratch/residual", ())
         draft.require("scratch/empty", (), "bool")
+        draft.require("scratch/log_depth", ())
         into = IntoDraft(draft, "project", partial(_latents, self.likelihood, where))
         self.matrix.each(into, desc="Projecting", skip=draft.finished("project"))
         y, order = draft.array(where), np.argsort(self.sampled)
         sample = y.oindex[self.sampled[order]][np.argsort(order)]
-        latents = Latents(y, draft.array("scratch/residual")[:], draft.array("scratch/empty")[:], sample)
+        residual, empty, depth = (draft.array(f"scratch/{name}")[:] for name in ("residual", "empty", "log_depth"))
+        latents = Latents(y, residual, empty, depth, sample)
         if latents.empty.any():
             self.warn_of_empty(latents)
         return latents
@@ -82,7 +84,8 @@ class _Posteriors:
     def __call__(self, chunk: Chunk, rows: slice) -> dict[str, NDArray[Any]]:
         genes = self.inference.plan.needs_genes
         y = self.inference.likelihood.latents(chunk).y if genes else np.asarray(chunk)
-        latents = Latents(y, self.known.residual[rows], self.known.empty[rows])
+        known = self.known
+        latents = Latents(y, known.residual[rows], known.empty[rows], known.log_depth[rows])
         parts = []
         for start in range(0, len(y), NETWORK_CHUNK):
             part = slice(start, min(start + NETWORK_CHUNK, len(y)))
@@ -102,4 +105,5 @@ class _Posteriors:
 
 def _latents(likelihood: GaussianLikelihood, where: str, chunk: Chunk, rows: slice) -> dict[str, NDArray[Any]]:
     latents = likelihood.latents(chunk)
-    return {where: latents.y, "scratch/residual": latents.residual, "scratch/empty": latents.empty}
+    scratch = {f"scratch/{name}": getattr(latents, name) for name in ("residual", "empty", "log_depth")}
+    return {where: latents.y, **scratch}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._anndata.matrix import Matrix, Part
-from dice._core.posterior.likelihood import GaussianLikelihood
+from dice._core.posterior.likelihood import GaussianLikelihood, Latents
 from dice._core.projection import Projection, adopt_projection, fit_projection
 from dice._errors import InputError
 from dice._reference.cells import Embedding, ReferenceCells
@@ -24,9 +24,8 @@ class Reduced:
     """Cells of a reference in the space of their prior; PCA units."""
 
     projection: Projection
-    #: Latents (n, k) of all cells, and their root mean square over cells and latents.
-    latents: NDArray[np.float32]
-    scale: float
+    #: What the expression of all cells says.
+    latents: Latents
     #: Latents and residuals of cells that nothing was learned from, for a later novelty test.
     calibration: dict[str, NDArray[np.float32]] | None
 
@@ -39,17 +38,15 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
     else:
         projection = _adopt(cells.embedding, matrix, n_latent=n_latent, scale=scale)
     likelihood = GaussianLikelihood.of(projection, np.arange(matrix.n_genes))
-    read = matrix.each(lambda chunk, rows: likelihood.read(chunk), desc="Projecting")
-    latents, residual = (np.concatenate([part[i] for part in read]).astype(np.float32) for i in (0, 1))
-    latent_scale = float(np.sqrt(latents[seen].var(0).mean()))
-    if not latent_scale > 0:
+    latents = Latents.joined(matrix.each(likelihood.latents, desc="Projecting"), projection.n_latent)
+    if not latents.y[seen].any():
         raise InputError(
             "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
         )
     few = np.flatnonzero(~seen)
     few = few[np.linspace(0, len(few) - 1, min(len(few), CALIBRATION_CELLS)).astype(np.intp)]
-    calibration = {"y": latents[few], "residual": residual[few]} if len(few) else None
-    return Reduced(projection, latents, latent_scale, calibration)
+    calibration = {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
+    return Reduced(projection, latents, calibration)
 
 
 def _adopt(embedding: Embedding, matrix: Matrix, *, n_latent: int | str, scale: bool) -> Projection:

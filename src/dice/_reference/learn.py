@@ -73,11 +73,7 @@ def learn(
         return _frozen(denoiser), {name: np.asarray(values) for name, values in columns.items()}
     overrides = {name: getattr(training, name) for name in OVERRIDES}
     trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
-    keeper = None
-    if training.checkpoint is not None:
-        keeper = Checkpoint(Path(training.checkpoint), fingerprint(trainer, mixup, seed))
-        keeper.resume(trainer)
-    drive(trainer, keeper)
+    train(trainer, None if training.checkpoint is None else Path(training.checkpoint), seed, mixup)
     _log.info(
         f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
         f"denoiser's at step {trainer.best_step}."
@@ -86,15 +82,26 @@ def learn(
     return _frozen(trainer.denoiser), dict(zip(("step", "loss", "validation"), history, strict=True))
 
 
+def train(
+    trainer: Trainer, path: Path | None, seed: int, mixup: LabelMixup | None = None, desc: str = "Training prior"
+) -> None:
+    """Drive a training to its end, from where a checkpoint at `path` has left off."""
+    keeper = None
+    if path is not None:
+        keeper = Checkpoint(path, fingerprint(trainer, mixup, seed))
+        keeper.resume(trainer)
+    drive(trainer, keeper, desc)
+
+
 def _frozen(denoiser: Denoiser) -> Denoiser:
     return denoiser.cpu().requires_grad_(False).eval()
 
 
-def drive(trainer: Trainer, checkpoint: Checkpoint | None = None) -> None:
+def drive(trainer: Trainer, checkpoint: Checkpoint | None = None, desc: str = "Training prior") -> None:
     """Train to the end, or to the best so far when the user interrupts."""
     total = trainer.config.max_steps
     with (
-        _log.progress(total=total, initial=trainer.step, desc="Training prior", unit="step") as bar,
+        _log.progress(total=total, initial=trainer.step, desc=desc, unit="step") as bar,
         _patient_interrupt() as interrupted,
     ):
         try:
@@ -164,7 +171,7 @@ def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:
         "device": latents.device.type,
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    held_out = [] if trainer.held_out is None else [trainer.held_out.clean, trainer.held_out.levels]
+    held_out = () if trainer.held_out is None else trainer.held_out.tensors
     for tensor in (latents, *held_out):
         digest.update(f"{tuple(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
     if mixup is not None:

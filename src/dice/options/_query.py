@@ -67,7 +67,7 @@ class Checks:
 
 #: Words that stand for settings objects with their defaults.
 _WORDS: dict[str, dict[str, Any]] = {
-    "likelihood": {"gaussian": Gaussian(), "student_t": StudentT()},
+    "likelihood": {"auto": "auto", "gaussian": Gaussian(), "student_t": StudentT()},
     "method": {"auto": "auto", "direct": Direct(), "gibbs": Gibbs()},
 }
 
@@ -78,7 +78,7 @@ class Options:
 
     rho: Rho = described("how much the prior may move a cell: a number, START,END, or auto", "auto")
     n_samples: int = described("posterior samples of each cell to keep", 0)
-    likelihood: Any = described("gaussian or student_t", "gaussian")
+    likelihood: Any = described("auto, gaussian or student_t", "auto")
     method: Any = described("auto, direct or gibbs", "auto")
     shift: Any = described("auto, offset, clusters, mean or none", "auto")
     layer: str | None = described("layer to use in place of X", None)
@@ -120,8 +120,8 @@ class Options:
 
     @property
     def noise(self) -> Noise:
-        """Noise of the likelihood; one of the user's own has what is measured."""
-        return "estimate" if callable(self.likelihood) else self.likelihood.noise
+        """Noise of the likelihood; one of the user's own, and the automatic one, have what is estimated."""
+        return self.likelihood.noise if isinstance(self.likelihood, Gaussian | StudentT) else "estimate"
 
     @property
     def batch_key(self) -> str | None:

@@ -22,7 +22,7 @@ def denoise(
     *,
     rho: Rho = "auto",
     n_samples: int = 0,
-    likelihood: Literal["gaussian", "student_t"] | Gaussian | StudentT | LogDensity = "gaussian",
+    likelihood: Literal["auto", "gaussian", "student_t"] | Gaussian | StudentT | LogDensity = "auto",
     method: Literal["auto", "direct", "gibbs"] | Direct | Gibbs = "auto",
     shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
     layer: str | None = None,
@@ -51,8 +51,11 @@ def denoise(
     n_samples
         Number of posterior samples of each cell to keep.
     likelihood
-        ``"gaussian"``, ``"student_t"`` (heavy tails), a :class:`dice.Gaussian` or :class:`dice.StudentT` with settings,
-        or a function that maps residuals (cells, genes) to their log densities (cells,) with torch operations.
+        ``"auto"`` is the measurement that the prior has learned by splitting counts, where both reference and query
+        are log-normalised counts (no noise is assumed then), and else Gaussian noise of the size that the loadings do
+        not explain. Or ``"gaussian"``, ``"student_t"`` (heavy tails), a :class:`dice.Gaussian` or
+        :class:`dice.StudentT` with settings, or a function that maps residuals (cells, genes) to their log densities
+        (cells,) with torch operations.
     method
         ``"direct"`` is exact for Gaussian noise of one variance, all genes and one rho, and takes one network
         evaluation per cell. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that is exact, else a

@@ -14,7 +14,7 @@ from dice._anndata.preprocessing import check_expression
 from dice._anndata.store import Prior, remember
 from dice._anndata.write import check_writable, write
 from dice._arguments import new_key, seed
-from dice._core.prior import presets
+from dice._core.prior import networks, presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
 from dice._keys import PriorKeys
@@ -22,6 +22,7 @@ from dice._reference.cells import ReferenceCells
 from dice._reference.latents import reduce
 from dice._reference.learn import check_settings, learn
 from dice._reference.learned import prior_slots, record, statistics
+from dice._reference.measure import clean_latents, measure
 from dice.options import Mixup, Training, torch_device
 
 
@@ -121,33 +122,39 @@ def train_prior(
         check_expression(sample if cells.genes is None else sample[:, cells.genes])
 
     reduced = reduce(cells, n_latent=k, scale=scale)
-    latents, latent_scale, projection = reduced.latents, reduced.scale, reduced.projection
+    figures = statistics(sample, cells)
+    measurement = None
+    if networks.by_preset()[preset][1].measured:
+        target_sum = figures.get("sum_log", 0.0)
+        measurement = measure(cells, reduced, training, target_sum=target_sum, seed=random_state, device=device)
+    latents = reduced.latents.y if measurement is None else clean_latents(measurement, cells, reduced)
+    latent_scale = float(np.sqrt(latents[cells.seen].var(0).mean()))
     data = presets.split(latents / latent_scale, cells.roles, device)
     mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))
-    denoiser, history = learn(
-        preset, data, training, noise=projection.noise / latent_scale, seed=random_state, mixup=mixed
-    )
+    noise = reduced.projection.noise / latent_scale
+    denoiser, history = learn(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
-        projection=projection,
+        projection=reduced.projection,
         denoiser=denoiser,
         latent_scale=latent_scale,
         preset=preset,
         history=history,
-        statistics=statistics(sample, cells),
+        statistics=figures,
         params=record(
             training,
             mixup,
             n_latent=n_latent,
             labels_key=labels_key,
             layer=layer,
-            scale=bool(np.isfinite(projection.cap)),
+            scale=bool(np.isfinite(reduced.projection.cap)),
             use_rep=use_rep,
             random_state=random_state,
         ),
         calibration=reduced.calibration,
         soft_clusters=SoftClusters.learn(latents[cells.seen], random_state),
+        measurement=measurement,
     )
-    written = write(adata, prior_slots(adata, prior, latents, cells, keys), copy=copy)
+    written = write(adata, prior_slots(adata, prior, reduced.latents.y, cells, keys), copy=copy)
     remember(adata if written is None else written, prior, keys.uns)
     return written

@@ -27,6 +27,8 @@ DIFFERENCE = 0.05
 MAX_NOISE = 10.0
 #: Streams of :class:`CellNoise`, one for each purpose.
 PROBES, SAMPLES, CHAINS = 0, 1, 2
+#: Step of the draw of a measured latent, beyond those of the sampler.
+MEASURED = 1000
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,36 @@ def direct(
         elif uncertainty:
             variance = probe_variance(denoiser, y, s, noise)
     return Posterior(mean, samples, variance)
+
+
+def direct_measured(
+    denoiser: Denoiser,
+    mean: Tensor,
+    variance: Tensor,
+    rho: float,
+    noise: CellNoise,
+    n_samples: int,
+    *,
+    uncertainty: bool,
+) -> Posterior:
+    """Posterior of clean latents whose mean and variance (n, k) were measured, with assumed noise rho on top.
+
+    At rho = 0 that is what was measured. Beyond, the prior of clean latents denoises the measured ones: samples go the
+    same way, and of the measured variance the prior lets the square of its slope through.
+    """
+    with torch.inference_mode():
+        streams = [noise.spawn(SAMPLES, draw) for draw in range(n_samples)]
+        drawn = [mean + variance.sqrt() * stream.normal(MEASURED, mean.shape[1]) for stream in streams]
+        spread = variance.mean(1)
+        if rho > 0:
+            s = torch.tensor(rho, dtype=mean.dtype, device=mean.device)
+            drawn = [sample_sde(denoiser, z, s, stream) for z, stream in zip(drawn, streams, strict=True)]
+            if uncertainty:
+                own = probe_variance(denoiser, mean, s, noise)
+                spread = own + spread * (own / rho**2).square()
+            mean = denoiser(mean, s)
+        samples = torch.stack(drawn, dim=1) if n_samples else None
+    return Posterior(mean, samples, spread if uncertainty else None)
 
 
 def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,130 +1,29 @@
-"""From what the expression says and what the prior knows to a posterior: the plan of a call, and one chunk of it."""
+"""From what the expression says and what the prior knows to the posterior of a chunk of cells."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dice._core.posterior.direct import Posterior, direct
-from dice._core.posterior.gibbs import exact_split, rho_schedule, split_gibbs, split_length, wiener_start
+from dice._core.posterior.direct import Posterior, direct, direct_measured
+from dice._core.posterior.gibbs import exact_split, split_gibbs, wiener_start
 from dice._core.posterior.likelihood import GaussianLikelihood, Latents
 from dice._core.posterior.memory import Halving, OutOfMemory
 from dice._core.posterior.noise import CellNoise
+from dice._core.posterior.plan import Plan
 from dice._core.posterior.steps import GaussianStep, LangevinStep, LikelihoodStep, StudentCellStep, StudentGeneStep
 from dice._core.prior.prior import Prior
 from dice._core.shift.offsets import Offsets
 from dice._errors import InputError
-from dice._types import Chunk, Floats
-from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT, torch_device
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that a call decided before it looked at single cells; all in PCA units.
-
-    ``method`` is ``"direct"`` (one evaluation, exact), ``"split"`` (the fastest chain for anisotropic Gaussian noise)
-    or ``"gibbs"`` (Algorithm 1 as printed, with `rhos` as its schedule).
-    """
-
-    method: Literal["direct", "split", "gibbs"]
-    likelihood: Gaussian | StudentT | LogDensity
-    rhos: NDArray[np.float64]
-    gibbs: Gibbs
-    n_samples: int
-    deconvolve: bool
-    uncertainty: bool
-    #: Whether rho was beyond what the network's noise schedule can start from.
-    clipped: bool = False
-
-    @property
-    def rho(self) -> float:
-        return float(self.rhos[-1])
-
-    @property
-    def needs_genes(self) -> bool:
-        """Whether the steps look at single genes, beyond the latents of a cell."""
-        return callable(self.likelihood) or (isinstance(self.likelihood, StudentT) and self.likelihood.per_gene)
-
-    @classmethod
-    def of(
-        cls,
-        options: Options,
-        rho: float | Sequence[float],
-        *,
-        isotropic: bool,
-        noise_range: tuple[float, float],
-        noise: float,
-        prior: Prior,
-    ) -> Plan:
-        """The plan for given options.
-
-        ``burn_in`` None becomes a third of the iterations, or what the mixing asks for. `noise_range` are the extreme
-        noise variances over cells and directions, `noise` the noise of the data set.
-        """
-        method, gibbs, settings = _method(options, rho, isotropic=isotropic), options.gibbs, options.direct
-        if settings.deconvolve and (method != "direct" or options.n_samples):
-            raise InputError(
-                "deconvolve=True gives the mean of the direct method alone, which needs all of the prior's genes, "
-                "Gaussian noise, one rho and n_samples=0: pass method='auto'."
-            )
-        if method == "direct":
-            rhos = np.full(1, float(np.asarray(rho)))
-        elif method == "gibbs":
-            rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
-            gibbs = gibbs if gibbs.burn_in is not None else replace(gibbs, burn_in=len(rhos) // 3)
-        else:
-            constant = float(np.asarray(rho))
-            length, burn_in = split_length(*(value + constant**2 for value in noise_range))
-            rhos = np.full(gibbs.n_iterations or length, constant)
-            gibbs = gibbs if gibbs.burn_in is not None else replace(gibbs, burn_in=burn_in)
-        if settings.deconvolve:
-            _check_deconvolution(float(np.hypot(noise, rhos[-1])), prior.projection.noise)
-        largest = prior.denoiser.largest_noise
-        most = np.inf if largest is None else largest * prior.latent_scale
-        uncertainty = options.uncertainty and settings.uncertainty
-        return cls(
-            method,
-            options.likelihood,
-            np.minimum(rhos, most),
-            gibbs,
-            options.n_samples,
-            settings.deconvolve,
-            uncertainty,
-            clipped=bool(rhos.max() > most),
-        )
-
-
-def _check_deconvolution(noise: float, reference_noise: float) -> None:
-    """Deconvolution removes the reference's noise from the query's, which must be larger."""
-    if noise <= reference_noise:
-        raise InputError(
-            f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
-            f"make {noise:.3g}: pass rho={1.05 * reference_noise:.3g} or more."
-        )
-
-
-def _method(options: Options, rho: float | Sequence[float], *, isotropic: bool) -> Literal["direct", "split", "gibbs"]:
-    """Direct where it is exact; else the fastest chain for Gaussian noise, else Algorithm 1 as it stands."""
-    gaussian = isinstance(options.likelihood, Gaussian) and np.ndim(rho) == 0
-    if isinstance(options.method, Gibbs):
-        if options.method.fast and not gaussian:
-            raise InputError("Gibbs(fast=True) is for Gaussian noise and a single rho: pass dice.Gibbs().")
-        return "split" if options.method.fast else "gibbs"
-    if gaussian and isotropic:
-        return "direct"
-    if options.method == "auto":
-        return "split" if gaussian else "gibbs"
-    raise InputError(
-        "method='direct' is exact only for Gaussian noise that is the same for all genes, all of the prior's genes and "
-        "a single rho: pass method='auto'."
-    )
+from dice._types import Chunk, Floats, Mask
+from dice.options import Gaussian, StudentT, torch_device
 
 
 @dataclass(frozen=True)
@@ -137,11 +36,12 @@ class Observation:
     residual: Floats
     #: Standardised observed genes (n, d), only where the plan needs them.
     x: Floats | None = None
+    #: Posterior variances (n, k) of clean latents whose mean is y, where they were measured.
+    measured: Floats | None = None
 
     def __getitem__(self, rows: slice) -> Observation:
-        return Observation(
-            self.y[rows], self.noise[rows], self.residual[rows], None if self.x is None else self.x[rows]
-        )
+        parts = {name: None if part is None else part[rows] for name, part in vars(self).items()}
+        return Observation(**parts)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -158,16 +58,19 @@ class Inference:
     device: str
     #: What separates the query from the reference.
     offsets: Offsets | None = None
+    #: Cells (n,) that the loadings were computed from.
+    own: Mask | None = None
 
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
         """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` where single genes matter."""
         x = self.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
         y, residual, noise, seeds = latents.y, latents.residual, self.noise[rows], self.seeds[rows]
+        y, measured = self.measured(latents, rows) if self.plan.method == "measured" else (y, None)
         if self.offsets is not None:
             # What separates a query lies in the span of the loadings; what these leave unexplained stays as it is.
             away = self.offsets.of(y, rows)
             y, x = y - away, None if x is None else x - away @ self.likelihood.loadings.T
-        observed = Observation(y, noise, residual, x)
+        observed = Observation(y, noise, residual, x, measured)
         found = self._fitting(observed, seeds)
         result = found.map(lambda part, power: part.cpu().numpy())
         if latents.empty.any():
@@ -179,6 +82,15 @@ class Inference:
                     "pass values of the latents' own size."
                 )
         return result
+
+    def measured(self, latents: Latents, rows: slice) -> tuple[Floats, Floats]:
+        """Posterior mean and variance (n, k) of the clean latents, honest for cells of the reference."""
+        y = latents.y if self.own is None else self.likelihood.honest(latents, self.own[rows], self.prior.projection)
+        # An empty cell has no depth; what it gets is the prior.
+        depth = np.nan_to_num(latents.log_depth, nan=0.0)
+        with torch.inference_mode():
+            mean, variance = self._torch.measurement(self._torch(y), self._torch(depth))
+        return mean.cpu().numpy(), variance.cpu().numpy()
 
     def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """One block of a lazy array, from expression to mean and samples side by side (n, k + S k)."""
@@ -233,6 +145,9 @@ class Inference:
     def _run(self, y: Tensor, observed: Observation, noise: CellNoise) -> Posterior:
         plan, scale, denoiser = self.plan, self.prior.latent_scale, self._torch.denoiser
         s, rho = self._torch(observed.noise) / scale, plan.rho / scale
+        if observed.measured is not None:
+            variance = self._torch(observed.measured) / scale**2
+            return direct_measured(denoiser, y, variance, rho, noise, plan.n_samples, uncertainty=plan.uncertainty)
         if plan.method == "direct":
             return direct(
                 denoiser,
@@ -280,6 +195,7 @@ class _OnDevice:
 
     def __init__(self, prior: Prior, likelihood: GaussianLikelihood, device: torch.device) -> None:
         self.device, self.denoiser = device, prior.denoiser_on(device)
+        self.measurement: Any = None if prior.measurement is None else deepcopy(prior.measurement).to(device)
         spread, axes = np.linalg.eigh(likelihood.covariance.astype(np.float64))
         self.spread, self.axes = self(spread), self(axes)
 

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dice._core.measurement.counts import recover
+from dice._core.measurement.leave_one_out import influence, without_self
 from dice._core.projection import Projection
 from dice._core.standardize import Standardizer
 from dice._types import Chunk, Floats, Mask
@@ -35,6 +37,8 @@ class Latents:
     residual: NDArray[np.float32]
     #: Cells without any expression (n,).
     empty: NDArray[np.bool_]
+    #: Log depth (n,) of cells that are made of counts, else NaN.
+    log_depth: NDArray[np.float32]
     #: Noisy latents (m, k) of sampled cells, at hand where all are lazy.
     sample: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
@@ -42,13 +46,14 @@ class Latents:
         return len(self.residual)
 
     def __getitem__(self, rows: slice) -> Latents:
-        return Latents(self.y[rows], self.residual[rows], self.empty[rows])
+        return Latents(self.y[rows], self.residual[rows], self.empty[rows], self.log_depth[rows])
 
     @classmethod
     def joined(cls, parts: Sequence[Latents], n_latent: int) -> Latents:
         """The cells of several chunks, one after the other."""
-        none = cls(np.empty((0, n_latent), np.float32), np.empty(0, np.float32), np.empty(0, bool))
-        columns = ([getattr(part, name) for part in (none, *parts)] for name in ("y", "residual", "empty"))
+        nobody = np.empty(0, np.float32)
+        none = cls(np.empty((0, n_latent), np.float32), nobody, np.empty(0, bool), nobody)
+        columns = ([getattr(part, name) for part in (none, *parts)] for name in ("y", "residual", "empty", "log_depth"))
         return cls(*(np.concatenate(column) for column in columns))
 
 
@@ -138,9 +143,19 @@ class GaussianLikelihood:
         Of all cells of the query, only those `kept` (n,) keep their latents.
         """
         y, residual = self.read(chunk)
-        empty = _is_empty(chunk) if self.zero_is_empty else np.zeros(len(y), dtype=bool)
+        empty = _is_empty(chunk) & self.zero_is_empty
         y[empty] = 0
-        return Latents(y if kept is None else y[kept[rows]], residual.astype(np.float32), empty)
+        kept_y = y if kept is None else y[kept[rows]]
+        return Latents(kept_y, residual.astype(np.float32), empty, recover(chunk).log_depth)
+
+    def energy(self, latents: Latents) -> Floats:
+        """Squared norms (n,) of the standardised cells."""
+        return latents.residual * self.degrees_of_freedom + np.square(latents.y).sum(1)
+
+    def honest(self, latents: Latents, own: Mask, projection: Projection) -> Floats:
+        """Latents (n, k), those of the reference's `own` cells by loadings that do not know them."""
+        energy, weight = self.energy(latents), influence(projection.singular_values, projection.n_latent)
+        return np.where(own[:, None], without_self(latents.y, latents.y, energy, energy, weight), latents.y)
 
     def only_y(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """Noisy latents (n, k) of a chunk."""

@@ -56,6 +56,8 @@ class Preset:
     size: Mapping[str, int] = field(default_factory=dict)
     epochs: int | None = None
     mixup_points: int = 20
+    #: Whether the noise of counts is measured, and the prior is that of clean latents; the paper assumes its noise.
+    measured: bool = True
 
 
 class Denoiser(nn.Module, ABC):

@@ -26,6 +26,11 @@ class HeldOut:
         ]
         self.wiener = [(variances * s**2 / (variances + s**2)).sum() for s in self.levels]
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the loss depends on, besides the denoiser."""
+        return self.clean, self.levels
+
     @torch.no_grad()
     def loss(self, denoiser: Denoiser) -> float:
         ratios = [

@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from dice._core.measurement.network import MeasurementNetwork
 from dice._core.prior import networks, schema
 from dice._core.prior.checksum import checksum
 from dice._core.prior.denoiser import Denoiser
@@ -50,6 +51,9 @@ class Prior:
         from, in PCA units; None where there are none.
     soft_clusters
         Soft clusters of the reference; None where there were too few cells.
+    measurement
+        Clean latents given noisy ones and their depth; None where the reference was not made of counts. With it, the
+        denoiser is the prior of clean latents.
     """
 
     genes: NDArray[np.object_]
@@ -62,6 +66,7 @@ class Prior:
     params: Mapping[str, Any] = field(default_factory=dict)
     calibration: Mapping[str, NDArray[np.float32]] | None = None
     soft_clusters: SoftClusters | None = None
+    measurement: MeasurementNetwork | None = None
 
     def __repr__(self) -> str:
         return f"Prior({self.preset!r}, {len(self.genes)} genes, {self.n_latent} latents)"
@@ -93,6 +98,7 @@ class Prior:
             "kind": self.denoiser.kind,
             "cap": float(cap) if np.isfinite(cap) else None,
             "denoiser": self.denoiser.config,
+            "measurement": None if self.measurement is None else self.measurement.config,
         }
         raw: dict[str, Any] = {name: getattr(self.projection, name) for name in _PROJECTION}
         raw |= {
@@ -109,6 +115,8 @@ class Prior:
             raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
         if self.soft_clusters is not None:
             raw["kinds"] = asdict(self.soft_clusters)  # The word of format 1.
+        if self.measurement is not None:
+            raw["measurement"] = _weights(self.measurement)
         raw["sha256"] = checksum(raw)
         return raw
 
@@ -132,14 +140,19 @@ class Prior:
             params=_params(fields["params"]),
             calibration=fields["calibration"],
             soft_clusters=None if fields["kinds"] is None else SoftClusters(**fields["kinds"]),
+            measurement=(
+                None
+                if fields["measurement"] is None
+                else _filled(MeasurementNetwork, config["measurement"], fields["measurement"])
+            ),
         )
 
 
-def _weights(denoiser: Denoiser) -> dict[str, NDArray]:
+def _weights(network: nn.Module) -> dict[str, NDArray]:
     """Weights by name; the step counters of batch normalisation serve training only."""
     return {
         name: tensor.detach().cpu().numpy().astype(np.float32)
-        for name, tensor in denoiser.state_dict().items()
+        for name, tensor in network.state_dict().items()
         if tensor.is_floating_point()
     }
 
@@ -148,21 +161,28 @@ def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) ->
     network = networks.by_kind(kind)
     if network is None:
         raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {kind!r}.")
+    return _filled(network, config, weights)
+
+
+Network = TypeVar("Network", Denoiser, MeasurementNetwork)
+
+
+def _filled(network: type[Network], config: dict[str, int], weights: Mapping[str, NDArray]) -> Network:
+    """A network with stored weights, ready for inference."""
     bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
     if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
         raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
-    # The weights are compared with a denoiser that allocates nothing before one is built.
+    # The weights are compared with a network that allocates nothing before one is built.
     with torch.device("meta"):
         expected = network(**config).state_dict()
     shapes = {n: tuple(t.shape) for n, t in expected.items() if t.is_floating_point()}
     schema.check_weights(weights, shapes)
-    denoiser = network.empty(config)
-    state = {name: torch.tensor(weights[name]) for name in shapes}
-    denoiser.load_state_dict(state, strict=False)
-    denoiser.requires_grad_(False).eval()
-    if not denoiser.is_sound():
+    built = network.empty(config)
+    built.load_state_dict({name: torch.tensor(weights[name]) for name in shapes}, strict=False)
+    built.requires_grad_(False).eval()
+    if not built.is_sound():
         raise PriorFormatError("The stored prior's weights do not make a denoiser: its values are not finite.")
-    return denoiser
+    return built
 
 
 def _params(text: str) -> dict[str, Any]:

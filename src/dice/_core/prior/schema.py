@@ -15,7 +15,7 @@ import numpy as np
 from dice._core.prior.checksum import checksum
 from dice._errors import PriorFormatError
 
-FORMAT = 1
+FORMAT = 2
 MAX_GENES = 200_000
 MAX_LATENT = 1_000
 #: A stored prior may hold so many bytes in so many arrays; files are asked for both before they are read.
@@ -26,7 +26,7 @@ MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
 LARGEST, SMALLEST = 1e12, 1e-12
 
 #: Fields that are tables of arrays, and those that are text.
-TABLES = ("weights", "history", "statistics", "calibration", "kinds")
+TABLES = ("weights", "measurement", "history", "statistics", "calibration", "kinds")
 TEXTS = ("config", "params", "sha256", "genes")
 #: Smallest value of each number and vector; none is larger than `LARGEST`.
 _LEAST = {
@@ -57,6 +57,15 @@ PARTS = {
 }
 
 
+#: Fields that a prior may lack; the measurement came with format 2.
+OPTIONAL = {*PARTS, "measurement"}
+
+
+def fits(version: int, names: set[str]) -> bool:
+    """Whether these are the fields of a prior of that format."""
+    return names | OPTIONAL == FIELDS and (version > 1 or "measurement" not in names)
+
+
 def validate(raw: Any) -> dict[str, Any]:
     """The fields of a stored prior as plain Python and numpy values, or one sentence why not."""
     if not isinstance(raw, Mapping) or "format" not in raw:
@@ -69,8 +78,8 @@ def validate(raw: Any) -> dict[str, Any]:
             f"The prior has format {version}, but this version of dice reads up to {FORMAT}: "
             "install a newer one with 'pip install -U scdice'."
         )
-    if set(raw) | set(PARTS) != FIELDS:
-        odd = sorted(ascii(name)[:50] for name in (set(raw) | set(PARTS)) ^ FIELDS)
+    if not fits(version, set(raw)):
+        odd = sorted(ascii(name)[:50] for name in (set(raw) | OPTIONAL) ^ FIELDS)
         raise PriorFormatError(f"The stored prior has missing or unknown fields: {odd[:5]}.")
     fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
     fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
@@ -82,6 +91,9 @@ def validate(raw: Any) -> dict[str, Any]:
     fields["loadings"] = _array(raw["loadings"], "loadings", shape)
     for name in ("weights", "history", "statistics"):
         fields[name] = _table(raw[name], name)
+    fields["measurement"] = _table(raw["measurement"], "measurement") if "measurement" in raw else None
+    if (config.get("measurement") is None) != (fields["measurement"] is None):
+        raise PriorFormatError("The stored prior's measurement and its 'config' do not agree.")
     fields |= {name: _part(raw[name], name, shape[1]) if name in raw else None for name in PARTS}
     if checksum(raw) != fields["sha256"]:
         raise PriorFormatError(
@@ -119,11 +131,19 @@ def _config(text: str) -> dict[str, Any]:
         preset, kind, cap, denoiser = (config[x] for x in ("preset", "kind", "cap", "denoiser"))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise PriorFormatError("The stored prior's 'config' is not readable.") from error
-    numbers = isinstance(denoiser, dict) and all(type(value) is int for value in denoiser.values())
-    sound = isinstance(preset, str) and isinstance(kind, str) and len(config) == 4 and _is_cap(cap)
-    if not (sound and numbers and 0 < denoiser.get("n_latent", 0) <= MAX_LATENT):
+    measurement = config.get("measurement")
+    numbers = _is_size(denoiser) and (measurement is None or _is_size(measurement))
+    known = set(config) <= {"preset", "kind", "cap", "denoiser", "measurement"}
+    sound = isinstance(preset, str) and isinstance(kind, str) and known and _is_cap(cap)
+    if not (sound and numbers and (measurement or denoiser)["n_latent"] == denoiser["n_latent"]):
         raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
     return config
+
+
+def _is_size(config: object) -> bool:
+    """Whether these could be the constructor arguments of a network."""
+    whole = isinstance(config, dict) and all(type(value) is int for value in config.values())
+    return whole and 0 < config.get("n_latent", 0) <= MAX_LATENT  # type: ignore[attr-defined]
 
 
 def _is_cap(cap: object) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn, cast
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dice._core.prior.denoiser import Denoiser, TrainingConfig
-from dice._core.prior.held_out import HeldOut
+from dice._core.prior.denoiser import TrainingConfig
 from dice._core.prior.mixup import BatchSampler, LabelMixup
 from dice._errors import TrainingError
 
@@ -34,6 +33,26 @@ class Progress:
     step: int
     loss: float | None = None
     validation: float | None = None
+
+
+class Trainable(Protocol):
+    """A network that knows its own loss."""
+
+    kind: ClassVar[str]
+
+    @property
+    def config(self) -> dict[str, int]: ...
+
+    def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor: ...
+
+
+class Judge(Protocol):
+    """The loss that a training stops on."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]: ...
+
+    def loss(self, network: Any) -> float: ...
 
 
 class Trainer:
@@ -57,9 +76,9 @@ class Trainer:
 
     def __init__(
         self,
-        denoiser: Denoiser,
+        denoiser: Any,
         latents: Tensor,
-        held_out: HeldOut | None,
+        held_out: Judge | None,
         config: TrainingConfig,
         *,
         mixup: LabelMixup | None = None,
@@ -116,7 +135,7 @@ class Trainer:
         Without patience or held-out cells the last weights are kept, whatever their loss.
         """
         loss = self._mean_loss()
-        averaged = cast("Denoiser", self.average.module.eval())
+        averaged = self.average.module.eval()
         validation = self.held_out.loss(averaged) if self.held_out else math.nan
         if self.held_out and not math.isfinite(validation):
             self._fail("held-out loss", validation, self.step)

@@ -1,0 +1,74 @@
+"""Counts and depth of cells out of their log-normalised values.
+
+log1p(c f) of counts c with one factor f = T / t for a cell of t counts and a target sum T is smallest where c = 1: the
+smallest positive expm1 of a cell is f, and dividing by it gives the counts back. Nothing else has to be known: T, the
+genes that are not at hand, and what the totals were, all cancel in f. The depth of a cell is -log f, its total in units
+of the target sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice._types import Chunk, Mask
+
+#: Distance from a whole number that rounding of float32 values may make: at most 3e-5 on six data sets; values that
+#: were corrected, scaled or smoothed are 0.1 and more away.
+WHOLE = 1e-2
+#: Beyond so many counts rounding grows with the count.
+EXACT = 1000.0
+#: Counts that the smallest value of a cell may stand for. All cells of five UMI data sets have a 1 among 1,500 genes;
+#: deep cells without one need a few more tries.
+SMALLEST_COUNTS = (1, 2, 3, 4, 5, 6)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Counts (n, d) as CSR, the factor (n,) that they were multiplied by, and which cells (n,) are made of counts."""
+
+    counts: sparse.csr_array
+    factor: NDArray[np.float64]
+    whole: Mask
+
+    @property
+    def log_depth(self) -> NDArray[np.float32]:
+        """Depth (n,) of every cell, -log f; NaN where values are no counts, and of empty cells."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.whole, -np.log(self.factor), np.nan).astype(np.float32)
+
+
+def recover(chunk: Chunk) -> Recovered:
+    """Counts of log-normalised cells (n, d), each cell by itself; a cell without expression is whole, of depth NaN."""
+    matrix = sparse.csr_array(chunk)
+    matrix.eliminate_zeros()
+    n, lengths = matrix.shape[0], np.diff(matrix.indptr)
+    cell, filled = np.repeat(np.arange(n), lengths), lengths > 0
+    values = np.expm1(matrix.data.astype(np.float64))
+    smallest = np.full(n, np.nan)
+    smallest[filled] = np.minimum.reduceat(values, matrix.indptr[:-1][filled]) if filled.any() else np.nan
+    counts, factor, whole = np.zeros_like(values), smallest.copy(), ~filled
+    negative = smallest <= 0
+    for tried in SMALLEST_COUNTS:
+        entries = np.flatnonzero(~(whole | negative)[cell])
+        if not len(entries):
+            break
+        ratio = values[entries] * tried / smallest[cell[entries]]
+        nearest = np.round(ratio)
+        wrong = np.abs(ratio - nearest) > WHOLE * np.maximum(1.0, nearest / EXACT)
+        failed = np.bincount(cell[entries], weights=wrong, minlength=n) > 0
+        solved = ~(whole | negative | failed)
+        mine = solved[cell[entries]]
+        counts[entries[mine]] = nearest[mine]
+        factor[solved], whole = smallest[solved] / tried, whole | solved
+    return Recovered(sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape), factor, whole)
+
+
+def normalised(counts: sparse.csr_array, factor: NDArray[np.floating]) -> sparse.csr_array:
+    """log1p(counts * factor), cell by cell."""
+    factors = np.repeat(factor.astype(np.float32), np.diff(counts.indptr))
+    values = np.log1p(counts.data.astype(np.float32) * factors)
+    return sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)

@@ -1,0 +1,127 @@
+"""What a call decides before it looks at single cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dice._core.posterior.gibbs import rho_schedule, split_length
+from dice._core.prior.prior import Prior
+from dice._errors import InputError
+from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a call decided before it looked at single cells; all in PCA units.
+
+    ``method`` is ``"measured"`` (the measurement of counts, then the prior at rho), ``"direct"`` (one evaluation,
+    exact), ``"split"`` (the fastest chain for anisotropic Gaussian noise) or ``"gibbs"`` (Algorithm 1 as printed, with
+    `rhos` as its schedule).
+    """
+
+    method: Literal["measured", "direct", "split", "gibbs"]
+    likelihood: Gaussian | StudentT | LogDensity
+    rhos: NDArray[np.float64]
+    gibbs: Gibbs
+    n_samples: int
+    deconvolve: bool
+    uncertainty: bool
+    #: Whether rho was beyond what the network's noise schedule can start from.
+    clipped: bool = False
+
+    @property
+    def rho(self) -> float:
+        return float(self.rhos[-1])
+
+    @property
+    def needs_genes(self) -> bool:
+        """Whether the steps look at single genes, beyond the latents of a cell."""
+        return callable(self.likelihood) or (isinstance(self.likelihood, StudentT) and self.likelihood.per_gene)
+
+    @classmethod
+    def of(
+        cls,
+        options: Options,
+        rho: float | Sequence[float],
+        *,
+        isotropic: bool,
+        noise_range: tuple[float, float],
+        noise: float,
+        prior: Prior,
+        counted: bool,
+    ) -> Plan:
+        """The plan for given options.
+
+        ``burn_in`` None becomes a third of the iterations, or what the mixing asks for. `noise_range` are the extreme
+        noise variances over cells and directions, `noise` the noise of the data set;
+        `counted` says whether the query is made of counts.
+        """
+        measurable = counted and prior.measurement is not None
+        method = _method(options, rho, isotropic=isotropic, measurable=measurable)
+        gibbs, settings = options.gibbs, options.direct
+        if settings.deconvolve and (method != "direct" or options.n_samples):
+            raise InputError(
+                "deconvolve=True gives the mean of the direct method alone, which needs all of the prior's genes, "
+                "Gaussian noise, one rho and n_samples=0: pass method='auto'."
+            )
+        if method in ("measured", "direct"):
+            rhos = np.full(1, float(np.asarray(rho)))
+        elif method == "gibbs":
+            rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
+            gibbs = gibbs if gibbs.burn_in is not None else replace(gibbs, burn_in=len(rhos) // 3)
+        else:
+            constant = float(np.asarray(rho))
+            length, burn_in = split_length(*(value + constant**2 for value in noise_range))
+            rhos = np.full(gibbs.n_iterations or length, constant)
+            gibbs = gibbs if gibbs.burn_in is not None else replace(gibbs, burn_in=burn_in)
+        if settings.deconvolve:
+            _check_deconvolution(float(np.hypot(noise, rhos[-1])), prior.projection.noise)
+        largest = prior.denoiser.largest_noise
+        most = np.inf if largest is None else largest * prior.latent_scale
+        uncertainty = options.uncertainty and settings.uncertainty
+        return cls(
+            method,
+            Gaussian() if isinstance(options.likelihood, str) else options.likelihood,
+            np.minimum(rhos, most),
+            gibbs,
+            options.n_samples,
+            settings.deconvolve,
+            uncertainty,
+            clipped=bool(rhos.max() > most),
+        )
+
+
+def _check_deconvolution(noise: float, reference_noise: float) -> None:
+    """Deconvolution removes the reference's noise from the query's, which must be larger."""
+    if noise <= reference_noise:
+        raise InputError(
+            f"deconvolve=True needs more noise than the reference's own ({reference_noise:.3g}), but noise and rho "
+            f"make {noise:.3g}: pass rho={1.05 * reference_noise:.3g} or more."
+        )
+
+
+def _method(
+    options: Options, rho: float | Sequence[float], *, isotropic: bool, measurable: bool
+) -> Literal["measured", "direct", "split", "gibbs"]:
+    """Measured where counts tell, direct where it is exact, else the fastest chain or Algorithm 1 as it stands."""
+    automatic, one_rho = options.likelihood == "auto", np.ndim(rho) == 0
+    if automatic and one_rho and measurable and not isinstance(options.method, Gibbs) and not options.direct.deconvolve:
+        return "measured"
+    gaussian = (automatic or isinstance(options.likelihood, Gaussian)) and one_rho
+    if isinstance(options.method, Gibbs):
+        if options.method.fast and not gaussian:
+            raise InputError("Gibbs(fast=True) is for Gaussian noise and a single rho: pass dice.Gibbs().")
+        return "split" if options.method.fast else "gibbs"
+    if gaussian and isotropic:
+        return "direct"
+    if options.method == "auto":
+        return "split" if gaussian else "gibbs"
+    raise InputError(
+        "method='direct' is exact only for Gaussian noise that is the same for all genes, all of the prior's genes and "
+        "a single rho: pass method='auto'."
+    )

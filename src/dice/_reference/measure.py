@@ -1,0 +1,74 @@
+"""Learning the measurement on a reference, and its clean latents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dice import _log
+from dice._core.measurement.counts import recover
+from dice._core.measurement.network import MeasurementNetwork
+from dice._core.measurement.rows import MAX_MEASURED, ReferenceReader, make_rows, make_trainer
+from dice._core.measurement.thinning import TARGET_SUM
+from dice._core.posterior.likelihood import GaussianLikelihood
+from dice._core.prior.presets import ROLES
+from dice._reference.cells import ReferenceCells
+from dice._reference.latents import Reduced
+from dice._reference.learn import train
+from dice._types import Codes
+from dice.options import Training
+
+#: Share of cells that may be no counts before all are taken for something else: of six data sets none has one.
+STRAY = 1e-3
+#: Fewest held-out cells that can stop a training, and fewest cells at all: with fewer, the linear filter is all.
+MIN_HELD_OUT, MIN_CELLS = 20, 100
+
+
+def measure(
+    cells: ReferenceCells, reduced: Reduced, training: Training, *, target_sum: float, seed: int, device: torch.device
+) -> MeasurementNetwork | None:
+    """The measurement of a reference; None where its values are no log-normalised counts, or its cells too few."""
+    counted = ~np.isnan(reduced.latents.log_depth)
+    usable = cells.seen & (cells.roles >= 0) & counted
+    if (~counted & ~reduced.latents.empty).mean() > STRAY or usable.sum() < MIN_CELLS:
+        _log.info("Noise: assumed Gaussian; the values are no log-normalised counts, or of too few cells.")
+        return None
+    _log.info(f"Noise: measured by splitting the counts of {usable.sum()} cells, recovered from log-normalised values.")
+    chosen = np.flatnonzero(usable)
+    if len(chosen) > MAX_MEASURED:
+        chosen = np.sort(np.random.default_rng([seed, 2]).choice(chosen, MAX_MEASURED, replace=False))
+    reader = ReferenceReader(reduced.projection, recover(cells.matrix.take(chosen)))
+    rows = make_rows(reader, np.random.default_rng([seed, 3]), target_sum=target_sum or TARGET_SUM)
+    held_out = cells.roles[chosen] == ROLES.index("validation")
+    learned, judged = (rows[:, part].reshape(-1, rows.shape[2]).to(device) for part in (~held_out, held_out))
+    linear_only = held_out.sum() < MIN_HELD_OUT
+    trainer = make_trainer(learned, judged, seed=seed, max_steps=training.max_steps)
+    if linear_only:
+        trainer.restore_best()
+    else:
+        path = None if training.checkpoint is None else _beside(training.checkpoint)
+        train(trainer, path, seed, desc="Learning noise")
+    network = trainer.denoiser.cpu().requires_grad_(False).eval()
+    assert isinstance(network, MeasurementNetwork)
+    return network
+
+
+def clean_latents(network: MeasurementNetwork, cells: ReferenceCells, reduced: Reduced) -> NDArray[np.float32]:
+    """Clean latents (n, k) of all cells of the reference, by loadings that do not know them."""
+    latents, projection = reduced.latents, reduced.projection
+    likelihood = GaussianLikelihood.of(projection, np.arange(cells.matrix.n_genes))
+    y = likelihood.honest(latents, cells.seen, projection)
+    known: Codes = np.flatnonzero(~np.isnan(latents.log_depth))
+    with torch.inference_mode():
+        mean, _ = network(torch.as_tensor(y[known]), torch.as_tensor(latents.log_depth[known]))
+    y[known] = mean.numpy()
+    return y
+
+
+def _beside(checkpoint: object) -> Path:
+    """The measurement is kept in a file of its own."""
+    path = Path(str(checkpoint))
+    return path.with_name(f"{path.stem}.noise{path.suffix}")
