@@ -3,9 +3,9 @@
     make bench-depth
 
 A random fifth of at most 5,000 cells is the query, of whose counts a share is kept by binomial thinning, then
-normalised as usual; reference, prior and clusters are those of benchmarks/real.py. ``stretched`` is the default
-(``calibrate="auto"``, which finds the depth), ``not stretched`` the same without depth (``calibrate="kinds"``). Rows
-named ``graph`` cluster the averaged graph. ``depth`` is the share of the way from an empty cell that was found.
+normalised as usual; reference, prior and clusters are those of benchmarks/real.py. ``DICE`` is the default
+(``shift="auto"``), ``no shift`` leaves the query where it is (``shift=False``). Rows named ``graph`` cluster the
+averaged graph.
 
 * ``ari``, ``ari_1``    Leiden clusters against labels, at the best of 39 resolutions and at the default one,
 * ``accuracy``, ``macro_f1``  transferred labels; for PCA, those of its 15 nearest reference cells,
@@ -22,17 +22,17 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import scanpy as sc
-from calibrate import agreement
 from data import FILES, MAX_CELLS, hold_out, load, variable_genes, without_single_cells
 from real import averaged
 from report import publish, resume
+from shift import agreement
 from sklearn.neighbors import KNeighborsClassifier
 
 import dice
 
 DATA = ("bmmc", "TEA-seq")
 SHARES = (1.0, 0.5, 0.2, 0.1)
-METHODS = {"stretched": "auto", "not stretched": "kinds"}
+METHODS = {"DICE": "auto", "no shift": False}
 
 
 def main() -> None:
@@ -80,22 +80,21 @@ def thinned(query: ad.AnnData, share: float, seed: int) -> ad.AnnData:
 
 
 def judged(query: ad.AnnData, reference: ad.AnnData, seed: int) -> Iterator[dict[str, object]]:
-    """Rows of the projection and of DICE with and without depth."""
+    """Rows of the projection and of DICE with and without a shift."""
     truth = query.obs["cell_type"].astype(str).to_numpy()
-    for method, calibrate in METHODS.items():
-        dice.tl.denoise(query, reference, n_samples=10, random_state=seed, shift=calibrate)
-        found = query.uns["X_dice"]["shift"].get("depth", np.ones(1))[0]
-        dice.tl.transfer_labels(query, reference, "cell_type", random_state=seed, shift=calibrate)
-        if method == "stretched":
+    for method, shift in METHODS.items():
+        dice.tl.denoise(query, reference, n_samples=10, random_state=seed, shift=shift)
+        dice.tl.transfer_labels(query, reference, "cell_type", random_state=seed, shift=shift)
+        if method == "DICE":
             start = query.obsm["X_dice_pca"]
             nearest = KNeighborsClassifier(15).fit(reference.obsm["X_dice_pca"], reference.obs["cell_type"].astype(str))
             yield {"method": "PCA"} | clusters(start, truth) | agreement(nearest.predict(start), truth)
         given = agreement(query.obs["cell_type_dice"].astype(str).to_numpy(), truth)
         sets = query.obsm["cell_type_dice_set"]
         given["coverage"] = float(sets.to_numpy()[np.arange(len(truth)), sets.columns.get_indexer(truth)].mean())
-        yield {"method": method, "depth": float(found)} | clusters(query.obsm["X_dice"], truth) | given
+        yield {"method": method} | clusters(query.obsm["X_dice"], truth) | given
         graph = averaged(query.obsm["X_dice_samples"])(np.arange(len(truth)))
-        yield {"method": f"{method}, graph", "depth": float(found)} | clusters(graph, truth)
+        yield {"method": f"{method}, graph"} | clusters(graph, truth)
 
 
 def clusters(cells: object, truth: np.ndarray) -> dict[str, float]:

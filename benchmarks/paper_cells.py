@@ -96,8 +96,8 @@ def embed(
     options = {"n_latent": n_latent, "training": training, "random_state": seed}
     if method == LITERAL:
         dice.tl.train_prior(reference, preset="paper", labels_key=LABELS, **options)
-        schedule = {"rho": (5.0, 0.5), "n_iterations": 100, "n_chains": 10, "average": "chains", "noise": 1.0}
-        dice.tl.denoise(query, reference, method="gibbs", shift=False, **schedule)
+        chains = dice.Gibbs(n_iterations=100, n_chains=10, average="chains")
+        dice.tl.denoise(query, reference, rho=(5.0, 0.5), method=chains, likelihood=dice.Gaussian(1.0), shift=False)
         return None, query.obsm["X_dice"]
     dice.tl.train_prior(reference, labels_key=DICE[method], **options)
     dice.tl.denoise(query, reference, random_state=seed)

@@ -33,7 +33,7 @@ from data import FILES, Missing, find, load, pair, variable_genes
 from peers import PEERS, embed
 from report import OUT, publish
 from shifts import PAIRS as SHIFTS
-from shifts import shift
+from shifts import pair_of
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -72,7 +72,7 @@ def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
     if name in FILES:
         return pair(name, seed)
     if name != "bmmc by site":
-        return shift(name, seed)
+        return pair_of(name, seed)
     adata = load(FILES["bmmc"])
     own = (adata.obs["site"] == SITES[seed % len(SITES)]).to_numpy()
     reference = variable_genes(adata[~own].copy())

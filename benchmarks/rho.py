@@ -1,11 +1,11 @@
-"""Which rho do held-out genes, split counts, Stein's estimate and held-out labels ask for?
+"""Which rho do held-out genes and split counts ask for?
 
     python benchmarks/rho.py [--seeds 5]
 
 Random splits (a fifth of at most 4,000 cells is the query), 2,000 genes, prior without labels; and Setups 1-4 of the
-paper. "best" is the rho of least loss in units of the latent scale. "default" and "auto" are the losses of 0.5 latent
-scales and of `rho="auto"` above the best of the grid, by the same criterion on other cells and other halves: as a share
-of the best loss for genes and labels, of the loss's range over the grid for counts and Stein's estimate.
+paper. "best" is the rho of least loss in units of the latent scale. "default" and "tuned" are the losses of 0.5
+latent scales and of dice.tl.tune_rho above the best of the grid, by the same criterion on other cells and other halves:
+as a share of the best loss for genes, of the loss's range over the grid for counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from report import resume, save, summary
 
 import dice
 
-CRITERIA = ("genes", "counts", "sure", "labels")
+CRITERIA = ("genes", "counts")
 MAX_CELLS, MAX_STEPS = 4000, 600
 
 
@@ -42,7 +42,7 @@ def main() -> None:
 
 def report(rows: pd.DataFrame) -> tuple:
     single = rows.drop_duplicates(["data", "criterion", "seed"])
-    measures = ["best", "default", "auto", "tune_seconds", "train_seconds"]
+    measures = ["best", "default", "tuned", "tune_seconds", "train_seconds"]
     tables = {"Best rho, in latent scales, and what others lose": summary(single, ["data", "criterion"], measures)}
     relative = summary(rows, ["data", "criterion", "rho"], ["excess"])
     wide = relative.set_index(["data", "criterion", "rho"])["excess"].unstack().reset_index()  # noqa: PD010
@@ -63,18 +63,17 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
     for criterion in CRITERIA:
         if criterion == "counts" and name.startswith("Setup"):
             continue
-        labels = {"labels_key": "cell_type"} if criterion == "labels" else {}
         start = time.perf_counter()
-        dice.tl.tune_rho(first, reference, criterion=criterion, random_state=seed, **labels)
+        dice.tl.tune_rho(first, reference, criterion=criterion, random_state=seed)
         seconds = time.perf_counter() - start
-        dice.tl.tune_rho(second, reference, criterion=criterion, random_state=seed + 100, **labels)
+        dice.tl.tune_rho(second, reference, criterion=criterion, random_state=seed + 100)
         grid, loss = (np.asarray(second.uns["dice_rho"][key]) for key in ("grid", "loss"))
-        # Poisson and Stein losses have no natural zero; their range over the grid is the unit.
-        unit = loss.min() if criterion in ("genes", "labels") else np.ptp(loss)
+        # The Poisson loss has no natural zero; its range over the grid is the unit.
+        unit = loss.min() if criterion == "genes" else np.ptp(loss)
         excess = (loss - loss.min()) / unit
         chosen = int(np.argmin(abs(grid - first.uns["dice_rho"]["rho"])))
         row = {"data": name, "criterion": criterion, "seed": seed, "best": grid[loss.argmin()] / scale}
-        row |= {"default": excess[np.argmin(abs(grid / scale - 0.5))], "auto": excess[chosen]}
+        row |= {"default": excess[np.argmin(abs(grid / scale - 0.5))], "tuned": excess[chosen]}
         row |= {"tune_seconds": seconds, "train_seconds": train_seconds}
         rows += [row | {"rho": round(rho / scale, 3), "excess": x} for rho, x in zip(grid, excess, strict=True)]
     return rows

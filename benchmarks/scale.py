@@ -32,7 +32,8 @@ from scipy import sparse
 
 import dice
 from dice._anndata.files import read_lazy
-from dice.tl import _denoise_to_zarr, _train_prior
+from dice._query.stream import StreamedQuery
+from dice.tl import _train_prior
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks"
 N_GENES, N_TYPES, BLOCK = 2000, 20, 8000
@@ -86,8 +87,8 @@ def peak_mb() -> float:
 def query(folder: Path, n_cells: int, uncertainty: bool) -> dict[str, float]:
     """From zarr to zarr; with the uncertainty, a cell takes five evaluations in place of one."""
     timed, before = Timed(), peak_mb()
-    timed.watch(_denoise_to_zarr, "project", "reading and projection")
-    timed.watch(_denoise_to_zarr, "denoise_points", "network")
+    timed.watch(StreamedQuery.latents, "func", "reading and projection")
+    timed.watch(StreamedQuery.posterior, "func", "network")
     target = folder / f"denoised_{n_cells}.zarr"
     shutil.rmtree(f"{target}.partial", ignore_errors=True)
     start, cpu = time.perf_counter(), time.process_time()
@@ -139,8 +140,8 @@ def cluster(folder: Path, n_cells: int) -> dict[str, float]:
     results = []
     for n_workers in (1, 2):
         timed = Timed()
-        for name in ("project", "denoise_points"):
-            timed.watch(_denoise_to_zarr, name, f"{name}, {n_workers} worker(s)")
+        for name, phase in (("project", StreamedQuery.latents), ("denoise", StreamedQuery.posterior)):
+            timed.watch(phase, "func", f"{name}, {n_workers} worker(s)")
         target = folder / f"by_{n_workers}.zarr"
         with (
             LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as workers,

@@ -56,7 +56,7 @@ TRANSFER: dict[str, tuple[str | None, str]] = {
 }
 
 
-def shift(name: str, seed: int, *, n_top_genes: int = 3000) -> tuple[ad.AnnData, ad.AnnData]:
+def pair_of(name: str, seed: int, *, n_top_genes: int = 3000) -> tuple[ad.AnnData, ad.AnnData]:
     """Reference and query of a pair in the reference's variable genes, with the types that both have.
 
     Types of a single reference cell are left out: it could be learned from or checked by, not both.

@@ -70,11 +70,11 @@ def evaluations() -> pd.DataFrame:
     dice.tl.train_prior(reference, n_latent=25, training=dice.Training(max_steps=20))
     prior = dice.Prior.from_anndata(reference)
     calls = {
-        "mean": {"uncertainty": False, "calibrate": False},
-        "mean and uncertainty": {"calibrate": False},
-        "mean and uncertainty, calibrated (default)": {},
-        "mean and 10 samples": {"n_samples": 10, "calibrate": False},
-        "Student-t genes, split Gibbs": {"likelihood": "student_t_genes", "calibrate": False, "uncertainty": False},
+        "mean": {"method": dice.Direct(uncertainty=False), "shift": False},
+        "mean and uncertainty": {"shift": False},
+        "mean and uncertainty, shifted (default)": {},
+        "mean and 10 samples": {"n_samples": 10, "shift": False},
+        "Student-t genes, split Gibbs": {"likelihood": dice.StudentT(per_gene=True), "shift": False},
     }
     counted = {
         name: count(lambda options=options: dice.tl.denoise(query, prior, **options)) / query.n_obs
@@ -164,7 +164,7 @@ def matrix_product_share() -> pd.DataFrame:
 
 
 SECONDS = (
-    "Fastest of three calls, one process for each row; means alone (`uncertainty=False`), calibration as by default."
+    "Fastest of three calls, one process for each row; means alone (`uncertainty=False`), the shift as by default."
 )
 #: Title, what the reader should know, and the measurement.
 PARTS: dict[str, tuple[str, str, Callable[[argparse.Namespace], pd.DataFrame]]] = {
@@ -175,8 +175,8 @@ PARTS: dict[str, tuple[str, str, Callable[[argparse.Namespace], pd.DataFrame]]] 
     ),
     "evaluations": (
         "Evaluations of the network",
-        "Counted on random cells, except for the last row, which follows from the printed schedule. What calibration "
-        "takes depends on how far a query stands apart.",
+        "Counted on random cells, except for the last row, which follows from the printed schedule. What the shift "
+        "takes depends on how far the query is from its reference.",
         lambda arguments: evaluations(),
     ),
     "cells": (

@@ -167,19 +167,12 @@ def literal(n_cells: int) -> dict[str, object]:
     learned = learn(reference, "paper-small", 0)
     prior = dice.Prior.from_anndata(learned)
     few = query[:n_cells].copy()
-    options = {"method": "gibbs", "rho": 20.0, "n_iterations": 200, "n_chains": 10, "average": "chains", "noise": 1.0}
-    dice.tl.denoise(few, learned, method=dice.Direct(uncertainty=False), shift=False, **options)
+    options = {"rho": 20.0, "likelihood": dice.Gaussian(1.0), "shift": False}
+    chains = dice.Gibbs(n_iterations=200, n_chains=10, average="chains")
+    dice.tl.denoise(few, learned, method=chains, **options)
     start = torch.as_tensor(prior.projection.project(few.X), dtype=torch.float64)
     wanted = exact_mixture(learned, prior)(start, torch.tensor(float(np.hypot(20.0, 1.0)))).numpy()
-    one = dice.tl.denoise(
-        few,
-        learned,
-        rho=20.0,
-        copy=True,
-        method=dice.Direct(uncertainty=False),
-        likelihood=dice.Gaussian(1.0),
-        shift=False,
-    )
+    one = dice.tl.denoise(few, learned, method=dice.Direct(uncertainty=False), copy=True, **options)
     return {
         "cells": n_cells,
         "literal": distance(few.obsm["X_dice"], wanted, start.numpy()),

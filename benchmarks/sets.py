@@ -1,6 +1,6 @@
 """Coverage of prediction sets on random splits, and their size beside sets from plain PCA.
 
-    python benchmarks/coverage.py [--seeds 5]
+    python benchmarks/sets.py [--seeds 5]
 
 A random fifth of at most 5,000 cells is the query; the prior is trained with labels on 2,000 genes of the others, a
 fifth of which calibrates. "PCA" is the same procedure with logistic regression on the projection alone. Coverage is
@@ -15,15 +15,14 @@ import warnings
 import numpy as np
 import pandas as pd
 from data import FILES, hold_out, load, variable_genes
-from dice._query.options import Options
-from dice._query.representation import Represented, candidates
 from report import resume, save, summary
 
 import dice
 from dice._core.labels.conformal import label_p_values, label_scores
-from dice._query.classification import choose, classify
+from dice._query.classification import Represented, candidates, choose, classify
 from dice._query.query import Query
 from dice._query.reference import as_query, read_reference
+from dice.options import Options
 
 ALPHAS = (0.05, 0.1, 0.2)
 MAX_CELLS, MAX_STEPS = 5000, 600
@@ -70,13 +69,13 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
         training=dice.Training(max_steps=MAX_STEPS, calibration_fraction=0.2),
         random_state=seed,
     )
-    prior, labelled = dice.Prior.from_anndata(reference), read_reference(reference, "cell_type")
+    prior, labelled = dice.Prior.from_anndata(reference), read_reference(reference, "cell_type", "dice")
     asked = Query.of(query, prior, Options(rho=0.0, n_samples=10, uncertainty=False, random_state=seed))
-    cells, known = Represented.of(asked, "cpu"), Represented.of(as_query(reference, prior, asked), "cpu")
+    cells, known = Represented.of(asked), Represented.of(as_query(reference, asked))
     truth = np.array([labelled.names.index(label) for label in query.obs["cell_type"]])
     rows = []
     for classifier, pairs in (
-        ("DICE", candidates("auto", "auto", shifted=False)),
+        ("DICE", candidates(dice.Classifier(), shifted=False)),
         ("PCA", [("projection", "logistic")]),
     ):
         chosen = choose(known, labelled, pairs, seed)

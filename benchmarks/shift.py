@@ -1,16 +1,15 @@
-"""Queries from another technology: what calibration does to label transfer.
+"""Queries from another technology: what removing the shift does to label transfer.
 
 For every pair of :mod:`shifts` a prior is learned on the labelled reference. The query is denoised with every
 strategy, and a logistic regression on the denoised reference predicts its labels: accuracy and macro-F1. ``third`` are
 the same pairs with a random third of the query's types: another composition under the same shift. All are denoised at
-half a latent scale, so that strategies differ in nothing else (the default of rho looks at the shift). ``standardize``
-scales every gene of the query by its own mean and standard deviation instead; ``symphony`` maps it with symphonypy,
-``symphony kNN`` with its own classifier. ``transfer`` is dice.tl.transfer_labels without calibration and with
-``auto``, from the same prior.
+half a latent scale. ``standardize`` scales every gene of the query by its own mean and standard deviation instead;
+``symphony`` maps it with symphonypy, ``symphony kNN`` with its own classifier. ``transfer`` is dice.tl.transfer_labels
+with ``shift=False`` and with ``"auto"``, from the same prior.
 
-    make bench-calibrate
+    make bench-shift
 
-writes docs/benchmarks/calibrate.csv and .md, and goes on where an earlier run stopped.
+writes docs/benchmarks/shift.csv and .md, and goes on where an earlier run stopped.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ import numpy as np
 import pandas as pd
 import scanpy as sc
 from report import OUT, publish
-from shifts import PAIRS, shift, third_of_types
+from shifts import PAIRS, pair_of, third_of_types
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 import dice
 
-STRATEGIES = {"none": False, "auto": "auto", "offset": "offset", "kinds": "kinds", "mean": "mean"}
+STRATEGIES = {"none": False, "auto": "auto", "offset": "offset", "clusters": "clusters", "mean": "mean"}
 NOTE = (
     "Accuracy and macro-F1 of a logistic regression from the denoised reference to the denoised query. `moved` is how "
-    "far calibration moved the embedding, relative to the posterior's own spread; `shift` the pull of the prior on the "
-    "query relative to cells of the reference, by which `auto` decides."
+    "far the shift moved the embedding, relative to the posterior's own spread; `shift` the score norm of the query "
+    "relative to that of the reference's cells, by which `auto` decides."
 )
 
 
@@ -59,7 +58,7 @@ def own_scale(query: ad.AnnData, reference: ad.AnnData) -> ad.AnnData:
 
 
 def run(name: str, seed: int) -> Iterator[dict[str, object]]:
-    reference, whole = shift(name, seed)
+    reference, whole = pair_of(name, seed)
     dice.tl.train_prior(reference, labels_key="cell_type", random_state=seed)
     dice.tl.denoise(reference, method=dice.Direct(uncertainty=False))
     scale = reference.uns["dice"]["latent_scale"]
@@ -69,23 +68,23 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
         truth = query.obs["cell_type"].astype(str).to_numpy()
         row = {"composition": composition}
         before = None
-        for strategy, calibrate in STRATEGIES.items():
-            dice.tl.denoise(query, reference, rho=scale / 2, shift=calibrate)
+        for strategy, shift in STRATEGIES.items():
+            dice.tl.denoise(query, reference, rho=scale / 2, shift=shift)
             cells, spread = query.obsm["X_dice"], np.square(query.obs["dice_uncertainty"]).mean() ** 0.5
             before = cells.copy() if before is None else before
             moved = np.square(cells - before).mean() ** 0.5 / spread
-            pulls = query.uns["X_dice"]["shift"].get("pull", {"none": np.nan, "expected": 1.0})
+            norms = query.uns["X_dice"]["shift"].get("score_norm", {"none": np.nan, "expected": 1.0})
             yield {
                 **row,
                 "strategy": strategy,
                 **score(model, cells / scale, truth),
                 "moved": float(moved),
-                "shift": float(pulls["none"] / pulls["expected"]),
+                "shift": float(norms["none"] / norms["expected"]),
             }
-        for calibrate in (False, "auto"):
-            dice.tl.transfer_labels(query, reference, "cell_type", random_state=seed, shift=calibrate)
+        for shift in (False, "auto"):
+            dice.tl.transfer_labels(query, reference, "cell_type", random_state=seed, shift=shift)
             guess = query.obsm["cell_type_dice_prob"].idxmax(axis=1).to_numpy()
-            yield {**row, "strategy": f"transfer {calibrate or 'none'}", **agreement(guess, truth)}
+            yield {**row, "strategy": f"transfer {shift or 'none'}", **agreement(guess, truth)}
         own = own_scale(query, reference)
         dice.tl.denoise(own, reference, rho=scale / 2, check=False, shift=False)
         yield {**row, "strategy": "standardize", **score(model, own.obsm["X_dice"] / scale, truth)}
@@ -116,13 +115,13 @@ def symphony(reference: ad.AnnData, query: ad.AnnData) -> Iterator[tuple[str, np
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare ways to calibrate a query.")
+    parser = argparse.ArgumentParser(description="Compare ways to remove the shift of a query.")
     parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     dice.settings.verbosity = 0
     warnings.filterwarnings("ignore")
-    path = OUT / "calibrate.csv"
+    path = OUT / "shift.csv"
     rows = pd.read_csv(path) if path.exists() else pd.DataFrame({"data": [], "seed": []})
     for seed in range(arguments.seeds):
         for name in arguments.pairs:
@@ -131,7 +130,7 @@ def main() -> None:
             found = pd.DataFrame([{"data": name, "seed": seed, **row} for row in run(name, seed)])
             print(found.drop(columns=["data", "seed"]).round(3).to_string(index=False), flush=True)
             rows = pd.concat([rows, found], ignore_index=True)
-            publish("calibrate", rows, by=["composition", "strategy"], title="Calibration", note=NOTE)
+            publish("shift", rows, by=["composition", "strategy"], title="Queries of other technologies", note=NOTE)
 
 
 if __name__ == "__main__":
