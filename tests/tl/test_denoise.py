@@ -76,7 +76,7 @@ def test_samples_surround_the_mean_and_belong_to_the_cell(query, reference):
 
 def test_other_seed_other_samples_same_mean(query, reference):
     one, two = (dice.tl.denoise(query, reference, n_samples=2, random_state=seed, copy=True).obsm for seed in (0, 1))
-    # Not to the bit: cells to calibrate by are taken in another order.
+    # Not to the bit: the cells to find the shift by are taken in another order.
     np.testing.assert_allclose(one["X_dice"], two["X_dice"], atol=1e-3)
     assert np.abs(one["X_dice_samples"] - two["X_dice_samples"]).mean() > 1
 
@@ -117,7 +117,7 @@ def test_paper_settings_in_one_call(query):
     params = query.uns["X_dice"]["params"]
     assert (params["n_iterations"], params["n_chains"]) == (6, 2)
     assert np.isfinite(query.obsm["X_dice"]).all()
-    with pytest.warns(dice.DiceWarning, match="beyond the paper's noise schedule"):
+    with pytest.warns(dice.DiceWarning, match="beyond the network's noise schedule"):
         dice.tl.denoise(query, reference, method=dice.Gibbs(n_iterations=1), rho=2000.0)
 
 
