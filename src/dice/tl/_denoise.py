@@ -45,9 +45,9 @@ def denoise(
         prior inside `adata` itself.
     rho
         How much the prior may move a cell beyond the measured noise, in PCA units. Larger values pull harder
-        towards the reference. ``"auto"`` is half of the prior's latent scale, or 0 where a prior without labels knows
-        the query's cells less well than its own. A pair ``(start, end)`` or a sequence anneals rho over the iterations
-        of split Gibbs, as the paper does. :func:`dice.tl.tune_rho` finds the value that predicts held-out genes best.
+        towards the reference. ``"auto"`` is half of the prior's latent scale. A pair ``(start, end)`` or a sequence
+        anneals rho over the iterations of split Gibbs, as the paper does. :func:`dice.tl.tune_rho` finds the value that
+        predicts held-out genes best.
     n_samples
         Number of posterior samples of each cell to keep.
     likelihood
@@ -98,9 +98,8 @@ def denoise(
     ``adata.uns["X_dice"]``
         ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, and the SHA-256 of the
         prior), ``genes`` (how many were found), ``shift`` (the strategy, the score norms and variety by which it was
-        chosen and the offsets, batches x clusters x k, with one cluster where all cells share an offset; the ``depth``
-        of every batch and the latents of an ``empty`` cell where any is shallow), ``mismatch`` (how many times the
-        score norm of the reference's own cells the query has, where rho was left to that) and ``warnings`` (strings).
+        chosen and the offsets, batches x clusters x k, with one cluster where all cells share an offset) and
+        ``warnings`` (strings).
 
     Notes
     -----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def denoise_to_zarr(
     overwrite
         Whether a store that is there may be replaced, once the new one is whole.
     chunk_size
-        Cells in a chunk, of work as of the arrays in the store; None chooses about 64 MB of expression, were it dense.
+        Cells in a chunk, of work as of the arrays in the store; None is ``dice.settings.chunk_size``, or about 64 MB of
+        expression, were it dense.
     key_added
         Key of the embedding; other slots derive their name from it.
     prior_key
@@ -91,11 +93,12 @@ def denoise_to_zarr(
     """
     check_dask()
     prior, target = find_prior(reference, key=prior_key), _check_output(output, overwrite)
-    size = _options(options, chunk_size).chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
+    asked = _options(options, chunk_size)
+    size = asked.chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
-    keys, settings = DenoiseKeys(embedding_key(adata, key_added)), _options(options, size)
+    keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
     with _log.recorded() as warned:
-        plain = Query.of(_in_chunks(adata, size, settings.layer, settings.batch_key), prior, settings)
+        plain = Query.of(_in_chunks(adata, size, asked.layer, asked.batch_key), prior, asked)
         draft = Draft(target, adata.n_obs, size)
         draft.open(_fingerprint(plain, keys), adata)
         query = StreamedQuery(**vars(plain), draft=draft, keys=keys)
@@ -139,7 +142,7 @@ def _in_chunks(adata: AnnData, rows: int, layer: str | None, batch_key: str | No
 
 def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
     try:
-        return Options(**options, chunk_size=chunk_size)
+        return Options(**options if chunk_size is None else options | {"chunk_size": chunk_size})
     except TypeError as error:
         raise InputError(f"denoise_to_zarr does not know this argument: {error}.") from error
 
