@@ -70,18 +70,18 @@ def test_denoising_equals_the_call(files, name, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_calibration_and_rho_can_be_chosen(files, tmp_path, capsys):
+def test_shift_and_rho_can_be_chosen(files, tmp_path, capsys):
     folder, reference, query = files
     query = query.copy()
     dice.tl.denoise(query, reference, rho="auto", shift=dice.Shift("mean", batch_key="cell_type"))
-    options = ("--rho", "auto", "--calibrate", "mean", "--batch-key", "cell_type")
+    options = ("--rho", "auto", "--shift", "mean", "--batch-key", "cell_type")
     output = tmp_path / "denoised.h5ad"
     said = summary(capsys, "denoise", folder / "query.h5ad", folder / "trained.h5ad", "-o", output, *options)
     found = ad.read_h5ad(output)
     assert said["rho"] == query.uns["X_dice"]["params"]["rho"]
     assert found.uns["X_dice"]["shift"]["strategy"] == "mean"
     np.testing.assert_allclose(found.obsm["X_dice"], query.obsm["X_dice"], atol=1e-5, rtol=1e-5)
-    summary(capsys, "denoise", folder / "query.h5ad", folder / "trained.h5ad", "-o", output, "--calibrate", "none")
+    summary(capsys, "denoise", folder / "query.h5ad", folder / "trained.h5ad", "-o", output, "--shift", "none")
     assert ad.read_h5ad(output).uns["X_dice"]["shift"] == {"strategy": "none"}
 
 
@@ -114,7 +114,8 @@ def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_pa
         summary(capsys, "prepare", tmp_path / "raw.h5ad", "-o", file, "--n-top-genes", 1000, "--min-cells", 1)
         dice.pp.prepare(cells, n_top_genes=1000, min_cells=1)
     dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=60))
-    options = {"classifier": "knn", "representation": "denoised", "n_samples": 1, "min_gene_overlap": 0.5}
+    classifier = dice.Classifier("knn", "denoised", n_samples=1)
+    options = {"classifier": classifier, "check": dice.Checks(min_gene_overlap=0.5)}
     with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
         dice.tl.transfer_labels(query, reference, "cell_type", **options)
     trained, labelled = tmp_path / "trained.h5ad", tmp_path / "labelled.h5ad"
@@ -185,6 +186,10 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
         (["denoise", query, trained, "-o", tmp_path / "out.loom"], "neither .h5ad nor .zarr"),
         (["denoise", query, trained, "-o", tmp_path / "no" / "out.h5ad"], "There is no folder"),
         (["denoise", query, trained, "-o", out, "--rho", -1], "rho=-1"),
+        (["denoise", query, trained, "-o", out, "--n-chains", 3], "belong to --method gibbs"),
+        (["denoise", query, trained, "-o", out, "--method", "gibbs", "--deconvolve"], "belong to --method direct"),
+        (["denoise", query, trained, "-o", out, "--df", 3], "belong to --likelihood student_t"),
+        (["denoise", query, trained, "-o", out, "--method", "magic"], "There is no method 'magic'"),
         (["train", query, "-o", tmp_path / "prior.zarr", "--prior-only"], "one .h5ad file"),
         (["train", query, "-o", out, "--labels", "nothing"], "no column 'nothing'"),
         (["evaluate", query, "--labels", "cell_type"], "has no 'X_dice_pca'"),

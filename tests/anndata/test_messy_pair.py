@@ -99,7 +99,7 @@ def test_a_view_is_written_like_scanpy_does(clean, reference):
 def test_a_missing_gene_is_not_a_zero(clean, reference):
     """Zeros in place of the missing fifth move the cells; leaving it out does so less.
 
-    Calibration mends part of what zeros do, so that it is left out of the comparison.
+    Removing the shift mends part of what zeros do, so that it is left out of the comparison.
     """
     genes = np.random.default_rng(0).permutation(N_GENES)[:96]
     zeros = clean.copy()

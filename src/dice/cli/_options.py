@@ -8,6 +8,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
 from dice import settings
+from dice._errors import InputError
 from dice.options import Checks, Direct, Gaussian, Gibbs, Options, Shift, StudentT
 
 T = TypeVar("T")
@@ -93,13 +94,21 @@ def add_posterior(parser: argparse.ArgumentParser) -> None:
 
 def read_posterior(args: argparse.Namespace) -> dict[str, Any]:
     likelihood, method = args.likelihood, args.method
+    direct, gibbs, heavy = read_fields(args, Direct), read_fields(args, Gibbs), read_fields(args, StudentT)
+    if method == "gibbs":
+        method = gibbs
+    elif method in ("auto", "direct") and direct != Direct():
+        method = direct
     if likelihood == "gaussian":
         likelihood = Gaussian(args.noise)
     elif likelihood == "student_t":
-        likelihood = read_fields(args, StudentT)
-    direct = read_fields(args, Direct)
-    if method == "gibbs":
-        method = read_fields(args, Gibbs)
-    elif direct != Direct():
-        method = direct
+        likelihood = heavy
+    # A flag that changes nothing would be taken for one that did.
+    for flag, own, chosen in (
+        ("--method gibbs", gibbs != Gibbs(), isinstance(method, Gibbs)),
+        ("--method direct", direct != Direct(), isinstance(method, Direct)),
+        ("--likelihood student_t", heavy != StudentT(noise=heavy.noise), isinstance(likelihood, StudentT)),
+    ):
+        if own and not chosen:
+            raise InputError(f"There are flags that belong to {flag}: pass it as well, or leave them out.")
     return {"rho": args.rho, "n_samples": args.n_samples, "likelihood": likelihood, "method": method}
