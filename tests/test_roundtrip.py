@@ -203,7 +203,7 @@ def renamed_gene(raw):
         (lambda raw: raw.update(latent_scale=np.nan), "not a finite number"),
         (lambda raw: raw.update(singular_values=np.zeros((1, 1), np.float32)), "one short vector"),
         (lambda raw: with_config(raw, surprise=1), "out of bounds"),
-        (lambda raw: with_config(raw, n_components=3), "unknown arguments"),
+        (lambda raw: with_config(raw, n_components=3), "out of bounds"),
         (lambda raw: with_config(raw, width=10**9), "out of bounds"),
         (lambda raw: with_config(raw, width=256), "is not float32 of shape"),
         (lambda raw: with_config(raw, n_latent=6), "is not float32 of shape"),

@@ -64,7 +64,7 @@ def _lazy(element: Any, rows: int) -> Any:
 
 
 @contextmanager
-def open_group(path: str | os.PathLike[str], what: str, kind: type[DiceError]) -> Iterator[Any]:
+def open_group(path: str | os.PathLike[str], what: str, failure: type[DiceError]) -> Iterator[Any]:
     """The root of an .h5ad file or a .zarr folder; whatever goes wrong in other packages is one sentence."""
     file = Path(path)
     if not file.is_file() and not file.is_dir():
@@ -79,4 +79,4 @@ def open_group(path: str | os.PathLike[str], what: str, kind: type[DiceError]) -
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise kind(f"{str(path)!r} cannot be read as .h5ad or .zarr: {reason}.") from error
+        raise failure(f"{str(path)!r} cannot be read as .h5ad or .zarr: {reason}.") from error
