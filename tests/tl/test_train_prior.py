@@ -104,6 +104,18 @@ def test_same_seed_same_prior_and_global_random_state_untouched():
     assert torch.equal(torch.get_rng_state(), torch_state)
 
 
+@pytest.mark.parametrize("preset", ["default", "gmm"])
+def test_a_generator_gives_the_seed(preset):
+    digests = []
+    for _ in range(2):
+        adata, training = small(), dice.Training(max_steps=2 if preset == "default" else None)
+        state = np.random.default_rng(5)
+        dice.tl.train_prior(adata, n_latent=3, preset=preset, training=training, random_state=state)
+        digests.append(adata.uns["dice"]["sha256"])
+    assert digests[0] == digests[1]
+    assert dice.Prior.from_anndata(adata).params["random_state"] > 2**32
+
+
 def test_highly_variable_genes_are_the_default_mask():
     adata = small()
     adata.var["highly_variable"] = np.arange(40) < 25

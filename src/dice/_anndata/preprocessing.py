@@ -14,7 +14,7 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata.genes import GeneMatch
-from dice._core.prior.prior import Prior
+from dice._core.prior.prior import LearnedPrior
 from dice._errors import InputError
 from dice._types import Chunk, Floats
 
@@ -128,7 +128,7 @@ def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
     return float(middle) if middle > 0 and high - low < SUM_SPREAD * middle else 0.0
 
 
-def check_query(sample: Chunk, match: GeneMatch, prior: Prior, *, layer: str | None = None) -> None:
+def check_query(sample: Chunk, match: GeneMatch, prior: LearnedPrior, *, layer: str | None = None) -> None:
     """Compare a sample of a query's cells, with all genes, with the statistics of the prior's reference.
 
     Raw counts, scaled, unlogged or twice logged values are errors; a different target sum is a warning, or an error

@@ -24,7 +24,7 @@ from dice._keys import PriorKeys
 from dice._types import Mask
 
 
-class Prior(core.Prior):
+class Prior(core.LearnedPrior):
     """A learned prior: all that a query needs to know of its reference.
 
     :func:`dice.tl.train_prior` stores one in ``adata.uns["dice"]``; ``save`` and ``load`` keep it in a file of its
@@ -103,7 +103,7 @@ _verified: dict[tuple[int, str], _Verified] = {}
 _live: weakref.WeakValueDictionary[str, Prior] = weakref.WeakValueDictionary()
 
 
-def find_prior(source: AnnData | core.Prior | str | os.PathLike[str], *, key: str = "dice") -> Prior:
+def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice") -> Prior:
     """The prior that a user points at: an AnnData object, a prior, or a file.
 
     That of an object is built and verified once, and again if it is replaced or edited.

@@ -16,7 +16,7 @@ from dice._errors import PriorFormatError
 from dice._types import Floats
 
 if TYPE_CHECKING:
-    from dice._core.prior.prior import Prior
+    from dice._anndata.store import Prior
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,8 @@ def train(
     """Drive a training to its end, from where a checkpoint at `path` has left off."""
     keeper = None
     if path is not None:
-        keeper = Checkpoint(path, fingerprint(trainer, mixup, seed))
-        keeper.resume(trainer)
+        keeper = Checkpoint(trainer, path, fingerprint(trainer, mixup, seed))
+        keeper.resume()
     drive(trainer, keeper, desc)
 
 
@@ -110,7 +110,7 @@ def drive(trainer: Trainer, checkpoint: Checkpoint | None = None, desc: str = "T
                 if report.validation is not None:
                     bar.set_postfix(loss=f"{report.loss:.3f}", held_out=f"{report.validation:.3f}")
                 if checkpoint is not None:
-                    checkpoint.save_if_due(trainer)
+                    checkpoint.save_if_due()
                 if interrupted():
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -119,13 +119,13 @@ def drive(trainer: Trainer, checkpoint: Checkpoint | None = None, desc: str = "T
             _conclude(trainer, checkpoint)
             return
     if checkpoint is not None:
-        checkpoint.save(trainer)
+        checkpoint.save()
 
 
 def _conclude(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     """Make the most of an interrupted training; its checkpoint is written first and knows nothing of it."""
     if checkpoint is not None and trainer.between_steps:
-        checkpoint.save(trainer)
+        checkpoint.save()
     if not trainer.history or trainer.history[-1][0] != trainer.step:
         trainer.evaluate()
     trainer.restore_best()
@@ -180,24 +180,17 @@ def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:
 
 
 class Checkpoint:
-    """The state of a training in one .npz file of plain arrays.
+    """The state of a training in one .npz file of plain arrays, which need not exist yet.
 
-    Parameters
-    ----------
-    path
-        The file; it need not exist yet.
-    key
-        Fingerprint of the training that it belongs to.
+    `key` is the fingerprint of the training that it belongs to.
     """
 
-    def __init__(self, path: Path, key: str) -> None:
-        self.path = path
-        self.key = key
-        self._step = 0
-        self._time = time.monotonic()
+    def __init__(self, trainer: Trainer, path: Path, key: str) -> None:
+        self.trainer, self.path, self.key = trainer, path, key
+        self._step, self._time = 0, time.monotonic()
 
-    def resume(self, trainer: Trainer) -> None:
-        """Put `trainer` where the file left off, if there is one."""
+    def resume(self) -> None:
+        """Put the trainer where the file left off, if there is one."""
         if not self.path.exists():
             return
         try:
@@ -205,7 +198,7 @@ class Checkpoint:
             with self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 key = str(file["fingerprint"])
                 if key == self.key:
-                    trainer.load_state({name: file[name] for name in file.files})
+                    self.trainer.load_state({name: file[name] for name in file.files})
         except Exception as error:
             raise InputError(
                 f"The checkpoint {str(self.path)!r} cannot be read ({type(error).__name__}): "
@@ -216,20 +209,20 @@ class Checkpoint:
                 f"The checkpoint {str(self.path)!r} belongs to a call with other arguments or other cells: "
                 "repeat that call, name another file, or delete it to start again."
             )
-        self._step = trainer.step
-        _log.info(f"Training goes on from step {trainer.step} in {str(self.path)!r}.")
+        self._step = self.trainer.step
+        _log.info(f"Training goes on from step {self._step} in {str(self.path)!r}.")
 
-    def save_if_due(self, trainer: Trainer) -> None:
+    def save_if_due(self) -> None:
         """Write the file every so often; call between steps."""
-        if trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS:
-            self.save(trainer)
+        if self.trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS:
+            self.save()
 
-    def save(self, trainer: Trainer) -> None:
+    def save(self) -> None:
         """Write the file now. A full disk is no reason to lose a training: it is warned of."""
         try:
             with atomic(self.path) as draft, draft.open("wb") as stream:
-                arrays: dict[str, Any] = {"fingerprint": np.array(self.key), **trainer.state()}
+                arrays: dict[str, Any] = {"fingerprint": np.array(self.key), **self.trainer.state()}
                 np.savez(stream, **arrays)
         except OSError as error:
             _log.warn(f"The checkpoint {str(self.path)!r} could not be written, but training goes on: {error}.")
-        self._step, self._time = trainer.step, time.monotonic()
+        self._step, self._time = self.trainer.step, time.monotonic()

@@ -27,7 +27,7 @@ from dice.pl._uncertainty import uncertainty
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dice._core.prior.prior import Prior
+    from dice._anndata.store import Prior
     from dice._plot.colors import Colors
 
 DPI = 110

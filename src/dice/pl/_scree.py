@@ -17,7 +17,7 @@ from dice._plot.prior import summarize
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dice._core.prior.prior import Prior
+    from dice._anndata.store import Prior
 
 
 @shared

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from dice._core.prior.prior import Prior
+    from dice._anndata.store import Prior
 
 HELD_OUT, LOSS = SAFE[0], "#8C8C8C"
 

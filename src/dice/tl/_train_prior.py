@@ -13,7 +13,7 @@ from dice import settings
 from dice._anndata.preprocessing import check_expression
 from dice._anndata.store import Prior, remember
 from dice._anndata.write import check_writable, write
-from dice._arguments import new_key, seed
+from dice._arguments import new_key, seed, short_seed
 from dice._core.prior import networks, presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
@@ -152,7 +152,7 @@ def train_prior(
             random_state=random_state,
         ),
         calibration=reduced.calibration,
-        soft_clusters=SoftClusters.learn(latents[cells.seen], random_state),
+        soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)),
         measurement=measurement,
     )
     written = write(adata, prior_slots(adata, prior, reduced.latents.y, cells, keys), copy=copy)

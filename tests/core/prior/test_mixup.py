@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dice._core.prior.mixup import BatchSampler, LabelMixup
+from dice._core.prior.mixup import BatchSampler, LabelMixup, MixingSampler
 
 N, K = 3000, 4
 
@@ -21,7 +21,7 @@ def cells(seed=0):
 
 def draw(mixup, latents, size=60_000, seed=0):
     """Many mixtures, with the group of the cell that each stands for."""
-    sampler = mixup.sampler(latents)
+    sampler = MixingSampler(latents, mixup)
     generator = torch.Generator().manual_seed(seed)
     return torch.cat([sampler.draw(2000, generator) for _ in range(size // 2000)]).numpy()
 
@@ -64,7 +64,7 @@ def test_cells_without_a_label_and_labels_of_one_cell_are_left_alone():
     latents, groups = cells()
     groups = np.where(np.arange(N) < 1000, -1, groups)
     groups[-1] = 7  # the only one of its kind
-    batch = LabelMixup(groups, probability=1.0).sampler(latents).draw(N, torch.Generator().manual_seed(0))
+    batch = MixingSampler(latents, LabelMixup(groups, probability=1.0)).draw(N, torch.Generator().manual_seed(0))
     torch.testing.assert_close(batch[:1000], latents[:1000], atol=0, rtol=0)
     torch.testing.assert_close(batch[-1], latents[-1])
     assert (batch[1000:-1] != latents[1000:-1]).any(1).all()
@@ -73,9 +73,8 @@ def test_cells_without_a_label_and_labels_of_one_cell_are_left_alone():
 def test_codes_may_have_gaps():
     """The training cells may lack some of the labels."""
     latents, groups = cells()
-    draws = [
-        LabelMixup(g).sampler(latents).draw(500, torch.Generator().manual_seed(0)) for g in (groups, 5 * groups + 3)
-    ]
+    codes = (groups, 5 * groups + 3)
+    draws = [MixingSampler(latents, LabelMixup(g)).draw(500, torch.Generator().manual_seed(0)) for g in codes]
     torch.testing.assert_close(*draws)
 
 

@@ -19,7 +19,7 @@ from dice._core.posterior.memory import Halving, OutOfMemory
 from dice._core.posterior.noise import CellNoise
 from dice._core.posterior.plan import Plan
 from dice._core.posterior.steps import GaussianStep, LangevinStep, LikelihoodStep, StudentCellStep, StudentGeneStep
-from dice._core.prior.prior import Prior
+from dice._core.prior.prior import LearnedPrior
 from dice._core.shift.offsets import Offsets
 from dice._errors import InputError
 from dice._types import Chunk, Floats, Mask
@@ -48,7 +48,7 @@ class Observation:
 class Inference:
     """The posterior of any chunk of cells: all that a worker needs, addressed by the cells' positions."""
 
-    prior: Prior
+    prior: LearnedPrior
     likelihood: GaussianLikelihood
     plan: Plan
     #: Noise (n,), as it is after the shift, and cell seeds (n,) of all cells.
@@ -193,7 +193,7 @@ class Inference:
 class _OnDevice:
     """The network, and the axes of the noise, where the work is done."""
 
-    def __init__(self, prior: Prior, likelihood: GaussianLikelihood, device: torch.device) -> None:
+    def __init__(self, prior: LearnedPrior, likelihood: GaussianLikelihood, device: torch.device) -> None:
         self.device, self.denoiser = device, prior.denoiser_on(device)
         self.measurement: Any = None if prior.measurement is None else deepcopy(prior.measurement).to(device)
         spread, axes = np.linalg.eigh(likelihood.covariance.astype(np.float64))

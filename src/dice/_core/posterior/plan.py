@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._core.posterior.gibbs import rho_schedule, split_length
-from dice._core.prior.prior import Prior
 from dice._errors import InputError
 from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
 
@@ -52,7 +51,7 @@ class Plan:
         isotropic: bool,
         noise_range: tuple[float, float],
         noise: float,
-        prior: Prior,
+        prior: LearnedPrior,
         counted: bool,
     ) -> Plan:
         """The plan for given options.

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from dice._core.posterior.likelihood import GaussianLikelihood
-from dice._core.prior.prior import Prior
+from dice._core.prior.prior import LearnedPrior
 from dice._types import Chunk, Floats
 
 #: Expected counts are at least this share of their gene's mean: the loss of a zero must stay finite.
@@ -18,7 +18,7 @@ SMALLEST_MEAN = 0.05
 
 
 def by_genes(
-    prior: Prior, chunk: Chunk, genes: NDArray[np.intp], grid: Floats, noise: float, rng: np.random.Generator
+    prior: LearnedPrior, chunk: Chunk, genes: NDArray[np.intp], grid: Floats, noise: float, rng: np.random.Generator
 ) -> Floats:
     """Squared error of one half of the standardised genes, predicted from the other half, both ways.
 
@@ -40,7 +40,7 @@ def by_genes(
 
 
 def by_counts(
-    prior: Prior,
+    prior: LearnedPrior,
     counts: Floats,
     factors: Floats,
     genes: NDArray[np.intp],
@@ -72,7 +72,7 @@ def by_counts(
     return np.stack(losses, axis=1)
 
 
-def denoised(prior: Prior, y: Floats, level: float) -> Floats:
+def denoised(prior: LearnedPrior, y: Floats, level: float) -> Floats:
     """Posterior mean of y (n, k) at one noise level."""
     with torch.inference_mode():
         return prior.denoise(torch.as_tensor(np.asarray(y, dtype=np.float32)), level).numpy()

@@ -34,21 +34,12 @@ class LabelMixup:
     probability: float = 0.9
     concentration: float = 1.0
 
-    def sampler(self, latents: Tensor) -> MixingSampler:
-        """Draw mixed batches of `latents` (n, k), on their device."""
-        # Cells of a label stand side by side in `order`, so that another one is one random offset away.
-        order = np.argsort(self.labels, kind="stable")
-        _, codes, counts = np.unique(self.labels, return_inverse=True, return_counts=True)
-        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        arrays = order, starts[codes], counts[codes], self.labels >= 0
-        return MixingSampler(latents, self, *(torch.as_tensor(array, device=latents.device) for array in arrays))
 
-
-@dataclass(frozen=True)
 class BatchSampler:
-    """Batches of latents, cells drawn with replacement; all cells if the batch is larger."""
+    """Batches of latents (n, k) on their device, cells drawn with replacement; all cells if the batch is larger."""
 
-    latents: Tensor
+    def __init__(self, latents: Tensor) -> None:
+        self.latents = latents
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """One batch (size, k)."""
@@ -61,15 +52,18 @@ class BatchSampler:
         return torch.randint(n, (size,), generator=generator, device=device)
 
 
-@dataclass(frozen=True)
 class MixingSampler(BatchSampler):
     """Batches whose cells are mixed with others of their label."""
 
-    mixup: LabelMixup
-    order: Tensor
-    starts: Tensor
-    counts: Tensor
-    mixable: Tensor
+    def __init__(self, latents: Tensor, mixup: LabelMixup) -> None:
+        super().__init__(latents)
+        self.mixup = mixup
+        # Cells of a label stand side by side in `order`, so that another one is one random offset away.
+        order = np.argsort(mixup.labels, kind="stable")
+        _, codes, counts = np.unique(mixup.labels, return_inverse=True, return_counts=True)
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        arrays = order, starts[codes], counts[codes], mixup.labels >= 0
+        self.order, self.starts, self.counts, self.mixable = (torch.as_tensor(x).to(latents.device) for x in arrays)
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
         """One batch (size, k) of mixtures and, with the complementary probability, cells as they are."""

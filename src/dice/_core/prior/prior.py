@@ -22,10 +22,11 @@ from dice._core.shift.soft_clusters import SoftClusters
 from dice._errors import PriorFormatError
 
 _PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise")
+_AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calibration")
 
 
 @dataclass(frozen=True, eq=False)
-class Prior:
+class LearnedPrior:
     """Everything that a query needs to know of its reference.
 
     Parameters
@@ -124,27 +125,15 @@ class Prior:
     def from_arrays(cls, raw: Mapping[str, Any]) -> Self:
         """Check a stored prior against the schema, then build it."""
         fields = schema.validate(raw)
-        config = fields["config"]
-        projection = Projection(
-            cap=np.inf if config["cap"] is None else config["cap"],
-            **{name: fields[name] for name in _PROJECTION},
-        )
+        config, clusters, stored = fields["config"], fields["kinds"], fields["measurement"]
+        cap = np.inf if config["cap"] is None else config["cap"]
         return cls(
-            genes=fields["genes"],
-            projection=projection,
+            projection=Projection(cap=cap, **{name: fields[name] for name in _PROJECTION}),
             denoiser=_build(config["kind"], config["denoiser"], fields["weights"]),
-            latent_scale=fields["latent_scale"],
             preset=config["preset"],
-            history=fields["history"],
-            statistics=fields["statistics"],
-            params=_params(fields["params"]),
-            calibration=fields["calibration"],
-            soft_clusters=None if fields["kinds"] is None else SoftClusters(**fields["kinds"]),
-            measurement=(
-                None
-                if fields["measurement"] is None
-                else _filled(MeasurementNetwork, config["measurement"], fields["measurement"])
-            ),
+            soft_clusters=None if clusters is None else SoftClusters(**clusters),
+            measurement=None if stored is None else _filled(MeasurementNetwork, config["measurement"], stored),
+            **{name: fields[name] for name in _AS_STORED},
         )
 
 
@@ -170,7 +159,9 @@ Network = TypeVar("Network", Denoiser, MeasurementNetwork)
 def _filled(network: type[Network], config: dict[str, int], weights: Mapping[str, NDArray]) -> Network:
     """A network with stored weights, ready for inference."""
     bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
-    if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
+    if set(config) != set(bounds):
+        raise PriorFormatError("The stored prior's denoiser has missing or unknown arguments.")
+    if any(not 0 < value <= bounds[name] for name, value in config.items()):
         raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
     # The weights are compared with a network that allocates nothing before one is built.
     with torch.device("meta"):
@@ -183,13 +174,3 @@ def _filled(network: type[Network], config: dict[str, int], weights: Mapping[str
     if not built.is_sound():
         raise PriorFormatError("The stored prior's weights do not make a denoiser: its values are not finite.")
     return built
-
-
-def _params(text: str) -> dict[str, Any]:
-    try:
-        params = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise PriorFormatError("The stored prior's 'params' are not readable.") from error
-    if not isinstance(params, dict):
-        raise PriorFormatError("The stored prior's 'params' are not a table.")
-    return params

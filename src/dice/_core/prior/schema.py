@@ -57,6 +57,8 @@ PARTS = {
 }
 
 
+#: What its configuration says; the measurement may be missing.
+CONFIG = {"preset", "kind", "cap", "denoiser", "measurement"}
 #: Fields that a prior may lack; the measurement came with format 2.
 OPTIONAL = {*PARTS, "measurement"}
 
@@ -70,7 +72,8 @@ def validate(raw: Any) -> dict[str, Any]:
     """The fields of a stored prior as plain Python and numpy values, or one sentence why not."""
     if not isinstance(raw, Mapping) or "format" not in raw:
         raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
-    version = _integer(raw["format"], "format")
+    version = raw["format"]
+    _require(isinstance(version, int | np.integer) and version is not True, "format", "is not a whole number")
     if version < 1:
         raise PriorFormatError(f"The prior has format {version}, which never existed.")
     if version > FORMAT:
@@ -78,34 +81,32 @@ def validate(raw: Any) -> dict[str, Any]:
             f"The prior has format {version}, but this version of dice reads up to {FORMAT}: "
             "install a newer one with 'pip install -U scdice'."
         )
-    if not fits(version, set(raw)):
-        odd = sorted(ascii(name)[:50] for name in (set(raw) | OPTIONAL) ^ FIELDS)
-        raise PriorFormatError(f"The stored prior has missing or unknown fields: {odd[:5]}.")
+    _same_names({*raw, *OPTIONAL}, FIELDS, "fields")
+    _require(fits(int(version), set(raw)), "format", "is older than its fields")
     fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
     fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
     genes = _names(raw["genes"])
     fields |= {name: _array(raw[name], name, (len(genes),)) for name in _PER_GENE}
     config = _config(fields["config"])
-    fields["singular_values"] = _spectrum(raw["singular_values"], config["denoiser"]["n_latent"])
-    shape = (len(genes), config["denoiser"]["n_latent"])
-    fields["loadings"] = _array(raw["loadings"], "loadings", shape)
-    for name in ("weights", "history", "statistics"):
-        fields[name] = _table(raw[name], name)
+    n_latent = config["denoiser"]["n_latent"]
+    fields["singular_values"] = _spectrum(raw["singular_values"], n_latent)
+    fields["loadings"] = _array(raw["loadings"], "loadings", (len(genes), n_latent))
+    fields |= {name: _table(raw[name], name) for name in ("weights", "history", "statistics")}
+    fields |= {name: _part(raw[name], name, n_latent) if name in raw else None for name in PARTS}
     fields["measurement"] = _table(raw["measurement"], "measurement") if "measurement" in raw else None
-    if (config.get("measurement") is None) != (fields["measurement"] is None):
-        raise PriorFormatError("The stored prior's measurement and its 'config' do not agree.")
-    fields |= {name: _part(raw[name], name, shape[1]) if name in raw else None for name in PARTS}
+    agree = (config.get("measurement") is None) == (fields["measurement"] is None)
+    _require(agree, "measurement", "does not agree with its 'config'")
     if checksum(raw) != fields["sha256"]:
         raise PriorFormatError(
             "The stored prior does not match its checksum: it was damaged or edited; "
             "train it again or take it from its source."
         )
     for name, least in _LEAST.items():
-        if not (np.all(fields[name] >= least) and np.all(fields[name] <= LARGEST)):
-            raise PriorFormatError(f"The stored prior's {name!r} is not between {least:g} and {LARGEST:g}.")
-    if not is_orthonormal(fields["loadings"]):
-        raise PriorFormatError("The stored prior's loadings are not orthonormal.")
-    return fields | {"format": version, "genes": genes, "config": config}
+        inside = np.all(fields[name] >= least) and np.all(fields[name] <= LARGEST)
+        _require(inside, name, f"is not between {least:g} and {LARGEST:g}")
+    _require(is_orthonormal(fields["loadings"]), "loadings", "are not orthonormal")
+    params = _json(fields["params"], "params")
+    return fields | {"format": int(version), "genes": genes, "config": config, "params": params}
 
 
 def is_orthonormal(columns: np.ndarray) -> bool:
@@ -118,54 +119,9 @@ def is_orthonormal(columns: np.ndarray) -> bool:
 
 def check_weights(weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse weights that are not exactly those that the configured denoiser has."""
-    if set(weights) != set(shapes):
-        odd = sorted(ascii(name)[:50] for name in set(weights) ^ set(shapes))
-        raise PriorFormatError(f"The stored prior has missing or unknown weights: {odd[:5]}.")
+    _same_names(set(weights), set(shapes), "weights")
     for name, shape in shapes.items():
         _array(weights[name], f"weights/{name}", shape)
-
-
-def _config(text: str) -> dict[str, Any]:
-    try:
-        config = json.loads(text)
-        preset, kind, cap, denoiser = (config[x] for x in ("preset", "kind", "cap", "denoiser"))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise PriorFormatError("The stored prior's 'config' is not readable.") from error
-    measurement = config.get("measurement")
-    numbers = _is_size(denoiser) and (measurement is None or _is_size(measurement))
-    known = set(config) <= {"preset", "kind", "cap", "denoiser", "measurement"}
-    sound = isinstance(preset, str) and isinstance(kind, str) and known and _is_cap(cap)
-    if not (sound and numbers and (measurement or denoiser)["n_latent"] == denoiser["n_latent"]):
-        raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
-    return config
-
-
-def _is_size(config: object) -> bool:
-    """Whether these could be the constructor arguments of a network."""
-    whole = isinstance(config, dict) and all(type(value) is int for value in config.values())
-    return whole and 0 < config.get("n_latent", 0) <= MAX_LATENT  # type: ignore[attr-defined]
-
-
-def _is_cap(cap: object) -> bool:
-    return cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST)
-
-
-def _integer(value: Any, name: str) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise PriorFormatError(f"The stored prior's {name!r} is not a whole number.")
-    return int(value)
-
-
-def _finite_float(value: Any, name: str) -> float:
-    if not isinstance(value, (float, np.floating)) or not np.isfinite(value):
-        raise PriorFormatError(f"The stored prior's {name!r} is not a finite number.")
-    return float(value)
-
-
-def _text(value: Any, name: str) -> str:
-    if not is_text(value, MAX_TEXT):
-        raise PriorFormatError(f"The stored prior's {name!r} is not a short text.")
-    return str(value)
 
 
 def is_text(value: Any, longest: int) -> bool:
@@ -175,61 +131,109 @@ def is_text(value: Any, longest: int) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
+def _require(sound: Any, name: str, otherwise: str) -> None:
+    if not sound:
+        raise PriorFormatError(f"The stored prior's {name!r} {otherwise}.")
+
+
+def _same_names(found: set[Any], expected: set[str], what: str) -> None:
+    if found != expected:
+        odd = sorted(ascii(name)[:50] for name in found ^ expected)
+        raise PriorFormatError(f"The stored prior has missing or unknown {what}: {odd[:5]}.")
+
+
+def _json(text: str, name: str) -> dict[str, Any]:
+    try:
+        table = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PriorFormatError(f"The stored prior's {name!r} is not readable.") from error
+    _require(isinstance(table, dict), name, "is not a table")
+    return table
+
+
+def _config(text: str) -> dict[str, Any]:
+    config = _json(text, "config")
+    _require({*config, "measurement"} == CONFIG, "config", "is not readable")
+    denoiser, cap, measurement = config["denoiser"], config["cap"], config.get("measurement")
+    sound = (
+        isinstance(config["preset"], str)
+        and isinstance(config["kind"], str)
+        and (cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST))
+        and all(_is_size(size) for size in (denoiser, measurement or denoiser))
+        and (measurement or denoiser)["n_latent"] == denoiser["n_latent"]
+    )
+    _require(sound, "config", "has values that are out of bounds")
+    return config
+
+
+def _is_size(config: Any) -> bool:
+    """Whether these could be the constructor arguments of a network."""
+    whole = isinstance(config, dict) and all(type(value) is int for value in config.values())
+    return whole and 0 < config.get("n_latent", 0) <= MAX_LATENT
+
+
+def _finite_float(value: Any, name: str) -> float:
+    _require(isinstance(value, float | np.floating) and np.isfinite(value), name, "is not a finite number")
+    return float(value)
+
+
+def _text(value: Any, name: str) -> str:
+    _require(is_text(value, MAX_TEXT), name, "is not a short text")
+    return str(value)
+
+
 def _names(value: Any) -> np.ndarray:
     try:
         names = np.asarray(value)
     except ValueError:  # Lists of different lengths.
         names = np.empty(0)
-    if names.ndim != 1 or not 0 < len(names) <= MAX_GENES or names.dtype.kind not in "OUT":
-        raise PriorFormatError("The stored prior's 'genes' are not a list of names.")
-    if not all(is_text(name, MAX_NAME) for name in names) or len(set(names)) != len(names):
-        raise PriorFormatError("The stored prior's 'genes' are not unique names.")
+    listed = names.ndim == 1 and 0 < len(names) <= MAX_GENES and names.dtype.kind in "OUT"
+    _require(listed, "genes", "are not a list of names")
+    unique = all(is_text(name, MAX_NAME) for name in names) and len(set(names)) == len(names)
+    _require(unique, "genes", "are not unique names")
     return names.astype(object)
 
 
 def _spectrum(value: Any, n_latent: int) -> np.ndarray:
-    if not isinstance(value, np.ndarray) or value.ndim != 1 or len(value) > MAX_GENES:
-        raise PriorFormatError("The stored prior's 'singular_values' are not one short vector.")
+    short = isinstance(value, np.ndarray) and value.ndim == 1 and len(value) <= MAX_GENES
+    _require(short, "singular_values", "are not one short vector")
     values = _array(value, "singular_values", value.shape)
-    if len(values) < n_latent or not values[:n_latent].any():
-        raise PriorFormatError("The stored prior's 'singular_values' are fewer than its latents, or all zero.")
+    enough = len(values) >= n_latent and values[:n_latent].any()
+    _require(enough, "singular_values", "are fewer than its latents, or all zero")
     return values
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    if not isinstance(value, np.ndarray) or value.dtype != np.float32 or value.shape != shape:
-        raise PriorFormatError(f"The stored prior's {name!r} is not float32 of shape {shape}.")
-    if not np.isfinite(value).all():
-        raise PriorFormatError(f"The stored prior's {name!r} holds values that are not finite.")
+    fits = isinstance(value, np.ndarray) and value.dtype == np.float32 and value.shape == shape
+    _require(fits, name, f"is not float32 of shape {shape}")
+    _require(np.isfinite(value).all(), name, "holds values that are not finite")
     return value
 
 
 def _table(value: Any, name: str) -> dict[str, Any]:
     """Named float arrays; only a course of training (``history``) may hold NaN, where nothing was measured."""
-    if not isinstance(value, Mapping) or len(value) > MAX_ARRAYS:
-        raise PriorFormatError(f"The stored prior's {name!r} is not a table of arrays.")
-    kinds = (float, np.floating) if name == "statistics" else (np.ndarray,)
+    _require(isinstance(value, Mapping) and len(value) <= MAX_ARRAYS, name, "is not a table of arrays")
+    types = (float, np.floating) if name == "statistics" else (np.ndarray,)
     for key, entry in value.items():
-        if not is_text(key, MAX_NAME) or not isinstance(entry, kinds) or np.asarray(entry).dtype.kind != "f":
-            raise PriorFormatError(f"The stored prior's {name!r} holds something not numeric.")
-        if name == "history" and (np.ndim(entry) != 1 or np.asarray(entry).dtype != np.float32):
-            raise PriorFormatError("The stored prior's 'history' is not made of float32 vectors.")
-        if name == "statistics" and not np.isfinite(entry):
-            raise PriorFormatError("The stored prior's 'statistics' are not finite.")
-    if sum(np.asarray(entry).nbytes for entry in value.values()) > MAX_BYTES:
-        raise PriorFormatError(f"The stored prior's {name!r} are larger than those of any prior.")
+        numeric = is_text(key, MAX_NAME) and isinstance(entry, types) and np.asarray(entry).dtype.kind == "f"
+        _require(numeric, name, "holds something not numeric")
+        if name == "history":
+            _require(np.ndim(entry) == 1 and entry.dtype == np.float32, name, "is not made of float32 vectors")
+        if name == "statistics":
+            _require(np.isfinite(entry), name, "are not finite")
+    size = sum(np.asarray(entry).nbytes for entry in value.values())
+    _require(size <= MAX_BYTES, name, "are larger than those of any prior")
     return dict(value)
 
 
 def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
-    """One of the tables of `PARTS`: a row of latents, or a number, for every cell or kind of cells."""
+    """One of the tables of `PARTS`: a row of latents, or a number, for every cell or soft cluster."""
     part = PARTS[name]
     whole = isinstance(value, Mapping) and set(value) == set(part.columns)
-    size = getattr(value[part.positive], "shape", ()) if whole else ()
-    if not size or not 0 < size[0] <= part.most:
-        raise PriorFormatError(f"The stored prior's {name!r} is not a table of {' and '.join(part.columns)}.")
+    size: tuple[int, ...] = getattr(value[part.positive], "shape", ()) if whole else ()
+    _require(size and 0 < size[0] <= part.most, name, f"is not a table of {' and '.join(part.columns)}")
     shapes = {column: (size[0], n_latent) if wide else (size[0],) for column, wide in part.columns.items()}
     arrays = {column: _array(value[column], f"{name}/{column}", shape) for column, shape in shapes.items()}
-    if max(np.abs(array).max() for array in arrays.values()) > LARGEST or (arrays[part.positive] < 0).any():
-        raise PriorFormatError(f"The stored prior's {name!r} holds values that are out of bounds.")
+    inside = max(np.abs(array).max() for array in arrays.values()) <= LARGEST and (arrays[part.positive] >= 0).all()
+    _require(inside, name, "holds values that are out of bounds")
     return arrays

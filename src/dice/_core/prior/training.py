@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dice._core.prior.denoiser import TrainingConfig
-from dice._core.prior.mixup import BatchSampler, LabelMixup
+from dice._core.prior.mixup import BatchSampler, LabelMixup, MixingSampler
 from dice._errors import TrainingError
 
 
@@ -87,7 +87,7 @@ class Trainer:
         self.denoiser = denoiser
         self.held_out = held_out
         self.config = config
-        self.batches = mixup.sampler(latents) if mixup else BatchSampler(latents)
+        self.batches = MixingSampler(latents, mixup) if mixup else BatchSampler(latents)
         self.generator = torch.Generator(latents.device).manual_seed(seed)
         self.optimizer = torch.optim.AdamW(
             denoiser.parameters(),

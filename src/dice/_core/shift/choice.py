@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._core.prior.denoiser import Denoiser
-from dice._core.prior.prior import Prior
+from dice._core.prior.prior import LearnedPrior
 from dice._core.shift.offsets import LEVELS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
 from dice._errors import InputError
 from dice._types import Codes, Floats
@@ -43,7 +43,7 @@ Strategy = Literal["auto", "offset", "clusters", "mean"]
 class Sample:
     """Cells of a query to learn from, in random order: latents (m, k) in PCA units, batches (m,) of so many."""
 
-    prior: Prior
+    prior: LearnedPrior
     y: NDArray[np.float32]
     batches: Codes
     n_batches: int
@@ -79,7 +79,7 @@ class Sample:
 
 
 def find_offsets(
-    prior: Prior,
+    prior: LearnedPrior,
     y: NDArray[np.float32],
     batches: Codes,
     strategy: Strategy,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dice._core.prior.prior import Prior
+from dice._core.prior.prior import LearnedPrior
 from dice._core.shift.offsets import Offsets
 from dice._errors import InputError
 from dice._types import Codes
@@ -15,7 +15,7 @@ from dice._types import Codes
 STORED = ("none", "mixed", "offset", "clusters", "mean")
 
 
-def recall(prior: Prior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
+def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
     """The offsets that an earlier call found, for cells in these `batches` (n,) with their `names`."""
     strategy, offsets = record.get("strategy"), np.asarray(record.get("offset", 0.0))
     known = strategy in STORED and (strategy == "none" or "offset" in record)

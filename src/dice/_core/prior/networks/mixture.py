@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dice._arguments import short_seed
 from dice._core.prior.denoiser import SMALLEST_VARIANCE, Denoiser, Preset, as_column
 from dice._core.prior.schema import is_orthonormal
 
@@ -74,7 +75,7 @@ class MixtureDenoiser(Denoiser):
         for n_components in (1, 2, 4, 8, 16, 32, 64):
             if n_components > 1 and n_components * 10 > len(x):
                 break
-            model = GaussianMixture(n_components, reg_covar=1e-3, random_state=seed, max_iter=200).fit(x)
+            model = GaussianMixture(n_components, reg_covar=1e-3, random_state=short_seed(seed), max_iter=200).fit(x)
             likelihood = float(model.score(test))
             history["n_components"].append(float(n_components))
             history["log_likelihood"].append(likelihood)
