@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._core.posterior.gibbs import rho_schedule, split_length
+from dice._core.prior.prior import LearnedPrior
 from dice._errors import InputError
 from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
 
