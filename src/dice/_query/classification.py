@@ -70,7 +70,7 @@ class Represented:
     def _standardized(self, chunk: Chunk, rows: slice) -> Floats:
         """Expression (n, d) of a chunk as the reference's would be, dense."""
         likelihood = self.query.likelihood
-        x = likelihood.standardizer(chunk).dense()
+        x = likelihood.standardizer(self.query.expression(chunk, rows)).dense()
         # What separates a query lies in the span of the loadings; what these leave unexplained stays as it is.
         return x if self.away is None else x - self.away[rows] @ likelihood.loadings.T
 

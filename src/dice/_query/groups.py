@@ -25,10 +25,11 @@ NO_CALIBRATION = (
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats]:
     """Groups of known cells, and the latents of calibration cells, seen through the query's genes."""
     if isinstance(source, AnnData) and PriorKeys(prior_key).split in source.obs:
-        calibration = read_roles(source, prior_key) == ROLES.index("calibration")
+        roles = read_roles(source, prior_key)
+        calibration = roles == ROLES.index("calibration")
         if not calibration.any():
             raise InputError(NO_CALIBRATION)
-        y = np.asarray(as_query(source, query).latents.y)
+        y = np.asarray(as_query(source, query, roles).latents.y)
         codes = _groups(source, query.prior, labels_key)
         learned = ~calibration if codes is None else ~calibration & (codes >= 0)
         if not learned.any():

@@ -32,8 +32,8 @@ from dice._core.shift.choice import SAMPLED_CELLS, find_offsets
 from dice._core.shift.offsets import Offsets
 from dice._core.shift.record import recall
 from dice._keys import DenoiseKeys
-from dice._types import Codes, Mask
-from dice.options import Options, Shift, StudentT, torch_device
+from dice._types import Chunk, Codes, Mask
+from dice.options import Gaussian, Gibbs, Options, Shift, StudentT, torch_device
 
 #: Cells that go through the network at once.
 NETWORK_CHUNK = 8192
@@ -92,11 +92,13 @@ class Query:
         own: Mask | None = None,
     ) -> Query:
         """A query whose genes are matched and whose values are known to be right."""
+        chained = isinstance(options.method, Gibbs) or options.likelihood not in ("auto", Gaussian())
         likelihood = GaussianLikelihood.of(
             prior.projection,
             match.prior,
             per_gene=options.noise == "per_gene",
             zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
+            fill_in=None if chained else prior.latent_variances,
         )
         seeds = cell_seeds(matrix.names.astype(str), options.random_state)
         return cls(prior, options, match, matrix, likelihood, seeds, batches, own)
@@ -123,6 +125,16 @@ class Query:
             self.warn_of_empty(latents)
         return latents
 
+    @property
+    def counted(self) -> bool:
+        """Whether the prior knows the noise of counts, and the query is made of them."""
+        latents = self.latents
+        return self.prior.measurement is not None and not np.isnan(latents.log_depth[~latents.empty]).any()
+
+    def expression(self, chunk: Chunk, rows: slice) -> Chunk:
+        """Expression of a chunk as it is compared with others: as it was measured."""
+        return chunk
+
     def warn_of_empty(self, latents: Latents) -> None:
         names = list(self.matrix.names[latents.empty][:5])
         _log.warn(
@@ -144,8 +156,7 @@ class Query:
         noise, cell_noise = likelihood.noise(
             latents, options.noise, df=df, reference_noise=prior.projection.noise, empty_noise=empty_noise
         )
-        counted = not np.isnan(latents.log_depth[~latents.empty]).any()
-        default = 0.0 if counted and prior.measurement is not None else DEFAULT_RHO
+        default = 0.0 if self.counted else DEFAULT_RHO
         rho = default * prior.latent_scale if isinstance(options.rho, str) else options.rho
         plan = Plan.of(
             options,
@@ -154,7 +165,7 @@ class Query:
             noise_range=likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise)),
             noise=noise,
             prior=prior,
-            counted=counted,
+            counted=self.counted,
         )
         _log.info(f"Method: {plan.method}; noise {noise:.3g}, rho {plan.rho:.3g} (PCA units).")
         if plan.clipped:
@@ -176,11 +187,11 @@ class Query:
         names = None if batches is None else [str(name) for name in batches.categories]
         if not isinstance(wanted, Shift):
             return recall(self.prior, wanted, codes, names), dict(wanted)
-        some = ~latents.empty[self.sampled]
-        device = torch_device(self.device)
-        offsets, record = find_offsets(
-            self.prior, latents.sample[some], codes[self.sampled[some]], wanted.strategy, device
-        )
+        cells = self.sampled[~latents.empty[self.sampled]]
+        y, device = latents.sample[~latents.empty[self.sampled]], torch_device(self.device)
+        if self.prior.measurement is not None and self.counted and self.options.likelihood == "auto":
+            y = self.prior.measurement.mean(y, latents.log_depth[cells])
+        offsets, record = find_offsets(self.prior, y, codes[cells], wanted.strategy, device)
         _log.info(f"Shift: {record['strategy']}.")
         if names is not None:
             record |= {"batches": np.array(names, dtype=str), "batch_key": wanted.batch_key}
@@ -205,7 +216,7 @@ class Query:
     def posterior(self) -> Posterior:
         """The posterior of all cells; expression is read again only where single genes matter or all is lazy."""
         inference, plan, k, n = self.inference, self.decided.plan, self.prior.n_latent, len(self.latents)
-        if self.matrix.is_lazy:
+        if not isinstance(self.latents.y, np.ndarray):
             # Columns of obs cannot be lazy, so that the uncertainty takes a pass of its own.
             variance = self.matrix.each(inference.variance, desc="Uncertainty") if plan.uncertainty else None
             rest = replace(inference, plan=replace(plan, uncertainty=False))

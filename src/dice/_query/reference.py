@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,13 @@ from anndata import AnnData
 
 from dice._anndata.checks import read_labels
 from dice._anndata.matrix import Matrix
+from dice._core.measurement.matching import LikeQuery
+from dice._core.posterior.likelihood import Latents
 from dice._core.prior.presets import ROLES
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._query.query import Query
-from dice._types import Codes
+from dice._types import Chunk, Codes
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,25 @@ def as_reference(reference: object) -> AnnData:
     return reference
 
 
-def as_query(reference: AnnData, query: Query) -> Query:
-    """The reference seen through the same genes as the query, under the same options."""
+@dataclass(frozen=True)
+class ReferenceQuery(Query):
+    """The reference's own cells, seen through the query's genes and at its depth."""
+
+    reader: LikeQuery = field(kw_only=True)
+
+    @cached_property
+    def latents(self) -> Latents:
+        """Latents of all cells, in memory."""
+        parts = self.matrix.each(self.reader.latents, desc="Projecting")
+        latents = Latents.joined(parts, self.likelihood.n_latent)
+        return replace(latents, sample=latents.y[self.sampled])
+
+    def expression(self, chunk: Chunk, rows: slice) -> Chunk:
+        return self.reader.expression(chunk, rows)
+
+
+def as_query(reference: AnnData, query: Query, roles: Codes) -> ReferenceQuery:
+    """The reference as if it had been measured like the query; `roles` are those of its cells."""
     prior, match = query.prior, query.match
     layer, names = prior.params.get("layer"), prior.genes[match.prior].astype(str)
     positions = reference.var_names.astype(str).get_indexer(names)
@@ -111,4 +131,8 @@ def as_query(reference: AnnData, query: Query) -> Query:
         )
     options = replace(query.options, layer=layer, gene_key=None, check=False, shift=False)
     matrix = Matrix(reference, layer=layer, genes=positions)
-    return Query.matched(prior, options, replace(match, query=positions), matrix)
+    plain = Query.matched(prior, options, replace(match, query=positions), matrix)
+    depths = np.sort(query.latents.log_depth[~query.latents.empty]) if query.counted else np.empty(0, np.float32)
+    own = (roles != ROLES.index("calibration")) & query.counted
+    reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own)
+    return ReferenceQuery(**{item.name: getattr(plain, item.name) for item in fields(plain)}, reader=reader)

@@ -62,9 +62,7 @@ def clean_latents(network: MeasurementNetwork, cells: ReferenceCells, reduced: R
     likelihood = GaussianLikelihood.of(projection, np.arange(cells.matrix.n_genes))
     y = likelihood.honest(latents, cells.seen, projection)
     known: Codes = np.flatnonzero(~np.isnan(latents.log_depth))
-    with torch.inference_mode():
-        mean, _ = network(torch.as_tensor(y[known]), torch.as_tensor(latents.log_depth[known]))
-    y[known] = mean.numpy()
+    y[known] = network.mean(y[known].astype(np.float32), latents.log_depth[known])
     return y
 
 

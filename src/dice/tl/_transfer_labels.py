@@ -115,7 +115,7 @@ def transfer_labels(
     )  # fmt: skip
     with _log.recorded() as warned:
         query = Query.of(adata, prior, options)
-        cells, known = Represented.of(query), Represented.of(as_query(reference, query))
+        cells, known = Represented.of(query), Represented.of(as_query(reference, query, labelled.roles))
         found = find_shift(cells, known, labelled, options.random_state)
         chosen = choose(known, labelled, candidates(kind, shifted=found.severe), options.random_state)
         _log.info(f"Classifier: {chosen.name}.")

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 #: Standardised log depths beyond this are taken as this: nothing was learned there.
@@ -127,6 +129,11 @@ class MeasurementNetwork(nn.Module):
         # The variance listens to what the mean has learned and does not change it.
         ratio = nn.functional.softplus(self.spread(hidden.detach()) + SOFTPLUS_ONE).clamp_min(LEAST_VARIANCE)
         return self.scale * (filtered + self.outlet(hidden)), self.scale**2 * self.base_variance * ratio
+
+    def mean(self, y: NDArray[np.float32], log_depth: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Posterior mean (n, k) of the clean latents of cells, as arrays."""
+        with torch.inference_mode():
+            return np.asarray(self(torch.as_tensor(y), torch.as_tensor(log_depth))[0])
 
     def loss(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Squared error of the mean plus that of the variance, for rows of :mod:`dice._core.measurement.rows`."""

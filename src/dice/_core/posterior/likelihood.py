@@ -17,6 +17,7 @@ from scipy import sparse
 
 from dice._core.measurement.counts import recover
 from dice._core.measurement.leave_one_out import influence, without_self
+from dice._core.posterior.completion import Completion
 from dice._core.projection import Projection
 from dice._core.standardize import Standardizer
 from dice._types import Chunk, Floats, Mask
@@ -72,26 +73,40 @@ class GaussianLikelihood:
     complete: bool
     #: Whether a cell of zeros tells nothing; in data with negative values, zeros are values like others.
     zero_is_empty: bool = True
+    #: How missing genes are filled in; None where there are none, or a chain leaves them out.
+    completion: Completion | None = None
 
     @classmethod
     def of(
-        cls, projection: Projection, genes: NDArray[np.intp], *, per_gene: bool = False, zero_is_empty: bool = True
+        cls,
+        projection: Projection,
+        genes: NDArray[np.intp],
+        *,
+        per_gene: bool = False,
+        zero_is_empty: bool = True,
+        fill_in: Floats | None = None,
     ) -> GaussianLikelihood:
-        """The likelihood of a query that holds the prior's `genes` (positions, in its order)."""
+        """The likelihood of a query that holds the prior's `genes` (positions, in its order).
+
+        `fill_in` are variances (k,) of the latents, by which missing genes are filled in.
+        """
         noise = projection.gene_noise / max(projection.gene_noise.mean(), 1e-12)
         weights = 1 / np.maximum(noise[genes], MIN_GENE_NOISE) if per_gene else None
+        complete, loadings = len(genes) == len(projection.loadings), projection.loadings[genes]
+        fills = fill_in is not None and not complete and not per_gene
         return cls(
             Standardizer(projection.mean[genes], projection.scale[genes], projection.center[genes], projection.cap),
-            projection.loadings[genes],
+            loadings,
             weights,
-            len(genes) == len(projection.loadings),
+            complete,
             zero_is_empty,
+            Completion.of(loadings, np.asarray(fill_in), max(projection.noise, 1e-6)) if fills else None,
         )
 
     @property
     def isotropic(self) -> bool:
         """Whether C is the identity, so that the posterior needs one evaluation."""
-        return self.complete and self.weights is None
+        return self.weights is None and (self.complete or self.completion is not None)
 
     @property
     def n_latent(self) -> int:
@@ -127,11 +142,14 @@ class GaussianLikelihood:
         return (weighted @ self.covariance).astype(np.float32)
 
     def read(self, chunk: Chunk) -> tuple[Floats, Floats]:
-        """Latent points y (n, k) of a chunk of the observed genes, and each cell's noise variance (n,).
+        """Noisy latents y (n, k) of a chunk of the observed genes, and each cell's noise variance (n,).
 
         The variance is the weighted residual energy per degree of freedom.
         """
         x = self.standardizer(chunk)
+        if self.completion is not None:
+            y, left = self.completion.read(x)
+            return y, np.maximum(left, 0) / self.degrees_of_freedom
         y = np.asarray(x @ self._readout, dtype=np.float32)
         explained = np.einsum("nk,nk->n", y, y @ np.linalg.inv(self.covariance))
         energy = np.maximum(x.squared_norms(self.weights) - explained, 0)
@@ -191,6 +209,8 @@ class GaussianLikelihood:
         cells = np.full(len(latents), whole, dtype=np.float32)
         if noise == "per_cell" and measurable:
             cells[~latents.empty] = factor * np.sqrt(shrink_noise(measured, n_genes - self.n_latent))
+        if self.completion is not None:
+            cells = np.sqrt(np.square(cells) + np.float32(self.completion.added))
         cells[latents.empty] = empty_noise
         return whole, cells
 

@@ -59,10 +59,9 @@ class Plan:
 
         ``burn_in`` None becomes a third of the iterations, or what the mixing asks for. `noise_range` are the extreme
         noise variances over cells and directions, `noise` the noise of the data set;
-        `counted` says whether the query is made of counts.
+        `counted` says whether the noise of its counts is known.
         """
-        measurable = counted and prior.measurement is not None
-        method = _method(options, rho, isotropic=isotropic, measurable=measurable)
+        method = _method(options, rho, isotropic=isotropic, measurable=counted)
         gibbs, settings = options.gibbs, options.direct
         if settings.deconvolve and (method != "direct" or options.n_samples):
             raise InputError(

@@ -77,6 +77,12 @@ class LearnedPrior:
         return int(self.projection.loadings.shape[1])
 
     @property
+    def latent_variances(self) -> NDArray[np.floating]:
+        """Variances (k,) of the reference's latents in PCA units."""
+        squares = np.square(self.projection.singular_values[: self.n_latent])
+        return self.latent_scale**2 * squares / squares.mean()
+
+    @property
     def noise(self) -> float:
         """Noise s_r of the reference in PCA units."""
         return self.projection.noise

@@ -52,8 +52,7 @@ class Sample:
     @property
     def variances(self) -> Floats:
         """Variances (k,) of the reference's latents, in units of their mean."""
-        squares = np.square(self.prior.projection.singular_values[: self.prior.n_latent])
-        return squares / squares.mean()
+        return self.prior.latent_variances / self.prior.latent_scale**2
 
     @property
     def denoiser(self) -> Denoiser:
