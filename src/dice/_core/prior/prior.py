@@ -165,9 +165,7 @@ Network = TypeVar("Network", Denoiser, MeasurementNetwork)
 def _filled(network: type[Network], config: dict[str, int], weights: Mapping[str, NDArray]) -> Network:
     """A network with stored weights, ready for inference."""
     bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
-    if set(config) != set(bounds):
-        raise PriorFormatError("The stored prior's denoiser has missing or unknown arguments.")
-    if any(not 0 < value <= bounds[name] for name, value in config.items()):
+    if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
         raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
     # The weights are compared with a network that allocates nothing before one is built.
     with torch.device("meta"):
