@@ -133,6 +133,8 @@ def train_prior(
     mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))
     noise = reduced.projection.noise / latent_scale
     denoiser, history = learn(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
+    arguments = {"n_latent": n_latent, "labels_key": labels_key, "layer": layer, "use_rep": use_rep}
+    scaled = bool(np.isfinite(reduced.projection.cap))
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
         projection=reduced.projection,
@@ -141,16 +143,7 @@ def train_prior(
         preset=preset,
         history=history,
         statistics=figures,
-        params=record(
-            training,
-            mixup,
-            n_latent=n_latent,
-            labels_key=labels_key,
-            layer=layer,
-            scale=bool(np.isfinite(reduced.projection.cap)),
-            use_rep=use_rep,
-            random_state=random_state,
-        ),
+        params=record(training, mixup, **arguments, scale=scaled, random_state=random_state),
         calibration=reduced.calibration,
         soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)),
         measurement=measurement,
