@@ -28,7 +28,7 @@ import torch  # noqa: E402
 
 import dice  # noqa: E402
 from dice._core.posterior.inference import Inference  # noqa: E402
-from dice.tl import _checkpoint  # noqa: E402
+from dice._reference import learn as _learn  # noqa: E402
 from hazards.forgery import FIXTURES, assert_sentence  # noqa: E402
 
 TABLE = ROOT / "docs" / "benchmarks" / "faults.csv"
@@ -77,7 +77,7 @@ def cells(n: int = 300, d: int = 30) -> ad.AnnData:
 
 def killed_training(folder: Path) -> int:
     """Training with a checkpoint is killed and taken up until it ends, again and again: always the same prior."""
-    _checkpoint.EVERY_STEPS = 5
+    _learn.EVERY_STEPS = 5
     adata, state = cells(), folder / "state.npz"
     arguments = {"max_steps": 400, "batch_size": 64}
     begin = time.perf_counter()
