@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from dice._arguments import new_key
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._query.query import Query
-from dice.options import OBJECTS, Direct, Options
+from dice.options import OBJECTS, Direct, Gaussian, Options
 
 Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 
@@ -39,18 +40,20 @@ def posterior_samples(
 
 def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an earlier call from its entry in ``.uns``, for any cells of the same query."""
-    if isinstance(record["call"]["likelihood"], str):
+    likelihood, found = record["call"]["likelihood"], record["params"]
+    if isinstance(likelihood, str) and likelihood != "auto":
         raise InputError(
-            f"The embedding was made with the function {record['call']['likelihood']!r}, which cannot be stored: call "
-            "dice.tl.denoise itself again."
+            f"The embedding was made with the function {likelihood!r}, which cannot be stored: call dice.tl.denoise "
+            "itself again."
         )
     call = from_plain(record["call"], OBJECTS)
     if isinstance(call["method"], Direct):
         call["method"] = "auto"  # Samples have no deconvolution.
     # Found once for all cells: a part of them would be shifted, and would have noise, of its own.
     call |= {"shift": record["shift"], "check": False}
-    if call["likelihood"].noise == "estimate":
-        call["likelihood"] = type(call["likelihood"])(**vars(call["likelihood"]) | {"noise": record["params"]["noise"]})
+    assumed = call["likelihood"] if likelihood != "auto" else Gaussian()
+    if found["method"] != "measured" and assumed.noise == "estimate":
+        call["likelihood"] = replace(assumed, noise=float(found["noise"]))
     return call
 
 
