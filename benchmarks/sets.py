@@ -71,7 +71,7 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
     )
     prior, labelled = dice.Prior.from_anndata(reference), read_reference(reference, "cell_type", "dice")
     asked = Query.of(query, prior, Options(rho=0.0, n_samples=10, uncertainty=False, random_state=seed))
-    cells, known = Represented.of(asked), Represented.of(as_query(reference, asked))
+    cells, known = Represented.of(asked), Represented.of(as_query(reference, asked, labelled.roles))
     truth = np.array([labelled.names.index(label) for label in query.obs["cell_type"]])
     rows = []
     for classifier, pairs in (

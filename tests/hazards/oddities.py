@@ -38,24 +38,54 @@ ODD: list[Any] = [
 
 #: A number that is too large for anything, and arguments for which it only means a long wait.
 ENDLESS, LONG = 10**12, ("max_steps", "n_iterations")
-#: Arguments of dice.Training that are tried.
-TRAINING = {"max_steps", "batch_size", "learning_rate", "validation_fraction", "checkpoint"}
+#: Fields of settings objects that are tried as if they were arguments, by the argument that takes the object.
+FIELDS: dict[str, dict[str, Any]] = {
+    "likelihood": {"noise": dice.Gaussian, "df": dice.StudentT, "per_gene": dice.StudentT},
+    "method": {"deconvolve": dice.Direct}
+    | dict.fromkeys(("n_chains", "n_iterations", "burn_in", "schedule", "average", "fast"), dice.Gibbs),
+    "check": {"min_gene_overlap": dice.Checks},
+    "shift": {"strategy": dice.Shift, "batch_key": dice.Shift},
+    "sets": {"set_method": dice.Sets},
+    "classifier": {"kind": dice.Classifier, "representation": dice.Classifier, "label_samples": dice.Classifier},
+    "mixup": {"mixup_points": dice.Mixup, "mixup_probability": dice.Mixup, "mixup_concentration": dice.Mixup},
+    "training": dict.fromkeys(
+        ("max_steps", "batch_size", "learning_rate", "validation_fraction", "checkpoint"), dice.Training
+    ),
+}
+#: Names of fields where another argument has the same.
+RENAMED = {
+    "set_method": "method",
+    "label_samples": "n_samples",
+    "mixup_points": "points",
+    "mixup_probability": "probability",
+    "mixup_concentration": "concentration",
+}
+#: Package-wide settings that are tried.
+SETTINGS = ("chunk_size", "device")
 ODD.append(ENDLESS)
 
 Rng = np.random.Generator
 Call = Callable[..., Any]
 
 
-def _denoise(adata: ad.AnnData, **kwargs: Any) -> Any:
-    return dice.tl.denoise(adata, FIXTURES / "prior_format1_gmm.h5ad", **kwargs)
+def calling(verb: Call, **defaults: Any) -> Call:
+    """A verb whose settings are arguments of their own, so that each of them may be odd."""
 
+    def call(adata: ad.AnnData, **kwargs: Any) -> Any:
+        given = defaults | kwargs
+        used = {name: given.pop(name) for name in SETTINGS if name in given}
+        for argument, fields in FIELDS.items():
+            own = [name for name in fields if name in given]
+            # Of several objects that one argument may be, the first is passed.
+            made = {fields[name]: {} for name in own}
+            for name in own:
+                made[fields[name]][RENAMED.get(name, name)] = given.pop(name)
+            for cls, values in made.items():
+                given.setdefault(argument, cls(**values))
+        with dice.settings.using(**used):
+            return verb(adata, **given)
 
-def _train_prior(adata: ad.AnnData, **kwargs: Any) -> Any:
-    """Settings as arguments of their own, so that each of them may be odd."""
-    settings = {"max_steps": 2} | {name: kwargs.pop(name) for name in TRAINING & kwargs.keys()}
-    mixup = {name.removeprefix("mixup_"): kwargs.pop(name) for name in list(kwargs) if name.startswith("mixup_")}
-    made = {"mixup": dice.Mixup(**mixup)} if mixup else {}
-    return dice.tl.train_prior(adata, **{"n_latent": 2, "training": dice.Training(**settings)} | made | kwargs)
+    return call
 
 
 @cache
@@ -74,24 +104,25 @@ def labelled_reference() -> ad.AnnData:
 #: Calls that take an object of any kind, each with arguments that it may be given odd values for.
 CALLS: dict[str, tuple[Call, str]] = {
     "denoise": (
-        _denoise,
-        "rho method n_samples likelihood df noise deconvolve n_chains n_iterations burn_in schedule average gene_key "
-        "min_gene_overlap layer key_added chunk_size random_state device",
+        calling(dice.tl.denoise, reference=FIXTURES / "prior_format1_gmm.h5ad"),
+        "rho method n_samples likelihood df per_gene noise deconvolve n_chains n_iterations burn_in schedule average "
+        "fast shift strategy batch_key gene_key check min_gene_overlap layer prior_key key_added chunk_size "
+        "random_state device",
     ),
     "train_prior": (
-        _train_prior,
+        calling(dice.tl.train_prior, n_latent=2, max_steps=2),
         "n_latent labels_key preset mixup mixup_points mixup_probability mixup_concentration layer mask_var use_rep "
-        "training max_steps batch_size learning_rate validation_fraction checkpoint key_added random_state",
+        "training max_steps batch_size learning_rate validation_fraction checkpoint key_added random_state device",
     ),
     "neighbors": (
         lambda adata, **kwargs: dice.tl.neighbors(adata, **{"n_neighbors": 3, "n_samples": 2} | kwargs),
-        "n_neighbors n_samples metric reference key key_added random_state",
+        "n_neighbors n_samples metric reference key prior_key key_added random_state",
     ),
     "cluster_stability": (
         lambda adata, **kwargs: dice.tl.cluster_stability(
-            adata, **{"groups": "label", "n_samples": 2, "n_neighbors": 3} | kwargs
+            adata, **{"groupby": "label", "n_samples": 2, "n_neighbors": 3} | kwargs
         ),
-        "groups reference n_samples resolution n_neighbors key key_added random_state",
+        "groupby reference n_samples resolution n_neighbors key prior_key key_added random_state",
     ),
     "evaluate": (
         lambda adata, **kwargs: dice.tl.evaluate(adata, **{"labels_key": "label", "n_neighbors": 3} | kwargs),
@@ -102,20 +133,21 @@ CALLS: dict[str, tuple[Call, str]] = {
         "cell level key",
     ),
     "transfer_labels": (
-        lambda adata, **kwargs: dice.tl.transfer_labels(
-            adata, **{"reference": labelled_reference(), "labels_key": "label", "n_samples": 2} | kwargs
+        lambda adata, **kwargs: calling(dice.tl.transfer_labels)(
+            adata, **{"reference": labelled_reference(), "labels_key": "label", "label_samples": 2} | kwargs
         ),
-        "reference labels_key alpha method min_probability classifier representation n_samples key_added random_state",
+        "reference labels_key alpha sets set_method min_probability classifier kind representation label_samples shift "
+        "prior_key key_added random_state",
     ),
     "novelty": (
-        lambda adata, **kwargs: dice.tl.novelty(adata, **{"reference": labelled_reference()} | kwargs),
-        "reference fdr labels_key gene_key min_gene_overlap layer key_added",
+        lambda adata, **kwargs: calling(dice.tl.novelty)(adata, **{"reference": labelled_reference()} | kwargs),
+        "reference fdr labels_key gene_key min_gene_overlap layer prior_key key_added",
     ),
     "tune_rho": (
-        lambda adata, **kwargs: dice.tl.tune_rho(
+        lambda adata, **kwargs: calling(dice.tl.tune_rho)(
             adata, **{"reference": labelled_reference(), "grid": [0.5, 2]} | kwargs
         ),
-        "reference criterion grid labels_key counts_layer gene_key min_gene_overlap layer key_added random_state",
+        "reference criterion grid counts_layer gene_key min_gene_overlap layer prior_key key_added random_state",
     ),
     "prepare": (
         lambda adata, **kwargs: dice.pp.prepare(adata, copy=True, **{"min_genes": 1, "min_cells": 1} | kwargs),

@@ -112,6 +112,23 @@ def test_batches_are_shifted_each_on_its_own(query, reference):
     assert np.linalg.norm(record["offset"][1] - delta) < 0.25 * np.linalg.norm(delta)
 
 
+def test_a_batch_without_sampled_cells_is_shifted_like_the_others():
+    """Its cells express nothing, so that none of them tells of a shift."""
+    cells = dice.datasets.pbmc68k()
+    reference, query = cells[:500].copy(), cells[500:560].copy()
+    dice.tl.train_prior(reference, n_latent=10, preset="gmm")
+    query.X = query.X.toarray()
+    query.X[50:] = 0
+    query.obs["run"] = np.where(np.arange(60) < 50, "full", "nothing")
+    with pytest.warns(dice.DiceWarning, match="10 cells express none"):
+        dice.tl.denoise(query, reference, shift=dice.Shift("mean", batch_key="run"))
+    record = query.uns["X_dice"]["shift"]
+    assert record["offset"].shape == (2, 1, 10)
+    # Both are drawn to the offset of the whole query by 20 cells, and the second has none of its own.
+    np.testing.assert_allclose(record["offset"][1], record["offset"][0] * 70 / 90, rtol=1e-4)
+    assert np.isfinite(query.obsm["X_dice"]).all()
+
+
 def test_the_mean_can_be_asked_for(query, reference):
     moved, _ = shifted(query, reference)
     dice.tl.denoise(moved, reference, shift="mean")

@@ -265,6 +265,7 @@ def without_labels(reference):
         (None, {"alpha": 0}, "alpha=0 is not between"),
         (None, {"alpha": 1.5}, "alpha=1.5 is not between"),
         (None, {"classifier": "tree"}, "no classifier 'tree'"),
+        (None, {"sets": "lac"}, r"sets='lac' .* pass dice\.Sets\(\)"),
         (None, {"min_probability": "a"}, "min_probability='a'"),
         (None, {"key_added": "a/b"}, "key_added='a/b'"),
         (dice.Prior.from_anndata, {}, "labels are with the cells"),

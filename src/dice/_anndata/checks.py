@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from anndata import AnnData
@@ -11,8 +13,11 @@ from scipy import sparse
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import is_counts
 from dice._arguments import known_key, said
+from dice._core.prior.presets import ROLES
 from dice._core.prior.schema import MAX_LATENT
-from dice._errors import InputError
+from dice._errors import InputError, SlotError
+from dice._keys import PriorKeys
+from dice._types import Codes
 
 
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
@@ -36,6 +41,41 @@ def read_batches(adata: AnnData, batch_key: str) -> pd.Categorical:
             f"in, or remove them with adata[adata.obs[{batch_key!r}].notna()].copy()."
         )
     return batches
+
+
+def read_groups(adata: AnnData, groupby: str) -> pd.Categorical:
+    """Groups of the cells, of which there is at least one; cells without a group have the code -1."""
+    known_key(groupby, adata.obs, "column", "adata.obs")
+    groups = pd.Categorical(adata.obs[groupby]).remove_unused_categories()
+    if not len(groups.categories):
+        raise InputError(f"adata.obs[{groupby!r}] holds no group at all: pass a column with clusters or labels.")
+    return groups
+
+
+def read_colors(adata: AnnData, labels_key: str) -> dict[Any, str] | None:
+    """Colour of every label, where scanpy has given them some."""
+    colors, labels = adata.uns.get(f"{labels_key}_colors"), pd.Categorical(adata.obs[labels_key]).categories
+    if colors is None or len(colors) != len(labels):
+        return None
+    return {label: str(color) for label, color in zip(labels, colors, strict=True)}
+
+
+def read_roles(reference: AnnData, prior_key: str) -> Codes:
+    """Code in `ROLES` of every cell of a reference; -1 where it has none."""
+    key = PriorKeys(prior_key).split
+    if key not in reference.obs:
+        raise SlotError(
+            f"The reference has no obs[{key!r}], which tells the cells that the prior has not seen: call "
+            "dice.tl.train_prior(reference) again."
+        )
+    roles = reference.obs[key].astype(object)
+    codes = pd.Categorical(roles, categories=ROLES).codes.astype(np.intp)
+    # Cells beyond max_cells have no role.
+    if ((codes < 0) & roles.notna().to_numpy()).any():
+        raise InputError(
+            f"obs[{key!r}] of the reference holds other values than {list(ROLES)}: call dice.tl.train_prior again."
+        )
+    return codes
 
 
 def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:

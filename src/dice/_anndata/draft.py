@@ -20,6 +20,8 @@ from anndata.io import write_elem
 from numpy.typing import NDArray
 
 from dice import _log
+from dice._anndata.files import LAZY
+from dice._anndata.write import Slots
 from dice._errors import InputError
 from dice._files import atomic
 from dice._types import Chunk
@@ -86,6 +88,23 @@ class Draft:
         folder, key = self._split(name)
         write_elem(zarr.open_group(folder, mode="r+", use_consolidated=False), key, value)
 
+    def complete(self, adata: AnnData, slots: Slots, *, copy_x: bool) -> None:
+        """Write all that is not in chunks, that of a call and that of `adata`, and put the store in its place."""
+        obs = adata.obs.drop(columns=list(slots.stale), errors="ignore")
+        for name, values in slots.obs.items():
+            obs[name] = values
+        self.write("obs", obs)
+        self.write("var", adata.var)
+        self.write("uns", {**adata.uns, **slots.uns})
+        for name in LAZY:
+            for key, value in getattr(adata, name).items():
+                ours = name == "obsm" and (key in slots.obsm or key in slots.stale)
+                if not ours and (copy_x or name != "layers"):
+                    self.write(f"{name}/{key}", value)
+        if copy_x and adata.X is not None:
+            self.write("X", adata.X)
+        self.close()
+
     def close(self) -> None:
         """Put the finished store in its place; one that is there already makes room at the last moment."""
         zarr.consolidate_metadata(self.folder / "store")
@@ -111,3 +130,17 @@ class IntoDraft:
         for name, values in self.function(chunk, rows).items():
             self.draft.array(name)[rows] = values
         self.draft.mark(self.phase, rows.start)
+
+
+def in_chunks(adata: AnnData, rows: int, layer: str | None, batch_key: str | None) -> AnnData:
+    """The query with lazy blocks of `rows` cells, so that each is one chunk of the store."""
+    matrix = adata.X if layer is None else adata.layers.get(layer)
+    if not hasattr(matrix, "rechunk") or len(matrix.chunks[0]) == 1 < len(matrix.chunks[1]):
+        return adata
+    matrix = matrix.rechunk({0: rows, 1: -1})
+    obs = adata.obs[[batch_key] if batch_key in adata.obs else []]
+    return (
+        AnnData(X=matrix, obs=obs, var=adata.var)
+        if layer is None
+        else AnnData(obs=obs, var=adata.var, layers={layer: matrix})
+    )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from dice._arguments import as_embedding, said
 from dice._errors import InputError, SlotError
 from dice._types import Floats
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
-Slot = Literal["obs", "obsm", "obsp", "uns"]
+Slot = Literal["obs", "obsm", "obsp", "uns", "layers"]
 
 
 def names(adata: AnnData, *slots: Slot) -> list[str]:
@@ -53,8 +55,6 @@ def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any 
 
 def embedding(adata: AnnData, key: str, *, name: str = "adata", purpose: str = "drawn") -> Floats:
     """``obsm[key]`` as a finite float32 array, also from dask, sparse and data frames; `name` is the user's word."""
-    from dice._arguments import as_embedding
-
     if key not in adata.obsm:
         step = "dice.tl.train_prior" if name == "reference" else "dice.tl.denoise"
         raise SlotError(f"{name}.obsm has no {key!r}: run {step} first, or name one of {names(adata, 'obsm')}.")
@@ -62,6 +62,35 @@ def embedding(adata: AnnData, key: str, *, name: str = "adata", purpose: str = "
         return np.ascontiguousarray(as_embedding(adata.obsm[key]), dtype=np.float32)
     except InputError as error:
         raise InputError(f"{name}.obsm[{key!r}] cannot be {purpose}. {error}") from error
+
+
+def embeddings(adata: AnnData, keys: Sequence[str], *, argument: str = "use_rep") -> dict[str, Floats]:
+    """Several embeddings by their keys, as float64 arrays to be evaluated."""
+    if not isinstance(keys, list | tuple) or len(keys) == 0:
+        raise InputError(f"{argument} is empty: name at least one key of adata.obsm.")
+    found = {}
+    for key in keys:
+        if not isinstance(key, str) or key not in adata.obsm:
+            raise SlotError(
+                f"adata.obsm has no {key!r}: run dice.tl.denoise first, or set {argument} to one or more of "
+                f"{_listed(adata, 'obsm')}."
+            )
+        try:
+            found[key] = as_embedding(adata.obsm[key])
+        except InputError as error:
+            raise InputError(f"adata.obsm[{key!r}] cannot be evaluated. {error}") from error
+    return found
+
+
+def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
+    """A column of ``obs`` as it is, chosen by an argument of a call."""
+    if not isinstance(key, str) or key not in adata.obs:
+        raise SlotError(f"adata.obs has no column {said(key)}: set {argument} to one of {_listed(adata, 'obs')}.")
+    return np.asarray(adata.obs[key], dtype=object)
+
+
+def _listed(adata: AnnData, slot: Slot) -> str:
+    return ", ".join(map(repr, names(adata, slot))) or "(none found)"
 
 
 def record(adata: AnnData, key: str, *, what: str = "record", step: str | None = None) -> Any:

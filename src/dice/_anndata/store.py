@@ -17,6 +17,7 @@ from anndata import AnnData
 from anndata.io import write_elem
 
 from dice._anndata.stored import open_prior
+from dice._arguments import new_key
 from dice._core.prior import prior as core
 from dice._errors import InputError, SlotError
 from dice._files import atomic
@@ -108,6 +109,7 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
 
     That of an object is built and verified once, and again if it is replaced or edited.
     """
+    key = new_key("prior_key", key, "dice")
     if isinstance(source, Prior):
         return source
     if isinstance(source, str | os.PathLike):

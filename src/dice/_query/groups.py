@@ -6,14 +6,15 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.checks import read_labels
+from dice._anndata.checks import read_labels, read_roles
+from dice._anndata.read import names
 from dice._anndata.store import Prior
 from dice._core.labels.novelty import Groups, cluster
 from dice._core.prior.presets import ROLES
 from dice._errors import InputError
 from dice._keys import PriorKeys
 from dice._query.query import Query
-from dice._query.reference import as_query, read_roles
+from dice._query.reference import as_query
 from dice._types import Codes, Floats
 
 NO_CALIBRATION = (
@@ -24,7 +25,7 @@ NO_CALIBRATION = (
 
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats]:
     """Groups of known cells, and the latents of calibration cells, seen through the query's genes."""
-    if isinstance(source, AnnData) and PriorKeys(prior_key).split in source.obs:
+    if isinstance(source, AnnData) and PriorKeys(prior_key).split in names(source, "obs"):
         roles = read_roles(source, prior_key)
         calibration = roles == ROLES.index("calibration")
         if not calibration.any():
@@ -55,7 +56,7 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
 def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes | None:
     """Labels to group by: those asked for, else those that the prior was trained with, else none."""
     trained = prior.params.get("labels_key")
-    if labels_key == "auto" and trained not in reference.obs:
+    if labels_key == "auto" and trained not in names(reference, "obs"):
         return None
     key = trained if labels_key == "auto" else labels_key
     return None if key is None else read_labels(reference, key, "reference").codes.astype(np.intp)

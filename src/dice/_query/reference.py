@@ -7,16 +7,14 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 from anndata import AnnData
 
-from dice._anndata.checks import read_labels
+from dice._anndata.checks import read_colors, read_labels, read_roles
 from dice._anndata.matrix import Matrix
 from dice._core.measurement.matching import LikeQuery
 from dice._core.posterior.likelihood import Latents
 from dice._core.prior.presets import ROLES
-from dice._errors import InputError, SlotError
-from dice._keys import PriorKeys
+from dice._errors import InputError
 from dice._query.query import Query
 from dice._types import Chunk, Codes
 
@@ -49,13 +47,8 @@ def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Label
             f".obs[{labels_key!r}].duplicated(keep=False))."
         )
     roles = read_roles(reference, prior_key)
-    colors = reference.uns.get(f"{labels_key}_colors")
-    every = pd.Categorical(reference.obs[labels_key]).categories
-    if colors is not None and len(colors) == len(every):
-        by_name = dict(zip(every, colors, strict=True))
-        colors = [str(by_name[name]) for name in labels.categories]
-    else:
-        colors = None
+    known = read_colors(reference, labels_key)
+    colors = None if known is None else [known[name] for name in labels.categories]
     labelled = Labelled(labels.codes.astype(np.intp), [str(name) for name in labels.categories], roles, colors)
     if not len(labelled.cells("train")):
         raise InputError(
@@ -68,24 +61,6 @@ def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Label
             "dice.tl.train_prior(reference, training=dice.Training(calibration_fraction=0.1)) again."
         )
     return labelled
-
-
-def read_roles(reference: AnnData, prior_key: str) -> Codes:
-    """Code in `ROLES` of every cell of a reference; -1 where it has none."""
-    key = PriorKeys(prior_key).split
-    if key not in reference.obs:
-        raise SlotError(
-            f"The reference has no obs[{key!r}], which tells the cells that the prior has not seen: call "
-            "dice.tl.train_prior(reference) again."
-        )
-    roles = reference.obs[key].astype(object)
-    codes = pd.Categorical(roles, categories=ROLES).codes.astype(np.intp)
-    # Cells beyond max_cells have no role.
-    if ((codes < 0) & roles.notna().to_numpy()).any():
-        raise InputError(
-            f"obs[{key!r}] of the reference holds other values than {list(ROLES)}: call dice.tl.train_prior again."
-        )
-    return codes
 
 
 def as_reference(reference: object) -> AnnData:

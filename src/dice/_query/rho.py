@@ -13,6 +13,7 @@ from scipy import sparse
 from dice import _log
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import FEWEST_COUNTS, is_counts
+from dice._anndata.read import names
 from dice._arguments import said
 from dice._core.posterior import tuning
 from dice._errors import InputError, SlotError
@@ -90,9 +91,9 @@ def dense(chunk: Chunk) -> Floats:
 
 def counts_of(adata: AnnData, layer: str, query: Query) -> Matrix:
     """The counts beneath the expression, of the same genes."""
-    if layer not in adata.layers:
+    if layer not in (known := names(adata, "layers")):
         raise SlotError(
-            f"criterion='counts' splits counts, but there is no layer {layer!r} (available: {sorted(adata.layers)}): "
+            f"criterion='counts' splits counts, but there is no layer {layer!r} (available: {sorted(known)}): "
             "name one with counts_layer=, or pass criterion='genes'."
         )
     matrix = Matrix(adata, layer=layer, genes=query.match.query)

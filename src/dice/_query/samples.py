@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
 
+from dice._anndata import read
 from dice._anndata.store import Prior, find_prior, known_prior
 from dice._anndata.write import from_plain
 from dice._arguments import new_key
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._query.query import Query
-from dice.options import OBJECTS, Direct, Options
+from dice.options import OBJECTS, Direct, Gaussian, Options
 
 Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 
@@ -26,12 +28,13 @@ def posterior_samples(
 ) -> NDArray[np.float32]:
     """Stored samples (n, n_samples, k), or new ones drawn as the stored embedding was computed."""
     keys = DenoiseKeys(new_key("key", key, "X_dice"))
-    stored = adata.obsm.get(keys.samples)
-    if stored is not None and stored.shape[1] >= n_samples:
-        return np.asarray(stored[:, :n_samples])
-    if keys.uns not in adata.uns:
+    if keys.samples in read.names(adata, "obsm"):
+        stored = read.array(adata, keys.samples, rows=(slice(None), slice(n_samples)))
+        if stored.shape[1] == n_samples:
+            return stored
+    record = read.record(adata, keys.uns)
+    if record is None:
         raise SlotError(f"There is no embedding in adata.obsm[{key!r}]: call dice.tl.denoise(adata, reference) first.")
-    record = adata.uns[keys.uns]
     options = Options(**stored_call(record), n_samples=n_samples, uncertainty=False)
     prior = _prior_of(adata, reference, record, prior_key)
     return np.asarray(Query.of(adata, prior, options).posterior.samples)
@@ -39,18 +42,20 @@ def posterior_samples(
 
 def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an earlier call from its entry in ``.uns``, for any cells of the same query."""
-    if isinstance(record["call"]["likelihood"], str):
+    likelihood, found = record["call"]["likelihood"], record["params"]
+    if isinstance(likelihood, str) and likelihood != "auto":
         raise InputError(
-            f"The embedding was made with the function {record['call']['likelihood']!r}, which cannot be stored: call "
-            "dice.tl.denoise itself again."
+            f"The embedding was made with the function {likelihood!r}, which cannot be stored: call dice.tl.denoise "
+            "itself again."
         )
     call = from_plain(record["call"], OBJECTS)
     if isinstance(call["method"], Direct):
         call["method"] = "auto"  # Samples have no deconvolution.
     # Found once for all cells: a part of them would be shifted, and would have noise, of its own.
     call |= {"shift": record["shift"], "check": False}
-    if call["likelihood"].noise == "estimate":
-        call["likelihood"] = type(call["likelihood"])(**vars(call["likelihood"]) | {"noise": record["params"]["noise"]})
+    assumed = call["likelihood"] if likelihood != "auto" else Gaussian()
+    if found["method"] != "measured" and assumed.noise == "estimate":
+        call["likelihood"] = replace(assumed, noise=float(found["noise"]))
     return call
 
 
@@ -59,6 +64,6 @@ def _prior_of(adata: AnnData, reference: Reference | None, record: Mapping[str, 
     if reference is not None:
         return find_prior(reference, key=prior_key)
     known = known_prior(str(record["params"].get("prior", "")))
-    if known is None and PriorKeys(prior_key).uns not in adata.uns:
+    if known is None and PriorKeys(prior_key).uns not in read.names(adata, "uns"):
         raise SlotError("The prior that made the embedding is not in memory: pass the reference as second argument.")
     return known or find_prior(adata, key=prior_key)

@@ -99,7 +99,7 @@ def read_posterior(args: argparse.Namespace) -> dict[str, Any]:
         method = gibbs
     elif method in ("auto", "direct") and direct != Direct():
         method = direct
-    if likelihood == "gaussian":
+    if likelihood == "gaussian" or (likelihood == "auto" and args.noise != "estimate"):
         likelihood = Gaussian(args.noise)
     elif likelihood == "student_t":
         likelihood = heavy

@@ -9,11 +9,11 @@ import pandas as pd
 from anndata import AnnData
 
 from dice import _log
+from dice._anndata.checks import read_groups
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, check_writable, result_key, write
-from dice._arguments import known_key, seed, whole_number
+from dice._arguments import seed, whole_number
 from dice._core.clusters.agreement import shared_company
-from dice._errors import InputError
 from dice._query.samples import posterior_samples
 from dice._scanpy.graph import leiden
 
@@ -89,10 +89,7 @@ def cluster_stability(
     n_samples = whole_number("n_samples", n_samples)
     random_state = seed(random_state)
     key_added = result_key(adata, key_added, "dice_stability", besides=key)
-    known_key(groupby, adata.obs, "column", "adata.obs")
-    labels = pd.Categorical(adata.obs[groupby]).remove_unused_categories()
-    if not len(labels.categories):
-        raise InputError(f"adata.obs[{groupby!r}] holds no group at all: pass a column with clusters or labels.")
+    labels = read_groups(adata, groupby)
     samples = posterior_samples(adata, reference, n_samples, key, prior_key)
     codes = np.asarray(labels.codes)
     each = np.zeros(adata.n_obs)

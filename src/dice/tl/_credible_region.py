@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from anndata import AnnData
 
+from dice._anndata.read import array, names
 from dice._arguments import new_key, number, said
 from dice._core.posterior.credible import CredibleRegion
 from dice._errors import InputError, SlotError
@@ -40,11 +41,11 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key:
     array([ True])
     """
     slot = DenoiseKeys(new_key("key", key, "X_dice")).samples
-    if slot not in adata.obsm:
+    if slot not in names(adata, "obsm"):
         raise SlotError(
             f"There are no posterior samples in adata.obsm[{slot!r}]: call dice.tl.denoise with n_samples=500."
         )
     rows = np.flatnonzero(adata.obs_names == cell) if isinstance(cell, str) else np.array([cell])
     if len(rows) != 1 or rows.dtype.kind not in "iu" or not -adata.n_obs <= rows[0] < adata.n_obs:
         raise InputError(f"{said(cell)} is not the name or position of exactly one cell of {adata.n_obs}.")
-    return CredibleRegion.from_samples(np.asarray(adata.obsm[slot][rows[0]]), number("level", level, least=0))
+    return CredibleRegion.from_samples(array(adata, slot, rows=rows[0]), number("level", level, least=0))

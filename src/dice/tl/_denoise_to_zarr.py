@@ -13,8 +13,8 @@ from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
-from dice._anndata.draft import Draft
-from dice._anndata.files import LAZY, check_dask, read_lazy
+from dice._anndata.draft import Draft, in_chunks
+from dice._anndata.files import check_dask, read_lazy
 from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import as_plain, embedding_key
@@ -98,46 +98,11 @@ def denoise_to_zarr(
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
     keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
     with _log.recorded() as warned:
-        plain = Query.of(_in_chunks(adata, size, asked.layer, asked.batch_key), prior, asked)
+        plain = Query.of(in_chunks(adata, size, asked.layer, asked.batch_key), prior, asked)
         draft = Draft(target, adata.n_obs, size)
         draft.open(_fingerprint(plain, keys), adata)
-        query = StreamedQuery(**vars(plain), draft=draft, keys=keys)
-        latents, posterior, record = query.latents, query.posterior, query.record()
-    obs = adata.obs.drop(columns=[keys.uncertainty, keys.empty], errors="ignore")
-    if posterior.variance is not None:
-        obs[keys.uncertainty] = np.sqrt(posterior.variance)
-    if latents.empty.any():
-        obs[keys.empty] = latents.empty
-    draft.write("obs", obs)
-    draft.write("var", adata.var)
-    draft.write("uns", {**adata.uns, keys.uns: record | {"warnings": np.array(warned, dtype=str)}})
-    _copy_others(draft, adata, keys, copy_x=copy_x)
-    draft.close()
-
-
-def _copy_others(draft: Draft, adata: AnnData, keys: DenoiseKeys, *, copy_x: bool) -> None:
-    """Everything that is not ours, one element after the other."""
-    for name in LAZY:
-        for key, value in getattr(adata, name).items():
-            ours = name == "obsm" and key in (keys.mean, keys.projection, keys.samples)
-            if not ours and (copy_x or name != "layers"):
-                draft.write(f"{name}/{key}", value)
-    if copy_x and adata.X is not None:
-        draft.write("X", adata.X)
-
-
-def _in_chunks(adata: AnnData, rows: int, layer: str | None, batch_key: str | None) -> AnnData:
-    """The query with lazy blocks of `rows` cells, so that each is one chunk of the store."""
-    matrix = adata.X if layer is None else adata.layers.get(layer)
-    if not hasattr(matrix, "rechunk") or len(matrix.chunks[0]) == 1 < len(matrix.chunks[1]):
-        return adata
-    matrix = matrix.rechunk({0: rows, 1: -1})
-    obs = adata.obs[[batch_key] if batch_key in adata.obs else []]
-    return (
-        AnnData(X=matrix, obs=obs, var=adata.var)
-        if layer is None
-        else AnnData(obs=obs, var=adata.var, layers={layer: matrix})
-    )
+        slots = StreamedQuery(**vars(plain), draft=draft, keys=keys).slots(keys, warned)
+    draft.complete(adata, slots, copy_x=copy_x)
 
 
 def _options(options: dict[str, Any], chunk_size: int | None) -> Options:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from dice import _log, metrics
-from dice._arguments import as_embedding, choice, said, seed
+from dice._anndata import read
+from dice._arguments import choice, seed
 from dice._core.clusters.partition import kmeans
-from dice._errors import InputError, SlotError
 from dice._scanpy.graph import umap_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from anndata import AnnData
     from numpy.typing import NDArray
@@ -88,9 +87,9 @@ def evaluate(
     """
     choice("protocol", protocol, ("embedding", "paper"))
     random_state = seed(random_state)
-    labels = _column(adata, labels_key, "labels_key")
-    batches = None if batch_key is None else _column(adata, batch_key, "batch_key")
-    embeddings = _representations(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
+    labels = read.labels(adata, labels_key, "labels_key")
+    batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
+    embeddings = read.embeddings(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
     rows = []
     with _log.progress(total=len(embeddings), desc="evaluate", unit="representation") as bar:
         for embedding in embeddings.values():
@@ -142,30 +141,3 @@ def _mixing(space: Floats, labels: NDArray[Any], batches: NDArray[Any] | None, p
     if batches is not None:
         row["ilisi"] = (metrics.lisi_neighbors if paper else metrics.ilisi)(space, batches)
     return row
-
-
-def _column(adata: AnnData, key: Any, parameter: str) -> NDArray[Any]:
-    if not isinstance(key, str) or key not in adata.obs:
-        raise SlotError(f"adata.obs has no column {said(key)}: set {parameter} to one of {_names(adata.obs)}.")
-    return np.asarray(adata.obs[key], dtype=object)
-
-
-def _representations(adata: AnnData, keys: Sequence[str]) -> dict[str, Floats]:
-    if not isinstance(keys, list | tuple) or len(keys) == 0:
-        raise InputError("use_rep is empty: name at least one key of adata.obsm.")
-    found = {}
-    for key in keys:
-        if not isinstance(key, str) or key not in adata.obsm:
-            raise SlotError(
-                f"adata.obsm has no {key!r}: run dice.tl.denoise first, or set use_rep to one or "
-                f"more of {_names(adata.obsm)}."
-            )
-        try:
-            found[key] = as_embedding(adata.obsm[key])
-        except InputError as error:
-            raise InputError(f"adata.obsm[{key!r}] cannot be evaluated. {error}") from error
-    return found
-
-
-def _names(keys: Iterable[str]) -> str:
-    return ", ".join(repr(key) for key in keys) or "(none found)"

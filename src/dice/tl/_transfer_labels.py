@@ -11,7 +11,7 @@ from anndata import AnnData
 from dice import _log
 from dice._anndata.store import find_prior
 from dice._anndata.write import as_plain, check_writable, result_key, write
-from dice._arguments import number, share
+from dice._arguments import number, said, share
 from dice._errors import InputError
 from dice._keys import LabelKeys
 from dice._query.classification import Represented, candidates, choose, classify
@@ -108,6 +108,8 @@ def transfer_labels(
     prior, labelled = find_prior(reference, key=prior_key), read_reference(reference, labels_key, prior_key)
     keys = LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
     alpha, min_probability = share("alpha", alpha), number("min_probability", min_probability, least=0, most=1)
+    if not isinstance(sets, Sets):
+        raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
     kind = classifier if isinstance(classifier, Classifier) else Classifier(classifier)
     options = Options(
         rho=kind.rho, n_samples=kind.n_samples, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key,

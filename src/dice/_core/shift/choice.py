@@ -83,6 +83,7 @@ def find_offsets(
     batches: Codes,
     strategy: Strategy,
     device: torch.device,
+    n_batches: int | None = None,
 ) -> tuple[Offsets | None, dict[str, Any]]:
     """The offsets of a query, and the figures that they were judged by.
 
@@ -98,6 +99,8 @@ def find_offsets(
         As in :class:`dice.Shift`.
     device
         Where to compute.
+    n_batches
+        Batches of the query, those without sampled cells included; None counts those of the sample.
     """
     if strategy == "clusters" and prior.soft_clusters is None:
         raise InputError(
@@ -107,7 +110,8 @@ def find_offsets(
     if not len(y):
         return None, {"strategy": "none"}
     with torch.no_grad():
-        return _judged(Sample(prior, y, batches, int(batches.max(initial=0)) + 1, device), strategy)
+        n_batches = int(batches.max(initial=0)) + 1 if n_batches is None else n_batches
+        return _judged(Sample(prior, y, batches, n_batches, device), strategy)
 
 
 def _judged(sample: Sample, strategy: Strategy) -> tuple[Offsets | None, dict[str, Any]]:
