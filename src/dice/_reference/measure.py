@@ -45,7 +45,8 @@ def measure(
     held_out = cells.roles[chosen] == ROLES.index("validation")
     learned, judged = (rows[:, part].reshape(-1, rows.shape[2]).to(device) for part in (~held_out, held_out))
     linear_only = held_out.sum() < MIN_HELD_OUT
-    trainer = make_trainer(learned, judged, seed=seed, max_steps=training.max_steps)
+    typical = float(np.median(reduced.latents.log_depth[usable]))
+    trainer = make_trainer(learned, judged, typical=typical, seed=seed, max_steps=training.max_steps)
     if linear_only:
         trainer.restore_best()
     else:

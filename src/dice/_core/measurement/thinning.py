@@ -31,6 +31,13 @@ class Part:
     def log_depth(self) -> NDArray[np.float32]:
         return (-np.log(self.factor)).astype(np.float32)
 
+    def joined(self, other: Part) -> Part:
+        """Both parts of the same cells together; they have the same entries."""
+        counts = self.counts.copy()
+        counts.data = self.counts.data + other.counts.data
+        # Totals add up, and factors are inverse to them.
+        return Part(counts, 1 / (1 / self.factor + 1 / other.factor))
+
 
 def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_sum: float = TARGET_SUM) -> list[Part]:
     """Disjoint random parts of every cell's counts.
