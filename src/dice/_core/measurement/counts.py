@@ -44,7 +44,9 @@ class Recovered:
 def recover(chunk: Chunk) -> Recovered:
     """Counts of log-normalised cells (n, d), each cell by itself; a cell without expression is whole, of depth NaN."""
     matrix = sparse.csr_array(chunk)
-    matrix.eliminate_zeros()
+    if not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
     n, lengths = matrix.shape[0], np.diff(matrix.indptr)
     cell, filled = np.repeat(np.arange(n), lengths), lengths > 0
     values = np.expm1(matrix.data.astype(np.float64))
