@@ -32,7 +32,12 @@ def variable_genes(adata: AnnData, n_top_genes: int, who: str) -> NDArray[np.boo
     bare = AnnData(matrix.data, uns={"log1p": adata.uns["log1p"]} if "log1p" in adata.uns else {})
     _log.info(f"{who}: variable genes by flavor {'seurat_v3' if counts else 'seurat'}.")
     find = seurat_v3 if counts else sc.pp.highly_variable_genes
-    return find(bare, n_top_genes=n_top_genes, inplace=False)["highly_variable"].to_numpy(dtype=bool)
+    try:
+        return find(bare, n_top_genes=n_top_genes, inplace=False)["highly_variable"].to_numpy(dtype=bool)
+    except (IndexError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"Highly variable genes cannot be found in {who} ({error}): use more cells.") from error
 
 
 def seurat_v3(adata: AnnData, *, batch_key: str | None = None, **options: Any) -> Any:
