@@ -156,7 +156,8 @@ class Query:
         noise, cell_noise = likelihood.noise(
             latents, options.noise, df=df, reference_noise=prior.projection.noise, empty_noise=empty_noise
         )
-        default = 0.0 if self.counted else DEFAULT_RHO
+        direct = not isinstance(options.method, Gibbs) and not options.direct.deconvolve
+        default = 0.0 if self.counted and direct and options.likelihood == "auto" else DEFAULT_RHO
         rho = default * prior.latent_scale if isinstance(options.rho, str) else options.rho
         plan = Plan.of(
             options,
@@ -191,7 +192,9 @@ class Query:
         y, device = latents.sample[~latents.empty[self.sampled]], torch_device(self.device)
         if self.prior.measurement is not None and self.counted and self.options.likelihood == "auto":
             y = self.prior.measurement.mean(y, latents.log_depth[cells])
-        offsets, record = find_offsets(self.prior, y, codes[cells], wanted.strategy, device)
+        offsets, record = find_offsets(
+            self.prior, y, codes[cells], wanted.strategy, device, 1 if names is None else len(names)
+        )
         _log.info(f"Shift: {record['strategy']}.")
         if names is not None:
             record |= {"batches": np.array(names, dtype=str), "batch_key": wanted.batch_key}
@@ -225,7 +228,7 @@ class Query:
             return Posterior(packed[:, :k], samples, None if variance is None else np.concatenate(variance))
         parts = []
         with _log.progress(total=n, desc="Denoising", unit="cell") as bar:
-            for rows in self.matrix.slices() if plan.needs_genes else _slices(n):
+            for rows in (self.matrix.slices() if plan.needs_genes else None) or _slices(n):
                 chunk = self.matrix.read(rows) if plan.needs_genes else None
                 parts.append(inference(self.latents[rows], rows, chunk))
                 bar.update(rows.stop - rows.start)

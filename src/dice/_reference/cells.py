@@ -103,7 +103,7 @@ class ReferenceCells:
     def n_latent(self, wanted: int | str) -> int | str:
         """The number of latents, or ``"elbow"``."""
         n_cells, n_genes = int(self.seen.sum()), self.matrix.n_genes
-        if wanted == "auto":
+        if isinstance(wanted, str) and wanted == "auto":
             wanted = max(min(AUTO_LATENT, n_cells // 2, n_genes // 2), 1)
         check_n_latent(wanted, n_cells, n_genes)
         return wanted

@@ -164,7 +164,7 @@ def torch_device(name: str) -> torch.device:
     """``"auto"`` is CUDA where present, else the CPU."""
     import torch
 
-    name = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if isinstance(name, str) and name == "auto" else name
     try:
         chosen = torch.device(name)
         torch.empty(0, device=chosen)

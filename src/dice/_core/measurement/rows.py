@@ -15,7 +15,7 @@ from torch import Tensor
 from dice._core.measurement.counts import Recovered, normalised
 from dice._core.measurement.leave_one_out import influence, without_self
 from dice._core.measurement.network import MeasurementNetwork
-from dice._core.measurement.thinning import Part, split
+from dice._core.measurement.thinning import Share, split
 from dice._core.prior.denoiser import TrainingConfig
 from dice._core.prior.training import Trainer
 from dice._core.projection import Projection
@@ -56,7 +56,7 @@ class ReferenceReader:
     def _standardized(self, counts: sparse.csr_array, factor: Floats) -> Standardized:
         return self.projection.standardizer(normalised(counts, np.nan_to_num(factor)))
 
-    def latents(self, part: Part | None = None) -> Floats:
+    def latents(self, part: Share | None = None) -> Floats:
         """Latents (n, k) of a part of every cell, or of the whole cells."""
         if part is None:
             return without_self(self.own, self.own, self.energy, self.energy, self.weight)

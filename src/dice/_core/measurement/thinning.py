@@ -21,7 +21,7 @@ TARGET_SUM = 1e4
 
 
 @dataclass(frozen=True)
-class Part:
+class Share:
     """A share of the counts (n, d) of cells, as CSR, and the factor (n,) that normalises it by its own total."""
 
     counts: sparse.csr_array
@@ -31,15 +31,15 @@ class Part:
     def log_depth(self) -> NDArray[np.float32]:
         return (-np.log(self.factor)).astype(np.float32)
 
-    def joined(self, other: Part) -> Part:
+    def joined(self, other: Share) -> Share:
         """Both parts of the same cells together; they have the same entries."""
         counts = self.counts.copy()
         counts.data = self.counts.data + other.counts.data
         # Totals add up, and factors are inverse to them.
-        return Part(counts, 1 / (1 / self.factor + 1 / other.factor))
+        return Share(counts, 1 / (1 / self.factor + 1 / other.factor))
 
 
-def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_sum: float = TARGET_SUM) -> list[Part]:
+def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_sum: float = TARGET_SUM) -> list[Share]:
     """Disjoint random parts of every cell's counts.
 
     Parameters
@@ -66,7 +66,7 @@ def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_
         left, outside, rest = left - taken, outside - taken_outside, rest - share
         own = np.bincount(cell, weights=taken, minlength=n) + taken_outside
         counts = sparse.csr_array((taken.astype(np.float32), matrix.indices, matrix.indptr), shape=matrix.shape)
-        parts.append(Part(counts, cells.factor * total / np.maximum(own, 1)))
+        parts.append(Share(counts, cells.factor * total / np.maximum(own, 1)))
     return parts
 
 

@@ -109,7 +109,7 @@ def direct(
             samples = torch.stack(draws, dim=1)
         variance = None
         if uncertainty and samples is not None and n_samples > 1:
-            variance = samples.var(1).mean(1)
+            variance = samples.var(1).mean(1) if len(samples) else y.new_empty(0)
         elif uncertainty:
             variance = probe_variance(denoiser, y, s, noise)
     return Posterior(mean, samples, variance)

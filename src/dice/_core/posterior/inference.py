@@ -94,8 +94,11 @@ class Inference:
 
     def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """One block of a lazy array, from expression to mean and samples side by side (n, k + S k)."""
-        result, n = self(self.likelihood.latents(chunk), rows, chunk), rows.stop - rows.start
-        return result.mean if result.samples is None else np.hstack([result.mean, result.samples.reshape(n, -1)])
+        result = self(self.likelihood.latents(chunk), rows, chunk)
+        if result.samples is None:
+            return result.mean
+        n, drawn, k = result.samples.shape
+        return np.hstack([result.mean, result.samples.reshape(n, drawn * k)])
 
     def variance(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """Posterior variance per latent (n,) of a block of expression."""

@@ -57,7 +57,7 @@ class CellNoise:
         radius = torch.sqrt(-2 * torch.log(_unit(words >> 32)))
         angle = 2 * torch.pi * _unit(words)
         pairs = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=2)
-        return pairs.reshape(len(words), -1)[:, :size]
+        return pairs.flatten(1)[:, :size]
 
     def uniform(self, step: int, size: int) -> Tensor:
         """Uniform variables (n, size) in (0, 1], float32."""

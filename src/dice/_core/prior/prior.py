@@ -105,11 +105,12 @@ class LearnedPrior:
             "kind": self.denoiser.kind,
             "cap": float(cap) if np.isfinite(cap) else None,
             "denoiser": self.denoiser.config,
-            "measurement": None if self.measurement is None else self.measurement.config,
         }
+        if self.measurement is not None:
+            config["measurement"] = self.measurement.config
         raw: dict[str, Any] = {name: getattr(self.projection, name) for name in _PROJECTION}
         raw |= {
-            "format": schema.FORMAT,
+            "format": 1 if self.measurement is None else schema.FORMAT,
             "config": json.dumps(config, sort_keys=True),
             "genes": np.asarray(self.genes, dtype=object),
             "latent_scale": float(self.latent_scale),
