@@ -194,6 +194,8 @@ def denoise(reference: ad.AnnData, query: ad.AnnData, rho: float | None, seed: i
 def differences(rows: pd.DataFrame) -> str:
     """Paired differences to PCA of the same data sets and seeds, with 95 % intervals over seeds of the mean over sets."""
     names = ["knn_f1", "clisi", "nmi", "ari", "nmi_1", "ari_1", "stability"]
+    if "PCA" not in set(rows.method):
+        return ""
     table = rows.set_index(["data", "seed", "method"])[names]
     plain = table.xs("PCA", level="method")
     found = []

@@ -28,12 +28,12 @@ from dice._core.posterior.inference import Inference
 from dice._core.posterior.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
 from dice._core.posterior.noise import cell_seeds
 from dice._core.posterior.plan import Plan
-from dice._core.shift.choice import SAMPLED_CELLS, find_offsets
+from dice._core.shift.choice import SAMPLED_CELLS
 from dice._core.shift.offsets import Offsets
-from dice._core.shift.record import recall
 from dice._keys import DenoiseKeys
+from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Mask
-from dice.options import Gaussian, Gibbs, Options, Shift, StudentT, torch_device
+from dice.options import Gaussian, Gibbs, Options, Shift, StudentT
 
 #: Cells that go through the network at once.
 NETWORK_CHUNK = 8192
@@ -92,13 +92,13 @@ class Query:
         own: Mask | None = None,
     ) -> Query:
         """A query whose genes are matched and whose values are known to be right."""
-        chained = isinstance(options.method, Gibbs) or options.likelihood not in ("auto", Gaussian())
+        chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
         likelihood = GaussianLikelihood.of(
             prior.projection,
             match.prior,
             per_gene=options.noise == "per_gene",
             zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
-            fill_in=None if chained else prior.latent_variances,
+            fill_in=None if chained or not len(match.missing) else prior.latent_variances,
         )
         seeds = cell_seeds(matrix.names.astype(str), options.random_state)
         return cls(prior, options, match, matrix, likelihood, seeds, batches, own)
@@ -114,22 +114,23 @@ class Query:
 
         Those of a lazy matrix stay lazy. The pass is made all the same: it tells the noise, and that all is well.
         """
+        sampled = self.sampled
         kept = np.full(self.matrix.n_cells, not self.matrix.is_lazy)
-        kept[self.sampled] = True
+        kept[sampled] = True
         parts = self.matrix.each(partial(self.likelihood.latents, kept=kept), desc="Projecting")
         latents = Latents.joined(parts, self.likelihood.n_latent)
-        latents = replace(latents, sample=latents.y[np.flatnonzero(kept).searchsorted(self.sampled)])
+        latents = replace(latents, sample=latents.y[np.flatnonzero(kept).searchsorted(sampled)])
         if self.matrix.is_lazy:
             latents = replace(latents, y=self.matrix.map_rows(self.likelihood.only_y, (self.likelihood.n_latent,)))
         if latents.empty.any():
             self.warn_of_empty(latents)
         return latents
 
-    @property
-    def counted(self) -> bool:
-        """Whether the prior knows the noise of counts, and the query is made of them."""
-        latents = self.latents
-        return self.prior.measurement is not None and not np.isnan(latents.log_depth[~latents.empty]).any()
+    @cached_property
+    def measured(self) -> bool:
+        """Whether the noise is that which the prior has learned from counts, and the query is made of them."""
+        latents, known = self.latents, self.prior.measurement is not None
+        return known and self.options.measurable and not np.isnan(latents.log_depth[~latents.empty]).any()
 
     def expression(self, chunk: Chunk, rows: slice) -> Chunk:
         """Expression of a chunk as it is compared with others: as it was measured."""
@@ -150,14 +151,16 @@ class Query:
     def decided(self) -> Decided:
         """The shift, the noise and the plan."""
         prior, options, likelihood, latents = self.prior, self.options, self.likelihood, self.latents
-        offsets, shift = self._find_shift()
+        # Labels gain by it, embeddings do not once their noise is measured (docs/shift.md).
+        needless = self.measured and options.shift == Shift() and not options.finds_shift
+        left = options.shift is False or needless
+        offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self)
         df = options.likelihood.df if isinstance(options.likelihood, StudentT) else None
         empty_noise = EMPTY_NOISE * prior.latent_scale
         noise, cell_noise = likelihood.noise(
             latents, options.noise, df=df, reference_noise=prior.projection.noise, empty_noise=empty_noise
         )
-        direct = not isinstance(options.method, Gibbs) and not options.direct.deconvolve
-        default = 0.0 if self.counted and direct and options.likelihood == "auto" else DEFAULT_RHO
+        default = 0.0 if self.measured else DEFAULT_RHO
         rho = default * prior.latent_scale if isinstance(options.rho, str) else options.rho
         plan = Plan.of(
             options,
@@ -166,7 +169,7 @@ class Query:
             noise_range=likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise)),
             noise=noise,
             prior=prior,
-            counted=self.counted,
+            measured=self.measured,
         )
         _log.info(f"Method: {plan.method}; noise {noise:.3g}, rho {plan.rho:.3g} (PCA units).")
         if plan.clipped:
@@ -179,26 +182,6 @@ class Query:
                 "method=dice.Gibbs(fast=True, n_iterations=300)."
             )
         return Decided(plan, noise, cell_noise, offsets, shift)
-
-    def _find_shift(self) -> tuple[Offsets | None, dict[str, Any]]:
-        wanted, batches, latents = self.options.shift, self.batches, self.latents
-        if wanted is False:
-            return None, {"strategy": "none"}
-        codes = np.zeros(self.matrix.n_cells, np.intp) if batches is None else np.asarray(batches.codes, np.intp)
-        names = None if batches is None else [str(name) for name in batches.categories]
-        if not isinstance(wanted, Shift):
-            return recall(self.prior, wanted, codes, names), dict(wanted)
-        cells = self.sampled[~latents.empty[self.sampled]]
-        y, device = latents.sample[~latents.empty[self.sampled]], torch_device(self.device)
-        if self.prior.measurement is not None and self.counted and self.options.likelihood == "auto":
-            y = self.prior.measurement.mean(y, latents.log_depth[cells])
-        offsets, record = find_offsets(
-            self.prior, y, codes[cells], wanted.strategy, device, 1 if names is None else len(names)
-        )
-        _log.info(f"Shift: {record['strategy']}.")
-        if names is not None:
-            record |= {"batches": np.array(names, dtype=str), "batch_key": wanted.batch_key}
-        return None if offsets is None else replace(offsets, batches=codes), record
 
     @cached_property
     def inference(self) -> Inference:
@@ -218,7 +201,7 @@ class Query:
     @cached_property
     def posterior(self) -> Posterior:
         """The posterior of all cells; expression is read again only where single genes matter or all is lazy."""
-        inference, plan, k, n = self.inference, self.decided.plan, self.prior.n_latent, len(self.latents)
+        inference, plan, k, n = self.inference, self.decided.plan, self.likelihood.n_latent, len(self.latents)
         if not isinstance(self.latents.y, np.ndarray):
             # Columns of obs cannot be lazy, so that the uncertainty takes a pass of its own.
             variance = self.matrix.each(inference.variance, desc="Uncertainty") if plan.uncertainty else None
@@ -228,7 +211,7 @@ class Query:
             return Posterior(packed[:, :k], samples, None if variance is None else np.concatenate(variance))
         parts = []
         with _log.progress(total=n, desc="Denoising", unit="cell") as bar:
-            for rows in (self.matrix.slices() if plan.needs_genes else None) or _slices(n):
+            for rows in (self.matrix.slices() if plan.needs_genes else None) or self.latents.slices(NETWORK_CHUNK):
                 chunk = self.matrix.read(rows) if plan.needs_genes else None
                 parts.append(inference(self.latents[rows], rows, chunk))
                 bar.update(rows.stop - rows.start)
@@ -266,8 +249,3 @@ class Query:
         }
         call = as_plain(self.options.arguments(rho=rho))
         return {"call": call, "params": as_plain(params), "shift": decided.shift, "genes": self.match.report()}
-
-
-def _slices(n_cells: int) -> list[slice]:
-    starts = range(0, max(n_cells, 1), NETWORK_CHUNK)
-    return [slice(start, min(start + NETWORK_CHUNK, n_cells)) for start in starts]

@@ -107,7 +107,7 @@ def as_query(reference: AnnData, query: Query, roles: Codes) -> ReferenceQuery:
     options = replace(query.options, layer=layer, gene_key=None, check=False, shift=False)
     matrix = Matrix(reference, layer=layer, genes=positions)
     plain = Query.matched(prior, options, replace(match, query=positions), matrix)
-    depths = np.sort(query.latents.log_depth[~query.latents.empty]) if query.counted else np.empty(0, np.float32)
-    own = (roles != ROLES.index("calibration")) & query.counted
+    depths = np.sort(query.latents.log_depth[~query.latents.empty]) if query.measured else np.empty(0, np.float32)
+    own = (roles != ROLES.index("calibration")) & query.measured
     reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own)
     return ReferenceQuery(**{item.name: getattr(plain, item.name) for item in fields(plain)}, reader=reader)

@@ -86,6 +86,8 @@ class Options:
     check: Any = described("compare the values with the reference's", True)
     random_state: int = described("seed of everything random", 0)
     uncertainty: bool = True
+    #: Whether an automatic shift is looked for even where noise is measured.
+    finds_shift: bool = False
     #: Where and how much at a time to compute: package-wide settings, as they are when the call starts.
     device: str = field(default_factory=lambda: settings.device)
     chunk_size: int | None = field(default_factory=lambda: settings.chunk_size)
@@ -117,6 +119,12 @@ class Options:
     def gibbs(self) -> Gibbs:
         """Settings of the chains, which ``"auto"`` runs where the direct method is not exact."""
         return self.method if isinstance(self.method, Gibbs) else _WORDS["method"]["gibbs"]
+
+    @property
+    def measurable(self) -> bool:
+        """Whether nothing but a noise that was learned from counts is asked for."""
+        plain = not isinstance(self.method, Gibbs) and not self.direct.deconvolve
+        return plain and isinstance(self.likelihood, str) and np.ndim(self.rho) == 0
 
     @property
     def noise(self) -> Noise:
@@ -164,7 +172,7 @@ def torch_device(name: str) -> torch.device:
     """``"auto"`` is CUDA where present, else the CPU."""
     import torch
 
-    name = ("cuda" if torch.cuda.is_available() else "cpu") if isinstance(name, str) and name == "auto" else name
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if str(name) == "auto" else name
     try:
         chosen = torch.device(name)
         torch.empty(0, device=chosen)

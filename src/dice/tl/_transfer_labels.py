@@ -112,8 +112,8 @@ def transfer_labels(
         raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
     kind = classifier if isinstance(classifier, Classifier) else Classifier(classifier)
     options = Options(
-        rho=kind.rho, n_samples=kind.n_samples, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key,
-        check=check, random_state=random_state,
+        rho=kind.rho, n_samples=kind.n_samples, uncertainty=False, shift=shift, finds_shift=True, layer=layer,
+        gene_key=gene_key, check=check, random_state=random_state,
     )  # fmt: skip
     with _log.recorded() as warned:
         query = Query.of(adata, prior, options)

@@ -116,7 +116,7 @@ def direct(
 
 
 def direct_measured(
-    denoiser: Denoiser,
+    denoiser: Denoiser | None,
     mean: Tensor,
     variance: Tensor,
     rho: float,
@@ -134,7 +134,7 @@ def direct_measured(
         streams = [noise.spawn(SAMPLES, draw) for draw in range(n_samples)]
         drawn = [mean + variance.sqrt() * stream.normal(MEASURED, mean.shape[1]) for stream in streams]
         spread = variance.mean(1)
-        if rho > 0:
+        if denoiser is not None:
             s = torch.tensor(rho, dtype=mean.dtype, device=mean.device)
             drawn = [sample_sde(denoiser, z, s, stream) for z, stream in zip(drawn, streams, strict=True)]
             if uncertainty:

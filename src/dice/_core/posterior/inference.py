@@ -19,6 +19,7 @@ from dice._core.posterior.memory import Halving, OutOfMemory
 from dice._core.posterior.noise import CellNoise
 from dice._core.posterior.plan import Plan
 from dice._core.posterior.steps import GaussianStep, LangevinStep, LikelihoodStep, StudentCellStep, StudentGeneStep
+from dice._core.prior.denoiser import Denoiser
 from dice._core.prior.prior import LearnedPrior
 from dice._core.shift.offsets import Offsets
 from dice._errors import InputError
@@ -146,11 +147,13 @@ class Inference:
             result.samples[empty] = drawn.samples.cpu().numpy()
 
     def _run(self, y: Tensor, observed: Observation, noise: CellNoise) -> Posterior:
-        plan, scale, denoiser = self.plan, self.prior.latent_scale, self._torch.denoiser
+        plan, scale = self.plan, self.prior.latent_scale
         s, rho = self._torch(observed.noise) / scale, plan.rho / scale
         if observed.measured is not None:
             variance = self._torch(observed.measured) / scale**2
+            denoiser = self._torch.denoiser if rho else None
             return direct_measured(denoiser, y, variance, rho, noise, plan.n_samples, uncertainty=plan.uncertainty)
+        denoiser = self._torch.denoiser
         if plan.method == "direct":
             return direct(
                 denoiser,
@@ -197,10 +200,14 @@ class _OnDevice:
     """The network, and the axes of the noise, where the work is done."""
 
     def __init__(self, prior: LearnedPrior, likelihood: GaussianLikelihood, device: torch.device) -> None:
-        self.device, self.denoiser = device, prior.denoiser_on(device)
+        self.device, self._prior = device, prior
         self.measurement: Any = None if prior.measurement is None else deepcopy(prior.measurement).to(device)
         spread, axes = np.linalg.eigh(likelihood.covariance.astype(np.float64))
         self.spread, self.axes = self(spread), self(axes)
+
+    @cached_property
+    def denoiser(self) -> Denoiser:
+        return self._prior.denoiser_on(self.device)
 
     def __call__(self, array: NDArray | None) -> Tensor:
         return torch.as_tensor(np.asarray(array, dtype=np.float32), device=self.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,10 @@ from dice._core.posterior.gibbs import rho_schedule, split_length
 from dice._core.prior.prior import LearnedPrior
 from dice._errors import InputError
 from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
+
+Method: TypeAlias = Literal["measured", "direct", "split", "gibbs"]
+#: What "auto" assumes where noise was not measured.
+GAUSSIAN = Gaussian()
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Plan:
     `rhos` as its schedule).
     """
 
-    method: Literal["measured", "direct", "split", "gibbs"]
+    method: Method
     likelihood: Gaussian | StudentT | LogDensity
     rhos: NDArray[np.float64]
     gibbs: Gibbs
@@ -53,15 +57,15 @@ class Plan:
         noise_range: tuple[float, float],
         noise: float,
         prior: LearnedPrior,
-        counted: bool,
+        measured: bool,
     ) -> Plan:
         """The plan for given options.
 
         ``burn_in`` None becomes a third of the iterations, or what the mixing asks for. `noise_range` are the extreme
         noise variances over cells and directions, `noise` the noise of the data set;
-        `counted` says whether the noise of its counts is known.
+        `measured` whether that was learned from counts.
         """
-        method = _method(options, rho, isotropic=isotropic, measurable=counted)
+        method: Method = "measured" if measured else _method(options, rho, isotropic=isotropic)
         gibbs, settings = options.gibbs, options.direct
         if settings.deconvolve and (method != "direct" or options.n_samples):
             raise InputError(
@@ -85,7 +89,7 @@ class Plan:
         uncertainty = options.uncertainty and settings.uncertainty
         return cls(
             method,
-            Gaussian() if isinstance(options.likelihood, str) else options.likelihood,
+            GAUSSIAN if isinstance(options.likelihood, str) else options.likelihood,
             np.minimum(rhos, most),
             gibbs,
             options.n_samples,
@@ -104,14 +108,9 @@ def _check_deconvolution(noise: float, reference_noise: float) -> None:
         )
 
 
-def _method(
-    options: Options, rho: float | Sequence[float], *, isotropic: bool, measurable: bool
-) -> Literal["measured", "direct", "split", "gibbs"]:
-    """Measured where counts tell, direct where it is exact, else the fastest chain or Algorithm 1 as it stands."""
-    automatic, one_rho = options.likelihood == "auto", np.ndim(rho) == 0
-    if automatic and one_rho and measurable and not isinstance(options.method, Gibbs) and not options.direct.deconvolve:
-        return "measured"
-    gaussian = (automatic or isinstance(options.likelihood, Gaussian)) and one_rho
+def _method(options: Options, rho: float | Sequence[float], *, isotropic: bool) -> Literal["direct", "split", "gibbs"]:
+    """Direct where it is exact; else the fastest chain for Gaussian noise, else Algorithm 1 as it stands."""
+    gaussian = isinstance(options.likelihood, str | Gaussian) and np.ndim(rho) == 0
     if isinstance(options.method, Gibbs):
         if options.method.fast and not gaussian:
             raise InputError("Gibbs(fast=True) is for Gaussian noise and a single rho: pass dice.Gibbs().")

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from dice._core.prior.denoiser import SMALLEST_VARIANCE, Denoiser, Preset, TrainingConfig, as_column
+from dice._core.prior.denoiser import SMALLEST_VARIANCE, Denoiser, Preset, TrainingConfig
 
 #: Training noise levels are log-normal and cover what inference can ask for, in scaled units.
 LOG_NOISE_MEAN, LOG_NOISE_SD = -0.8, 1.4
@@ -71,7 +71,7 @@ class EDMDenoiser(Denoiser):
         return c_skip, (noise * c_skip).sqrt(), total.rsqrt()
 
     def forward(self, z: Tensor, s: Tensor) -> Tensor:
-        s = as_column(s, z)
+        s = s.reshape(-1, 1)
         c_skip, c_out, c_in = self.coefficients(s)
         return c_skip * z + c_out * self.network(c_in * z, s)
 
