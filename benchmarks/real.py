@@ -52,10 +52,11 @@ CONTROL = "PCA noise graph"
 DICE = [f"{name}{graph}" for name in VARIANTS for graph in ("", " graph")]
 METHODS = [*PEERS, CONTROL, *DICE]
 NOTE = (
-    "`graph` rows cluster the graph averaged over ten posterior samples, `prior` rows assume 0.35 latent scales of noise "
-    "on top of the measured one, `labels` rows 0.5 with a prior that was trained on the reference's labels. Leiden at the best resolution (`ari`, `nmi`, `v`) and the default one (`ari_1`, `nmi_1`); `stability` "
-    "under subsampling of cells. Rows with fewer seeds than the others are from a call of their own (`--methods`, "
-    "`--seeds`, `--scvi-epochs`)."
+    "`graph` rows cluster the graph averaged over ten posterior samples, `prior` rows assume 0.35 latent scales of "
+    "noise on top of the measured one, `labels` rows 0.5 with a prior that was trained on the reference's labels. "
+    "Leiden at the best resolution (`ari`, `nmi`, `v`) and the default one (`ari_1`, `nmi_1`); `stability` under "
+    "subsampling of cells. Rows with fewer seeds than the others are from a call of their own (`--methods`, `--seeds`, "
+    "`--scvi-epochs`)."
 )
 PAGES = {"real": "Real data", "real_pairs": "Real data from other sites, studies and technologies"}
 
@@ -192,7 +193,7 @@ def denoise(reference: ad.AnnData, query: ad.AnnData, rho: float | None, seed: i
 
 
 def differences(rows: pd.DataFrame) -> str:
-    """Paired differences to PCA of the same data sets and seeds, with 95 % intervals over seeds of the mean over sets."""
+    """Paired differences to PCA on the same cells, with 95 % intervals over seeds of the mean over sets."""
     names = ["knn_f1", "clisi", "nmi", "ari", "nmi_1", "ari_1", "stability"]
     if "PCA" not in set(rows.method):
         return ""
@@ -224,6 +225,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=[*FILES, "bmmc by site", *PAIRS])
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0, help="to share the seeds between several runs")
     parser.add_argument("--scvi-epochs", type=int, help="instead of scVI's own choice, said in its rows")
     arguments = parser.parse_args()
     peers.scvi_epochs = arguments.scvi_epochs
@@ -233,7 +235,7 @@ def main() -> None:
     rows = pd.concat([pd.DataFrame({"data": [], "seed": [], "method": []}), *map(pd.read_csv, paths)])
     rows = rows.astype({"seed": int})
     available = [name for name in arguments.data if at_hand(name)]
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first_seed, arguments.seeds):
         for name in available:
             done = set(rows[(rows.data == name) & (rows.seed == seed)].method)
             for row in run(name, seed, [m for m in arguments.methods if row_name(m) not in done]):

@@ -152,8 +152,7 @@ class Query:
         """The shift, the noise and the plan."""
         prior, options, likelihood, latents = self.prior, self.options, self.likelihood, self.latents
         # Labels gain by it, embeddings do not once their noise is measured (docs/shift.md).
-        needless = self.measured and options.shift == Shift() and not options.finds_shift
-        left = options.shift is False or needless
+        left = options.shift is False or (self.measured and options.shift == Shift() and not options.finds_shift)
         offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self)
         df = options.likelihood.df if isinstance(options.likelihood, StudentT) else None
         empty_noise = EMPTY_NOISE * prior.latent_scale
