@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dice._arguments import as_embedding, said
+from dice._arguments import as_embedding, known_key, said
 from dice._errors import InputError, SlotError
 from dice._types import Floats
 
@@ -111,3 +111,15 @@ def neighbors(adata: AnnData, key: str) -> tuple[Any, str | None]:
             "neighbors_key to those that there are."
         )
     return adata.obsp[slot].tocsr(), entry.get("params", {}).get("use_rep")
+
+
+def pca(adata: AnnData, use_rep: str) -> tuple[Floats, Floats, str]:
+    """An embedding and its loadings where scanpy puts them, and the key of the latter."""
+    known_key(use_rep, adata.obsm, "embedding", "adata.obsm")
+    key = "PCs" if use_rep == "X_pca" else use_rep
+    if key not in adata.varm:
+        raise SlotError(
+            f"There are no loadings of adata.obsm[{use_rep!r}] in adata.varm[{key!r}]: use_rep takes what sc.pp.pca "
+            "has made; leave it out to compute the loadings here."
+        )
+    return np.asarray(adata.obsm[use_rep]), np.asarray(adata.varm[key]), key

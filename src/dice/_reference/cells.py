@@ -10,13 +10,13 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
+from dice._anndata import read
 from dice._anndata.checks import check_n_latent, gene_mask, read_labels
 from dice._anndata.genes import check_storable
 from dice._anndata.matrix import Matrix
-from dice._arguments import known_key
 from dice._core.prior.presets import ROLES, assign_roles
 from dice._core.prior.schema import is_orthonormal
-from dice._errors import InputError, SlotError
+from dice._errors import InputError
 from dice._types import Codes, Floats
 from dice.options import Training
 
@@ -38,14 +38,7 @@ class Embedding:
     @classmethod
     def read(cls, adata: AnnData, use_rep: str) -> Self:
         """Find latents and loadings where scanpy puts them, and check that they are a PCA."""
-        known_key(use_rep, adata.obsm, "embedding", "adata.obsm")
-        key = "PCs" if use_rep == "X_pca" else use_rep
-        if key not in adata.varm:
-            raise SlotError(
-                f"There are no loadings of adata.obsm[{use_rep!r}] in adata.varm[{key!r}]: "
-                "use_rep takes what sc.pp.pca has made; leave it out to compute the loadings here."
-            )
-        latents, loadings = np.asarray(adata.obsm[use_rep]), np.asarray(adata.varm[key])
+        latents, loadings, key = read.pca(adata, use_rep)
         if latents.ndim != 2 or loadings.shape != (adata.n_vars, latents.shape[1]) or not latents.size:
             raise InputError(
                 f"adata.varm[{key!r}] of shape {loadings.shape} are no loadings of adata.obsm[{use_rep!r}] of "

@@ -8,7 +8,6 @@ import torch
 from oracle import ExactMixture
 
 from dice._core.shift.choice import COARSE, coarse_means, expected_score_norm, expected_variety, score_norm, variety
-from dice._core.shift.depth import Depth, fit_depth
 from dice._core.shift.offsets import PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
 from dice._core.shift.soft_clusters import SoftClusters
 
@@ -70,7 +69,7 @@ def test_the_expected_score_norm_is_that_of_a_gaussian():
     assert score_norm(gaussian, z, COARSE).mean() == pytest.approx(expected_score_norm(variances.numpy()), rel=0.01)
 
 
-def test_variety_is_that_of_a_gaussian_and_small_for_one_kind(prior):
+def test_variety_is_that_of_a_gaussian_and_small_for_one_type(prior):
     variances = torch.tensor([3.0, 1.0, 0.2])
     gaussian = ExactMixture.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
     z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
@@ -78,7 +77,7 @@ def test_variety_is_that_of_a_gaussian_and_small_for_one_kind(prior):
     assert variety(coarse_means(prior, cells([1]))) < 0.05 * variety(coarse_means(prior, cells([0, 1, 2])))
 
 
-def test_a_shifted_query_is_pulled_harder_until_it_is_calibrated(prior):
+def test_a_shifted_query_has_a_larger_score_norm_until_it_is_moved_back(prior):
     z = cells([0, 1]) + SHIFT
     assert score_norm(prior, z, COARSE).mean() > 3 * score_norm(prior, z - fit_offset(prior, z, ONE), COARSE).mean()
 
@@ -89,11 +88,11 @@ def test_offsets_of_a_range_of_cells():
 
 
 AXES = np.eye(3, dtype=np.float32)
-#: Three kinds at distance 10 from the origin, each of variance 1.
+#: Three clusters at distance 10 from the origin, each of variance 1.
 KINDS = SoftClusters(AXES, 10 * AXES, np.ones((3, 3), dtype=np.float32))
 
 
-def of_kinds(counts, shift, seed=0):
+def of_clusters(counts, shift, seed=0):
     """Cells of each kind, so many and moved by so much."""
     rng = np.random.default_rng(seed)
     which = np.repeat(np.arange(3), counts)
@@ -105,9 +104,9 @@ def offsets_of(y, batches=None, n_batches=1):
     return fit_cluster_offsets(KINDS, y, batches, n_batches)
 
 
-def test_each_kind_has_an_offset_of_its_own():
+def test_each_cluster_has_an_offset_of_its_own():
     shift = np.array([[0.0, 4.0, 0.0], [0.0, 0.0, 4.0], [-4.0, 0.0, 0.0]])
-    y, which = of_kinds([300, 300, 300], shift)
+    y, which = of_clusters([300, 300, 300], shift)
     shares = KINDS.shares(y)
     np.testing.assert_array_equal(shares.argmax(1), which)
     np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
@@ -116,27 +115,27 @@ def test_each_kind_has_an_offset_of_its_own():
 
 
 def test_the_composition_of_a_query_does_not_matter():
-    whole, _ = of_kinds([300, 300, 300], np.zeros((3, 3)))
-    part, _ = of_kinds([300, 10, 0], np.zeros((3, 3)))
+    whole, _ = of_clusters([300, 300, 300], np.zeros((3, 3)))
+    part, _ = of_clusters([300, 10, 0], np.zeros((3, 3)))
     assert np.linalg.norm(offsets_of(whole), axis=-1).max() < 0.1
     assert np.linalg.norm(offsets_of(part), axis=-1).max() < 0.1
 
 
-def test_less_than_the_spread_of_a_kind_may_be_composition():
-    y, _ = of_kinds([300, 300, 300], 0.5 * np.ones((3, 3)))
+def test_less_than_the_spread_of_a_cluster_may_be_composition():
+    y, _ = of_clusters([300, 300, 300], 0.5 * np.ones((3, 3)))
     assert np.linalg.norm(offsets_of(y), axis=-1).max() < 0.5 * np.linalg.norm(0.5 * np.ones(3))
 
 
-def test_a_single_kind_far_away_may_be_new():
+def test_a_single_cluster_far_away_may_be_new():
     shift = np.zeros((3, 3))
     shift[2] = [0.0, 0.0, 40.0]
-    y, _ = of_kinds([300, 300, 300], shift)
+    y, _ = of_clusters([300, 300, 300], shift)
     assert np.linalg.norm(offsets_of(y)[0, 2]) < 0.1 * 40
 
 
 def test_small_batches_share_the_offsets_of_all():
     shift = np.tile([0.0, 0.0, 6.0], (3, 1))
-    y, _ = of_kinds([300, 300, 0], shift)
+    y, _ = of_clusters([300, 300, 0], shift)
     batches = np.zeros(600, dtype=np.intp)
     batches[0] = 2
     found = offsets_of(y, batches, 3)
@@ -144,71 +143,18 @@ def test_small_batches_share_the_offsets_of_all():
         np.testing.assert_allclose(found[empty_or_small, 0], found[0, 0], atol=0.2)
 
 
-def test_few_cells_have_no_kinds():
+def test_few_cells_have_no_clusters():
     rng = np.random.default_rng(0)
     assert SoftClusters.learn(rng.normal(size=(19, 4)), 0) is None
     assert len(SoftClusters.learn(rng.normal(size=(300, 1)), 0).means) == 2
-    kinds = SoftClusters.learn(rng.normal(size=(60, 4)), 0)
-    assert kinds.means.shape == (6, 4)
-    assert kinds.shares(np.zeros((1, 4))) == pytest.approx(1 / 6)
+    clusters = SoftClusters.learn(rng.normal(size=(60, 4)), 0)
+    assert clusters.means.shape == (6, 4)
+    assert clusters.shares(np.zeros((1, 4))) == pytest.approx(1 / 6)
 
 
-def test_kinds_of_well_separated_cells_are_their_types():
-    y, _ = of_kinds([200, 200, 200], np.zeros((3, 3)))
-    kinds = SoftClusters.learn(y, 0)
-    nearest = kinds.means.argmax(1)
-    np.testing.assert_allclose(kinds.means, 10 * AXES[nearest], atol=2.5)
+def test_clusters_of_well_separated_cells_are_their_types():
+    y, _ = of_clusters([200, 200, 200], np.zeros((3, 3)))
+    clusters = SoftClusters.learn(y, 0)
+    nearest = clusters.means.argmax(1)
+    np.testing.assert_allclose(clusters.means, 10 * AXES[nearest], atol=2.5)
     assert set(nearest) == {0, 1, 2}
-
-
-EMPTY = np.full(K, -2.0)
-
-
-def latents(types, n=600, seed=0):
-    """Cells of some types with a mean of zero where they are all there, and the kinds of all types."""
-    points = cells(types, n, seed).numpy().astype(np.float64)
-    everywhere = cells([0, 1, 2], 2000, seed=9).numpy().astype(np.float64)
-    centre = everywhere.mean(0)
-    return points - centre, SoftClusters.learn(everywhere - centre, seed=0)
-
-
-@pytest.mark.parametrize("types", [[0, 1, 2], [0, 1], [2]])
-@pytest.mark.parametrize("share", [0.8, 0.5, 0.3])
-def test_the_depth_is_found_whatever_the_composition(types, share):
-    points, kinds = latents(types)
-    assert fit_depth(kinds, EMPTY + share * (points - EMPTY), EMPTY) == pytest.approx(share, abs=0.12)
-
-
-@pytest.mark.parametrize("types", [[0, 1, 2], [0, 1], [2]])
-def test_cells_as_deep_as_the_reference_stay(types):
-    points, kinds = latents(types)
-    assert fit_depth(kinds, points, EMPTY) > 0.9
-
-
-def test_deeper_cells_stay():
-    points, kinds = latents([0, 1, 2])
-    assert fit_depth(kinds, EMPTY + 1.5 * (points - EMPTY), EMPTY) == 1
-
-
-def test_a_few_cells_prove_little():
-    points, kinds = latents([0, 1, 2], n=2)
-    assert fit_depth(kinds, EMPTY + 0.5 * (points - EMPTY), EMPTY) > 0.9
-
-
-def test_one_witness_is_not_enough():
-    points, kinds = latents([0, 1, 2])
-    # A technology that brings all kinds nearer to each other, and leaves the mean where it is.
-    assert fit_depth(kinds, 0.5 * points, EMPTY) > 0.9
-    # A query of the one type that is nearest to an empty cell.
-    near, _ = latents([1])
-    assert fit_depth(kinds, near, EMPTY + near.mean(0)) > 0.9
-
-
-def test_a_shift_stretches_before_it_moves():
-    y = np.array([[2.0, 0.0], [0.0, 4.0]], dtype=np.float32)
-    depth = Depth(np.array([-2.0, 0.0], dtype=np.float32), np.array([0.5, 1.0], dtype=np.float32))
-    offsets = np.array([[[1.0, 1.0]], [[0.0, 3.0]]], dtype=np.float32)
-    shift = Offsets(offsets, np.array([0, 1]), depth=depth)
-    np.testing.assert_allclose(y - shift.of(y, slice(None)), [[5.0, -1.0], [0.0, 1.0]])
-    np.testing.assert_allclose(shift.stretch(), [2.0, 1.0])
-    np.testing.assert_allclose(Offsets(offsets, np.array([0, 1])).stretch(slice(1, 2)), [1.0])

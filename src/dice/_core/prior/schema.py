@@ -59,13 +59,13 @@ PARTS = {
 
 #: What its configuration says; the measurement may be missing.
 CONFIG = {"preset", "kind", "cap", "denoiser", "measurement"}
-#: Fields that a prior may lack; the measurement came with format 2.
+#: Fields that a prior may lack; one with a measurement has format 2.
 OPTIONAL = {*PARTS, "measurement"}
 
 
 def fits(version: int, names: set[str]) -> bool:
     """Whether these are the fields of a prior of that format."""
-    return names | OPTIONAL == FIELDS and (version > 1 or "measurement" not in names)
+    return names | OPTIONAL == FIELDS and ("measurement" in names) == (version > 1)
 
 
 def validate(raw: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def validate(raw: Any) -> dict[str, Any]:
             "install a newer one with 'pip install -U scdice'."
         )
     _same_names({*raw, *OPTIONAL}, FIELDS, "fields")
-    _require(fits(int(version), set(raw)), "format", "is older than its fields")
+    _require(fits(int(version), set(raw)), "format", "does not fit its fields")
     fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
     fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
     genes = _names(raw["genes"])

@@ -1,0 +1,83 @@
+"""The learned measurement against the exact posterior: counts from a finite set of profiles."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from scipy.special import logsumexp
+
+import dice
+from dice._core.measurement.network import LEAST_ASKED, MOST_ASKED
+from dice._core.posterior.likelihood import GaussianLikelihood
+
+N_PROFILES, N_GENES, DEPTH, SPREAD = 12, 300, 2000, 0.5
+
+
+def profiles():
+    rng = np.random.default_rng(0)
+    base = rng.gamma(0.5, size=N_GENES)
+    changed = rng.random((N_PROFILES, N_GENES)) < 0.1
+    rates = base * np.exp(0.5 * rng.normal(size=(N_PROFILES, N_GENES)) * changed)
+    return rates / rates.sum(1, keepdims=True)
+
+
+RATES = profiles()
+
+
+def measured(codes, depth, rng):
+    """Log-normalised expression of cells with these profiles (n,) and depths (n,), and their counts."""
+    counts = rng.poisson(RATES[codes] * depth[:, None])
+    values = np.log1p(counts * (1e4 / np.maximum(counts.sum(1, keepdims=True), 1)))
+    return sparse.csr_array(values.astype(np.float32)), counts
+
+
+@pytest.fixture(scope="module")
+def prior():
+    rng = np.random.default_rng(1)
+    depth = np.exp(rng.normal(np.log(DEPTH), SPREAD, size=4000))
+    cells = ad.AnnData(sparse.csr_matrix(measured(rng.integers(N_PROFILES, size=4000), depth, rng)[0]))
+    dice.tl.train_prior(cells, n_latent=11)
+    return dice.Prior.from_anndata(cells)
+
+
+def exact(likelihood, counts, asked, rng):
+    """Posterior mean and variance (n, k) of the latents at the depths (n,) that were asked for: a sum over profiles."""
+    log_weights = counts @ np.log(RATES).T
+    weights = np.exp(log_weights - logsumexp(log_weights, axis=1, keepdims=True))
+    grid = np.unique(np.quantile(asked, np.linspace(0, 1, 6)).round(3))
+    means = []
+    for depth in grid:
+        total = np.full(200 * N_PROFILES, 1e4 * np.exp(depth))
+        y = likelihood.latents(measured(np.repeat(np.arange(N_PROFILES), 200), total, rng)[0]).y
+        means.append(y.reshape(N_PROFILES, 200, -1).mean(1))
+    nearest = np.abs(asked[:, None] - grid).argmin(1)
+    latents = np.stack(means)[nearest]
+    mean = np.einsum("nc,nck->nk", weights, latents)
+    return mean, np.einsum("nc,nck->nk", weights, np.square(latents)) - np.square(mean), weights
+
+
+@pytest.mark.parametrize(("share", "bound"), [(0.05, 0.1), (0.1, 0.12), (0.2, 0.16), (0.5, 0.2), (1.0, 0.3)])
+def test_the_mean_is_the_exact_posterior_mean(prior, share, bound):
+    """Relative to the distance from the noisy latents to the exact mean."""
+    rng = np.random.default_rng(2)
+    likelihood = GaussianLikelihood.of(prior.projection, np.arange(N_GENES))
+    depth = share * np.exp(rng.normal(np.log(DEPTH), SPREAD, size=1000))
+    values, counts = measured(rng.integers(N_PROFILES, size=1000), depth, rng)
+    latents = likelihood.latents(values)
+    known = ~np.isnan(latents.log_depth)
+    y, log_depth = latents.y[known], latents.log_depth[known]
+    with torch.inference_mode():
+        mean, variance = (x.numpy() for x in prior.measurement(torch.as_tensor(y), torch.as_tensor(log_depth)))
+    asked = np.clip(float(prior.measurement.typical), log_depth + np.log(LEAST_ASKED), log_depth + np.log(MOST_ASKED))
+    wanted, spread, _ = exact(likelihood, counts[known], asked, rng)
+
+    def size(x):
+        return np.sqrt(np.square(x).sum(1).mean())
+
+    assert size(mean - wanted) < bound * size(y - wanted)
+    # Where the profile of a cell is in doubt, the learned variance is that of the exact posterior.
+    if share < 0.1:
+        assert 0.6 < variance.sum() / spread.sum() < 1.7
