@@ -21,10 +21,12 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import scanpy as sc
 from matplotlib.figure import Figure
 from PIL import Image
 
 import dice
+from dice._scanpy.graph import umap_layout
 
 FOLDER = Path(__file__).parents[1] / "docs" / "_static" / "figures"
 DPI = 80
@@ -175,6 +177,35 @@ def evaluation() -> Figure:
     return dice.pl.evaluation(dice.tl.evaluate(teaseq()[1], "cell_type"), return_fig=True)
 
 
+def measured_noise() -> Figure:
+    """Cells measured twice, by halves of their counts, before and after the measurement."""
+    reference, query = data.pair("bmmc", 0)
+    dice.tl.train_prior(reference)
+    cells = query[:300]
+    rng, halves = np.random.default_rng(0), []
+    counts = cells.layers["counts"].astype(np.int64).toarray()
+    first = rng.binomial(counts, 0.5)
+    for name, part in (("a", first), ("b", counts - first)):
+        half = ad.AnnData(part.astype(np.float32), obs=cells.obs.copy(), var=cells.var.copy())
+        half.obs_names = [f"{cell}-{name}" for cell in half.obs_names]
+        sc.pp.normalize_total(half, target_sum=1e4)
+        sc.pp.log1p(half)
+        halves.append(half)
+    both = ad.concat(halves)
+    dice.tl.denoise(both, reference)
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
+    for ax, key, title in zip(axes, ("X_dice_pca", "X_dice"), ("two measurements", "after"), strict=True):
+        place = umap_layout(np.asarray(both.obsm[key], dtype=np.float64), 15, 0)
+        a, b = place[:300], place[300:]
+        ax.plot(*np.stack([a, b]).transpose(2, 0, 1), color="0.6", lw=0.5, zorder=1)
+        codes = pd.Categorical(both.obs["cell_type"]).codes
+        ax.scatter(*place.T, c=codes, cmap="tab20", s=6, zorder=2)
+        away = both.obsm[key][:300] - both.obsm[key][300:]
+        share = np.square(away).sum(1).mean() / (2 * both.obsm[key].var(0).sum())
+        ax.set(title=f"{title}: {share:.0%} of the variance between halves", xticks=[], yticks=[])
+    return figure
+
+
 @cache
 def labelled() -> ad.AnnData:
     reference, query = teaseq()
@@ -216,7 +247,7 @@ FIGURES = {
     for plot in (
         setup_1, setup_2, setup_3, setup_4, samples, samples_rho, fewer_clusters, more_clusters, held_out, other_study,
         latents, on_reference, uncertainty, novelty, boundary, training, scree, evaluation, transfer, transfer_sets,
-        reliability, rho, report,
+        reliability, rho, report, measured_noise,
     )
 }  # fmt: skip
 

@@ -7,6 +7,8 @@ import inspect
 import anndata as ad
 import numpy as np
 import pytest
+import walk
+from scipy import sparse
 
 import dice
 
@@ -329,3 +331,115 @@ def test_a_missing_prior_is_explained(query, reference, tmp_path):
         dice.tl.denoise(query, tmp_path / "nothing.h5ad")
     with pytest.raises(dice.DiceError, match="reference is a int"):
         dice.tl.denoise(query, 3)
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """Reference with its prior and query of log-normalised counts, also in a layer."""
+    reference, query = walk.counted_pair()
+    return reference, query
+
+
+def test_noise_is_measured_where_values_are_counts(counted):
+    reference, query = counted[0], counted[1].copy()
+    dice.tl.denoise(query, reference, n_samples=200)
+    record, prior = query.uns["X_dice"], dice.Prior.from_anndata(reference)
+    assert record["params"]["method"] == "measured"
+    assert record["params"]["rho"] == 0
+    assert record["call"]["likelihood"] == "auto"
+    # Samples scatter around the mean as the uncertainty says.
+    spread = np.sqrt(np.square(query.obsm["X_dice_samples"] - query.obsm["X_dice"][:, None]).mean((1, 2)))
+    np.testing.assert_allclose(spread, query.obs["dice_uncertainty"], rtol=0.1)
+    latents = prior.measurement.mean(
+        query.obsm["X_dice_pca"], np.array([depth(cell) for cell in query.X.toarray()], dtype=np.float32)
+    )
+    np.testing.assert_allclose(query.obsm["X_dice"], latents, atol=1e-3)
+
+
+def depth(cell):
+    return -np.log(np.expm1(cell[cell > 0]).min())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"likelihood": "gaussian"},
+        {"likelihood": dice.Gaussian("per_cell")},
+        {"method": dice.Gibbs(n_iterations=5), "rho": 1.0},
+        {"method": dice.Direct(deconvolve=True), "rho": 5.0},
+    ],
+    ids=str,
+)
+def test_assumed_noise_on_request(counted, arguments):
+    query = counted[1].copy()
+    dice.tl.denoise(query, counted[0], **arguments)
+    assert query.uns["X_dice"]["params"]["method"] != "measured"
+
+
+def test_values_that_are_no_counts_have_assumed_noise(counted):
+    query = counted[1].copy()
+    query.X = query.X.multiply(np.linspace(0.9, 1.1, query.n_vars)).tocsr().astype(np.float32)
+    dice.tl.denoise(query, counted[0], check=False)
+    assert query.uns["X_dice"]["params"]["method"] == "direct"
+    assert query.uns["X_dice"]["params"]["rho"] > 0
+
+
+@pytest.mark.parametrize("kind", ["dense", "csc", "dask"])
+def test_measured_noise_whatever_the_matrix_and_the_order(counted, kind):
+    reference, query = counted[0], counted[1].copy()
+    dice.tl.denoise(query, reference, n_samples=2)
+    order = np.random.default_rng(0).permutation(query.n_obs)
+    other = counted[1][order].copy()
+    if kind == "dense":
+        other.X = other.X.toarray()
+    elif kind == "csc":
+        other.X = other.X.tocsc()
+    else:
+        da = pytest.importorskip("dask.array")
+        other.X = da.from_array(other.X.toarray(), chunks=(37, -1))
+    with dice.settings.using(chunk_size=23):
+        dice.tl.denoise(other, reference, n_samples=2)
+    for key in ("X_dice", "X_dice_samples"):
+        found = other.obsm[key].compute() if kind == "dask" else other.obsm[key]
+        np.testing.assert_allclose(found, query.obsm[key][order], atol=1e-3)
+    np.testing.assert_allclose(other.obs["dice_uncertainty"], query.obs["dice_uncertainty"].iloc[order], atol=1e-3)
+
+
+def test_a_layer_of_counts_gives_the_same(counted):
+    reference, query = counted[0], counted[1].copy()
+    counts = np.round(np.expm1(query.X.toarray()) / np.exp(-np.array([[depth(c)] for c in query.X.toarray()])))
+    query.layers["raw"] = sparse.csr_matrix(counts.astype(np.float32))
+    dice.tl.denoise(query, reference)
+    given = dice.tl.denoise(query, reference, counts_layer="raw", copy=True)
+    np.testing.assert_allclose(given.obsm["X_dice"], query.obsm["X_dice"], atol=1e-3)
+    # Rounded values give no counts back, but the layer has them.
+    query.X = query.X.astype(np.float16).astype(np.float32)
+    rounded = dice.tl.denoise(query, reference, counts_layer="raw", copy=True)
+    assert rounded.uns["X_dice"]["params"]["method"] == "measured"
+    np.testing.assert_allclose(rounded.obsm["X_dice"], query.obsm["X_dice"], atol=0.1)
+    with pytest.raises(dice.DiceError, match="There is no layer 'nothing' with counts"):
+        dice.tl.denoise(query, reference, counts_layer="nothing")
+
+
+def test_missing_genes_are_filled_in_at_once(counted):
+    reference, query = counted[0], counted[1].copy()
+    dice.tl.denoise(query, reference)
+    part = query[:, np.random.default_rng(0).random(query.n_vars) < 0.6].copy()
+    with pytest.warns(dice.DiceWarning, match="genes found"):
+        dice.tl.denoise(part, reference)
+    assert part.uns["X_dice"]["params"]["method"] == "measured"
+    wanted, found = query.obsm["X_dice"], part.obsm["X_dice"]
+    assert np.sqrt(np.square(found - wanted).mean()) < 0.6 * wanted.std()
+
+
+def test_the_reference_itself_is_read_without_its_own_influence(counted):
+    """Its loadings fit the noise of its own cells: read naively, they scatter more than cells that PCA has not seen."""
+    reference = counted[0].copy()
+    own = (reference.obs["dice_split"] != "calibration").to_numpy()
+    dice.tl.denoise(reference)
+    naive = reference.copy()
+    del naive.obs["dice_split"]
+    dice.tl.denoise(naive, counted[0])
+    moved = np.abs(reference.obsm["X_dice"] - naive.obsm["X_dice"]).mean(1)
+    assert moved[own].min() > 0
+    np.testing.assert_allclose(moved[~own], 0, atol=1e-4)

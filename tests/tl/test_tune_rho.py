@@ -82,7 +82,7 @@ def test_genes_that_the_query_lacks(pair):
     ("arguments", "sentence"),
     [
         ({"criterion": "ari"}, "no criterion 'ari'"),
-        ({"criterion": "counts", "counts_layer": "raw"}, "there is no layer 'raw'"),
+        ({"criterion": "counts", "counts_layer": "raw"}, "There is no layer 'raw'"),
         ({"criterion": "counts", "counts_layer": "logged"}, "does not hold raw counts"),
         ({"criterion": "counts", "counts_layer": "wrong"}, "not log1p of normalised counts"),
         ({"grid": []}, r"grid=\[\]"),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._anndata.checks import read_batches
+from dice._anndata.counts import CountsLayer
 from dice._anndata.genes import GeneMatch, match_genes
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
@@ -27,9 +28,8 @@ from dice._core.posterior.gibbs import MAX_ITERATIONS
 from dice._core.posterior.inference import Inference
 from dice._core.posterior.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
 from dice._core.posterior.noise import cell_seeds
-from dice._core.posterior.plan import Plan
+from dice._core.posterior.plan import Decided, Plan
 from dice._core.shift.choice import SAMPLED_CELLS
-from dice._core.shift.offsets import Offsets
 from dice._keys import DenoiseKeys
 from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Mask
@@ -39,19 +39,6 @@ from dice.options import Gaussian, Gibbs, Options, Shift, StudentT
 NETWORK_CHUNK = 8192
 #: Default rho in units of the prior's latent scale (docs/rho.md).
 DEFAULT_RHO = 0.5
-
-
-@dataclass(frozen=True)
-class Decided:
-    """What a call decides once it has read its cells, before it looks at any of them."""
-
-    plan: Plan
-    #: Noise of the data set, and of every cell (n,).
-    noise: float
-    cell_noise: NDArray[np.float32]
-    #: What separates the query from the reference, and what ``.uns`` keeps of it.
-    offsets: Offsets | None
-    shift: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -69,6 +56,8 @@ class Query:
     batches: pd.Categorical | None = None
     #: Cells (n,) that the loadings were computed from, where the query is the reference itself.
     own: Mask | None = None
+    #: Counts beneath the matrix, where the user names them.
+    counts: CountsLayer | None = None
 
     @classmethod
     def of(cls, adata: AnnData, prior: Prior, options: Options) -> Query:
@@ -79,7 +68,9 @@ class Query:
         if options.check.values:  # noqa: PD011 - not pandas
             check_query(matrix.sample(), match, prior, layer=options.layer)
         batches = None if options.batch_key is None else read_batches(adata, options.batch_key)
-        return cls.matched(prior, options, match, matrix, batches, own_cells(adata, prior))
+        layer = options.counts_layer
+        counts = None if layer is None else CountsLayer.of(adata, layer, matrix)
+        return cls.matched(prior, options, match, matrix, batches, own_cells(adata, prior), counts)
 
     @classmethod
     def matched(
@@ -90,6 +81,7 @@ class Query:
         matrix: Matrix,
         batches: pd.Categorical | None = None,
         own: Mask | None = None,
+        counts: CountsLayer | None = None,
     ) -> Query:
         """A query whose genes are matched and whose values are known to be right."""
         chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
@@ -101,7 +93,7 @@ class Query:
             fill_in=None if chained or not len(match.missing) else prior.latent_variances,
         )
         seeds = cell_seeds(matrix.names.astype(str), options.random_state)
-        return cls(prior, options, match, matrix, likelihood, seeds, batches, own)
+        return cls(prior, options, match, matrix, likelihood, seeds, batches, own, counts)
 
     @cached_property
     def sampled(self) -> Codes:
@@ -122,6 +114,8 @@ class Query:
         latents = replace(latents, sample=latents.y[np.flatnonzero(kept).searchsorted(sampled)])
         if self.matrix.is_lazy:
             latents = replace(latents, y=self.matrix.map_rows(self.likelihood.only_y, (self.likelihood.n_latent,)))
+        if self.counts is not None:
+            latents = replace(latents, log_depth=self.counts.log_depth())
         if latents.empty.any():
             self.warn_of_empty(latents)
         return latents

@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from anndata import AnnData
-from scipy import sparse
 
 from dice import _log
-from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import FEWEST_COUNTS, is_counts
-from dice._anndata.read import names
+from dice._anndata.counts import CountsLayer
 from dice._arguments import said
 from dice._core.posterior import tuning
-from dice._errors import InputError, SlotError
+from dice._errors import InputError
 from dice._query.query import Query
-from dice._types import Chunk, Floats
+from dice._types import Floats
 
 #: Default grid in units of the prior's latent scale, and cells that suffice to tell its values apart.
 GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
@@ -52,7 +48,7 @@ class Curve:
         }  # fmt: skip
 
 
-def find_curve(query: Query, grid: Sequence[float] | None = None, counts: Matrix | None = None) -> Curve:
+def find_curve(query: Query, grid: Sequence[float] | None = None, counts: CountsLayer | None = None) -> Curve:
     """The curve over at most `N_CELLS` cells, which the seed and the cells' names choose; with `counts`, by counts."""
     prior = query.prior
     values = np.array(GRID) * prior.latent_scale if grid is None else check_grid(grid)
@@ -68,8 +64,8 @@ def find_curve(query: Query, grid: Sequence[float] | None = None, counts: Matrix
     if counts is None:
         losses = tuning.by_genes(prior, chunk, genes, values, noise, rng)
     else:
-        thick = dense(counts.take(rows))
-        losses = tuning.by_counts(prior, thick, log_factors(dense(chunk), thick), genes, values, rng)
+        beneath = counts.take(rows)
+        losses = tuning.by_counts(prior, beneath.counts.toarray(), np.nan_to_num(beneath.factor), genes, values, rng)
     curve = Curve.of("genes" if counts is None else "counts", values, losses)
     _log.info(f"rho {curve.best:.3g} (PCA units) has the least loss by {curve.criterion}.")
     return curve
@@ -83,31 +79,3 @@ def check_grid(grid: Sequence[float]) -> Floats:
     if not len(values) or not np.isfinite(values).all() or (values < 0).any():
         raise InputError(f"grid={said(grid)} is not a sequence of numbers of at least 0.")
     return values
-
-
-def dense(chunk: Chunk) -> Floats:
-    return chunk.toarray() if sparse.issparse(chunk) else np.asarray(chunk)
-
-
-def counts_of(adata: AnnData, layer: str, query: Query) -> Matrix:
-    """The counts beneath the expression, of the same genes."""
-    if layer not in (known := names(adata, "layers")):
-        raise SlotError(
-            f"criterion='counts' splits counts, but there is no layer {layer!r} (available: {sorted(known)}): "
-            "name one with counts_layer=, or pass criterion='genes'."
-        )
-    matrix = Matrix(adata, layer=layer, genes=query.match.query)
-    if not is_counts(matrix.sample(), least=FEWEST_COUNTS):
-        raise InputError(f"Layer {layer!r} does not hold raw counts: name another with counts_layer=.")
-    return matrix
-
-
-def log_factors(expression: Floats, counts: Floats) -> Floats:
-    """What counts of each cell were multiplied by before they were logged, from both."""
-    factors = np.expm1(expression.astype(np.float64)).sum(1) / np.maximum(counts.sum(1), 1)
-    if not np.allclose(np.log1p(counts * factors[:, None]), expression, atol=0.05):
-        raise InputError(
-            "The expression is not log1p of normalised counts in that layer: name the right one with counts_layer=, or "
-            "pass criterion='genes'."
-        )
-    return factors

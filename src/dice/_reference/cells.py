@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._anndata import read
 from dice._anndata.checks import check_n_latent, gene_mask, read_labels
+from dice._anndata.counts import CountsLayer
 from dice._anndata.genes import check_storable
 from dice._anndata.matrix import Matrix
 from dice._core.prior.presets import ROLES, assign_roles
@@ -64,6 +65,8 @@ class ReferenceCells:
     embedding: Embedding | None
     #: Role (n,) of every cell, a code in `ROLES`, or -1 beyond ``max_cells``.
     roles: NDArray[np.int8]
+    #: Counts beneath the matrix, where the user names them.
+    counts: CountsLayer | None = None
 
     @classmethod
     def read(
@@ -76,6 +79,7 @@ class ReferenceCells:
         layer: str | None,
         mask_var: str | NDArray[np.bool_] | None,
         use_rep: str | None,
+        counts_layer: str | None = None,
     ) -> Self:
         """Open the matrix and decide who is held out; the cells themselves are not read yet."""
         check_storable(adata.var_names, "adata.var_names")
@@ -86,7 +90,9 @@ class ReferenceCells:
         genes = gene_mask(adata, mask_var) if embedding is None else embedding.genes
         matrix = Matrix(adata, layer=layer, genes=genes)
         roles = assign_roles(matrix.n_cells, training.validation_fraction, training.calibration_fraction, seed)
-        return cls(matrix, genes, labels, embedding, limit_roles(roles, labels, training.max_cells, seed))
+        roles = limit_roles(roles, labels, training.max_cells, seed)
+        counts = None if counts_layer is None else CountsLayer.of(adata, counts_layer, matrix)
+        return cls(matrix, genes, labels, embedding, roles, counts)
 
     @property
     def seen(self) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,8 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
         projection = _adopt(cells.embedding, matrix, n_latent=n_latent, scale=scale)
     likelihood = GaussianLikelihood.of(projection, np.arange(matrix.n_genes))
     latents = Latents.joined(matrix.each(likelihood.latents, desc="Projecting"), projection.n_latent)
+    if cells.counts is not None:
+        latents = replace(latents, log_depth=cells.counts.log_depth())
     if not latents.y[seen].any():
         raise InputError(
             "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."

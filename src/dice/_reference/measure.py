@@ -36,11 +36,13 @@ def measure(
     if (~counted & ~reduced.latents.empty).mean() > STRAY or usable.sum() < MIN_CELLS:
         _log.info("Noise: assumed Gaussian; the values are no log-normalised counts, or of too few cells.")
         return None
-    _log.info(f"Noise: measured by splitting the counts of {usable.sum()} cells, recovered from log-normalised values.")
+    source = "recovered from log-normalised values" if cells.counts is None else "of the layer that was named"
+    _log.info(f"Noise: measured by splitting the counts of {usable.sum()} cells, {source}.")
     chosen = np.flatnonzero(usable)
     if len(chosen) > MAX_MEASURED:
         chosen = np.sort(np.random.default_rng([seed, 2]).choice(chosen, MAX_MEASURED, replace=False))
-    reader = ReferenceReader(reduced.projection, recover(cells.matrix.take(chosen)))
+    counts = recover(cells.matrix.take(chosen)) if cells.counts is None else cells.counts.take(chosen)
+    reader = ReferenceReader(reduced.projection, counts)
     rows = make_rows(reader, np.random.default_rng([seed, 3]), target_sum=target_sum or TARGET_SUM)
     held_out = cells.roles[chosen] == ROLES.index("validation")
     learned, judged = (rows[:, part].reshape(-1, rows.shape[2]).to(device) for part in (~held_out, held_out))

@@ -82,6 +82,7 @@ class Options:
     method: Any = described("auto, direct or gibbs", "auto")
     shift: Any = described("auto, offset, clusters, mean or none", "auto")
     layer: str | None = described("layer to use in place of X", None)
+    counts_layer: str | None = described("layer with the raw counts beneath", None)
     gene_key: str | None = described("column of var with gene names of the reference's kind", None)
     check: Any = described("compare the values with the reference's", True)
     random_state: int = described("seed of everything random", 0)
@@ -139,7 +140,7 @@ class Options:
 
     def arguments(self, **found: Any) -> dict[str, Any]:
         """Every argument that matters to the result; `found` are better known now."""
-        names = ("rho", "method", "likelihood", "layer", "gene_key", "check", "random_state")
+        names = ("rho", "method", "likelihood", "layer", "counts_layer", "gene_key", "check", "random_state")
         # Of a shift that was found before the name is enough, as all of it is stored beside.
         shift = self.shift["strategy"] if isinstance(self.shift, Mapping) else self.shift
         return {**{name: getattr(self, name) for name in names}, "shift": shift, **found}

@@ -26,6 +26,7 @@ def denoise(
     method: Literal["auto", "direct", "gibbs"] | Direct | Gibbs = "auto",
     shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
     layer: str | None = None,
+    counts_layer: str | None = None,
     gene_key: str | None = None,
     check: bool | Checks = True,
     prior_key: str = "dice",
@@ -45,9 +46,9 @@ def denoise(
         prior inside `adata` itself.
     rho
         How much the prior may move a cell beyond the measured noise, in PCA units. Larger values pull harder
-        towards the reference. ``"auto"`` is half of the prior's latent scale. A pair ``(start, end)`` or a sequence
-        anneals rho over the iterations of split Gibbs, as the paper does. :func:`dice.tl.tune_rho` finds the value that
-        predicts held-out genes best.
+        towards the reference. ``"auto"`` is 0 where the noise is measured, and half of the prior's latent scale where
+        it is assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the paper
+        does. :func:`dice.tl.tune_rho` finds the value that predicts held-out genes best under assumed noise.
     n_samples
         Number of posterior samples of each cell to keep.
     likelihood
@@ -57,16 +58,18 @@ def denoise(
         :class:`dice.StudentT` with settings, or a function that maps residuals (cells, genes) to their log densities
         (cells,) with torch operations.
     method
-        ``"direct"`` is exact for Gaussian noise of one variance, all genes and one rho, and takes one network
-        evaluation per cell. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that is exact, else a
-        Gibbs chain. :class:`dice.Direct` and :class:`dice.Gibbs` have settings.
+        ``"direct"`` takes one network evaluation per cell; it is exact for Gaussian noise of one variance and one rho,
+        and fills in genes that the query lacks. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that
+        can be, else a Gibbs chain. :class:`dice.Direct` and :class:`dice.Gibbs` have settings.
     shift
         What to do about a query that differs from the reference as a whole, by its technology or site: ``"auto"`` finds
-        out and removes what is plain, ``"offset"``, ``"clusters"`` and ``"mean"`` are strategies of
+        out and removes what is plain where noise is assumed, and nothing where it is measured; ``"offset"``, ``"clusters"`` and ``"mean"`` are strategies of
         :class:`dice.Shift`, which also takes batches, and False does nothing. ``adata.uns["X_dice"]["shift"]`` of an
         earlier call applies what that call found, to other cells of the same query for example.
     layer
         Layer to denoise instead of ``adata.X``.
+    counts_layer
+        Layer with the raw counts beneath, where they cannot be recovered from log-normalised values.
     gene_key
         Column of ``adata.var`` with the gene names, where ``adata.var_names`` are of another kind than the prior's.
     check
@@ -125,7 +128,7 @@ def denoise(
     keys = DenoiseKeys(embedding_key(adata, key_added))
     options = Options(
         rho=rho, n_samples=n_samples, likelihood=likelihood, method=method, shift=shift, layer=layer,
-        gene_key=gene_key, check=check, random_state=random_state,
+        counts_layer=counts_layer, gene_key=gene_key, check=check, random_state=random_state,
     )  # fmt: skip
     with _log.recorded() as warned:
         slots = Query.of(adata, prior, options).slots(keys, warned)

@@ -37,6 +37,7 @@ def train_prior(
     mask_var: str | NDArray[np.bool_] | None = "auto",
     scale: bool = True,
     use_rep: str | None = None,
+    counts_layer: str | None = None,
     training: Training = Training(),
     check: bool = True,
     key_added: str = "dice",
@@ -77,6 +78,9 @@ def train_prior(
         ``"X_pca"`` with loadings in ``adata.varm["PCs"]``, or another key with loadings in ``adata.varm`` under the
         same key. At most `n_latent` of its components and exactly the genes of its loadings are used; mean and
         scale are taken from the matrix, which must be the one that it was computed on.
+    counts_layer
+        Layer with the raw counts beneath the expression. None recovers them from log-normalised values, which needs no
+        layer; name one where that fails, as for values that were rounded.
     training
         Steps, held-out cells, subsampling and checkpoint, as a :class:`dice.Training`.
     check
@@ -114,7 +118,14 @@ def train_prior(
     random_state, keys = seed(random_state), PriorKeys(new_key("key_added", key_added, "dice"))
     device = torch_device(settings.device)
     cells = ReferenceCells.read(
-        adata, training, random_state, labels_key=labels_key, layer=layer, mask_var=mask_var, use_rep=use_rep
+        adata,
+        training,
+        random_state,
+        labels_key=labels_key,
+        layer=layer,
+        mask_var=mask_var,
+        use_rep=use_rep,
+        counts_layer=counts_layer,
     )
     k = cells.n_latent(n_latent)
     sample = cells.matrix.sample()

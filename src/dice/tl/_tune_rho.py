@@ -8,11 +8,12 @@ from typing import Literal
 
 from anndata import AnnData
 
+from dice._anndata.counts import CountsLayer
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import choice
 from dice._query.query import Query
-from dice._query.rho import counts_of, find_curve
+from dice._query.rho import find_curve
 from dice.options import Checks, Options
 
 
@@ -80,7 +81,9 @@ def tune_rho(
     key_added = result_key(adata, key_added, "dice_rho")
     options = Options(layer=layer, gene_key=gene_key, check=check, random_state=random_state)
     query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), options)
-    curve = find_curve(query, grid, counts_of(adata, counts_layer, query) if criterion == "counts" else None)
+    curve = find_curve(
+        query, grid, CountsLayer.of(adata, counts_layer, query.matrix) if criterion == "counts" else None
+    )
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
     call |= {"criterion": criterion, "counts_layer": counts_layer, "random_state": options.random_state}
     return write(adata, Slots(uns={key_added: curve.record() | {"call": as_plain(call)}}), copy=copy)

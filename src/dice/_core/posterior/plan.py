@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dice._core.posterior.gibbs import rho_schedule, split_length
 from dice._core.prior.prior import LearnedPrior
+from dice._core.shift.offsets import Offsets
 from dice._errors import InputError
 from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
 
@@ -123,3 +124,16 @@ def _method(options: Options, rho: float | Sequence[float], *, isotropic: bool) 
         "method='direct' is exact only for Gaussian noise that is the same for all genes, all of the prior's genes and "
         "a single rho: pass method='auto'."
     )
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a call decides once it has read its cells, before it looks at any of them."""
+
+    plan: Plan
+    #: Noise of the data set, and of every cell (n,).
+    noise: float
+    cell_noise: NDArray[np.float32]
+    #: What separates the query from the reference, and what ``.uns`` keeps of it.
+    offsets: Offsets | None
+    shift: dict[str, Any]

@@ -1,0 +1,61 @@
+"""Counts that a user has kept in a layer, beneath log-normalised expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from anndata import AnnData
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice._anndata.matrix import Matrix
+from dice._anndata.preprocessing import FEWEST_COUNTS, is_counts
+from dice._core.measurement.counts import Recovered, normalised
+from dice._errors import InputError, SlotError
+from dice._types import Codes
+
+#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class CountsLayer:
+    """The counts (n, d) of the same cells and genes as a matrix of log-normalised expression."""
+
+    counts: Matrix
+    expression: Matrix
+
+    @classmethod
+    def of(cls, adata: AnnData, layer: str, expression: Matrix) -> CountsLayer:
+        """Find the layer, and check that it holds counts."""
+        if layer not in adata.layers:
+            raise SlotError(
+                f"There is no layer {layer!r} with counts (available: {sorted(adata.layers)}): name another with "
+                "counts_layer=, or leave it out."
+            )
+        counts = Matrix(adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size)
+        if not is_counts(counts.sample(), least=FEWEST_COUNTS):
+            raise InputError(f"Layer {layer!r} does not hold raw counts: name another with counts_layer=.")
+        return cls(counts, expression)
+
+    def log_depth(self) -> NDArray[np.float32]:
+        """Log depth (n,) of all cells: minus the log of what counts were multiplied by, NaN where there are none."""
+        totals = np.concatenate(self.counts.each(lambda chunk, rows: np.asarray(chunk.sum(1)).ravel()))
+        sums = np.concatenate(self.expression.each(lambda chunk, rows: np.asarray(np.expm1(chunk).sum(1)).ravel()))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(totals > 0, np.log(totals) - np.log(sums), np.nan).astype(np.float32)
+
+    def take(self, cells: Codes) -> Recovered:
+        """Counts of some cells, in ascending order, as :func:`dice._core.measurement.counts.recover` gives them."""
+        expression, counts = (sparse.csr_array(matrix.take(cells)) for matrix in (self.expression, self.counts))
+        totals = np.asarray(counts.sum(1), dtype=np.float64).ravel()
+        sums = np.asarray(np.expm1(expression.astype(np.float64)).sum(1)).ravel()
+        factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
+        apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
+        if apart.nnz and apart.max() > TOLERANCE:
+            raise InputError(
+                "The expression is not log1p of normalised counts in that layer: name the right one with "
+                "counts_layer=, or leave it out."
+            )
+        return Recovered(counts.astype(np.float64), factor, np.ones(len(cells), dtype=bool))
