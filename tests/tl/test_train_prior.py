@@ -14,12 +14,13 @@ import dice
 from dice._core.projection import elbow
 
 
-def small(n=120, d=40, seed=0):
-    """Log-normalised expression of two easily told cell types."""
+def small(n=120, d=40, seed=0, *, counts=True):
+    """Log-normalised expression of two easily told cell types; or values that are no counts, whose noise is assumed."""
     rng = np.random.default_rng(seed)
     types = np.repeat([0, 1], n // 2)
     rates = np.exp(rng.normal(size=(2, d)))[types]
     expression = np.log1p(rng.poisson(rates) / rates.sum(1, keepdims=True) * 100)
+    expression = expression if counts else expression * np.linspace(0.9, 1.1, d)
     adata = ad.AnnData(sparse.csr_matrix(expression.astype(np.float32)))
     adata.obs["cell_type"] = np.array(["a", "b"])[types]
     return adata
@@ -126,7 +127,7 @@ def test_highly_variable_genes_are_the_default_mask():
 
 def test_labels_sharpen_the_prior():
     """Same-class mixup shrinks the variance within classes that the prior believes in."""
-    plain, sharp = small(400), small(400)
+    plain, sharp = small(400, counts=False), small(400, counts=False)
     dice.tl.train_prior(plain, n_latent=3, training=dice.Training(max_steps=200))
     dice.tl.train_prior(sharp, n_latent=3, training=dice.Training(max_steps=200), labels_key="cell_type")
     for adata in (plain, sharp):
@@ -183,7 +184,7 @@ def test_labels_mix_more_cells_than_the_paper(preset, points):
 
 def test_small_references_may_be_sorted_by_type():
     """All cells fit into one batch; each must still meet all noise levels, or large noise means the last type."""
-    adata = small(400)
+    adata = small(400, counts=False)
     dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=200))
     assert dice.Prior.from_anndata(adata).history["validation"].min() < 0.9
     dice.tl.denoise(adata, rho=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,12 @@ MIN_HELD_OUT, MIN_CELLS = 20, 100
 
 
 def measure(
-    cells: ReferenceCells, reduced: Reduced, training: Training, *, target_sum: float, seed: int, device: torch.device
+    cells: ReferenceCells,
+    reduced: Reduced,
+    training: Training,
+    figures: Mapping[str, float],
+    seed: int,
+    device: torch.device,
 ) -> MeasurementNetwork | None:
     """The measurement of a reference; None where its values are no log-normalised counts, or its cells too few."""
     counted = ~np.isnan(reduced.latents.log_depth)
@@ -43,7 +49,7 @@ def measure(
         chosen = np.sort(np.random.default_rng([seed, 2]).choice(chosen, MAX_MEASURED, replace=False))
     counts = recover(cells.matrix.take(chosen)) if cells.counts is None else cells.counts.take(chosen)
     reader = ReferenceReader(reduced.projection, counts)
-    rows = make_rows(reader, np.random.default_rng([seed, 3]), target_sum=target_sum or TARGET_SUM)
+    rows = make_rows(reader, np.random.default_rng([seed, 3]), target_sum=figures.get("sum_log", 0.0) or TARGET_SUM)
     held_out = cells.roles[chosen] == ROLES.index("validation")
     learned, judged = (rows[:, part].reshape(-1, rows.shape[2]).to(device) for part in (~held_out, held_out))
     linear_only = held_out.sum() < MIN_HELD_OUT

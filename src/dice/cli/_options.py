@@ -64,7 +64,9 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
 
 def add_query(parser: argparse.ArgumentParser) -> None:
     """What every verb that looks at a query takes."""
-    add_fields(parser, Options, skip=("rho", "n_samples", "likelihood", "method", "check", "random_state"))
+    add_fields(
+        parser, Options, skip=("rho", "n_samples", "likelihood", "method", "check", "random_state", "counts_layer")
+    )
     add_fields(parser, Shift, skip=("strategy",))
     parser.add_argument("--no-check", action="store_true", help="take the values as they are")
     add_fields(parser, Checks, skip=("values",))

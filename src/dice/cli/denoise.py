@@ -31,6 +31,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     output = _files.check_output(args.output)
     options = {**read_posterior(args), **read_query(args), "key_added": args.key_added}
+    options["counts_layer"] = args.counts_layer
     if output.suffix == ".zarr":
         more = {"copy_x": not args.no_x, "overwrite": True, "chunk_size": args.chunk_size}
         dice.tl.denoise_to_zarr(args.query, args.reference, output, **more, **options)

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", default="default", help="default, paper, paper-small or gmm")
     parser.add_argument("--mask-var", default="auto", help="boolean column of var with the genes to use")
     parser.add_argument("--layer", help="layer to use in place of X")
+    parser.add_argument("--counts-layer", help="layer with the raw counts beneath")
     parser.add_argument("--no-check", action="store_true", help="take the values as they are")
     add_fields(parser, Training)
     add_device(parser)
@@ -46,6 +47,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         preset=args.preset,
         mask_var=args.mask_var,
         layer=args.layer,
+        counts_layer=args.counts_layer,
         training=read_fields(args, Training),
         check=not args.no_check,
         random_state=args.seed,

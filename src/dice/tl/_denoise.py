@@ -47,8 +47,8 @@ def denoise(
     rho
         How much the prior may move a cell beyond the measured noise, in PCA units. Larger values pull harder
         towards the reference. ``"auto"`` is 0 where the noise is measured, and half of the prior's latent scale where
-        it is assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the paper
-        does. :func:`dice.tl.tune_rho` finds the value that predicts held-out genes best under assumed noise.
+        it is assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the
+        paper does. :func:`dice.tl.tune_rho` finds the value that predicts held-out genes best under assumed noise.
     n_samples
         Number of posterior samples of each cell to keep.
     likelihood
@@ -63,8 +63,9 @@ def denoise(
         can be, else a Gibbs chain. :class:`dice.Direct` and :class:`dice.Gibbs` have settings.
     shift
         What to do about a query that differs from the reference as a whole, by its technology or site: ``"auto"`` finds
-        out and removes what is plain where noise is assumed, and nothing where it is measured; ``"offset"``, ``"clusters"`` and ``"mean"`` are strategies of
-        :class:`dice.Shift`, which also takes batches, and False does nothing. ``adata.uns["X_dice"]["shift"]`` of an
+        out and removes what is plain where noise is assumed, and does nothing where it is measured; ``"offset"``,
+        ``"clusters"`` and ``"mean"`` are strategies of :class:`dice.Shift`, which also takes batches, and False does
+        nothing. ``adata.uns["X_dice"]["shift"]`` of an
         earlier call applies what that call found, to other cells of the same query for example.
     layer
         Layer to denoise instead of ``adata.X``.

@@ -118,15 +118,9 @@ def train_prior(
     random_state, keys = seed(random_state), PriorKeys(new_key("key_added", key_added, "dice"))
     device = torch_device(settings.device)
     cells = ReferenceCells.read(
-        adata,
-        training,
-        random_state,
-        labels_key=labels_key,
-        layer=layer,
-        mask_var=mask_var,
-        use_rep=use_rep,
+        adata, training, random_state, labels_key=labels_key, layer=layer, mask_var=mask_var, use_rep=use_rep,
         counts_layer=counts_layer,
-    )
+    )  # fmt: skip
     k = cells.n_latent(n_latent)
     sample = cells.matrix.sample()
     if check:
@@ -134,10 +128,8 @@ def train_prior(
 
     reduced = reduce(cells, n_latent=k, scale=scale)
     figures = statistics(sample, cells)
-    measurement = None
-    if networks.by_preset()[preset][1].measured:
-        target_sum = figures.get("sum_log", 0.0)
-        measurement = measure(cells, reduced, training, target_sum=target_sum, seed=random_state, device=device)
+    wanted = networks.by_preset()[preset][1].measured
+    measurement = measure(cells, reduced, training, figures, random_state, device) if wanted else None
     latents = reduced.latents.y if measurement is None else clean_latents(measurement, cells, reduced)
     latent_scale = float(np.sqrt(latents[cells.seen].var(0).mean()))
     data = presets.split(latents / latent_scale, cells.roles, device)
