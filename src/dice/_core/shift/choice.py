@@ -21,7 +21,8 @@ from dice._core.shift.offsets import LEVELS, Offsets, fit_cluster_offsets, fit_o
 from dice._errors import InputError
 from dice._types import Codes, Floats
 
-#: The noise at which a query is judged as a whole: cells of any type of the reference are within reach, others are not.
+#: The noise at which a query is judged as a whole: at small noise the score norm ranks candidates by how much they
+#: shrink the query, and only at a large one tells pairs that overlap from those that do not (docs/shift.md).
 COARSE = 2.0
 #: Cells that offsets are learned from, and that the network looks at.
 SAMPLED_CELLS, NETWORK_CELLS = 4000, 1000
@@ -30,7 +31,7 @@ MIN_BATCH = 50
 #: A query differs as a whole if its score norm is so many times that of the reference: of 28 pairs only nuclei as a
 #: reference of cells are beyond it (1.4 to 4.4), all others are below 1.1.
 SHIFTED = 1.2
-#: An offset explains it if it takes away at least this share of what is too much.
+#: An offset explains it if it takes away at least half of what is too much: more than nothing would.
 EXPLAINED = 0.5
 #: Cells of one type could be new as well as shifted: without the offset they must vary at least this share as much as
 #: the reference's (0.31 to 1.24 for thirds of the types of shifted pairs, 0.06 for one new cluster).

@@ -18,7 +18,7 @@ from dice._types import Floats
 
 #: Most clusters: 30, 50, 100 and 200 differ by less than .01 of macro-F1 over 14 pairs (docs/shift.md).
 MAX_CLUSTERS = 100
-#: Fewest cells for a cluster, so that its mean is known to a third of its spread; and cells that suffice for k-means.
+#: Fewest cells for a cluster (its mean is then known to a third of its spread), and most cells for k-means.
 MIN_CLUSTER, KMEANS_CELLS = 10, 20_000
 #: Width of the soft assignment in squared distance of unit vectors, as Harmony and Symphony have it.
 WIDTH = 0.1
