@@ -142,3 +142,110 @@ def test_labels_of_a_shallow_query(pair):
         assert covered > 0.8
     assert right[1.0] > 0.95
     assert right[0.1] > 0.8
+
+
+def test_one_cell_that_is_no_counts_does_not_change_the_others(pair):
+    reference, query = pair[0], pair[1].copy()
+    dice.tl.denoise(query, reference)
+    expected = query.obsm["X_dice"].copy()
+    values = query.X.toarray()
+    values[7, np.flatnonzero(values[7])[0]] *= 1.01
+    query.X = values
+    with pytest.warns(dice.DiceWarning, match="1 of 200 cells of the query are no log-normalised counts"):
+        dice.tl.denoise(query, reference)
+    others = np.arange(query.n_obs) != 7
+    np.testing.assert_allclose(query.obsm["X_dice"][others], expected[others], atol=1e-3)
+    assert np.isfinite(query.obsm["X_dice"]).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*no log-normalised counts", "ignore:The query differs from its reference")
+def test_labels_of_a_query_that_is_no_counts(pair):
+    """Query and reference are read under one noise."""
+    reference, query = pair[0], pair[1].copy()
+    query.X = (query.X.toarray() * np.linspace(0.98, 1.02, query.n_vars)).astype(np.float32)
+    classifier = dice.Classifier("logistic", "denoised")
+    dice.tl.transfer_labels(query, reference, "cell_type", classifier=classifier, check=False)
+    labels = np.array(query.uns["cell_type_dice"]["labels"])
+    given = labels[query.obsm["cell_type_dice_prob"].to_numpy().argmax(1)]
+    assert (given == query.obs["cell_type"].astype(str).to_numpy()).mean() > 0.9
+
+
+@pytest.fixture(scope="module")
+def rounded(pair):
+    """A reference and a query whose rounded values give no counts back, with their counts in a layer."""
+    from dice._core.measurement.counts import recover
+
+    cells = []
+    for adata in pair:
+        plain = ad.AnnData(adata.X.toarray().round(2), obs=adata.obs[["cell_type"]].copy(), var=adata.var[[]].copy())
+        plain.layers["raw"] = recover(adata.X).counts.astype(np.float32)
+        cells.append(plain)
+    dice.tl.train_prior(cells[0], counts_layer="raw", training=dice.Training(max_steps=60))
+    return cells
+
+
+@pytest.mark.filterwarnings("ignore:.*no log-normalised counts", "ignore:The query differs from its reference")
+def test_a_reference_whose_counts_are_in_a_layer(rounded):
+    reference, query = rounded[0], rounded[1].copy()
+    assert dice.Prior.from_anndata(reference).measurement is not None
+    dice.tl.transfer_labels(query, reference, "cell_type", check=False)
+    labels = np.array(query.uns["cell_type_dice"]["labels"])
+    given = labels[query.obsm["cell_type_dice_prob"].to_numpy().argmax(1)]
+    assert (given == query.obs["cell_type"].astype(str).to_numpy()).mean() > 0.9
+    dice.tl.novelty(query, reference, check=False)
+    assert query.obs["dice_novel"].mean() < 0.3
+
+
+def test_a_layer_of_counts_for_dask_and_files(rounded, tmp_path):
+    da = pytest.importorskip("dask.array")
+    reference, query = rounded[0], rounded[1].copy()
+    dice.tl.denoise(query, reference, counts_layer="raw")
+    assert query.uns["X_dice"]["params"]["method"] == "measured"
+    lazy = ad.AnnData(da.from_array(query.X, chunks=(37, -1)), obs=query.obs[[]], var=query.var)
+    lazy.layers["raw"] = da.from_array(query.layers["raw"].toarray(), chunks=(37, -1))
+    dice.tl.denoise(lazy, reference, counts_layer="raw")
+    np.testing.assert_allclose(lazy.obsm["X_dice"].compute(), query.obsm["X_dice"], atol=1e-3)
+    rounded[1].write_h5ad(tmp_path / "query.h5ad")
+    dice.tl.denoise_to_zarr(tmp_path / "query.h5ad", reference, tmp_path / "out.zarr", counts_layer="raw")
+    np.testing.assert_allclose(ad.read_zarr(tmp_path / "out.zarr").obsm["X_dice"], query.obsm["X_dice"], atol=1e-3)
+    query.layers["raw"] = query.layers["raw"][::-1].copy()
+    with pytest.raises(dice.DiceError, match="not log1p of normalised counts"):
+        dice.tl.denoise(query, reference, counts_layer="raw")
+
+
+def test_the_reference_itself_from_file_to_file(pair, tmp_path):
+    reference = pair[0].copy()
+    reference.write_h5ad(tmp_path / "reference.h5ad")
+    dice.tl.denoise(reference)
+    dice.tl.denoise_to_zarr(tmp_path / "reference.h5ad", pair[0], tmp_path / "out.zarr")
+    np.testing.assert_allclose(ad.read_zarr(tmp_path / "out.zarr").obsm["X_dice"], reference.obsm["X_dice"], atol=1e-3)
+
+
+def test_cells_that_were_added_to_the_reference_are_not_its_own(pair):
+    query = pair[1].copy()
+    dice.tl.denoise(query, pair[0])
+    both = ad.concat([pair[0], pair[1]], join="outer", uns_merge="first", index_unique="-")
+    both.obs_names = [*pair[0].obs_names, *pair[1].obs_names]
+    dice.tl.denoise(both)
+    np.testing.assert_allclose(both.obsm["X_dice"][pair[0].n_obs :], query.obsm["X_dice"], atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*genes found")
+def test_missing_genes_make_a_cell_less_sure(pair):
+    reference, query = pair[0], pair[1].copy()
+    dice.tl.denoise(query, reference)
+    part = query[:, ::3].copy()
+    dice.tl.denoise(part, reference)
+    assert part.obs["dice_uncertainty"].mean() > 1.02 * query.obs["dice_uncertainty"].mean()
+
+
+def test_a_huge_rho_gives_the_prior_and_a_tiny_one_nothing(pair):
+    query = pair[1].copy()
+    dice.tl.denoise(query, pair[0])
+    sure = query.obs["dice_uncertainty"].mean()
+    spread = {}
+    for rho in (1e-8, 1e3, 1e6):
+        dice.tl.denoise(query, pair[0], rho=rho, n_samples=4)
+        spread[rho] = query.obs["dice_uncertainty"].mean(), query.obsm["X_dice_samples"].std()
+    assert spread[1e-8][0] == pytest.approx(sure, rel=1e-3)
+    np.testing.assert_allclose(spread[1e3], spread[1e6], rtol=0.05)

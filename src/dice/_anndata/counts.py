@@ -15,6 +15,8 @@ from dice._core.measurement.counts import Recovered, normalised
 from dice._errors import InputError, SlotError
 from dice._types import Codes
 
+#: Cells whose counts are compared with their expression before anything else.
+COMPARED_CELLS = 100
 #: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
 TOLERANCE = 0.05
 
@@ -37,7 +39,9 @@ class CountsLayer:
         counts = Matrix(adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size)
         if not is_counts(counts.sample(), least=FEWEST_COUNTS):
             raise InputError(f"Layer {layer!r} does not hold raw counts: name another with counts_layer=.")
-        return cls(counts, expression)
+        found = cls(counts, expression)
+        found.take(np.arange(min(counts.n_cells, COMPARED_CELLS)))
+        return found
 
     def log_depth(self) -> NDArray[np.float32]:
         """Log depth (n,) of all cells: minus the log of what counts were multiplied by, NaN where there are none."""

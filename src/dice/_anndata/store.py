@@ -155,5 +155,5 @@ def own_cells(adata: AnnData, prior: Prior) -> Mask | None:
     """Cells (n,) that a prior's loadings were computed from, if `adata` is its reference; None if it is not."""
     for key, raw in adata.uns.items():
         if isinstance(raw, Mapping) and raw.get("sha256") == prior.sha256 and PriorKeys(key).split in adata.obs:
-            return (adata.obs[PriorKeys(key).split] != "calibration").to_numpy(dtype=bool)
+            return adata.obs[PriorKeys(key).split].isin(["train", "validation"]).to_numpy(dtype=bool)
     return None

@@ -23,6 +23,7 @@ from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import check_query
 from dice._anndata.store import Prior, own_cells
 from dice._anndata.write import Slots, as_plain
+from dice._core.measurement.counts import judge_counts
 from dice._core.posterior.direct import Posterior
 from dice._core.posterior.gibbs import MAX_ITERATIONS
 from dice._core.posterior.inference import Inference
@@ -68,8 +69,7 @@ class Query:
         if options.check.values:  # noqa: PD011 - not pandas
             check_query(matrix.sample(), match, prior, layer=options.layer)
         batches = None if options.batch_key is None else read_batches(adata, options.batch_key)
-        layer = options.counts_layer
-        counts = None if layer is None else CountsLayer.of(adata, layer, matrix)
+        counts = None if options.counts_layer is None else CountsLayer.of(adata, options.counts_layer, matrix)
         return cls.matched(prior, options, match, matrix, batches, own_cells(adata, prior), counts)
 
     @classmethod
@@ -123,8 +123,13 @@ class Query:
     @cached_property
     def measured(self) -> bool:
         """Whether the noise is that which the prior has learned from counts, and the query is made of them."""
-        latents, known = self.latents, self.prior.measurement is not None
-        return known and self.options.measurable and not np.isnan(latents.log_depth[~latents.empty]).any()
+        latents = self.latents
+        if self.prior.measurement is None or not self.options.measurable:
+            return False
+        counted, doubt = judge_counts(latents.log_depth, latents.empty)
+        if doubt:
+            _log.warn(doubt)
+        return counted
 
     def expression(self, chunk: Chunk, rows: slice) -> Chunk:
         """Expression of a chunk as it is compared with others: as it was measured."""
@@ -189,6 +194,7 @@ class Query:
             self.options.device,
             decided.offsets,
             self.own,
+            None if self.counts is None else self.latents.log_depth,
         )
 
     @cached_property

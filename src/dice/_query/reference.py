@@ -10,6 +10,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice._anndata.checks import read_colors, read_labels, read_roles
+from dice._anndata.counts import CountsLayer
 from dice._anndata.matrix import Matrix
 from dice._core.measurement.matching import LikeQuery
 from dice._core.posterior.likelihood import Latents
@@ -17,6 +18,7 @@ from dice._core.prior.presets import ROLES
 from dice._errors import InputError
 from dice._query.query import Query
 from dice._types import Chunk, Codes
+from dice.options import Gaussian
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class ReferenceQuery(Query):
         """Latents of all cells, in memory."""
         parts = self.matrix.each(self.reader.latents, desc="Projecting")
         latents = Latents.joined(parts, self.likelihood.n_latent)
+        if self.counts is not None:
+            latents = replace(latents, log_depth=self.counts.log_depth())
         return replace(latents, sample=latents.y[self.sampled])
 
     def expression(self, chunk: Chunk, rows: slice) -> Chunk:
@@ -104,10 +108,19 @@ def as_query(reference: AnnData, query: Query, roles: Codes) -> ReferenceQuery:
             f"The reference has lost {(positions < 0).sum()} genes of its own prior, for example "
             f"{list(names[positions < 0][:3])}: pass it with all genes that it had in dice.tl.train_prior."
         )
-    options = replace(query.options, layer=layer, gene_key=None, check=False, shift=False)
+    # Both are read under one noise: measured latents and noisy ones lie in different places.
+    asked = query.options.likelihood
+    assumed = Gaussian() if isinstance(asked, str) and not query.measured else asked
+    options = replace(
+        query.options, layer=layer, counts_layer=None, gene_key=None, check=False, shift=False, likelihood=assumed
+    )
     matrix = Matrix(reference, layer=layer, genes=positions)
-    plain = Query.matched(prior, options, replace(match, query=positions), matrix)
-    depths = np.sort(query.latents.log_depth[~query.latents.empty]) if query.measured else np.empty(0, np.float32)
+    named = prior.params.get("counts_layer") if query.measured else None
+    counts = None if named is None else CountsLayer.of(reference, named, matrix)
+    plain = Query.matched(prior, options, replace(match, query=positions), matrix, counts=counts)
+    known = query.latents.log_depth[~np.isnan(query.latents.log_depth)]
+    # Counts in a layer are read as they are: thinning needs them where the expression is read.
+    depths = np.sort(known) if query.measured and counts is None else np.empty(0, np.float32)
     own = (roles != ROLES.index("calibration")) & query.measured
     reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own)
     return ReferenceQuery(**{item.name: getattr(plain, item.name) for item in fields(plain)}, reader=reader)

@@ -39,6 +39,7 @@ class StreamedQuery(Query):
         y, order = draft.array(where), np.argsort(self.sampled)
         sample = y.oindex[self.sampled[order]][np.argsort(order)]
         residual, empty, depth = (draft.array(f"scratch/{name}")[:] for name in ("residual", "empty", "log_depth"))
+        depth = depth if self.counts is None else self.counts.log_depth()
         latents = Latents(y, residual, empty, depth, sample)
         if latents.empty.any():
             self.warn_of_empty(latents)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._core.measurement.counts import recover
+from dice._core.measurement.counts import judge_counts, recover
 from dice._core.measurement.network import MeasurementNetwork
 from dice._core.measurement.rows import MAX_MEASURED, ReferenceReader, make_rows, make_trainer
 from dice._core.measurement.thinning import TARGET_SUM
@@ -22,8 +22,6 @@ from dice._reference.learn import train
 from dice._types import Codes
 from dice.options import Training
 
-#: Share of cells that may be no counts before all are taken for something else: of six data sets none has one.
-STRAY = 1e-3
 #: Fewest held-out cells that can stop a training, and fewest cells at all: with fewer, the linear filter is all.
 MIN_HELD_OUT, MIN_CELLS = 20, 100
 
@@ -39,7 +37,7 @@ def measure(
     """The measurement of a reference; None where its values are no log-normalised counts, or its cells too few."""
     counted = ~np.isnan(reduced.latents.log_depth)
     usable = cells.seen & (cells.roles >= 0) & counted
-    if (~counted & ~reduced.latents.empty).mean() > STRAY or usable.sum() < MIN_CELLS:
+    if not judge_counts(reduced.latents.log_depth, reduced.latents.empty)[0] or usable.sum() < MIN_CELLS:
         _log.info("Noise: assumed Gaussian; the values are no log-normalised counts, or of too few cells.")
         return None
     source = "recovered from log-normalised values" if cells.counts is None else "of the layer that was named"

@@ -16,7 +16,7 @@ from dice import _log
 from dice._anndata.draft import Draft, in_chunks
 from dice._anndata.files import check_dask, read_lazy
 from dice._anndata.sources import BLOCK_ENTRIES
-from dice._anndata.store import Prior, find_prior
+from dice._anndata.store import Prior, find_prior, own_cells
 from dice._anndata.write import as_plain, embedding_key
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
@@ -98,7 +98,8 @@ def denoise_to_zarr(
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
     keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
     with _log.recorded() as warned:
-        plain = Query.of(in_chunks(adata, size, asked.layer, asked.batch_key), prior, asked)
+        chunked = in_chunks(adata, size, asked.layer, asked.counts_layer, asked.batch_key)
+        plain = replace(Query.of(chunked, prior, asked), own=own_cells(adata, prior))
         draft = Draft(target, adata.n_obs, size)
         draft.open(_fingerprint(plain, keys), adata)
         slots = StreamedQuery(**vars(plain), draft=draft, keys=keys).slots(keys, warned)

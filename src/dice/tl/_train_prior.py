@@ -137,6 +137,7 @@ def train_prior(
     noise = reduced.projection.noise / latent_scale
     denoiser, history = learn(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
     arguments = {"n_latent": n_latent, "labels_key": labels_key, "layer": layer, "use_rep": use_rep}
+    arguments |= {"counts_layer": counts_layer}
     scaled = bool(np.isfinite(reduced.projection.cap))
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),

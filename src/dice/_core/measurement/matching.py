@@ -36,7 +36,8 @@ class LikeQuery:
         if not len(self.depths):
             return chunk
         cells = recover(chunk)
-        return thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows])
+        shallow = thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows])
+        return _with_strays(shallow, chunk, cells.whole)
 
     def latents(self, chunk: Chunk, rows: slice) -> Latents:
         """The same as latents."""
@@ -71,3 +72,11 @@ def thinned(cells: Recovered, shares: Floats, seeds: NDArray[np.int64]) -> spars
         kept = counts.data[entries].sum() + rng.binomial(outside, shares[i])
         factor[i] *= (before + outside) / max(kept, 1)
     return normalised(counts, np.nan_to_num(factor))
+
+
+def _with_strays(shallow: sparse.csr_array, chunk: Chunk, whole: Mask) -> sparse.csr_array:
+    """Cells that are no counts as they were."""
+    if whole.all():
+        return shallow
+    lines = sparse.vstack([shallow, sparse.csr_array(chunk)], format="csr")
+    return lines[np.where(whole, np.arange(len(whole)), np.arange(len(whole)) + len(whole))]

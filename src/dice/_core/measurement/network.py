@@ -133,6 +133,11 @@ class MeasurementNetwork(nn.Module):
         mean, hidden = self._mean(y, torch.stack([log_depth, asked], dim=1))
         return mean, self._variance(hidden)
 
+    @property
+    def slope(self) -> Tensor:
+        """How much of a change of each latent (k,) the linear filter lets through, at the typical depths."""
+        return self.filter.weight[:, : self.n_latent].diagonal()
+
     def mean(self, y: NDArray[np.float32], log_depth: NDArray[np.float32]) -> NDArray[np.float32]:
         """Posterior mean (n, k) of the clean latents of cells, as arrays."""
         with torch.inference_mode():

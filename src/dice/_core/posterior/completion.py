@@ -24,8 +24,8 @@ class Completion:
     gram: Floats
     #: Conditional mean of the latents from V_o' x_o (k, k).
     filter: Floats
-    #: Noise variance per latent that the missing genes add.
-    added: float
+    #: Noise variance (k,) that the missing genes add to every latent.
+    added: Floats
 
     @classmethod
     def of(cls, loadings: Floats, variances: Floats, noise: float) -> Completion:
@@ -33,8 +33,9 @@ class Completion:
         gram = loadings.T.astype(np.float64) @ loadings
         posterior = np.linalg.inv(gram / noise**2 + np.diag(1 / np.maximum(variances, 1e-12)))
         missing = np.eye(len(gram)) - gram
-        added = float(np.trace(missing @ posterior @ missing) / len(gram))
-        return cls(loadings, gram.astype(np.float32), (posterior / noise**2).astype(np.float32), max(added, 0.0))
+        added = np.maximum(np.diagonal(missing @ posterior @ missing), 0)
+        single = (x.astype(np.float32) for x in (gram, posterior / noise**2, added))
+        return cls(loadings, *single)
 
     def read(self, x: Standardized) -> tuple[Floats, Floats]:
         """Completed latents (n, k), and the squared norms (n,) of what they leave of the observed genes."""

@@ -135,6 +135,7 @@ def direct_measured(
         drawn = [mean + variance.sqrt() * stream.normal(MEASURED, mean.shape[1]) for stream in streams]
         spread = variance.mean(1)
         if denoiser is not None:
+            rho = min(rho, MAX_NOISE)
             s = torch.tensor(rho, dtype=mean.dtype, device=mean.device)
             drawn = [sample_sde(denoiser, z, s, stream) for z, stream in zip(drawn, streams, strict=True)]
             if uncertainty:

@@ -26,6 +26,9 @@ from dice._errors import InputError
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, StudentT, torch_device
 
+#: Assumed noise in latent scales below which there is none: the slope of the prior drowns in rounding.
+NO_NOISE = 1e-3
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -61,6 +64,8 @@ class Inference:
     offsets: Offsets | None = None
     #: Cells (n,) that the loadings were computed from.
     own: Mask | None = None
+    #: Log depth (n,) of all cells where a layer of counts tells it.
+    log_depth: NDArray[np.float32] | None = None
 
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
         """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` where single genes matter."""
@@ -86,16 +91,25 @@ class Inference:
 
     def measured(self, latents: Latents, rows: slice) -> tuple[Floats, Floats]:
         """Posterior mean and variance (n, k) of the clean latents, honest for cells of the reference."""
-        y = latents.y if self.own is None else self.likelihood.honest(latents, self.own[rows], self.prior.projection)
-        # An empty cell has no depth; what it gets is the prior.
-        depth = np.nan_to_num(latents.log_depth, nan=0.0)
+        honest = self.own is not None and self.likelihood.complete
+        own = self.own[rows] if self.own is not None else None
+        y = self.likelihood.honest(latents, own, self.prior.projection) if honest and own is not None else latents.y
+        network = self._torch.measurement
+        # Empty cells have no depth and get the prior; the few that are no counts have the typical one.
+        depth = np.where(np.isnan(latents.log_depth), float(network.typical), latents.log_depth)
         with torch.inference_mode():
-            mean, variance = self._torch.measurement(self._torch(y), self._torch(depth))
+            mean, variance = network(self._torch(y), self._torch(depth))
+            if self.likelihood.completion is not None:
+                variance = variance + self._torch(self.likelihood.completion.added) * network.slope.square()
         return mean.cpu().numpy(), variance.cpu().numpy()
+
+    def _read(self, chunk: Chunk, rows: slice) -> Latents:
+        latents = self.likelihood.latents(chunk)
+        return latents if self.log_depth is None else replace(latents, log_depth=self.log_depth[rows])
 
     def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """One block of a lazy array, from expression to mean and samples side by side (n, k + S k)."""
-        result = self(self.likelihood.latents(chunk), rows, chunk)
+        result = self(self._read(chunk, rows), rows, chunk)
         if result.samples is None:
             return result.mean
         n, drawn, k = result.samples.shape
@@ -103,7 +117,7 @@ class Inference:
 
     def variance(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """Posterior variance per latent (n,) of a block of expression."""
-        return np.asarray(self(self.likelihood.latents(chunk), rows, chunk).variance)
+        return np.asarray(self(self._read(chunk, rows), rows, chunk).variance)
 
     def _fitting(self, observed: Observation, seeds: NDArray[np.int64]) -> Posterior:
         """The posterior at once, or in parts once a chunk did not fit the memory of the device."""
@@ -151,7 +165,7 @@ class Inference:
         s, rho = self._torch(observed.noise) / scale, plan.rho / scale
         if observed.measured is not None:
             variance = self._torch(observed.measured) / scale**2
-            denoiser = self._torch.denoiser if rho else None
+            denoiser = self._torch.denoiser if rho > NO_NOISE else None
             return direct_measured(denoiser, y, variance, rho, noise, plan.n_samples, uncertainty=plan.uncertainty)
         denoiser = self._torch.denoiser
         if plan.method == "direct":

@@ -215,7 +215,7 @@ class GaussianLikelihood:
         if noise == "per_cell" and measurable:
             cells[~latents.empty] = factor * np.sqrt(shrink_noise(measured, n_genes - self.n_latent))
         if self.completion is not None:
-            cells = np.sqrt(np.square(cells) + np.float32(self.completion.added))
+            cells = np.sqrt(np.square(cells) + self.completion.added.mean())
         cells[latents.empty] = empty_noise
         return whole, cells
 
