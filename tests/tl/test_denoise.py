@@ -382,7 +382,8 @@ def test_assumed_noise_on_request(counted, arguments):
 def test_values_that_are_no_counts_have_assumed_noise(counted):
     query = counted[1].copy()
     query.X = query.X.multiply(np.linspace(0.9, 1.1, query.n_vars)).tocsr().astype(np.float32)
-    dice.tl.denoise(query, counted[0], check=False)
+    with pytest.warns(dice.DiceWarning, match="its noise is assumed, not measured"):
+        dice.tl.denoise(query, counted[0], check=False)
     assert query.uns["X_dice"]["params"]["method"] == "direct"
     assert query.uns["X_dice"]["params"]["rho"] > 0
 
