@@ -121,8 +121,7 @@ def train_prior(
         adata, training, random_state, labels_key=labels_key, layer=layer, mask_var=mask_var, use_rep=use_rep,
         counts_layer=counts_layer,
     )  # fmt: skip
-    k = cells.n_latent(n_latent)
-    sample = cells.matrix.sample()
+    k, sample = cells.n_latent(n_latent), cells.matrix.sample()
     if check:
         check_expression(sample if cells.genes is None else sample[:, cells.genes])
 

@@ -123,18 +123,15 @@ def transfer_labels(
         _log.info(f"Classifier: {chosen.name}.")
         probabilities, calibration = classify(cells, known, labelled, chosen, options.random_state)
         p_values = predict_sets(sets, alpha, probabilities, calibration, labelled, found, cells, known)
-    call = as_plain(
-        options.arguments()
-        | {
-            "labels_key": labels_key,
-            "alpha": alpha,
-            "sets": sets,
-            "min_probability": min_probability,
-            "classifier": kind,
-        }
-    )
+    asked = {
+        "labels_key": labels_key,
+        "alpha": alpha,
+        "sets": sets,
+        "min_probability": min_probability,
+        "classifier": kind,
+    }
     record = {
-        "call": call,
+        "call": as_plain(options.arguments() | asked),
         "params": {"classifier": chosen.name, "n_calibration": len(calibration), **found.params},
         "candidates": chosen.table,
         "shift": query.decided.shift,

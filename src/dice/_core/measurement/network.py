@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from dice._core.network import Network
 
 #: Cells are not asked for less than this share of their own depth, nor for more than so many times it: training
 #: hardly saw that. With a fourth or an eighth in place of a half, pancreas, whose depths span a factor of 400, has
@@ -33,7 +35,7 @@ SOFTPLUS_ONE = 0.5413248546129181
 LARGEST_VALUE = 1e6
 
 
-class MeasurementNetwork(nn.Module):
+class MeasurementNetwork(Network):
     """A linear filter that depends on depth, a residual MLP that reads the filtered latents, and a variance.
 
     The filter is the Wiener filter at the typical depth with a term that changes it linearly in log depth; it is fitted
@@ -52,7 +54,6 @@ class MeasurementNetwork(nn.Module):
     """
 
     kind: ClassVar[str] = "measurement"
-    #: Largest value of each constructor argument but `n_latent`.
     bounds: ClassVar[Mapping[str, int]] = {"width": 1024, "depth": 16}
 
     scale: Tensor
@@ -74,27 +75,9 @@ class MeasurementNetwork(nn.Module):
         self.outlet = nn.Linear(width, n_latent)
         self.spread = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, n_latent))
 
-    @property
-    def config(self) -> dict[str, int]:
-        """Constructor arguments: with the weights, all that is needed to rebuild the network."""
-        return {name: getattr(self, name) for name in ("n_latent", *self.bounds)}
-
-    @classmethod
-    def empty(cls, config: Mapping[str, int]) -> Self:
-        """A network without values: torch's constructors would draw from the global random state."""
-        with torch.device("meta"):
-            network = cls(**config)
-        return network.to_empty(device="cpu")
-
     def initialize(self, generator: torch.Generator) -> None:
         """Torch's default from `generator`, an MLP that starts at zero and a variance that starts at its mean."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                bound = module.in_features**-0.5
-                module.weight.data.uniform_(-bound, bound, generator=generator)
-                module.bias.data.uniform_(-bound, bound, generator=generator)
-            elif isinstance(module, nn.LayerNorm):
-                module.reset_parameters()
+        super().initialize(generator)
         last = self.spread[-1]
         assert isinstance(last, nn.Linear)
         for layer in (self.outlet, last):

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from dice._core.network import Network
 
 if TYPE_CHECKING:
     from dice._core.posterior.noise import CellNoise
@@ -60,13 +62,9 @@ class Preset:
     measured: bool = True
 
 
-class Denoiser(nn.Module, ABC):
+class Denoiser(Network, ABC):
     """Posterior mean of a latent seen through isotropic Gaussian noise of standard deviation s."""
 
-    #: Name in stored priors; the class that defines one is registered by it.
-    kind: ClassVar[str]
-    #: Largest value of each constructor argument but `n_latent`; all are whole numbers from 1 on.
-    bounds: ClassVar[Mapping[str, int]]
     #: What ``tl.train_prior`` may call this network, with its sizes and trainings.
     presets: ClassVar[Mapping[str, Preset]] = {}
     #: Fewest cells in a training batch: 2 where a network normalises over them.
@@ -74,37 +72,10 @@ class Denoiser(nn.Module, ABC):
     #: Largest noise level that :meth:`draw` can start from; None where there is none.
     largest_noise: ClassVar[float | None] = None
 
-    n_latent: int
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "kind" in vars(cls):
             NETWORKS[cls.kind] = cls
-
-    @property
-    def config(self) -> dict[str, int]:
-        """Constructor arguments: with the weights, all that is needed to rebuild the denoiser."""
-        return {name: getattr(self, name) for name in ("n_latent", *self.bounds)}
-
-    @classmethod
-    def empty(cls, config: Mapping[str, int]) -> Self:
-        """A denoiser without values, to be initialised or loaded.
-
-        Torch's own constructors would draw from the global random state, which is not ours.
-        """
-        with torch.device("meta"):
-            denoiser = cls(**config)
-        return denoiser.to_empty(device="cpu")
-
-    def initialize(self, generator: torch.Generator) -> None:
-        """Torch's default initialisation, drawn from `generator`."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                bound = module.in_features**-0.5
-                module.weight.data.uniform_(-bound, bound, generator=generator)
-                module.bias.data.uniform_(-bound, bound, generator=generator)
-            elif isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
-                module.reset_parameters()
 
     @abstractmethod
     def forward(self, z: Tensor, s: Tensor) -> Tensor:
