@@ -91,9 +91,9 @@ class Inference:
 
     def measured(self, latents: Latents, rows: slice) -> tuple[Floats, Floats]:
         """Posterior mean and variance (n, k) of the clean latents, honest for cells of the reference."""
-        honest = self.own is not None and self.likelihood.complete
-        own = self.own[rows] if self.own is not None else None
-        y = self.likelihood.honest(latents, own, self.prior.projection) if honest and own is not None else latents.y
+        y = latents.y
+        if self.own is not None and self.likelihood.complete:
+            y = self.likelihood.honest(latents, self.own[rows], self.prior.projection)
         network = self._torch.measurement
         # Empty cells have no depth and get the prior; the few that are no counts have the typical one.
         depth = np.where(np.isnan(latents.log_depth), float(network.typical), latents.log_depth)
