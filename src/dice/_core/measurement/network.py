@@ -135,7 +135,10 @@ class MeasurementNetwork(Network):
         # The product of two independent errors is the posterior variance without any noise of the measurement, on
         # average; single ones are noisy and may be negative, which a squared error bears and a likelihood does not.
         product = (first - mean) * (second - mean)
-        return self.error(rows) + (product - self._variance(hidden)).square().mean() / self.scale**4
+        # Every latent in units of its own products: in common units the latents of small variance, such as depth,
+        # are not learned at all. 90 % regions of the oracle at 10 % of the depth: .41 in common units, .82 in own.
+        error = (product - self._variance(hidden)).square().mean(0) / product.square().mean(0).clamp_min(1e-12)
+        return self.error(rows) + error.mean()
 
     def error(self, rows: Tensor) -> Tensor:
         """Mean squared error of the mean, in scaled units."""
