@@ -111,3 +111,26 @@ class NoveltyKeys:
     @property
     def uns(self) -> str:
         return self.key
+
+
+@dataclass(frozen=True)
+class ClusterKeys:
+    """Slots written by :func:`dice.tl.cluster`."""
+
+    key: str = "dice_cluster"
+
+    @property
+    def cluster(self) -> str:
+        return self.key
+
+    @property
+    def confidence(self) -> str:
+        return f"{self.key}_confidence"
+
+    @property
+    def colors(self) -> str:
+        return f"{self.key}_colors"
+
+    @property
+    def uns(self) -> str:
+        return self.key

@@ -44,7 +44,7 @@ def recorded() -> Iterator[list[str]]:
         _listeners.reset(token)
 
 
-def progress(*, total: int, desc: str, unit: str = "it", **kwargs: Any) -> tqdm[Any]:
+def progress(*, total: int | None, desc: str, unit: str = "it", **kwargs: Any) -> tqdm[Any]:
     """Progress bar that vanishes when done and is silent at ``settings.verbosity == 0``."""
     return tqdm(total=total, desc=desc, unit=unit, disable=settings.verbosity < 1, leave=False, **kwargs)
 

@@ -13,7 +13,7 @@ from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import FEWEST_COUNTS, is_counts
 from dice._core.measurement.counts import Recovered, normalised
 from dice._errors import InputError, SlotError
-from dice._types import Codes
+from dice._types import Chunk, Codes
 
 #: Cells whose counts are compared with their expression before anything else.
 COMPARED_CELLS = 100
@@ -52,14 +52,23 @@ class CountsLayer:
 
     def take(self, cells: Codes) -> Recovered:
         """Counts of some cells, in ascending order, as :func:`dice._core.measurement.counts.recover` gives them."""
-        expression, counts = (sparse.csr_array(matrix.take(cells)) for matrix in (self.expression, self.counts))
-        totals = np.asarray(counts.sum(1), dtype=np.float64).ravel()
-        sums = np.asarray(np.expm1(expression.astype(np.float64)).sum(1)).ravel()
-        factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
-        apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
-        if apart.nnz and apart.max() > TOLERANCE:
-            raise InputError(
-                "The expression is not log1p of normalised counts in that layer: name the right one with "
-                "counts_layer=, or leave it out."
-            )
-        return Recovered(counts.astype(np.float64), factor, np.ones(len(cells), dtype=bool))
+        return _recovered(self.expression.take(cells), self.counts.take(cells))
+
+    def beneath(self, chunk: Chunk, rows: slice) -> Recovered:
+        """The same of the cells at `rows`, whose expression is at hand."""
+        return _recovered(chunk, self.counts.read(rows))
+
+
+def _recovered(chunk: Chunk, beneath: Chunk) -> Recovered:
+    """Counts beneath an expression, and what they were multiplied by."""
+    expression, counts = sparse.csr_array(chunk), sparse.csr_array(beneath)
+    totals = np.asarray(counts.sum(1), dtype=np.float64).ravel()
+    sums = np.asarray(np.expm1(expression.astype(np.float64)).sum(1)).ravel()
+    factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
+    apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
+    if apart.nnz and apart.max() > TOLERANCE:
+        raise InputError(
+            "The expression is not log1p of normalised counts in that layer: name the right one with "
+            "counts_layer=, or leave it out."
+        )
+    return Recovered(counts.astype(np.float64), factor, np.ones(len(totals), dtype=bool))

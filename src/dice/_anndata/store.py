@@ -57,7 +57,7 @@ class Prior(core.LearnedPrior):
     def _register(self, raw: Mapping[str, Any]) -> None:
         """Take over the checksum that was verified, and be found by it."""
         vars(self)["sha256"] = str(raw["sha256"])
-        _live[self.sha256] = self
+        _live[id(self)] = self
 
     @classmethod
     def from_anndata(cls, adata: AnnData, *, key: str = "dice") -> Prior:
@@ -100,8 +100,8 @@ class _Verified(NamedTuple):
 
 #: By the identity of the object (AnnData has no hash) and the key of the prior in it.
 _verified: dict[tuple[int, str], _Verified] = {}
-#: Priors in use by their checksum, so that a query finds the one that made its embedding.
-_live: weakref.WeakValueDictionary[str, Prior] = weakref.WeakValueDictionary()
+#: Priors in use, so that a query finds the one that made its embedding; several may be equal, and outlive each other.
+_live: weakref.WeakValueDictionary[int, Prior] = weakref.WeakValueDictionary()
 
 
 def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice") -> Prior:
@@ -137,7 +137,7 @@ def remember(adata: AnnData, prior: Prior, key: str = "dice") -> Prior:
 
 def known_prior(sha256: str) -> Prior | None:
     """The prior with this checksum, if it is still in use anywhere in this process."""
-    return _live.get(sha256)
+    return next((prior for prior in list(_live.values()) if prior.sha256 == sha256), None)
 
 
 def _same(one: Any, other: Any) -> bool:

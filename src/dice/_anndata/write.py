@@ -28,6 +28,12 @@ class Slots:
     #: Keys of ``obs``, ``obsm`` and ``uns`` that an earlier call may have left and that no longer hold.
     stale: frozenset[str] = frozenset()
 
+    def __or__(self, other: Slots) -> Slots:
+        """Both together; `other` wins where they write the same."""
+        names = [item.name for item in fields(self) if item.name != "X"]
+        both = {name: getattr(self, name) | getattr(other, name) for name in names}
+        return Slots(X=self.X if other.X is None else other.X, **both)
+
 
 def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
     """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention)."""

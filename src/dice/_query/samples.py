@@ -32,12 +32,21 @@ def posterior_samples(
         stored = read.array(adata, keys.samples, rows=(slice(None), slice(n_samples)))
         if stored.shape[1] == n_samples:
             return stored
-    record = read.record(adata, keys.uns)
-    if record is None:
+    query = denoised_query(adata, reference, key, prior_key, n_samples=n_samples, uncertainty=False)
+    if query is None:
         raise SlotError(f"There is no embedding in adata.obsm[{key!r}]: call dice.tl.denoise(adata, reference) first.")
-    options = Options(**stored_call(record), n_samples=n_samples, uncertainty=False)
+    return np.asarray(query.posterior.samples)
+
+
+def denoised_query(
+    adata: AnnData, reference: Reference | None, key: str, prior_key: str = "dice", **wanted: Any
+) -> Query | None:
+    """The query as it was denoised into `key`, with other options `wanted`; None if it was not."""
+    record = read.record(adata, DenoiseKeys(new_key("key", key, "X_dice")).uns)
+    if record is None:
+        return None
     prior = _prior_of(adata, reference, record, prior_key)
-    return np.asarray(Query.of(adata, prior, options).posterior.samples)
+    return Query.of(adata, prior, Options(**stored_call(record), **wanted))
 
 
 def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +19,9 @@ from dice._types import Codes, Floats
 if TYPE_CHECKING:
     from anndata import AnnData
     from igraph import Graph
+
+#: Connectivities and distances (n, n).
+NeighborGraph: TypeAlias = tuple[sparse.csr_matrix, sparse.csr_matrix]
 
 #: Averaged connectivities below this are dropped: edges of few samples and little weight.
 MIN_WEIGHT = 1e-3
@@ -48,18 +52,20 @@ def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
     return np.asarray(cells.obsm["X_umap"], dtype=np.float64)
 
 
-def average_graph(
-    samples: Floats, n_neighbors: int, metric: str, random_state: int
-) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-    """Mean connectivities, and mean distances where there was an edge, over the graphs of samples (n, n_samples, k)."""
-    n_cells, n_samples = samples.shape[:2]
-    weights, lengths, edges = (sparse.csr_matrix((n_cells, n_cells)) for _ in range(3))
-    with _log.progress(total=n_samples, desc="Neighbours", unit="sample") as bar:
-        for index in range(n_samples):
-            connectivities, distances = sample_graph(samples[:, index], n_neighbors, metric, random_state)
-            weights, lengths, edges = weights + connectivities, lengths + distances, edges + (distances > 0)
+def sample_graphs(samples: Floats, n_neighbors: int, metric: str, random_state: int) -> Iterator[NeighborGraph]:
+    """The graphs of samples (n, n_samples, k), one after the other."""
+    with _log.progress(total=samples.shape[1], desc="Neighbours", unit="sample") as bar:
+        for index in range(samples.shape[1]):
+            yield sample_graph(samples[:, index], n_neighbors, metric, random_state)
             bar.update()
-    weights = (weights / n_samples).astype(np.float32)
+
+
+def average_graph(graphs: Iterable[NeighborGraph]) -> NeighborGraph:
+    """Mean connectivities over graphs of the same cells, and mean distances where there was an edge."""
+    found = list(graphs)
+    weights = sum(connectivities for connectivities, _ in found) / len(found)
+    lengths, edges = (sum(parts) for parts in zip(*((d, (d > 0).astype(np.float64)) for _, d in found), strict=True))
+    weights = weights.astype(np.float32)
     weights.data[weights.data < MIN_WEIGHT] = 0
     weights.eliminate_zeros()
     # Both have the same entries: every edge that was found in any sample.
@@ -69,15 +75,28 @@ def average_graph(
     return weights, lengths
 
 
-def sample_graph(
-    embedding: Floats, n_neighbors: int, metric: str, random_state: int
-) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+def sample_graph(embedding: Floats, n_neighbors: int, metric: str, random_state: int) -> NeighborGraph:
     """Connectivities and distances that scanpy computes for one embedding (n, k)."""
     cells = _with_neighbors(embedding, n_neighbors, metric=metric, random_state=short_seed(random_state))
     distances = sparse.csr_matrix(cells.obsp["distances"])
     # A distance of zero between two equal cells is an edge all the same.
     distances.data = np.maximum(distances.data, np.finfo(np.float64).tiny)
     return sparse.csr_matrix(cells.obsp["connectivities"]), distances
+
+
+def graph_slots(
+    key_added: str, graph: NeighborGraph, n_neighbors: int, metric: str, random_state: int, use_rep: str
+) -> tuple[dict[str, Any], dict[str, sparse.csr_matrix]]:
+    """The entry of ``uns`` and those of ``obsp`` that scanpy looks for under ``neighbors_key=key_added``."""
+    names = {f"{part}_key": f"{key_added}_{part}" for part in ("connectivities", "distances")}
+    params = {
+        "n_neighbors": n_neighbors,
+        "method": "umap",
+        "random_state": random_state,
+        "metric": metric,
+        "use_rep": use_rep,
+    }
+    return names | {"params": params}, dict(zip(names.values(), graph, strict=True))
 
 
 def _exact(values: Floats, n_neighbors: int) -> AnnData:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dice.pl._boundary import boundary
+from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._evaluation import evaluation
 from dice.pl._novelty import novelty
@@ -17,6 +18,7 @@ from dice.pl._uncertainty import uncertainty
 
 __all__ = [
     "boundary",
+    "clusters",
     "comparison",
     "evaluation",
     "novelty",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dice.tl._cluster import cluster
 from dice.tl._cluster_stability import cluster_stability
 from dice.tl._credible_region import credible_region
 from dice.tl._denoise import denoise
@@ -14,6 +15,7 @@ from dice.tl._transfer_labels import transfer_labels
 from dice.tl._tune_rho import tune_rho
 
 __all__ = [
+    "cluster",
     "cluster_stability",
     "credible_region",
     "denoise",

@@ -11,7 +11,7 @@ from dice._anndata.write import Slots, check_writable, result_key, write
 from dice._arguments import choice, seed, whole_number
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
-from dice._scanpy.graph import average_graph
+from dice._scanpy.graph import average_graph, graph_slots, sample_graphs
 
 #: Distances that the neighbour searches for few and for many cells both know.
 METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
@@ -90,17 +90,7 @@ def neighbors(
     if adata.n_obs <= n_neighbors:
         raise InputError(f"{adata.n_obs} cells are too few for n_neighbors={n_neighbors}: pass a smaller number.")
     samples = posterior_samples(adata, reference, n_samples, key, prior_key)
-    connectivities, distances = average_graph(samples, n_neighbors, metric, random_state)
-    names = {f"{part}_key": f"{key_added}_{part}" for part in ("connectivities", "distances")}
-    params = {
-        "n_neighbors": n_neighbors,
-        "method": "umap",
-        "random_state": random_state,
-        "metric": metric,
-        "use_rep": key,
-    }
-    slots = Slots(
-        obsp={names["connectivities_key"]: connectivities, names["distances_key"]: distances},
-        uns={key_added: names | {"params": params, "n_samples": n_samples}},
-    )
+    graph = average_graph(sample_graphs(samples, n_neighbors, metric, random_state))
+    entry, obsp = graph_slots(key_added, graph, n_neighbors, metric, random_state, key)
+    slots = Slots(obsp=obsp, uns={key_added: entry | {"n_samples": n_samples}})
     return write(adata, slots, copy=copy)

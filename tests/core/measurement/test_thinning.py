@@ -7,7 +7,7 @@ import pytest
 
 from dice._core.measurement.counts import recover
 from dice._core.measurement.matching import thinned
-from dice._core.measurement.thinning import binomial, split
+from dice._core.measurement.thinning import alike, binomial, halves, split
 
 
 def cells(n=400, d=120, seed=0):
@@ -74,3 +74,35 @@ def test_a_share_near_one_keeps_all_counts():
     known, counts = cells(20)
     kept = recover(thinned(known, np.full(20, 0.95), np.arange(20)))
     np.testing.assert_array_equal(kept.counts.toarray(), counts)
+
+
+def test_halves_add_up_are_independent_and_follow_the_seed_of_the_cell():
+    known, counts = cells(n=2000)
+    seeds = np.arange(2000)
+    pairs = halves(known, seeds, 3)
+    for first, second in pairs:
+        np.testing.assert_array_equal((first.counts + second.counts).toarray(), counts)
+        np.testing.assert_allclose(1 / (1 / first.factor + 1 / second.factor), known.factor, rtol=1e-3)
+    a, b = (part.counts.toarray()[:, 1:] for part in pairs[0])
+    correlation = [np.corrcoef(a[:, j], b[:, j])[0, 1] for j in range(a.shape[1]) if a[:, j].std() and b[:, j].std()]
+    assert np.abs(correlation).max() < 4.5 / np.sqrt(2000)
+    assert (pairs[0][0].counts != pairs[1][0].counts).nnz
+    # Another order, and other neighbours, change nothing.
+    order = np.random.default_rng(0).permutation(2000)[:50]
+    some = recover(np.log1p(counts[order] * (1e4 / (2 * counts[order].sum(1, keepdims=True)))).astype(np.float32))
+    again = halves(some, seeds[order], 3)
+    np.testing.assert_array_equal(again[2][1].counts.toarray(), pairs[2][1].counts.toarray()[order])
+
+
+@pytest.mark.parametrize("times", [1, 40])
+def test_cells_that_are_alike_have_one_profile_and_their_own_depths(times):
+    """Shallow and deep cells are drawn in different ways."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(times * rng.gamma(0.5, size=40), size=(500, 40)) + (np.arange(40) == 0)
+    known = recover(np.log1p(counts * 1.0).astype(np.float32))
+    profile = np.arange(1, 41) / 820
+    drawn = alike(known, profile, np.arange(500)).toarray()
+    np.testing.assert_array_equal(drawn.sum(1), counts.sum(1))
+    expected = profile * counts.sum()
+    assert (np.abs(drawn.sum(0) - expected) < 5 * np.sqrt(expected)).all()
+    np.testing.assert_array_equal(alike(known, profile, np.arange(500)).toarray(), drawn)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice._core.measurement.counts import Recovered, normalised, recover
-from dice._core.measurement.leave_one_out import influence, without_self
 from dice._core.measurement.thinning import TARGET_SUM
 from dice._core.posterior.likelihood import GaussianLikelihood, Latents
 from dice._core.projection import Projection
@@ -42,16 +41,8 @@ class LikeQuery:
     def latents(self, chunk: Chunk, rows: slice) -> Latents:
         """The same as latents."""
         shallow = self.expression(chunk, rows)
-        latents, own = self.likelihood.latents(shallow), self.own[rows]
-        if not self.likelihood.complete or not own.any():
-            return latents
-        whole, part = (self.likelihood.standardizer(sparse.csr_array(cells)) for cells in (chunk, shallow))
-        weight = influence(self.projection.singular_values, self.projection.n_latent)
-        honest = without_self(
-            latents.y, whole @ self.projection.loadings, part.inner(whole), whole.squared_norms(), weight
-        )
-        y = np.where((own & ~latents.empty)[:, None], honest, latents.y)
-        return Latents(y, latents.residual, latents.empty, latents.log_depth)
+        latents = self.likelihood.latents(shallow)
+        return self.likelihood.honest_part(latents, shallow, chunk, self.own[rows], self.projection)
 
     def _shares(self, cells: Recovered, seeds: NDArray[np.int64]) -> Floats:
         """Share (n,) of its counts that every cell keeps to be as deep as a random cell of the query."""

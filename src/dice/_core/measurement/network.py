@@ -25,8 +25,10 @@ from dice._core.network import Network
 LEAST_ASKED, MOST_ASKED = 0.5, 20.0
 #: Standardised log depths beyond this are taken as this: nothing was learned there.
 FARTHEST_DEPTH = 3.0
-#: Ridge of the linear filter, in rows of unit variance. Held-out error at 1, 10, 100: bmmc .254, .254, .255.
-RIDGE = 10.0
+#: Ridges of the linear filter, in rows of unit variance: held-out cells choose, and the middle one serves where there
+#: are none. Of two profiles in 1,000 cells, k-means of the clean latents told .87 apart with the first and .99 with the
+#: fourth; for the thousands of cells of a reference it hardly matters.
+RIDGES = (1e1, 1e2, 1e3, 1e4, 1e5)
 #: Smallest posterior variance of a latent as a share of its mean one.
 LEAST_VARIANCE = 1e-3
 #: softplus of this is 1.
@@ -85,7 +87,7 @@ class MeasurementNetwork(Network):
             nn.init.zeros_(layer.bias)
 
     @torch.no_grad()
-    def fit_filter(self, rows: Tensor, typical: float) -> None:
+    def fit_filter(self, rows: Tensor, held_out: Tensor, typical: float) -> None:
         """Scales, the linear filter and the mean variance, in closed form; `typical` is the log depth to ask for."""
         y, target, first, second, depths, half_depths = self.unpack(rows)
         self.typical.fill_(typical)
@@ -94,14 +96,20 @@ class MeasurementNetwork(Network):
         self.depth_sd.copy_(depths.std(0).clamp_min(1e-3))
         features = self._features(y, depths).double()
         features = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
-        gram = features.T @ features
-        gram.diagonal().add_(RIDGE)
-        weights = torch.linalg.solve(gram, features.T @ (target / self.scale).double())
-        self.filter.weight.copy_(weights[:-1].T)
-        self.filter.bias.copy_(weights[-1])
+        gram, product = features.T @ features, features.T @ (target / self.scale).double()
+        found = []
+        for ridge in RIDGES if len(held_out) else RIDGES[len(RIDGES) // 2 :][:1]:
+            weights = torch.linalg.solve(gram + ridge * torch.eye(len(gram), dtype=gram.dtype), product)
+            self._set_filter(weights)
+            found.append((float(self.error(held_out)), weights))
+        self._set_filter(min(found, key=lambda pair: pair[0])[1])
         filtered = self.scale * self.filter(self._features(y, half_depths))
         products = ((first - filtered) * (second - filtered)).mean(0) / self.scale**2
         self.base_variance.copy_(products.clamp_min(LEAST_VARIANCE * target.var(0) / self.scale**2))
+
+    def _set_filter(self, weights: Tensor) -> None:
+        self.filter.weight.copy_(weights[:-1].T)
+        self.filter.bias.copy_(weights[-1])
 
     def unpack(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Input, target and its two halves (n, k); log depths (n, 2) of input and target, and of input and halves."""

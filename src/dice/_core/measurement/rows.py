@@ -103,7 +103,7 @@ def make_trainer(rows: Tensor, held_out: Tensor, *, typical: float, seed: int, m
     k = (rows.shape[1] - 3) // 4
     network = MeasurementNetwork.empty({"n_latent": k, "width": 128, "depth": 2})
     network.initialize(torch.Generator().manual_seed(seed))
-    network.fit_filter(rows.cpu(), typical)
+    network.fit_filter(rows.cpu(), held_out.cpu(), typical)
     network.to(rows.device)
     config = TRAINING if max_steps is None else TrainingConfig(**{**vars(TRAINING), "max_steps": max_steps})
     judge = HeldOutRows(held_out, network) if len(held_out) else None

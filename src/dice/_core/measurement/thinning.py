@@ -18,6 +18,8 @@ from dice._types import Floats
 #: Target sum of cells whose genes at hand are not all that they were normalised by: counts per ten thousand. It is
 #: only asked how many counts these other genes had, so that a part can be normalised by its own total.
 TARGET_SUM = 1e4
+#: What numbers are drawn for, in the upper word of a cell's key.
+HALVES, ALIKE = 1 << 64, 2 << 64
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,59 @@ def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_
         taken, taken_outside = binomial(left, chance[cell], rng), rng.binomial(outside, chance)
         left, outside, rest = left - taken, outside - taken_outside, rest - share
         own = np.bincount(cell, weights=taken, minlength=n) + taken_outside
-        counts = sparse.csr_array((taken.astype(np.float32), matrix.indices, matrix.indptr), shape=matrix.shape)
-        parts.append(Share(counts, cells.factor * total / np.maximum(own, 1)))
+        parts.append(_share(cells, taken, own, total))
     return parts
+
+
+def halves(
+    cells: Recovered, seeds: NDArray[np.int64], n_splits: int, *, target_sum: float = TARGET_SUM
+) -> list[tuple[Share, Share]]:
+    """Two halves of every cell's counts, `n_splits` times, each cell by random numbers of its own seed.
+
+    A cell's halves depend on nothing but its counts and its seed: not on its chunk, nor on the order of cells.
+    """
+    matrix, n = cells.counts, cells.counts.shape[0]
+    counts, bounds = matrix.data.astype(np.int64), matrix.indptr
+    inside = np.add.reduceat(np.append(counts, 0), bounds[:-1]) * (np.diff(bounds) > 0) if n else np.zeros(0)
+    total = np.maximum(np.round(target_sum / np.nan_to_num(cells.factor, nan=np.inf)), inside).astype(np.int64)
+    first, own = np.zeros((n_splits, len(counts)), np.int64), np.zeros((n_splits, n), np.int64)
+    for i in range(n):
+        rng = np.random.Generator(np.random.Philox(key=int(seeds[i]) % 2**64 + HALVES))
+        entries = slice(bounds[i], bounds[i + 1])
+        first[:, entries] = rng.binomial(counts[entries], 0.5, (n_splits, bounds[i + 1] - bounds[i]))
+        own[:, i] = first[:, entries].sum(1) + rng.binomial(total[i] - inside[i], 0.5, n_splits)
+    return [
+        (_share(cells, taken, n_own, total), _share(cells, counts - taken, total - n_own, total))
+        for taken, n_own in zip(first, own, strict=True)
+    ]
+
+
+def alike(cells: Recovered, profile: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:
+    """Counts (n, d) of cells that differ in nothing but their depth: drawn from one `profile` (d,) of shares."""
+    cumulative, n_genes = np.cumsum(profile), len(profile)
+    genes, counts, lengths = [], [], []
+    for seed, total in zip(seeds, np.asarray(cells.counts.sum(1)).ravel().astype(np.int64), strict=True):
+        rng = np.random.Generator(np.random.Philox(key=int(seed) % 2**64 + ALIKE))
+        if total > n_genes:
+            drawn = rng.multinomial(total, profile)
+            found = np.flatnonzero(drawn)
+            drawn = drawn[found]
+        else:  # One gene for every count: 20 times faster for shallow cells.
+            places = np.minimum(np.searchsorted(cumulative, rng.random(total)), n_genes - 1)
+            found, drawn = np.unique(places, return_counts=True)
+        genes.append(found)
+        counts.append(drawn)
+        lengths.append(len(found))
+    bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.intp)])
+    data, indices = (np.concatenate([np.empty(0, np.intp), *parts]) for parts in (counts, genes))
+    return sparse.csr_array((data.astype(np.float32), indices, bounds), shape=cells.counts.shape)
+
+
+def _share(cells: Recovered, taken: NDArray[np.int64], own: NDArray[np.int64], total: NDArray[np.int64]) -> Share:
+    """The part `taken` (entries) of the counts, `own` (n,) of the `total` (n,) of every cell."""
+    whole = cells.counts
+    counts = sparse.csr_array((taken.astype(np.float32), whole.indices, whole.indptr), shape=whole.shape)
+    return Share(counts, cells.factor * total / np.maximum(own, 1))
 
 
 def binomial(counts: NDArray[np.int64], share: Floats, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ covariance s_i^2 C in the latent space: A = V' W V, C = A^-1, y = C V' W x with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -179,6 +179,15 @@ class GaussianLikelihood:
         """Latents (n, k), those of the reference's `own` cells by loadings that do not know them."""
         energy, weight = self.energy(latents), influence(projection.singular_values, projection.n_latent)
         return np.where(own[:, None], without_self(latents.y, latents.y, energy, energy, weight), latents.y)
+
+    def honest_part(self, part: Latents, expression: Chunk, whole: Chunk, own: Mask, projection: Projection) -> Latents:
+        """Latents of parts of cells with some `expression`, those of the reference's `own` cells as :meth:`honest`."""
+        if not self.complete or not own.any():
+            return part
+        x, cells = (self.standardizer(sparse.csr_array(chunk)) for chunk in (expression, whole))
+        weight = influence(projection.singular_values, projection.n_latent)
+        y = without_self(part.y, cells @ projection.loadings, x.inner(cells), cells.squared_norms(), weight)
+        return replace(part, y=np.where((own & ~part.empty)[:, None], y, part.y))
 
     def only_y(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """Noisy latents (n, k) of a chunk."""

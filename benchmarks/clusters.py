@@ -1,0 +1,251 @@
+"""Clusters without labels, at each method's own choice of how many there are.
+
+Every method sees the query of a pair (random splits, other sites, studies and technologies, queries with a fourth of
+their counts) and no label. Figures:
+
+* ``ari``, ``nmi``   its own clusters against the labels,
+* ``ceiling``        the best ARI of the paper's 39 resolutions on the same graph or embedding, where there is one,
+* ``n_clusters``     beside ``n_types``,
+* ``agreement``      adjusted mutual information of its clusters of two halves of the counts,
+* ``seconds``        of the clustering alone.
+
+Cells without structure are clustered by themselves, with a prior of their own: ``shuffled`` (thinned to equal depth,
+then every gene shuffled between all cells), ``depth only`` (drawn from one profile at the depths of the cells), and
+``one type`` (a tenth of the cells of one type). There ``n_clusters`` should be 1.
+
+Measured noise has rho 0, so that neither `tl.cluster` nor `tl.neighbors` looks at the diffusion prior: it is trained
+for as many steps as the measurement and no more. PhenoGraph chooses for itself. Could not be run: ESCHR (not in the
+registry), scstability (Python 3.12 and later), SCCAF 0.0.10 (an argument that scikit-learn no longer has).
+
+    make bench-clusters
+
+writes docs/benchmarks/clusters and clusters_null (.csv and .md) row by row, and goes on where an earlier run stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import real
+import scanpy as sc
+from data import FILES, load, variable_genes
+from peers import embed
+from report import OUT, interval, markdown, publish
+from scipy import sparse
+from sklearn.metrics import adjusted_mutual_info_score
+
+import dice
+from dice._core.measurement.counts import normalised, recover
+from dice._core.measurement.thinning import halves, split
+from dice._scanpy.graph import leiden
+
+#: As many steps as the measurement takes at most.
+TRAINING = dice.Training(calibration_fraction=0.0, max_steps=600)
+SHALLOW = {f"{name}, 25 % of counts": name for name in FILES}
+DATA = [*FILES, *SHALLOW, "bmmc by site", *real.PAIRS]
+#: Homogeneous types; CD4 memory cells of Liu, the largest label there, are not: some are cytotoxic, some dying.
+TYPES = {"bmmc": "CD14+ Mono", "TEA-seq": "T.CD4.Memory", "Liu": "Mono_Classical", "pancreas": "beta"}
+NULLS = ("shuffled", "depth only", "one type")
+#: Cells of a data set without structure.
+NULL_CELLS = 1_000
+PAGES = {
+    "clusters": "Clusters at each method's own choice",
+    "clusters_null": "Clusters of cells without structure",
+}
+NOTE = (
+    "`ari` and `nmi` are those of the clusters that a method chooses (rows with `resolution 1` take the default), "
+    "`ceiling` is the best ARI of 39 resolutions on the same graph, which nobody knows without labels, `agreement` the "
+    "adjusted mutual information of clusters of two halves of the counts, `seconds` those of the clustering alone."
+)
+
+Embedding = np.ndarray
+
+
+def phenograph(cells: Embedding, seed: int) -> np.ndarray:
+    """PhenoGraph with its own defaults: 30 neighbours, Leiden."""
+    import phenograph
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        return np.asarray(phenograph.cluster(cells, clustering_algo="leiden", seed=seed, n_jobs=1)[0])
+
+
+def at_default(cells: Embedding, seed: int) -> np.ndarray:
+    return leiden(cells, random_state=seed)
+
+
+#: What clusters the projection, and the package that it needs.
+PROJECTED: dict[str, tuple[Callable[[Embedding, int], np.ndarray], str]] = {
+    "PCA, resolution 1": (at_default, "scanpy"),
+    "PhenoGraph": (phenograph, "phenograph"),
+}
+EMBEDDED = {"Harmony, resolution 1": "Harmony", "scVI, resolution 1": "scVI-10"}
+OURS, GRAPH = "DICE cluster", "DICE graph, resolution 1"
+METHODS = [*PROJECTED, *EMBEDDED, GRAPH, OURS]
+
+
+def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
+    """Reference and query."""
+    if name not in SHALLOW:
+        return real.cells_of(name, seed)
+    reference, query = real.cells_of(SHALLOW[name], seed)
+    part = split(recover(query.X), np.full((query.n_obs, 1), 0.25), np.random.default_rng([seed, 4]))[0]
+    query.X = sparse.csr_matrix(normalised(part.counts, np.nan_to_num(part.factor)))
+    return reference, query
+
+
+def without_structure(kind: str, name: str, seed: int) -> ad.AnnData:
+    """Cells that should be one cluster."""
+    adata, rng = load(FILES[name]), np.random.default_rng(seed)
+    if kind == "one type":
+        own = rng.permutation(np.flatnonzero(adata.obs["cell_type"] == TYPES[name]))
+        cells = adata[own[: len(own) // 10]].copy()
+        sc.pp.filter_genes(cells, min_cells=3)
+        return variable_genes(cells)
+    cells = variable_genes(adata[rng.permutation(adata.n_obs)[:NULL_CELLS]].copy())
+    counts = recover(cells.X).counts.toarray().astype(np.int64)
+    totals = counts.sum(1)
+    if kind == "depth only":
+        counts = rng.multinomial(totals, counts.sum(0) / counts.sum())
+    else:
+        depth = int(np.quantile(totals, 0.2))
+        counts = np.array([rng.multivariate_hypergeometric(row, depth) for row in counts[totals >= depth]])
+        counts = rng.permuted(counts, axis=0)
+    made = ad.AnnData(sparse.csr_matrix(counts.astype(np.float32)), var=cells.var[[]])
+    sc.pp.normalize_total(made, target_sum=1e4)
+    sc.pp.log1p(made)
+    return made
+
+
+def projected_halves(query: ad.AnnData, reference: ad.AnnData, seed: int) -> list[Embedding]:
+    """The projection of two halves of the query's counts."""
+    projection = dice.Prior.from_anndata(reference).projection
+    seeds = np.random.default_rng([seed, 5]).integers(2**62, size=query.n_obs)
+    pair = halves(recover(query.X), seeds, 1)[0]
+    return [projection.project(normalised(part.counts, np.nan_to_num(part.factor))) for part in pair]
+
+
+def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]:
+    """Rows of the wanted methods on one pair."""
+    reference, query = cells_of(name, seed)
+    truth = query.obs["cell_type"].astype(str).to_numpy()
+    dice.tl.train_prior(reference, training=TRAINING, random_state=seed)
+    dice.tl.denoise(query, reference, n_samples=10, random_state=seed)
+
+    def row(method: str, clusters: np.ndarray, seconds: float, graph: object = None, **more: float) -> dict:
+        found = {"ari": dice.metrics.ari(truth, clusters), "nmi": dice.metrics.nmi(truth, clusters)}
+        if graph is not None:
+            found["ceiling"] = dice.metrics.leiden_sweep(graph, truth).ari.max()
+        found |= {"n_clusters": len(np.unique(clusters)), "n_types": len(np.unique(truth)), **more, "seconds": seconds}
+        return {"method": method, **found}
+
+    two = projected_halves(query, reference, seed)
+    for method, (cluster, _) in PROJECTED.items():
+        if method in methods:
+            cells = query.obsm["X_dice_pca"]
+            clusters, seconds = _timed(cluster, cells, seed)
+            agreement = adjusted_mutual_info_score(*(cluster(half, seed) for half in two))
+            yield row(method, clusters, seconds, cells if cluster is at_default else None, agreement=agreement)
+    for method, peer in EMBEDDED.items():
+        if method in methods:
+            cells = embed(peer, reference, query, seed)[1]
+            yield row(method, *_timed(at_default, cells, seed), cells)
+    if GRAPH in methods:
+        start = time.perf_counter()
+        dice.tl.neighbors(query)
+        graph = query.obsp["dice_neighbors_connectivities"]
+        clusters = leiden(graph, random_state=seed)
+        yield row(GRAPH, clusters, time.perf_counter() - start, graph)
+    if OURS in methods:
+        start = time.perf_counter()
+        dice.tl.cluster(query, random_state=seed)
+        seconds, record = time.perf_counter() - start, query.uns["dice_cluster"]
+        agreement = record["choice"].get("agreement", np.nan)
+        graph, found = query.obsp["dice_cluster_connectivities"], query.obs["dice_cluster"]
+        yield row(OURS, found.cat.codes.to_numpy(), seconds, graph, agreement=agreement)
+
+
+def run_null(kind: str, name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]:
+    """Numbers of clusters where there should be one."""
+    cells = without_structure(kind, name, seed)
+    dice.tl.train_prior(cells, training=TRAINING, random_state=seed)
+    start = time.perf_counter()
+    dice.tl.cluster(cells, random_state=seed)
+    n_clusters, seconds = cells.obs["dice_cluster"].nunique(), time.perf_counter() - start
+    yield {"method": OURS, "n_clusters": n_clusters, "one": float(n_clusters == 1), "seconds": seconds}
+    for method, (cluster, _) in PROJECTED.items():
+        if method in methods:
+            clusters, seconds = _timed(cluster, cells.obsm["X_dice_pca"], seed)
+            n_clusters = len(np.unique(clusters))
+            yield {"method": method, "n_clusters": n_clusters, "one": float(n_clusters == 1), "seconds": seconds}
+
+
+def _timed(cluster: Callable[[Embedding, int], np.ndarray], cells: Embedding, seed: int) -> tuple[np.ndarray, float]:
+    start = time.perf_counter()
+    return cluster(cells, seed), time.perf_counter() - start
+
+
+def differences(rows: pd.DataFrame) -> str:
+    """Paired differences of ours to every other method on the same cells, over seeds of the mean over sets."""
+    table = rows.set_index(["data", "seed", "method"])[["ari", "nmi"]]
+    if OURS not in set(rows.method):
+        return ""
+    ours, found = table.xs(OURS, level="method"), []
+    for method in (m for m in rows.method.unique() if m != OURS):
+        paired = (ours - table.xs(method, level="method")).dropna(how="all").groupby("seed").mean()
+        found.append({"to": method} | {name: interval(paired[name]) for name in ("ari", "nmi")})
+    return f"## {OURS}, paired differences\n\n{markdown(pd.DataFrame(found))}" if found else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Cluster a query without labels, at each method's own choice.")
+    parser.add_argument("--data", nargs="*", default=DATA)
+    parser.add_argument("--nulls", nargs="*", default=list(NULLS))
+    parser.add_argument("--methods", nargs="*", default=[m for m in METHODS if not m.startswith("scVI")])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--null-seeds", type=int, default=20)
+    arguments = parser.parse_args()
+    dice.settings.verbosity = 0
+    warnings.filterwarnings("ignore")
+    missing = [m for m, (_, package) in PROJECTED.items() if find_spec(package) is None]
+    methods = [m for m in arguments.methods if m not in missing]
+    for method in missing:
+        print(f"{method} is left out: it is not installed.", flush=True)
+    for page, jobs in {
+        "clusters": [(name, seed) for seed in range(arguments.seeds) for name in arguments.data],
+        "clusters_null": [
+            (f"{kind}, {name}", seed)
+            for seed in range(arguments.null_seeds) for kind in arguments.nulls for name in FILES
+        ],
+    }.items():  # fmt: skip
+        work(page, jobs, methods)
+
+
+def work(page: str, jobs: list[tuple[str, int]], methods: list[str]) -> None:
+    """Every row of a page that is not there yet, written as soon as it is made."""
+    path = OUT / f"{page}.csv"
+    rows = pd.read_csv(path) if path.exists() else pd.DataFrame({"data": [], "seed": [], "method": []})
+    for name, seed in jobs:
+        done = set(rows[(rows.data == name) & (rows.seed == seed)].method)
+        wanted = [m for m in methods if m not in done and (page == "clusters" or m in (OURS, *PROJECTED))]
+        if not wanted or not real.at_hand(SHALLOW.get(name, name.split(", ")[-1])):
+            continue
+        found = run(name, seed, wanted) if page == "clusters" else run_null(*name.split(", "), seed, wanted)
+        for row in found:
+            print(name, seed, {k: round(x, 3) if isinstance(x, float) else x for k, x in row.items()}, flush=True)
+            rows = pd.concat([rows, pd.DataFrame([{"data": name, "seed": seed, **row}])], ignore_index=True)
+        rows = rows.astype({"seed": int})
+        note = f"{NOTE}\n\n{differences(rows)}" if page == "clusters" else ""
+        publish(page, rows, by=["method"], title=PAGES[page], note=note)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Second measurements of a query's cells: both halves of their counts, denoised each on its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dice import _log
+from dice._anndata.counts import CountsLayer
+from dice._core.measurement.counts import normalised, recover
+from dice._core.measurement.thinning import Share, alike, halves
+from dice._core.posterior.inference import Inference
+from dice._query.query import Query
+from dice._types import Chunk, Codes, Floats, Mask
+
+
+@dataclass(frozen=True)
+class Remeasured:
+    """Denoised cells, and what measuring them again would give; PCA units."""
+
+    #: The cells (n, k), and some times their two halves (n, n_splits, 2, k).
+    whole: Floats
+    halves: Floats
+    #: Cells (n, k) of the same depths that are alike in everything else.
+    alike: Floats
+
+    def __getitem__(self, cells: Codes) -> Remeasured:
+        return Remeasured(self.whole[cells], self.halves[cells], self.alike[cells])
+
+
+def remeasured(query: Query, n_splits: int) -> Remeasured:
+    """Measure all cells again, by halves of their counts.
+
+    Posterior samples stand in for the halves of a query whose noise is not measured: they tell how far the posterior is
+    sure of itself, not whether another measurement would agree.
+    """
+    n, k = query.matrix.n_cells, query.likelihood.n_latent
+    if not query.measured:
+        _log.warn(
+            "The query is not read as counts with measured noise: posterior samples take the place of two halves of "
+            "the counts, so that clusters look more reproducible than they are."
+        )
+        query = replace(query, options=replace(query.options, n_samples=2 * n_splits))
+        samples = np.asarray(query.posterior.samples).reshape(n, n_splits, 2, k)
+        return Remeasured(np.asarray(query.posterior.mean), samples, np.zeros((n, k), np.float32))
+    own = np.zeros(n, dtype=bool) if query.own is None else query.own
+    sums = query.matrix.total(lambda chunk: (np.asarray(np.expm1(chunk).sum(0)).ravel(),))[0]
+    reader = CellReader(replace(query.inference, own=None), own, query.counts, n_splits, sums / sums.sum())
+    parts = query.matrix.each(reader, desc="Halving counts")
+    found = np.concatenate([np.empty((0, 2 * n_splits + 1, k), np.float32), *parts])
+    pairs = found[:, :-1].reshape(n, n_splits, 2, k)
+    return Remeasured(np.asarray(query.posterior.mean), pairs, found[:, -1])
+
+
+@dataclass(frozen=True)
+class CellReader:
+    """From expression to denoised halves, for any chunk of cells."""
+
+    inference: Inference
+    #: Cells (n,) that the loadings were computed from.
+    own: Mask
+    counts: CountsLayer | None
+    n_splits: int
+    #: Share (d,) of the expression that every gene has over all cells.
+    profile: Floats
+
+    def __call__(self, chunk: Chunk, rows: slice) -> Floats:
+        """Denoised halves of the cells at `rows`, and cells that are alike (n, 2 n_splits + 1, k)."""
+        cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
+        seeds, own = self.inference.seeds[rows], self.own[rows]
+        pairs = halves(cells, seeds, self.n_splits)
+        found = [self._denoised(part, chunk, rows, own) for pair in pairs for part in pair]
+        same = Share(alike(cells, self.profile, seeds), cells.factor)
+        found.append(self._denoised(same, chunk, rows, np.zeros_like(own)))
+        # The few cells that are no counts were measured once.
+        counted = cells.whole & ~np.isnan(cells.factor)
+        if not counted.all():
+            latents = self.inference.likelihood.latents(chunk)
+            once = self.inference(latents, rows).mean
+            found = [np.where(counted[:, None], part, once) for part in found]
+        return np.stack(found, axis=1)
+
+    def _denoised(self, part: Share, whole: Chunk, rows: slice, own: Mask) -> Floats:
+        """Denoised parts (n, k) of cells, of which some are the loadings' own."""
+        likelihood, projection = self.inference.likelihood, self.inference.prior.projection
+        expression = normalised(part.counts, np.nan_to_num(part.factor))
+        latents = replace(likelihood.latents(expression), log_depth=part.log_depth)
+        return self.inference(likelihood.honest_part(latents, expression, whole, own, projection), rows).mean

@@ -1,0 +1,96 @@
+"""The choice of a resolution, and what is done with its clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dice._core.clusters.choice import ALWAYS, FINEST, AgreementCurve, by_size, confidence, explore, merge_by_depth
+
+
+def curve(agreement, n_clusters):
+    n = len(agreement)
+    return AgreementCurve(
+        np.arange(n, dtype=float), np.array(n_clusters, dtype=float), np.array(agreement), np.zeros(n)
+    )
+
+
+def test_the_finest_agreeing_resolution_is_chosen_even_beyond_a_dip():
+    assert curve([1.0, 0.7, 0.9, 0.85, 0.84], [2, 3, 4, 5, 6]).finest(0.85) == 3
+
+
+def test_agreement_on_one_cluster_is_no_choice():
+    assert curve([1.0, 1.0, 0.1], [1, 1, 4]).finest(0.85) is None
+    assert curve([0.2, 0.1], [2, 3]).finest(0.85) is None
+
+
+def truth(n=400, seed=0):
+    return np.random.default_rng(seed).integers(4, size=n)
+
+
+def test_all_coarse_resolutions_are_tried_and_fine_ones_only_while_halves_agree():
+    tried = []
+    known = truth()
+    chance = np.random.default_rng(1)
+
+    def clusters(resolution):
+        found = known if resolution < 4 else chance.integers(20, size=len(known))
+        other = known if resolution < 4 else chance.integers(20, size=len(known))
+        return np.array([[found, other]])
+
+    found, pairs = explore(clusters, 0.85, tried.append)
+    assert tried == list(found.resolution)
+    assert len(pairs) == len(tried)
+    finest = found.resolution[found.finest(0.85)]
+    # Resolutions go up by a quarter, and three that fail end the search.
+    assert finest < 4 <= finest * 1.25
+    assert found.resolution[-1] == pytest.approx(finest * 1.25**3)
+    np.testing.assert_allclose(found.agreement[found.resolution < 4], 1)
+    assert (abs(found.agreement[found.resolution >= 4]) < 0.1).all()
+
+
+@pytest.mark.parametrize(("agrees", "last"), [(True, FINEST), (False, ALWAYS)])
+def test_the_search_ends(agrees, last):
+    rng = np.random.default_rng(0)
+
+    def clusters(resolution):
+        first = rng.integers(5, size=200)
+        return np.array([[first, first if agrees else rng.integers(5, size=200)]])
+
+    found, _ = explore(clusters, 0.85, lambda resolution: None)
+    assert found.resolution[-1] <= last < found.resolution[-1] * 1.25
+
+
+def test_spread_is_that_over_splits():
+    first, other = truth(), truth(seed=1)
+    found, _ = explore(lambda resolution: np.array([[first, first], [first, other]]), 2.0, lambda resolution: None)
+    np.testing.assert_allclose(found.agreement, 0.5, atol=0.05)
+    np.testing.assert_allclose(found.spread, 0.5, atol=0.05)
+
+
+def test_clusters_are_numbered_by_size():
+    np.testing.assert_array_equal(by_size(np.array([5, 7, 7, 9, 9, 9])), [2, 1, 1, 0, 0, 0])
+
+
+def test_confidence_counts_the_halves_that_keep_a_cell():
+    clusters = np.array([0, 0, 0, 1, 1, 1])
+    finer = np.array([0, 0, 1, 2, 2, 2])  # a cluster cut in two keeps its cells
+    moved = np.array([0, 0, 1, 1, 1, 1])  # the third cell is with the others
+    np.testing.assert_allclose(confidence(clusters, [finer, moved]), [1, 1, 0.5, 1, 1, 1])
+
+
+def test_clusters_of_depth_alone_are_merged_and_others_are_not():
+    rng = np.random.default_rng(0)
+    codes = np.repeat([0, 1, 2], 50)
+    by_depth = np.where(codes[:, None] == 1, 5.0, 0.0) * np.ones(4) + 0.1 * rng.normal(size=(150, 4))
+    # The second cluster differs from the first in depth alone, the third in something else.
+    cells = by_depth + np.where(codes[:, None] == 2, [0, 0, 0, 6.0], 0) + 0.1 * rng.normal(size=(150, 4))
+    found = merge_by_depth(codes, cells, by_depth)
+    np.testing.assert_array_equal(found, np.repeat([0, 0, 1], 50))
+    np.testing.assert_array_equal(codes, np.repeat([0, 1, 2], 50))
+
+
+def test_depth_merges_nothing_where_it_makes_no_difference():
+    codes = np.repeat([0, 1], 20)
+    cells = np.where(codes[:, None], 1.0, -1.0) * np.ones(3)
+    np.testing.assert_array_equal(merge_by_depth(codes, cells, np.zeros((40, 3))), codes)

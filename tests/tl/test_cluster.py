@@ -1,0 +1,195 @@
+"""Clusters that two measurements agree on."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pytest
+import scanpy as sc
+import walk
+from scipy import sparse
+from simulation import simulate
+from sklearn.metrics import adjusted_rand_score
+
+import dice
+from dice._core.measurement.counts import recover
+from dice._errors import InputError, SlotError
+
+
+@pytest.fixture(scope="module")
+def _pair():
+    reference, query = walk.counted_pair()
+    dice.tl.denoise(query, reference)
+    dice.tl.cluster(query)
+    return reference, query
+
+
+@pytest.fixture
+def reference(_pair):
+    return _pair[0].copy()
+
+
+@pytest.fixture
+def query(_pair):
+    """Cells of ten types, denoised and clustered."""
+    return _pair[1].copy()
+
+
+def test_types_are_found_without_a_resolution(query):
+    found, record = query.obs["dice_cluster"], query.uns["dice_cluster"]
+    assert adjusted_rand_score(query.obs["cell_type"], found) > 0.9
+    assert list(found.cat.categories) == [str(i) for i in range(found.nunique())]
+    assert found.value_counts(sort=False).is_monotonic_decreasing
+    assert len(query.uns["dice_cluster_colors"]) == found.nunique()
+    assert record["choice"]["n_clusters"] == found.nunique()
+    assert str(found.nunique()) in record["choice"]["why"]
+    curve = record["curve"]
+    chosen = np.flatnonzero(curve["resolution"] == record["choice"]["resolution"])[0]
+    assert curve["agreement"][chosen] >= 0.85
+    assert (curve["agreement"][chosen + 1 :] < 0.85).all()
+    assert {len(values) for values in curve.values()} == {len(curve["resolution"])}
+
+
+def test_confidence_is_a_share_of_the_halves(query):
+    confidence = query.obs["dice_cluster_confidence"]
+    assert confidence.between(0, 1).all()
+    np.testing.assert_allclose(confidence * 8, np.round(confidence * 8), atol=1e-5)
+    assert confidence.mean() > 0.9
+
+
+def test_scanpy_takes_the_graph_and_the_clusters(query):
+    sc.tl.umap(query, neighbors_key="dice_cluster")
+    sc.tl.rank_genes_groups(query, "dice_cluster")
+    assert abs(query.obsp["dice_cluster_connectivities"] - query.obsp["dice_cluster_connectivities"].T).max() < 1e-6
+
+
+def test_the_order_of_cells_does_not_matter(query):
+    order = np.random.default_rng(0).permutation(query.n_obs)
+    other = query[order].copy()
+    dice.tl.cluster(other)
+    assert (other.obs["dice_cluster"] == query.obs["dice_cluster"].iloc[order]).all()
+    np.testing.assert_array_equal(
+        other.obs["dice_cluster_confidence"], query.obs["dice_cluster_confidence"].iloc[order]
+    )
+    graph = query.obsp["dice_cluster_connectivities"][order][:, order]
+    assert abs(other.obsp["dice_cluster_connectivities"] - graph).max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_array])
+def test_neither_do_chunks_and_kinds_of_matrices(query, kind):
+    other = ad.AnnData(kind(query.X.toarray()), obs=query.obs[[]], var=query.var, uns=query.uns)
+    with dice.settings.using(chunk_size=37):
+        dice.tl.cluster(other)
+    assert (other.obs["dice_cluster"] == query.obs["dice_cluster"]).all()
+
+
+def test_copies_views_and_keys(query):
+    bare = query.copy()
+    del bare.obs["dice_cluster"], bare.uns["dice_cluster"]
+    before = set(bare.obs), set(bare.uns)
+    result = dice.tl.cluster(bare, copy=True, key_added="mine")
+    assert (set(bare.obs), set(bare.uns)) == before
+    assert {"mine", "mine_confidence"} <= set(result.obs)
+    assert {"mine", "mine_colors"} <= set(result.uns)
+    view = query[query.obs["dice_cluster"].isin(["0", "1", "2"])]
+    with pytest.warns(ad.ImplicitModificationWarning):
+        dice.tl.cluster(view)
+    assert view.obs["dice_cluster"].nunique() == 3
+
+
+def test_a_data_set_by_itself_needs_no_second_call(reference):
+    dice.tl.cluster(reference)
+    assert adjusted_rand_score(reference.obs["cell_type"], reference.obs["dice_cluster"]) > 0.9
+    assert reference.obsm["X_dice"].shape[0] == reference.n_obs
+    assert reference.uns["X_dice"]["params"]["method"] == "measured"
+    expected = reference.obs["dice_cluster"].copy()
+    dice.tl.cluster(reference)
+    assert (reference.obs["dice_cluster"] == expected).all()
+
+
+def without_structure(n=400, d=150, seed=0):
+    """Counts of one profile whose depths span a factor of a hundred."""
+    rng = np.random.default_rng(seed)
+    depth = np.exp(rng.uniform(np.log(60), np.log(6000), n))
+    profile = rng.gamma(0.5, size=d)
+    cells = ad.AnnData(sparse.csr_matrix(rng.poisson(depth[:, None] * profile / profile.sum()).astype(np.float32)))
+    sc.pp.normalize_total(cells, target_sum=1e4)
+    sc.pp.log1p(cells)
+    return cells
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_structure_is_one_cluster(seed):
+    cells = without_structure(seed=seed)
+    dice.tl.train_prior(cells, training=dice.Training(max_steps=100), random_state=seed)
+    dice.tl.cluster(cells)
+    assert cells.obs["dice_cluster"].nunique() == 1
+    assert "one" in cells.uns["dice_cluster"]["choice"]["why"]
+    assert (cells.obs["dice_cluster_confidence"] == 1).all()
+
+
+def test_samples_take_the_place_of_halves_where_there_are_no_counts():
+    reference, query = simulate(600, 0), simulate(300, 1)
+    dice.tl.train_prior(reference, n_latent=10, preset="gmm")
+    dice.tl.denoise(query, reference)
+    with pytest.warns(UserWarning, match="posterior samples take the place"):
+        dice.tl.cluster(query)
+    assert adjusted_rand_score(query.obs["cell_type"], query.obs["dice_cluster"]) > 0.5
+    assert "posterior samples" in query.uns["dice_cluster"]["choice"]["why"]
+    assert "posterior samples" in query.uns["dice_cluster"]["warnings"][0]
+
+
+def test_a_layer_of_counts_gives_the_same_halves(query, reference):
+    query.layers["counts"] = sparse.csr_matrix(recover(query.X).counts.astype(np.float32))
+    expected = query.obs["dice_cluster"].copy()
+    dice.tl.denoise(query, reference, counts_layer="counts")
+    dice.tl.cluster(query)
+    assert (query.obs["dice_cluster"] == expected).all()
+
+
+def test_cells_without_expression_have_no_cluster(query, reference):
+    query.X = sparse.diags((np.arange(query.n_obs) != 3).astype(np.float32)).tocsr() @ query.X
+    with pytest.warns(UserWarning, match="express none"):
+        dice.tl.denoise(query, reference)
+    with pytest.warns(UserWarning, match="express none"):
+        dice.tl.cluster(query)
+    assert query.obs["dice_cluster"].isna().to_numpy().nonzero()[0].tolist() == [3]
+    assert np.isnan(query.obs["dice_cluster_confidence"].iloc[3])
+
+
+@pytest.mark.parametrize("n", [1, 5, 15])
+def test_few_cells_give_a_sentence(query, reference, n):
+    with pytest.raises(InputError, match=f"{n} cells with expression are too few for n_neighbors=15"):
+        dice.tl.cluster(query[:n].copy(), reference)
+
+
+def test_sixteen_cells_are_enough(query, reference):
+    few = query[:16].copy()
+    dice.tl.cluster(few, reference)
+    assert few.obs["dice_cluster"].notna().all()
+
+
+def test_an_object_without_a_prior_says_what_to_call(query):
+    with pytest.raises(SlotError, match="train_prior"):
+        dice.tl.cluster(ad.AnnData(query.X.copy()))
+
+
+@pytest.mark.parametrize("ending", ["h5ad", "zarr"])
+def test_everything_is_kept_in_files(query, ending, tmp_path):
+    path = tmp_path / f"query.{ending}"
+    getattr(query, f"write_{ending}")(path)
+    found = getattr(ad, f"read_{ending}")(path)
+    assert (found.obs["dice_cluster"] == query.obs["dice_cluster"]).all()
+    assert found.uns["dice_cluster"]["choice"]["why"] == query.uns["dice_cluster"]["choice"]["why"]
+    np.testing.assert_array_equal(
+        found.uns["dice_cluster"]["curve"]["agreement"], query.uns["dice_cluster"]["curve"]["agreement"]
+    )
+    figure = dice.pl.clusters(found, return_fig=True)
+    assert figure.axes[1].get_title() == f"{query.obs['dice_cluster'].nunique()} clusters"
+
+
+def test_agreement_is_a_knob_with_a_meaning(query):
+    strict = dice.tl.cluster(query, min_agreement=0.999, copy=True)
+    assert strict.obs["dice_cluster"].nunique() <= query.obs["dice_cluster"].nunique()
+    with pytest.raises(InputError, match="min_agreement"):
+        dice.tl.cluster(query, min_agreement=1.5)
