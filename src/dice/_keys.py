@@ -82,6 +82,10 @@ class LabelKeys:
         return f"{self.key}_set"
 
     @property
+    def status(self) -> str:
+        return f"{self.key}_status"
+
+    @property
     def colors(self) -> str:
         return f"{self.key}_colors"
 

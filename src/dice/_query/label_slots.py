@@ -10,7 +10,9 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._anndata.write import Slots
+from dice._core.labels.doubt import STATUSES
 from dice._keys import LabelKeys
+from dice._query.doubt import Doubt
 from dice._query.reference import Labelled
 from dice._types import Floats
 
@@ -24,28 +26,26 @@ def label_slots(
     adata: AnnData,
     labelled: Labelled,
     probabilities: Floats,
-    sets: NDArray[np.bool_],
-    certain: NDArray[np.bool_],
+    doubt: Doubt,
+    min_probability: float,
     record: dict[str, Any],
 ) -> Slots:
-    """Labels, probabilities and sets; cells that are not certain, or whose set is empty, are unassigned."""
-    names = labelled.names
-    categories = names if UNASSIGNED in names else [*names, UNASSIGNED]
-    best = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
-    codes = np.where(certain & sets.any(1), best, categories.index(UNASSIGNED))
+    """The most likely label of every cell, and beside it what is doubtful about it."""
+    names, sets = labelled.names, doubt.sets
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
-    columns = _columns(names)
-    frame = {"index": adata.obs_names, "columns": columns}
+    label, colors = _labels(labelled, probabilities, min_probability)
+    frame = {"index": adata.obs_names, "columns": _columns(names)}
     uns: dict[str, Any] = {keys.uns: record | {"labels": np.array(names, dtype=str)}}
-    if labelled.colors is not None:
-        uns[keys.colors] = [*labelled.colors, UNASSIGNED_COLOR][: len(categories)]
+    if colors is not None:
+        uns[keys.colors] = colors
     return Slots(
         stale=frozenset({keys.colors}),
         obs={
-            keys.label: pd.Categorical.from_codes(codes, categories),
+            keys.label: label,
             keys.probability: top[:, 0],
             keys.margin: top[:, 0] - top[:, 1],
             keys.set: _in_words(sets, names),
+            keys.status: pd.Categorical.from_codes(doubt.status, list(STATUSES)).remove_unused_categories(),
         },
         obsm={
             keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame),
@@ -53,6 +53,22 @@ def label_slots(
         },
         uns=uns,
     )
+
+
+def _labels(
+    labelled: Labelled, probabilities: Floats, min_probability: float
+) -> tuple[pd.Categorical, list[str] | None]:
+    """The most likely labels, or what stands for those that are too unlikely, and the colours of those that there are.
+
+    Labels that no cell has are no categories: scanpy's tests between groups stop at groups without cells.
+    """
+    names = [*labelled.names, *([] if UNASSIGNED in labelled.names else [UNASSIGNED])]
+    colors = None if labelled.colors is None else [*labelled.colors, UNASSIGNED_COLOR][: len(names)]
+    codes = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
+    codes = np.where(probabilities.max(1, initial=0) < min_probability, names.index(UNASSIGNED), codes)
+    used, codes = np.unique(codes, return_inverse=True)
+    label = pd.Categorical.from_codes(codes, [names[code] for code in used])
+    return label, None if colors is None else [colors[code] for code in used]
 
 
 def _columns(names: list[str]) -> list[str]:

@@ -21,7 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", required=True, metavar="COLUMN", help="column of the reference's obs with labels")
     parser.add_argument("--stream", action="store_true", help="read expression chunk by chunk instead of all at once")
     parser.add_argument("--alpha", type=float, default=0.1, help="share of sets that may miss the label (default 0.1)")
-    parser.add_argument("--min-probability", type=float, default=0.5, help="less likely labels are unassigned")
     parser.add_argument("--classifier", dest="kind", default="auto", help="auto, knn or logistic")
     add_fields(parser, Classifier, skip=("kind",))
     add_fields(parser, Sets)
@@ -40,7 +39,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         reference,
         args.labels,
         alpha=args.alpha,
-        min_probability=args.min_probability,
         sets=read_fields(args, Sets),
         classifier=read_fields(args, Classifier),
         key_added=args.key_added,
@@ -51,6 +49,12 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "output": str(output),
         "n_cells": query.n_obs,
-        "labels": {str(name): int(count) for name, count in query.obs[key].value_counts().items()},
+        "labels": _counts(query.obs[key]),
+        "status": _counts(query.obs[f"{key}_status"]),
         "classifier": query.uns[key]["params"]["classifier"],
     }
+
+
+def _counts(column: Any) -> dict[str, int]:
+    """How many cells have each value."""
+    return {str(name): int(count) for name, count in column.value_counts().items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dice._arguments import choice, whole_number
+from dice._arguments import choice, number, whole_number
 from dice._errors import InputError
 from dice.options._posterior import described
 from dice.options._query import check_rho
@@ -59,6 +59,8 @@ class Classifier:
         As in :func:`dice.tl.denoise`; labels want no more than the measured noise.
     n_samples
         Posterior samples of each cell to average over.
+    min_probability
+        Cells whose most likely label is less likely than this are ``"unassigned"``; by default all have a label.
     """
 
     kind: Literal["auto", "knn", "logistic"] = described("auto, knn or logistic", "auto")
@@ -67,6 +69,7 @@ class Classifier:
     )
     rho: float = described("how much the prior may move a cell", 0.0)
     n_samples: int = described("posterior samples to average over", 10)
+    min_probability: float = described("less likely labels are unassigned", 0.0)
 
     def __post_init__(self) -> None:
         choice("classifier", self.kind, ("auto", *CLASSIFIERS))
@@ -75,3 +78,4 @@ class Classifier:
             raise InputError("There are no neighbours by genes: pass representation='projection', or kind='logistic'.")
         check_rho(self.rho)
         whole_number("n_samples", self.n_samples)
+        number("min_probability", self.min_probability, least=0, most=1)

@@ -11,10 +11,11 @@ from anndata import AnnData
 from dice import _log
 from dice._anndata.store import find_prior
 from dice._anndata.write import as_plain, check_writable, result_key, write
-from dice._arguments import number, said, share
+from dice._arguments import said, share
 from dice._errors import InputError
 from dice._keys import LabelKeys
 from dice._query.classification import Represented, candidates, choose, classify
+from dice._query.doubt import judge
 from dice._query.label_slots import label_slots
 from dice._query.query import Query
 from dice._query.reference import as_query, as_reference, read_reference
@@ -29,7 +30,6 @@ def transfer_labels(
     *,
     alpha: float = 0.1,
     sets: Sets = Sets(),
-    min_probability: float = 0.5,
     classifier: Literal["auto", "knn", "logistic"] | Classifier = "auto",
     shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
     layer: str | None = None,
@@ -54,14 +54,13 @@ def transfer_labels(
     labels_key
         Column of ``reference.obs`` with the labels; cells without one are not learned from.
     alpha
-        Share of cells whose set may miss the true label.
+        Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     sets
         How sets are made (:class:`dice.Sets`).
-    min_probability
-        Cells whose best label is less likely than this are ``"unassigned"``, as are those with an empty set.
     classifier
         What cells are classified by: ``"auto"`` mixes all candidates by how well they predict held-out reference cells;
-        ``"knn"``, ``"logistic"``, or a :class:`dice.Classifier` with settings.
+        ``"knn"``, ``"logistic"``, or a :class:`dice.Classifier` with settings; ``dice.Classifier(min_probability=0.5)``
+        leaves cells ``"unassigned"`` whose most likely label is less likely than that.
     shift
         What to do about a query that differs from the reference as a whole, as in :func:`dice.tl.denoise`.
     layer, gene_key, check, prior_key
@@ -78,19 +77,24 @@ def transfer_labels(
     None, or the copy. Sets, for ``labels_key="cell_type"``:
 
     ``adata.obs["cell_type_dice"]`` categorical
-        Labels in the reference's order, and ``"unassigned"``; colours in ``adata.uns["cell_type_dice_colors"]``.
+        The most likely label of every cell. Categories are the labels that cells have, in the reference's order;
+        their colours are in ``adata.uns["cell_type_dice_colors"]``.
+    ``adata.obs["cell_type_dice_status"]`` categorical
+        What to do with it: ``"confident"`` labels can be used, at most a share `alpha` of such calibration cells was
+        wrong; ``"ambiguous"`` ones have rivals, which are in the set; cells ``"unlike the reference"`` are to be looked
+        at, only 1 % of the calibration cells are that far from all labels. Cells without expression are among them.
     ``adata.obs["cell_type_dice_prob"]``, ``adata.obs["cell_type_dice_margin"]`` float32
         Probability of the best label, and how far it is above the second.
     ``adata.obs["cell_type_dice_set"]`` categorical
-        The set in words: ``"B cell | Plasma cell"``.
+        The set in words, never empty: ``"B cell | Plasma cell"``.
     ``adata.obsm["cell_type_dice_prob"]`` DataFrame (n_obs, n_labels) float32
         Probability of every label. Slashes in names of labels become ``"_"``: files cannot hold them.
     ``adata.obsm["cell_type_dice_set"]`` DataFrame (n_obs, n_labels) bool
         Which labels the set holds.
     ``adata.uns["cell_type_dice"]``
-        ``call``, ``params`` (what was decided, effective number of calibration cells), ``labels``, ``candidates``
-        (weight, log-loss, accuracy and macro-F1 of each on held-out cells), ``shift`` (as by
-        :func:`dice.tl.denoise`) and ``warnings``.
+        ``call``, ``params`` (what was decided, effective number of calibration cells, the probability from which on
+        labels are confident), ``labels``, ``candidates`` (weight, log-loss, accuracy and macro-F1 of each on held-out
+        cells), ``shift`` (as by :func:`dice.tl.denoise`) and ``warnings``.
 
     Examples
     --------
@@ -107,7 +111,7 @@ def transfer_labels(
         raise InputError("adata and reference are the same object, whose labels are known: pass the query as adata.")
     prior, labelled = find_prior(reference, key=prior_key), read_reference(reference, labels_key, prior_key)
     keys = LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
-    alpha, min_probability = share("alpha", alpha), number("min_probability", min_probability, least=0, most=1)
+    alpha = share("alpha", alpha)
     if not isinstance(sets, Sets):
         raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
     kind = classifier if isinstance(classifier, Classifier) else Classifier(classifier)
@@ -123,20 +127,14 @@ def transfer_labels(
         _log.info(f"Classifier: {chosen.name}.")
         probabilities, calibration = classify(cells, known, labelled, chosen, options.random_state)
         p_values = predict_sets(sets, alpha, probabilities, calibration, labelled, found, cells, known)
-    asked = {
-        "labels_key": labels_key,
-        "alpha": alpha,
-        "sets": sets,
-        "min_probability": min_probability,
-        "classifier": kind,
-    }
+        doubt = judge(p_values > alpha, alpha, probabilities, calibration, labelled, cells, known)
+    asked = {"labels_key": labels_key, "alpha": alpha, "sets": sets, "classifier": kind}
     record = {
         "call": as_plain(options.arguments() | asked),
-        "params": {"classifier": chosen.name, "n_calibration": len(calibration), **found.params},
+        "params": {"classifier": chosen.name, "n_calibration": len(calibration), **found.params, **doubt.params},
         "candidates": chosen.table,
         "shift": query.decided.shift,
         "warnings": np.array(warned, dtype=str),
     }
-    certain = (probabilities.max(1) >= min_probability) & ~query.latents.empty
-    slots = label_slots(keys, adata, labelled, probabilities, p_values > alpha, certain, record)
+    slots = label_slots(keys, adata, labelled, probabilities, doubt, kind.min_probability, record)
     return write(adata, slots, copy=copy)
