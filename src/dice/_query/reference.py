@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from anndata import AnnData
 
+from dice import _log
 from dice._anndata.checks import read_colors, read_labels, read_roles
 from dice._anndata.counts import CountsLayer
 from dice._anndata.matrix import Matrix
@@ -43,11 +44,11 @@ def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Label
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     if (counts == 1).any():
         single = [str(name) for name in labels.categories[counts == 1]]
-        raise InputError(
-            f"Labels of a single cell can be learned or checked, not both: {single[:5]}; merge them with others, or "
-            f"set them to missing with reference.obs[{labels_key!r}] = reference.obs[{labels_key!r}].where(reference"
-            f".obs[{labels_key!r}].duplicated(keep=False))."
+        _log.warn(
+            f"{len(single)} labels of a single cell are left out, for example {single[:5]}: one cell can be learned "
+            "from or checked by, not both; merge them with others to keep them."
         )
+        labels = labels.remove_categories(labels.categories[counts == 1])
     roles = read_roles(reference, prior_key)
     known = read_colors(reference, labels_key)
     colors = None if known is None else [known[name] for name in labels.categories]

@@ -9,7 +9,7 @@ from anndata import AnnData
 
 from dice import _log
 from dice._anndata.read import names
-from dice._anndata.store import Prior, find_prior
+from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import share
 from dice._core.labels.conformal import benjamini_hochberg, p_values
@@ -85,6 +85,7 @@ def novelty(
     """
     check_writable(adata, copy=copy)
     fdr, keys = share("fdr", fdr), NoveltyKeys(result_key(adata, key_added, "dice_novelty"))
+    check_order(adata, reference, prior_key)
     if (reference is None or reference is adata) and PriorKeys(prior_key).split in names(adata, "obs"):
         raise InputError("adata is the reference itself, where nothing is novel: pass the query as adata.")
     source = adata if reference is None else reference

@@ -9,7 +9,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.store import find_prior
+from dice._anndata.store import check_order, find_prior
 from dice._anndata.write import as_plain, check_writable, result_key, write
 from dice._arguments import said, share
 from dice._errors import InputError
@@ -109,7 +109,8 @@ def transfer_labels(
     reference = as_reference(reference)
     if reference is adata:
         raise InputError("adata and reference are the same object, whose labels are known: pass the query as adata.")
-    prior, labelled = find_prior(reference, key=prior_key), read_reference(reference, labels_key, prior_key)
+    check_order(adata, reference, prior_key)
+    prior = find_prior(reference, key=prior_key)
     keys = LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
     alpha = share("alpha", alpha)
     if not isinstance(sets, Sets):
@@ -120,6 +121,7 @@ def transfer_labels(
         gene_key=gene_key, check=check, random_state=random_state,
     )  # fmt: skip
     with _log.recorded() as warned:
+        labelled = read_reference(reference, labels_key, prior_key)
         query = Query.of(adata, prior, options)
         cells, known = Represented.of(query), Represented.of(as_query(reference, query, labelled.roles))
         found = find_shift(cells, known, labelled, options.random_state)
