@@ -33,9 +33,7 @@ CALLS = {
         adata, PRIOR, n_samples=2, n_neighbors=5, groupby="label"
     ),
     "evaluate": lambda adata: dice.tl.evaluate(adata, "label", n_neighbors=5),
-    "transfer_labels": lambda adata: dice.tl.transfer_labels(
-        adata, oddities.labelled_reference(), "label", classifier=dice.Classifier(n_samples=2)
-    ),
+    "transfer_labels": lambda adata: dice.tl.transfer_labels(adata, oddities.labelled_reference(), "label"),
     "novelty": lambda adata: dice.tl.novelty(adata, oddities.labelled_reference()),
     "tune_rho": lambda adata: dice.tl.tune_rho(adata, PRIOR, grid=[0.5, 2]),
     "train_prior": lambda adata: dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=3)),

@@ -1,4 +1,4 @@
-"""How far the labels of a query are to be trusted: sets that are never empty, and a word for every cell."""
+"""How far the labels of a query are to be trusted: a word for every cell."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._core.labels.conformal import p_values
-from dice._core.labels.doubt import UNLIKE_RATE, confident_from, in_a_word, never_empty, widened
-from dice._core.labels.novelty import Groups, novelty_scores
-from dice._query.classification import Represented
-from dice._query.reference import Labelled
-from dice._types import Floats, Mask
+from dice._core.labels.doubt import UNLIKE_RATE, confident_from, in_a_word, widened
+from dice._core.labels.model import LabelModel
+from dice._core.labels.novelty import novelty_scores
+from dice._query.classification import Classified
+from dice._query.represented import Represented
+from dice._query.sets import DomainShift, Predicted
+from dice._types import Mask
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,15 @@ class Doubt:
 
 
 def judge(
-    sets: Mask,
-    alpha: float,
-    probabilities: Floats,
-    calibration: Floats,
-    labelled: Labelled,
-    query: Represented,
-    reference: Represented,
+    predicted: Predicted, alpha: float, found: Classified, model: LabelModel, shift: DomainShift, query: Represented
 ) -> Doubt:
     """Tell labels that are beyond doubt from those that have rivals, and from cells that the reference lacks."""
-    fit, cells = labelled.cells("train", "validation"), labelled.cells("calibration")
-    least = confident_from(calibration, labelled.codes[cells], alpha)
-    confident, sets = widened(never_empty(sets, probabilities), probabilities, least)
+    codes = model.calibration_codes
+    # Cells that the classifiers were weighed by serve as well: three weights know hardly anything of them.
+    least = confident_from(found.cells(alike=shift.doubtful), found.codes, alpha)
+    confident, sets = widened(predicted.sets, found.probabilities, least)
     # By what was measured, without the shift: the posterior maps unseen types onto known ones.
-    groups = Groups.of(reference.y[fit], labelled.codes[fit])
-    novel, usual = novelty_scores(groups, query.y, reference.y[cells])
-    unlike = (p_values(novel, usual) <= UNLIKE_RATE) | query.query.latents.empty
+    usual = model.calibration_y + found.moved[codes] if shift.doubtful else model.calibration_y
+    novel, known = novelty_scores(model.groups(query.query.prior.latent_scale), query.y, usual)
+    unlike = (p_values(novel, known) <= UNLIKE_RATE) | query.query.latents.empty
     return Doubt(sets, in_a_word(confident, unlike), least)

@@ -39,18 +39,26 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
             )
         groups = cluster(y[learned]) if codes is None else codes[learned]
         return Groups.of(y[learned], groups), y[calibration]
+    labels = query.prior.labels
+    if labels_key is not None and labels is not None and labels_key in ("auto", query.prior.params.get("labels_key")):
+        _warn_of_missing(query)
+        return labels.groups(query.prior.latent_scale), labels.calibration_y
     if labels_key not in (None, "auto"):
         raise InputError("labels_key= needs the reference with its cells: pass the AnnData object that has them.")
     stored = query.prior.calibration
     if stored is None or len(stored["y"]) < 2:
         raise InputError(NO_CALIBRATION)
+    _warn_of_missing(query)
+    y = np.asarray(stored["y"])
+    return Groups.of(y[::2], cluster(y[::2])), y[1::2]
+
+
+def _warn_of_missing(query: Query) -> None:
     if not query.match.complete:
         _log.warn(
             f"{query.match}, but the prior's calibration cells were measured by all of them, so that p-values are too "
             "small: pass the reference with its cells."
         )
-    y = np.asarray(stored["y"])
-    return Groups.of(y[::2], cluster(y[::2])), y[1::2]
 
 
 def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes | None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from dice._anndata.write import Slots
 from dice._core.labels.doubt import STATUSES
+from dice._core.labels.model import LabelModel
 from dice._keys import LabelKeys
 from dice._query.doubt import Doubt
-from dice._query.reference import Labelled
 from dice._types import Floats
 
 #: Names that files keep for themselves, and the longest one that all of them can hold.
@@ -24,20 +24,21 @@ UNASSIGNED, UNASSIGNED_COLOR = "unassigned", "#B8B8B8"
 def label_slots(
     keys: LabelKeys,
     adata: AnnData,
-    labelled: Labelled,
+    model: LabelModel,
+    colors: list[str] | None,
     probabilities: Floats,
     doubt: Doubt,
     min_probability: float,
     record: dict[str, Any],
 ) -> Slots:
     """The most likely label of every cell, and beside it what is doubtful about it."""
-    names, sets = labelled.names, doubt.sets
+    names, sets = model.names, doubt.sets
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
-    label, colors = _labels(labelled, probabilities, min_probability)
+    label, used = _labels(names, colors, probabilities, min_probability)
     frame = {"index": adata.obs_names, "columns": _columns(names)}
     uns: dict[str, Any] = {keys.uns: record | {"labels": np.array(names, dtype=str)}}
-    if colors is not None:
-        uns[keys.colors] = colors
+    if used is not None:
+        uns[keys.colors] = used
     return Slots(
         stale=frozenset({keys.colors}),
         obs={
@@ -56,14 +57,14 @@ def label_slots(
 
 
 def _labels(
-    labelled: Labelled, probabilities: Floats, min_probability: float
+    known: list[str], colors: list[str] | None, probabilities: Floats, min_probability: float
 ) -> tuple[pd.Categorical, list[str] | None]:
     """The most likely labels, or what stands for those that are too unlikely, and the colours of those that there are.
 
     Labels that no cell has are no categories: scanpy's tests between groups stop at groups without cells.
     """
-    names = [*labelled.names, *([] if UNASSIGNED in labelled.names else [UNASSIGNED])]
-    colors = None if labelled.colors is None else [*labelled.colors, UNASSIGNED_COLOR][: len(names)]
+    names = [*known, *([] if UNASSIGNED in known else [UNASSIGNED])]
+    colors = None if colors is None else [*colors, UNASSIGNED_COLOR][: len(names)]
     codes = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
     codes = np.where(probabilities.max(1, initial=0) < min_probability, names.index(UNASSIGNED), codes)
     used, codes = np.unique(codes, return_inverse=True)

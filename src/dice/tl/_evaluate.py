@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from dice._plot.transferred import Transferred
 from dice._scanpy.graph import umap_layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from anndata import AnnData
     from numpy.typing import NDArray
@@ -107,6 +108,8 @@ def evaluate(
     choice("protocol", protocol, ("embedding", "paper", "labels"))
     random_state = seed(random_state)
     labels = read.labels(adata, labels_key, "labels_key")
+    if label_map is not None and not isinstance(label_map, Mapping):
+        raise InputError(f"label_map={said(label_map)} is no mapping of names: pass a dict, or None.")
     if protocol == "labels":
         return _labels(Transferred.of(adata, labels_key, key), labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
