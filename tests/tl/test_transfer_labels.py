@@ -487,3 +487,25 @@ def test_a_harder_query_gets_wider_sets(trained):
     table = dice.tl.evaluate(query, "cell_type", protocol="labels").loc["all cells"]
     assert params["calibrated_coverage"] < 0.9 <= params["expected_coverage"]
     assert table["coverage"] > 0.88
+
+
+def test_clusters_vote(trained, tmp_path):
+    query = simulate(300, 1)
+    clusters = query.obs["cell_type"].cat.codes.to_numpy()
+    query.obs["cluster"] = pd.Categorical(np.where(np.arange(300) < 5, None, clusters.astype(str).astype(object)))
+    dice.tl.transfer_labels(query, trained, "cell_type", groupby="cluster")
+    voted, votes = query.obs["cell_type_dice_voted"], query.uns["cell_type_dice"]["votes"]
+    assert voted.iloc[:5].isna().all()
+    assert (voted.iloc[5:].astype(str) == query.obs["cell_type"].iloc[5:].astype(str)).all()
+    assert list(votes["label"]) == TYPES
+    expected = pd.crosstab(query.obs["cluster"], query.obs["cell_type_dice"], normalize="index")[TYPES]
+    np.testing.assert_allclose(votes["shares"], expected)
+    means = query.obsm["cell_type_dice_prob"].groupby(query.obs["cluster"], observed=True).mean().max(axis=1)
+    np.testing.assert_allclose(votes["probability"], means, atol=1e-5)
+    assert all(label in words.split(" | ") for label, words in zip(votes["label"], votes["set"], strict=True))
+    query.write_h5ad(tmp_path / "query.h5ad")
+    assert list(ad.read_h5ad(tmp_path / "query.h5ad").uns["cell_type_dice"]["votes"]["set"]) == list(votes["set"])
+    dice.tl.transfer_labels(query, trained, "cell_type")
+    assert "cell_type_dice_voted" not in query.obs
+    with pytest.raises(dice.DiceError, match="no column 'nothing'"):
+        dice.tl.transfer_labels(query, trained, "cell_type", groupby="nothing")

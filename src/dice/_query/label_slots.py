@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dice._anndata.write import Slots
 from dice._core.labels.doubt import STATUSES
 from dice._core.labels.model import LabelModel
+from dice._core.labels.votes import Votes
 from dice._keys import LabelKeys
 from dice._query.doubt import Doubt
 from dice._types import Floats
@@ -30,6 +31,7 @@ def label_slots(
     doubt: Doubt,
     min_probability: float,
     record: dict[str, Any],
+    voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:
     """The most likely label of every cell, and beside it what is doubtful about it."""
     names, sets = model.names, doubt.sets
@@ -39,14 +41,19 @@ def label_slots(
     uns: dict[str, Any] = {keys.uns: record | {"labels": np.array(names, dtype=str)}}
     if used is not None:
         uns[keys.colors] = used
+    by_group = {}
+    if voted is not None:
+        by_group[keys.voted], uns[keys.uns]["votes"], used = _voted(*voted, names, colors)
+        uns |= {} if used is None else {f"{keys.voted}_colors": used}
     return Slots(
-        stale=frozenset({keys.colors}),
+        stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}),
         obs={
             keys.label: label,
             keys.probability: top[:, 0],
             keys.margin: top[:, 0] - top[:, 1],
             keys.set: _in_words(sets, names),
             keys.status: pd.Categorical.from_codes(doubt.status, list(STATUSES)).remove_unused_categories(),
+            **by_group,
         },
         obsm={
             keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame),
@@ -54,6 +61,22 @@ def label_slots(
         },
         uns=uns,
     )
+
+
+def _voted(
+    groups: pd.Categorical, votes: Votes, names: list[str], colors: list[str] | None
+) -> tuple[pd.Categorical, dict[str, Any], list[str] | None]:
+    """What groups of cells were voted to be: for every cell, as a table, and the colours."""
+    label, used = _labels(names, colors, votes.probabilities, 0.0)
+    table = {
+        "group": np.array([str(name) for name in groups.categories], dtype=str),
+        "n_cells": votes.n_cells,
+        "label": np.asarray(label).astype(str),
+        "probability": votes.probabilities.max(1),
+        "set": np.asarray(_in_words(votes.sets, names)).astype(str),
+        "shares": votes.shares,
+    }
+    return pd.Categorical.from_codes(np.append(label.codes, -1)[groups.codes], label.categories), table, used
 
 
 def _labels(

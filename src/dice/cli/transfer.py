@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--labels", metavar="COLUMN", help="column of labels (default: those the prior was trained with)"
     )
     parser.add_argument("--stream", action="store_true", help="read expression chunk by chunk instead of all at once")
+    parser.add_argument("--groupby", metavar="COLUMN", help="column of the query's obs with clusters that vote")
     parser.add_argument("--alpha", type=float, default=0.1, help="share of sets that may miss the label (default 0.1)")
     add_fields(parser, Classifier)
     add_fields(parser, Sets)
@@ -42,6 +43,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         reference,
         args.labels,
         alpha=args.alpha,
+        groupby=args.groupby,
         sets=read_fields(args, Sets),
         classifier=read_fields(args, Classifier),
         key_added=args.key_added,

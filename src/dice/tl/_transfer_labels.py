@@ -10,9 +10,11 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
+from dice._anndata.checks import read_groups
 from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import as_plain, check_writable, result_key, write
 from dice._arguments import said, share
+from dice._core.labels.votes import vote
 from dice._errors import InputError
 from dice._keys import LabelKeys
 from dice._query.classification import classify
@@ -31,6 +33,7 @@ def transfer_labels(
     labels_key: str | None = None,
     *,
     alpha: float = 0.1,
+    groupby: str | None = None,
     sets: Sets = Sets(),
     classifier: Literal["auto", "projection", "denoised", "genes"] | Classifier = "auto",
     shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
@@ -60,6 +63,8 @@ def transfer_labels(
         prior was trained with; others are learned by this call.
     alpha
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
+    groupby
+        Column of ``adata.obs`` with clusters, whose cells vote for a label of the cluster.
     sets
         How sets are made (:class:`dice.Sets`).
     classifier
@@ -90,6 +95,8 @@ def transfer_labels(
         at, only 1 % of the calibration cells are that far from all labels. Cells without expression are among them.
     ``adata.obs["cell_type_dice_prob"]``, ``adata.obs["cell_type_dice_margin"]`` float32
         Probability of the best label, and how far it is above the second.
+    ``adata.obs["cell_type_dice_voted"]`` categorical
+        With `groupby`, the label of the cell's cluster; cells without one have none.
     ``adata.obs["cell_type_dice_set"]`` categorical
         The set in words, never empty: ``"B cell | Plasma cell"``.
     ``adata.obsm["cell_type_dice_prob"]`` DataFrame (n_obs, n_labels) float32
@@ -100,7 +107,9 @@ def transfer_labels(
         ``call``, ``params`` (what was decided; the probability from which on labels are confident; the share of sets
         that is expected to hold the true label, and what it would be without widening them), ``labels``, ``candidates``
         (weight, log-loss, accuracy and macro-F1 of each on held-out cells made like the query), ``shift`` (as by
-        :func:`dice.tl.denoise`) and ``warnings``.
+        :func:`dice.tl.denoise`) and ``warnings``. With `groupby` ``votes``: ``n_cells`` of every cluster, its ``label``
+        and the mean ``probability`` of that, the ``set`` of labels that together have the probability 1 - `alpha`, and
+        the ``shares`` (n_clusters, n_labels) of its cells that were given each label.
 
     Examples
     --------
@@ -118,7 +127,7 @@ def transfer_labels(
     prior = find_prior(reference, key=prior_key)
     named = prior.params.get("labels_key") if labels_key is None else labels_key
     keys = LabelKeys(result_key(adata, f"{named}_dice" if key_added is None else key_added, "cell_type_dice"))
-    alpha = share("alpha", alpha)
+    alpha, groups = share("alpha", alpha), None if groupby is None else read_groups(adata, groupby)
     if not isinstance(sets, Sets):
         raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
     kind = classifier if isinstance(classifier, Classifier) else Classifier(classifier)
@@ -136,7 +145,7 @@ def transfer_labels(
         _log.info(f"Classifier: {found.name}.")
         predicted = predict_sets(sets, alpha, found, model, separated, cells)
         doubt = judge(predicted, alpha, found, model, separated, cells)
-    asked = {"labels_key": named, "alpha": alpha, "sets": sets, "classifier": kind}
+    asked = {"labels_key": named, "alpha": alpha, "groupby": groupby, "sets": sets, "classifier": kind}
     params = {"classifier": found.name, "n_calibration": len(model.calibration_codes)}
     record = {
         "call": as_plain(options.arguments() | asked),
@@ -145,5 +154,6 @@ def transfer_labels(
         "shift": query.decided.shift,
         "warnings": np.array(warned, dtype=str),
     }
-    slots = label_slots(keys, adata, model, colors, found.probabilities, doubt, kind.min_probability, record)
+    voted = None if groups is None else (groups, vote(found.probabilities, groups.codes, len(groups.categories), alpha))
+    slots = label_slots(keys, adata, model, colors, found.probabilities, doubt, kind.min_probability, record, voted)
     return write(adata, slots, copy=copy)
