@@ -12,11 +12,11 @@ from dice._anndata.read import names
 from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import share
-from dice._core.labels.conformal import benjamini_hochberg, p_values
+from dice._core.labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
 from dice._core.labels.novelty import novelty_scores
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice._query.groups import known_groups
+from dice._query.groups import known_groups, warn_of_doubt
 from dice._query.query import Query
 from dice.options import Checks, Options
 
@@ -72,7 +72,8 @@ def novelty(
     ``adata.obs["dice_novel"]`` bool
         Cells that are called novel at the false-discovery rate.
     ``adata.uns["dice_novelty"]``
-        ``call``, ``params`` (numbers of calibration and novel cells) and ``warnings``.
+        ``call``, ``params`` (numbers of calibration and novel cells, and ``fewest_novel``: fewer cells than this could
+        not have been called) and ``warnings``.
 
     Examples
     --------
@@ -94,12 +95,14 @@ def novelty(
         query = Query.of(adata, find_prior(source, key=prior_key), options)
         groups, calibration = known_groups(source, query, labels_key, prior_key)
         latents = query.latents
+        warn_of_doubt(query, calibration, fdr)
     score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
     p = p_values(score, ranked)
     novel = benjamini_hochberg(p, fdr) & ~latents.empty
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
     call |= {"fdr": fdr} | {"labels_key": labels_key}
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
+    params["fewest_novel"] = fewest_discoveries(len(score), len(ranked), fdr)
     record = {"call": as_plain(call), "params": params, "warnings": np.array(warned, dtype=str)}
     obs = {keys.score: score.astype(np.float32), keys.p_value: p.astype(np.float32), keys.flag: novel}
     return write(adata, Slots(obs=obs, uns={keys.uns: record}), copy=copy)
