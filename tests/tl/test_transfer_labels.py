@@ -435,6 +435,19 @@ def test_a_prior_alone_labels_as_its_reference_does(handed_over, n_genes):
     assert right.mean() > 0.85
 
 
+def test_labels_in_another_order_are_the_same(handed_over, caplog):
+    """Files sort the categories of text otherwise than pandas; the labels were learned again."""
+    reference = handed_over[0].copy()
+    reference.obs["cell_type"] = reference.obs["cell_type"].cat.reorder_categories(TYPES[::-1])
+    reference.uns["cell_type_colors"] = COLORS[::-1]
+    query, expected = simulate(50, 3), simulate(50, 3)
+    dice.tl.transfer_labels(expected, handed_over[0], "cell_type")
+    dice.tl.transfer_labels(query, reference, "cell_type")
+    assert "Learning the labels" not in caplog.text
+    pd.testing.assert_frame_equal(query.obs, expected.obs)
+    assert query.uns["cell_type_dice_colors"] == expected.uns["cell_type_dice_colors"]
+
+
 def test_novelty_knows_the_labels_of_a_prior(handed_over):
     path = handed_over[1]
     query = simulate(300, 4)

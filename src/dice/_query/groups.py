@@ -20,7 +20,8 @@ from dice._query.reference import as_query
 from dice._query.sets import DOUBTFUL
 from dice._types import Codes, Floats
 
-#: A test that cannot call fewer than this share of the cells is warned of: 99 calibration cells at a rate of .1.
+#: If nothing was called, and no fewer than this share of the cells could be, that is said: at a rate of .1 with fewer
+#: than 99 calibration cells.
 POWERLESS = 0.1
 NO_CALIBRATION = (
     "The reference has no calibration cells: call dice.tl.train_prior(reference, "
@@ -58,11 +59,11 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
     return Groups.of(y[::2], cluster(y[::2])), y[1::2]
 
 
-def warn_of_doubt(query: Query, calibration: Floats, fdr: float) -> None:
-    """Say where the test has no power, and where its p-values cannot hold."""
+def warn_of_doubt(query: Query, calibration: Floats, fdr: float, n_novel: int) -> None:
+    """Say where the test had no power to call anything, and where its p-values cannot hold."""
     y = np.asarray(query.latents.y)
     fewest = fewest_discoveries(len(y), len(calibration), fdr)
-    if fewest > POWERLESS * len(y):
+    if not n_novel and fewest > POWERLESS * len(y):
         _log.warn(
             f"With {len(calibration)} calibration cells nothing is called at fdr={fdr:g} unless {fewest} of the "
             f"{len(y)} cells are more novel than all of them: train the prior with a larger "

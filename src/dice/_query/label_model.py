@@ -173,7 +173,8 @@ def read_or_learn(
         if stored is None or key != trained or not _same_labels(stored.card, labelled):
             _log.info(f"Learning the labels in reference.obs[{key!r}].")
             stored = learn_labels(reference, prior, labelled, card_of(reference, prior, labelled, key), seed)
-        return stored, labelled.colors
+        known = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
+        return stored, None if known is None else [known[name] for name in stored.names]
     if stored is None or key != trained:
         raise InputError(
             f"The prior alone knows {'no labels' if stored is None else f'the labels {trained!r} only'}: pass the "
@@ -207,9 +208,12 @@ def card_of(reference: AnnData, prior: Any, labelled: Labelled, labels_key: str)
 
 
 def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
-    """Whether the reference still has the labels that its prior has learned."""
+    """Whether the reference still has the labels that its prior has learned; files may have sorted them otherwise."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
-    return card["labels"] == labelled.names and card.get("label_cells") == counts.tolist()
+    learned = card.get("label_cells")
+    if not isinstance(learned, list) or len(learned) != len(card["labels"]):
+        return False
+    return dict(zip(card["labels"], learned, strict=True)) == dict(zip(labelled.names, counts.tolist(), strict=True))
 
 
 def warn_of_unlearned(model: LabelModel) -> None:

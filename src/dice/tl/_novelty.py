@@ -95,10 +95,10 @@ def novelty(
         query = Query.of(adata, find_prior(source, key=prior_key), options)
         groups, calibration = known_groups(source, query, labels_key, prior_key)
         latents = query.latents
-        warn_of_doubt(query, calibration, fdr)
-    score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
-    p = p_values(score, ranked)
-    novel = benjamini_hochberg(p, fdr) & ~latents.empty
+        score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
+        p = p_values(score, ranked)
+        novel = benjamini_hochberg(p, fdr) & ~latents.empty
+        warn_of_doubt(query, calibration, fdr, int(novel.sum()))
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
     call |= {"fdr": fdr} | {"labels_key": labels_key}
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
