@@ -9,6 +9,7 @@ import pytest
 from simulation import TYPES, simulate
 
 import dice
+from dice._plot.sections import parameters
 
 COLORS = ["#111111", "#222222", "#333333", "#444444"]
 
@@ -470,6 +471,10 @@ def test_the_card_of_a_prior(handed_over):
         line = next(line for line in text.splitlines() if line.endswith(f"  {name}"))
         assert str(counts[name]) in line
     assert path.stat().st_size < 3_000_000
+    query = simulate(50, 3)
+    dice.tl.transfer_labels(query, path)
+    assert text.endswith(query.uns["cell_type_dice"]["reference"])
+    assert "the reference</h3><pre>learned from 1500 cells" in parameters(query)
 
 
 def test_labels_that_the_prior_has_not_learned_are_learned_now(handed_over):

@@ -14,6 +14,7 @@ from dice._anndata.checks import read_groups
 from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import as_plain, check_writable, result_key, write
 from dice._arguments import said, share
+from dice._core.labels.card import describe
 from dice._core.labels.votes import vote
 from dice._errors import InputError
 from dice._keys import LabelKeys
@@ -107,9 +108,10 @@ def transfer_labels(
         ``call``, ``params`` (what was decided; the probability from which on labels are confident; the share of sets
         that is expected to hold the true label, and what it would be without widening them), ``labels``, ``candidates``
         (weight, log-loss, accuracy and macro-F1 of each on held-out cells made like the query), ``shift`` (as by
-        :func:`dice.tl.denoise`) and ``warnings``. With `groupby` ``votes``: ``n_cells`` of every cluster, its ``label``
-        and the mean ``probability`` of that, the ``set`` of labels that together have the probability 1 - `alpha`, and
-        the ``shares`` (n_clusters, n_labels) of its cells that were given each label.
+        :func:`dice.tl.denoise`), ``reference`` (the card of the labels, as text) and ``warnings``. With `groupby`
+        ``votes``: ``n_cells`` of every cluster, its ``label`` and the mean ``probability`` of that, the ``set`` of
+        labels that together have the probability 1 - `alpha`, and the ``shares`` (n_clusters, n_labels) of its cells
+        that were given each label.
 
     Examples
     --------
@@ -151,6 +153,7 @@ def transfer_labels(
         "call": as_plain(options.arguments() | asked),
         "params": params | separated.params | predicted.params | doubt.params,
         "candidates": found.table,
+        "reference": describe(model.card),
         "shift": query.decided.shift,
         "warnings": np.array(warned, dtype=str),
     }
