@@ -19,9 +19,10 @@ from report import resume, save, summary
 
 import dice
 from dice._core.labels.conformal import label_p_values, label_scores
-from dice._query.classification import Represented, candidates, choose, classify
+from dice._core.labels.doubt import never_empty
+from dice._query.classification import classify
 from dice._query.query import Query
-from dice._query.reference import as_query, read_reference
+from dice._query.represented import Represented
 from dice.options import Options
 
 ALPHAS = (0.05, 0.1, 0.2)
@@ -69,23 +70,21 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
         training=dice.Training(max_steps=MAX_STEPS, calibration_fraction=0.2),
         random_state=seed,
     )
-    prior, labelled = dice.Prior.from_anndata(reference), read_reference(reference, "cell_type", "dice")
-    asked = Query.of(query, prior, Options(rho=0.0, n_samples=10, uncertainty=False, random_state=seed))
-    cells, known = Represented.of(asked), Represented.of(as_query(reference, asked, labelled.roles))
-    truth = np.array([labelled.names.index(label) for label in query.obs["cell_type"]])
+    prior = dice.Prior.from_anndata(reference)
+    model = prior.labels
+    asked = Query.of(query, prior, Options(rho=0.0, uncertainty=False, random_state=seed))
+    cells = Represented.of(asked)
+    truth = np.array([model.names.index(label) for label in query.obs["cell_type"]])
     rows = []
-    for classifier, pairs in (
-        ("DICE", candidates(dice.Classifier(), shifted=False)),
-        ("PCA", [("projection", "logistic")]),
-    ):
-        chosen = choose(known, labelled, pairs, seed)
-        probabilities, calibration = classify(cells, known, labelled, chosen, seed)
-        rows += judge(labelled, probabilities, calibration, truth, seed, {"data": name, "classifier": classifier})
+    for classifier, representation in (("DICE", "auto"), ("PCA", "projection")):
+        found = classify(cells, model, dice.Classifier(representation))
+        calibration = found.known[found.n_held_out :]
+        row = {"data": name, "classifier": classifier}
+        rows += judge(model.calibration_codes, found.probabilities, calibration, truth, seed, row)
     return rows
 
 
-def judge(labelled, probabilities, calibration, truth, seed: int, row: dict[str, object]) -> list[dict[str, object]]:
-    codes = labelled.codes[labelled.cells("calibration")]
+def judge(codes, probabilities, calibration, truth, seed: int, row: dict[str, object]) -> list[dict[str, object]]:
     rng = np.random.default_rng(seed)
     uniform = [rng.random(len(p)) for p in (probabilities, calibration)]
     rows = []
@@ -94,7 +93,7 @@ def judge(labelled, probabilities, calibration, truth, seed: int, row: dict[str,
         scores = [label_scores(p, method, u) for p, u in zip((probabilities, calibration), random, strict=True)]
         p_values = label_p_values(*scores, codes, per_class=per_class)
         for alpha in ALPHAS:
-            sets = p_values > alpha
+            sets = never_empty(p_values > alpha, probabilities)
             inside = sets[np.arange(len(truth)), truth]
             error = np.sqrt(alpha * (1 - alpha) * (1 / len(truth) + 1 / len(codes)))
             classes = [inside[truth == c].mean() for c in np.unique(truth) if (truth == c).sum() >= 20]

@@ -83,13 +83,7 @@ def by_dice(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np
     reference, query = reference.copy(), query.copy()
     dice.tl.train_prior(reference, labels_key=key, training=dice.Training(max_steps=MAX_STEPS), random_state=seed)
     dice.tl.transfer_labels(query, reference, key, random_state=seed)
-    return best(query, key)
-
-
-def best(query: ad.AnnData, key: str) -> np.ndarray:
-    """The most likely label, also where it is too unlikely to be given."""
-    labels = np.asarray(query.uns[f"{key}_dice"]["labels"])
-    return labels[query.obsm[f"{key}_dice_prob"].to_numpy().argmax(1)]
+    return query.obs[f"{key}_dice"].astype(str).to_numpy()
 
 
 def by_sklearn(make, representation: str):

@@ -100,6 +100,18 @@ def test_transfer_equals_the_call(files, tmp_path, capsys):
     np.testing.assert_allclose(streamed.obsm["cell_type_dice_prob"], found.obsm["cell_type_dice_prob"], atol=1e-3)
 
 
+def test_a_prior_alone_transfers_its_labels(files, tmp_path, capsys):
+    folder, reference, query = files
+    query = query.copy()
+    dice.tl.transfer_labels(query, reference, "cell_type")
+    dice.Prior.from_anndata(reference).save(tmp_path / "prior.h5ad")
+    command = ("transfer", folder / "query.h5ad", tmp_path / "prior.h5ad", "-o", tmp_path / "labelled.h5ad")
+    said = summary(capsys, *command)
+    assert said["status"] == query.obs["cell_type_dice_status"].value_counts().to_dict()
+    found = ad.read_h5ad(tmp_path / "labelled.h5ad")
+    assert found.obsm["cell_type_dice_prob"].equals(query.obsm["cell_type_dice_prob"])
+
+
 @pytest.mark.data
 def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_path, capsys):
     """`dice prepare`, `dice train && dice transfer` equal the calls, from the files as they come."""
@@ -114,13 +126,13 @@ def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_pa
         summary(capsys, "prepare", tmp_path / "raw.h5ad", "-o", file, "--n-top-genes", 1000, "--min-cells", 1)
         dice.pp.prepare(cells, n_top_genes=1000, min_cells=1)
     dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=60))
-    classifier = dice.Classifier("knn", "denoised", n_samples=1)
+    classifier = dice.Classifier("denoised")
     options = {"classifier": classifier, "check": dice.Checks(min_gene_overlap=0.5)}
     with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
         dice.tl.transfer_labels(query, reference, "cell_type", **options)
     trained, labelled = tmp_path / "trained.h5ad", tmp_path / "labelled.h5ad"
     summary(capsys, "train", files[0], "-o", trained, "--labels", "cell_type", "--max-steps", 60)
-    choice = ("--classifier", "knn", "--representation", "denoised", "--n-samples", 1, "--min-gene-overlap", 0.5)
+    choice = ("--representation", "denoised", "--min-gene-overlap", 0.5)
     said = summary(capsys, "transfer", files[1], trained, "-o", labelled, "--labels", "cell_type", *choice)
     found = ad.read_h5ad(labelled)
     assert said["warnings"] == list(query.uns["cell_type_dice"]["warnings"])

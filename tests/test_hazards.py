@@ -33,9 +33,7 @@ CALLS = {
         adata, PRIOR, n_samples=2, n_neighbors=5, groupby="label"
     ),
     "evaluate": lambda adata: dice.tl.evaluate(adata, "label", n_neighbors=5),
-    "transfer_labels": lambda adata: dice.tl.transfer_labels(
-        adata, oddities.labelled_reference(), "label", classifier=dice.Classifier(n_samples=2)
-    ),
+    "transfer_labels": lambda adata: dice.tl.transfer_labels(adata, oddities.labelled_reference(), "label"),
     "novelty": lambda adata: dice.tl.novelty(adata, oddities.labelled_reference()),
     "tune_rho": lambda adata: dice.tl.tune_rho(adata, PRIOR, grid=[0.5, 2]),
     "train_prior": lambda adata: dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=3)),
@@ -104,6 +102,7 @@ def test_no_byte_of_the_input_changes(form, call):
 
 
 @pytest.mark.filterwarnings("ignore:Posterior samples do not hold:dice.DiceWarning", "ignore:The query differs")
+@pytest.mark.filterwarnings("ignore:With 36 calibration cells nothing is called")
 def test_no_byte_of_the_input_changes_in_a_whole_analysis():
     adata = query()
     before = content(adata)

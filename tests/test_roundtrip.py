@@ -121,7 +121,7 @@ def one_byte(raw):
 
 
 def newer(raw):
-    raw["format"] = 3
+    raw["format"] = 4
 
 
 def tilted(raw):
@@ -168,7 +168,7 @@ def renamed_gene(raw):
         (nan_weight, "not finite"),
         (one_byte, "does not match its checksum"),
         (renamed_gene, "does not match its checksum"),
-        (newer, "reads up to 2"),
+        (newer, "reads up to 3"),
         (lambda raw: raw.update(format=0), "never existed"),
         (lambda raw: raw.update(format=True), "not a whole number"),
         (tilted, "not orthonormal"),

@@ -82,6 +82,14 @@ class LabelKeys:
         return f"{self.key}_set"
 
     @property
+    def status(self) -> str:
+        return f"{self.key}_status"
+
+    @property
+    def voted(self) -> str:
+        return f"{self.key}_voted"
+
+    @property
     def colors(self) -> str:
         return f"{self.key}_colors"
 

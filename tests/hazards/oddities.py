@@ -46,7 +46,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "check": {"min_gene_overlap": dice.Checks},
     "shift": {"strategy": dice.Shift, "batch_key": dice.Shift},
     "sets": {"set_method": dice.Sets},
-    "classifier": {"kind": dice.Classifier, "representation": dice.Classifier, "label_samples": dice.Classifier},
+    "classifier": {"representation": dice.Classifier, "min_probability": dice.Classifier},
     "mixup": {"mixup_points": dice.Mixup, "mixup_probability": dice.Mixup, "mixup_concentration": dice.Mixup},
     "training": dict.fromkeys(
         ("max_steps", "batch_size", "learning_rate", "validation_fraction", "checkpoint"), dice.Training
@@ -55,7 +55,6 @@ FIELDS: dict[str, dict[str, Any]] = {
 #: Names of fields where another argument has the same.
 RENAMED = {
     "set_method": "method",
-    "label_samples": "n_samples",
     "mixup_points": "points",
     "mixup_probability": "probability",
     "mixup_concentration": "concentration",
@@ -126,7 +125,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "evaluate": (
         lambda adata, **kwargs: dice.tl.evaluate(adata, **{"labels_key": "label", "n_neighbors": 3} | kwargs),
-        "labels_key use_rep protocol batch_key resolution n_neighbors random_state",
+        "labels_key use_rep protocol batch_key resolution n_neighbors random_state key label_map",
     ),
     "credible_region": (
         lambda adata, **kwargs: dice.tl.credible_region(adata, **{"cell": 0} | kwargs),
@@ -134,9 +133,9 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "transfer_labels": (
         lambda adata, **kwargs: calling(dice.tl.transfer_labels)(
-            adata, **{"reference": labelled_reference(), "labels_key": "label", "label_samples": 2} | kwargs
+            adata, **{"reference": labelled_reference(), "labels_key": "label"} | kwargs
         ),
-        "reference labels_key alpha sets set_method min_probability classifier kind representation label_samples shift "
+        "reference labels_key alpha sets set_method min_probability classifier representation shift "
         "prior_key key_added random_state",
     ),
     "novelty": (

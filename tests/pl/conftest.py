@@ -67,6 +67,7 @@ def add_labels(cells: ad.AnnData, key: str = "cell_type_dice", *, alpha: float =
     cells.obs[key] = pd.Categorical(names[labels], categories=names)
     cells.obs[f"{key}_prob"] = probabilities.max(1)
     cells.obs[f"{key}_set"] = pd.Categorical([" | ".join(names[:3][row]) for row in sets])
+    cells.obs[f"{key}_status"] = pd.Categorical(np.where(sets.sum(1) == 1, "confident", "ambiguous"))
     frame = {"index": cells.obs_names, "columns": TYPES}
     cells.obsm[f"{key}_prob"] = pd.DataFrame(probabilities, **frame)
     cells.obsm[f"{key}_set"] = pd.DataFrame(sets, **frame)

@@ -37,7 +37,7 @@ def pair():
     )
     query.obs["true"] = query.obs["kind"]
     dice.tl.denoise(query, reference, n_samples=10, check=False)
-    simple = dice.Classifier("knn", representation="projection")
+    simple = dice.Classifier("projection")
     dice.tl.transfer_labels(query, reference, "kind", check=False, classifier=simple)
     dice.tl.novelty(query, reference, check=False)
     dice.tl.neighbors(query)

@@ -103,7 +103,7 @@ def test_labels_that_the_reference_lacks_are_left_out_and_counted(labelled):
 def test_set_sizes_have_colours_of_their_own():
     from dice.pl._transfer import _SIZES
 
-    assert len({to_hex(color) for color in _SIZES.values()}) == 5
+    assert len({to_hex(color) for color in _SIZES.values()}) == 4
 
 
 def test_errors_name_the_fix(labelled):

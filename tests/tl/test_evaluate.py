@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dice
 from dice import metrics
 from dice._core.clusters.partition import kmeans
 from dice._errors import InputError, SlotError
@@ -155,3 +156,43 @@ def test_error_where_nothing_is_there() -> None:
 
 def test_example_runs() -> None:
     assert doctest.testmod(sys.modules[evaluate.__module__]).failed == 0
+
+
+@pytest.fixture
+def transferred():
+    """Six cells with three labels; one label is wrong, and one set misses."""
+    cells = ad.AnnData(np.zeros((6, 1), np.float32))
+    names, given = ["B/plasma", "T", "NK"], [0, 0, 1, 1, 2, 1]
+    sets = np.eye(3, dtype=bool)[given]
+    sets[5, 2] = True
+    cells.obs["cell_type"] = ["B/plasma", "B/plasma", "T", "T", "T", "NK"]
+    cells.obs["cell_type_dice"] = pd.Categorical.from_codes(given, names)
+    cells.obs["cell_type_dice_status"] = ["confident"] * 5 + ["ambiguous"]
+    cells.obsm["cell_type_dice_prob"] = np.eye(3)[given]
+    cells.obsm["cell_type_dice_set"] = sets
+    cells.uns["cell_type_dice"] = {"labels": np.array(names), "call": {"alpha": 0.1}}
+    return cells
+
+
+def test_labels_and_sets_against_known_ones(transferred):
+    """Ten lines of a tutorial, of which one replaced the slashes."""
+    table = dice.tl.evaluate(transferred, "cell_type", protocol="labels")
+    assert list(table.index) == ["all cells", "B/plasma", "NK", "T"]
+    assert table["n_cells"].tolist() == [6, 2, 1, 3]
+    np.testing.assert_allclose(table["accuracy"], [4 / 6, 1, 0, 2 / 3])
+    np.testing.assert_allclose(table["coverage"], [5 / 6, 1, 1, 2 / 3])
+    np.testing.assert_allclose(table["f1"], [(1 + 0 + 2 / 3) / 3, 1, 0, 2 / 3])
+    np.testing.assert_allclose(table["set_size"], [7 / 6, 1, 2, 1])
+    np.testing.assert_allclose(table["confident_accuracy"], [4 / 5, 1, np.nan, 2 / 3])
+
+
+def test_labels_of_another_vocabulary(transferred):
+    transferred.obs["mine"] = ["B cell"] * 2 + ["lymphocyte"] * 3 + ["unknown"]
+    arguments = {"protocol": "labels", "key": "cell_type_dice"}
+    with pytest.raises(dice.DiceError, match=r"none of the reference's labels .* label_map=\{'B cell'"):
+        dice.tl.evaluate(transferred, "mine", **arguments)
+    names = {"B cell": "B/plasma", "lymphocyte": ["T", "NK"]}
+    with pytest.warns(dice.DiceWarning, match=r"1 cells have labels that the reference lacks .*'unknown'"):
+        table = dice.tl.evaluate(transferred, "mine", label_map=names, **arguments)
+    assert table["n_cells"].tolist() == [5, 2, 3]
+    np.testing.assert_allclose(table["accuracy"], 1)

@@ -163,7 +163,7 @@ def test_labels_of_a_query_that_is_no_counts(pair):
     """Query and reference are read under one noise."""
     reference, query = pair[0], pair[1].copy()
     query.X = (query.X.toarray() * np.linspace(0.98, 1.02, query.n_vars)).astype(np.float32)
-    classifier = dice.Classifier("logistic", "denoised")
+    classifier = dice.Classifier("denoised")
     dice.tl.transfer_labels(query, reference, "cell_type", classifier=classifier, check=False)
     labels = np.array(query.uns["cell_type_dice"]["labels"])
     given = labels[query.obsm["cell_type_dice_prob"].to_numpy().argmax(1)]
@@ -185,6 +185,7 @@ def rounded(pair):
 
 
 @pytest.mark.filterwarnings("ignore:.*no log-normalised counts", "ignore:The query differs from its reference")
+@pytest.mark.filterwarnings("ignore:With 50 calibration cells nothing is called")
 def test_a_reference_whose_counts_are_in_a_layer(rounded):
     reference, query = rounded[0], rounded[1].copy()
     assert dice.Prior.from_anndata(reference).measurement is not None

@@ -140,3 +140,22 @@ def test_the_reference_itself_is_no_query(reference):
     for source in (None, reference):
         with pytest.raises(dice.DiceError, match="adata is the reference itself"):
             dice.tl.novelty(reference, source)
+
+
+def test_a_test_without_power_says_so(reference):
+    """100 calibration cells cannot call anything among 1,000 cells unless 100 of them share the smallest p-value."""
+    kept = np.flatnonzero(reference.obs["dice_split"] == "calibration")[30:]
+    few = reference[np.setdiff1d(np.arange(reference.n_obs), kept)].copy()
+    query = simulate(300, 5)
+    with pytest.warns(
+        dice.DiceWarning, match="With 30 calibration cells nothing is called at fdr=0.1 unless 97 of the"
+    ):
+        dice.tl.novelty(query, few)
+    assert query.uns["dice_novelty"]["params"]["fewest_novel"] == 97
+
+
+def test_a_shifted_query_is_named(reference):
+    query = simulate(300, 5)
+    query.X = query.X + np.linspace(0, 1.5, query.n_vars, dtype=np.float32)
+    with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
+        dice.tl.novelty(query, reference, check=False)

@@ -10,6 +10,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dice import _log
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import is_counts
 from dice._arguments import known_key, said
@@ -23,12 +24,29 @@ from dice._types import Codes
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
     """Labels of all cells; missing ones stay missing (code -1). `who` is what the user calls the object."""
     labels = _read_names(adata, labels_key, who)
+    _question_numbers(labels, f"{who}.obs[{labels_key!r}]")
     if len(labels.categories) < 2:
         raise InputError(
             f"{who}.obs[{labels_key!r}] holds {len(labels.categories)} distinct label(s), but at least two "
             "are needed: pass another labels_key, or None to do without labels."
         )
     return labels
+
+
+def _question_numbers(labels: pd.Categorical, where: str) -> None:
+    """Measurements are no labels; whole numbers may be clusters, or a column that was named by mistake."""
+    numbers = labels.categories
+    if not pd.api.types.is_numeric_dtype(numbers) or pd.api.types.is_bool_dtype(numbers):
+        return
+    if not (numbers == np.round(numbers)).all():
+        raise InputError(
+            f"{where} holds numbers that are not whole, for example {numbers[0]:g}, which are no labels: pass the "
+            "labels_key of a column with names."
+        )
+    _log.warn(
+        f"{where} holds {len(numbers)} different numbers, which are taken as names of labels: set it to "
+        f"{where}.astype(str) if they are, or pass the labels_key of a column with names."
+    )
 
 
 def read_batches(adata: AnnData, batch_key: str) -> pd.Categorical:

@@ -122,6 +122,15 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
     return remember(source, Prior.from_anndata(source, key=key), key)
 
 
+def check_order(adata: AnnData, reference: object, key: str = "dice") -> None:
+    """Refuse a reference that was passed as the query: whoever has the prior comes second."""
+    if isinstance(reference, AnnData) and reference.uns.get(key) is None and adata.uns.get(key) is not None:
+        raise InputError(
+            "reference has no prior but adata has one, as if they were swapped: pass the query first and the reference "
+            "second."
+        )
+
+
 def remember(adata: AnnData, prior: Prior, key: str = "dice") -> Prior:
     """Keep a prior that is known to be the one in ``adata.uns[key]``, so that it need not be verified again.
 

@@ -95,6 +95,11 @@ def parameters(adata: AnnData) -> str:
         for part, what in (("params", "what was decided"), ("call", "what was asked for"))
         if isinstance(record.get(part), Mapping)
     ]
+    parts += [
+        f"<h3>{escape(key)}: the reference</h3><pre>{escape(record['reference'])}</pre>"
+        for key, record in _records(adata).items()
+        if isinstance(record.get("reference"), str)
+    ]
     return "".join(parts) or "<p>No parameters.</p>"
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from anndata import AnnData
 
 from dice._anndata import read
+from dice._core.labels.doubt import CONFIDENT
 from dice._keys import LabelKeys
 from dice._types import Floats, Mask
 
@@ -23,6 +24,8 @@ class Transferred:
     label: pd.Categorical
     probabilities: Floats
     sets: Mask
+    #: Cells whose label is beyond doubt.
+    confident: Mask
     alpha: float
 
     @classmethod
@@ -36,5 +39,6 @@ class Transferred:
             label=pd.Categorical(read.column(adata, keys.label, step=step).astype(str)),
             probabilities=read.array(adata, keys.probability, step=step).astype(np.float64),
             sets=read.array(adata, keys.set, step=step).astype(bool),
+            confident=(read.column(adata, keys.status, step=step).astype(str) == CONFIDENT).to_numpy(),
             alpha=float(record["call"]["alpha"]),
         )

@@ -9,14 +9,20 @@ from dice import _log
 from dice._anndata.checks import read_labels, read_roles
 from dice._anndata.read import names
 from dice._anndata.store import Prior
+from dice._core.labels.conformal import fewest_discoveries
+from dice._core.labels.density_ratio import measure_domain_shift
 from dice._core.labels.novelty import Groups, cluster
 from dice._core.prior.presets import ROLES
 from dice._errors import InputError
 from dice._keys import PriorKeys
 from dice._query.query import Query
 from dice._query.reference import as_query
+from dice._query.sets import DOUBTFUL
 from dice._types import Codes, Floats
 
+#: If nothing was called, and no fewer than this share of the cells could be, that is said: at a rate of .1 with fewer
+#: than 99 calibration cells.
+POWERLESS = 0.1
 NO_CALIBRATION = (
     "The reference has no calibration cells: call dice.tl.train_prior(reference, "
     "training=dice.Training(calibration_fraction=0.1)) again."
@@ -39,18 +45,46 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
             )
         groups = cluster(y[learned]) if codes is None else codes[learned]
         return Groups.of(y[learned], groups), y[calibration]
+    labels = query.prior.labels
+    if labels_key is not None and labels is not None and labels_key in ("auto", query.prior.params.get("labels_key")):
+        _warn_of_missing(query)
+        return labels.groups(query.prior.latent_scale), labels.calibration_y
     if labels_key not in (None, "auto"):
         raise InputError("labels_key= needs the reference with its cells: pass the AnnData object that has them.")
     stored = query.prior.calibration
     if stored is None or len(stored["y"]) < 2:
         raise InputError(NO_CALIBRATION)
+    _warn_of_missing(query)
+    y = np.asarray(stored["y"])
+    return Groups.of(y[::2], cluster(y[::2])), y[1::2]
+
+
+def warn_of_doubt(query: Query, calibration: Floats, fdr: float, n_novel: int) -> None:
+    """Say where the test had no power to call anything, and where its p-values cannot hold."""
+    y = np.asarray(query.latents.y)
+    fewest = fewest_discoveries(len(y), len(calibration), fdr)
+    if not n_novel and fewest > POWERLESS * len(y):
+        _log.warn(
+            f"With {len(calibration)} calibration cells nothing is called at fdr={fdr:g} unless {fewest} of the "
+            f"{len(y)} cells are more novel than all of them: train the prior with a larger "
+            "dice.Training(calibration_fraction=), pass fewer cells, or look at obs['dice_novelty_p'] itself."
+        )
+    scale = query.prior.latent_scale
+    auc = measure_domain_shift(calibration / scale, y[np.argsort(query.seeds, kind="stable")] / scale, 0).auc
+    if auc > DOUBTFUL:
+        _log.warn(
+            f"The query differs from its reference (they are told apart with an AUC of {auc:.2f}): if that is another "
+            f"technology and not new cells, more than {fdr:.0%} of the calls are wrong; compare with the status "
+            "'unlike the reference' of dice.tl.transfer_labels, which takes the shift away."
+        )
+
+
+def _warn_of_missing(query: Query) -> None:
     if not query.match.complete:
         _log.warn(
             f"{query.match}, but the prior's calibration cells were measured by all of them, so that p-values are too "
             "small: pass the reference with its cells."
         )
-    y = np.asarray(stored["y"])
-    return Groups.of(y[::2], cluster(y[::2])), y[1::2]
 
 
 def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes | None:

@@ -10,8 +10,11 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._anndata.write import Slots
+from dice._core.labels.doubt import STATUSES
+from dice._core.labels.model import LabelModel
+from dice._core.labels.votes import Votes
 from dice._keys import LabelKeys
-from dice._query.reference import Labelled
+from dice._query.doubt import Doubt
 from dice._types import Floats
 
 #: Names that files keep for themselves, and the longest one that all of them can hold.
@@ -22,30 +25,35 @@ UNASSIGNED, UNASSIGNED_COLOR = "unassigned", "#B8B8B8"
 def label_slots(
     keys: LabelKeys,
     adata: AnnData,
-    labelled: Labelled,
+    model: LabelModel,
+    colors: list[str] | None,
     probabilities: Floats,
-    sets: NDArray[np.bool_],
-    certain: NDArray[np.bool_],
+    doubt: Doubt,
+    min_probability: float,
     record: dict[str, Any],
+    voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:
-    """Labels, probabilities and sets; cells that are not certain, or whose set is empty, are unassigned."""
-    names = labelled.names
-    categories = names if UNASSIGNED in names else [*names, UNASSIGNED]
-    best = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
-    codes = np.where(certain & sets.any(1), best, categories.index(UNASSIGNED))
+    """The most likely label of every cell, and beside it what is doubtful about it."""
+    names, sets = model.names, doubt.sets
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
-    columns = _columns(names)
-    frame = {"index": adata.obs_names, "columns": columns}
+    label, used = _labels(names, colors, probabilities, min_probability)
+    frame = {"index": adata.obs_names, "columns": _columns(names)}
     uns: dict[str, Any] = {keys.uns: record | {"labels": np.array(names, dtype=str)}}
-    if labelled.colors is not None:
-        uns[keys.colors] = [*labelled.colors, UNASSIGNED_COLOR][: len(categories)]
+    if used is not None:
+        uns[keys.colors] = used
+    by_group = {}
+    if voted is not None:
+        by_group[keys.voted], uns[keys.uns]["votes"], used = _voted(*voted, names, colors)
+        uns |= {} if used is None else {f"{keys.voted}_colors": used}
     return Slots(
-        stale=frozenset({keys.colors}),
+        stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}),
         obs={
-            keys.label: pd.Categorical.from_codes(codes, categories),
+            keys.label: label,
             keys.probability: top[:, 0],
             keys.margin: top[:, 0] - top[:, 1],
             keys.set: _in_words(sets, names),
+            keys.status: pd.Categorical.from_codes(doubt.status, list(STATUSES)).remove_unused_categories(),
+            **by_group,
         },
         obsm={
             keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame),
@@ -53,6 +61,38 @@ def label_slots(
         },
         uns=uns,
     )
+
+
+def _voted(
+    groups: pd.Categorical, votes: Votes, names: list[str], colors: list[str] | None
+) -> tuple[pd.Categorical, dict[str, Any], list[str] | None]:
+    """What groups of cells were voted to be: for every cell, as a table, and the colours."""
+    label, used = _labels(names, colors, votes.probabilities, 0.0)
+    table = {
+        "group": np.array([str(name) for name in groups.categories], dtype=str),
+        "n_cells": votes.n_cells,
+        "label": np.asarray(label).astype(str),
+        "probability": votes.probabilities.max(1),
+        "set": np.asarray(_in_words(votes.sets, names)).astype(str),
+        "shares": votes.shares,
+    }
+    return pd.Categorical.from_codes(np.append(label.codes, -1)[groups.codes], label.categories), table, used
+
+
+def _labels(
+    known: list[str], colors: list[str] | None, probabilities: Floats, min_probability: float
+) -> tuple[pd.Categorical, list[str] | None]:
+    """The most likely labels, or what stands for those that are too unlikely, and the colours of those that there are.
+
+    Labels that no cell has are no categories: scanpy's tests between groups stop at groups without cells.
+    """
+    names = [*known, *([] if UNASSIGNED in known else [UNASSIGNED])]
+    colors = None if colors is None else [*colors, UNASSIGNED_COLOR][: len(names)]
+    codes = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
+    codes = np.where(probabilities.max(1, initial=0) < min_probability, names.index(UNASSIGNED), codes)
+    used, codes = np.unique(codes, return_inverse=True)
+    label = pd.Categorical.from_codes(codes, [names[code] for code in used])
+    return label, None if colors is None else [colors[code] for code in used]
 
 
 def _columns(names: list[str]) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 
 import numpy as np
 from anndata import AnnData
+from numpy.typing import NDArray
 
+from dice import _log
 from dice._anndata.checks import read_colors, read_labels, read_roles
 from dice._anndata.counts import CountsLayer
 from dice._anndata.matrix import Matrix
@@ -39,19 +40,7 @@ class Labelled:
 
 def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Labelled:
     """Labels, colours and roles, or one sentence on what is missing."""
-    labels = read_labels(reference, labels_key, "reference")
-    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
-    if (counts == 1).any():
-        single = [str(name) for name in labels.categories[counts == 1]]
-        raise InputError(
-            f"Labels of a single cell can be learned or checked, not both: {single[:5]}; merge them with others, or "
-            f"set them to missing with reference.obs[{labels_key!r}] = reference.obs[{labels_key!r}].where(reference"
-            f".obs[{labels_key!r}].duplicated(keep=False))."
-        )
-    roles = read_roles(reference, prior_key)
-    known = read_colors(reference, labels_key)
-    colors = None if known is None else [known[name] for name in labels.categories]
-    labelled = Labelled(labels.codes.astype(np.intp), [str(name) for name in labels.categories], roles, colors)
+    labelled = labels_of(reference, labels_key, read_roles(reference, prior_key))
     if not len(labelled.cells("train")):
         raise InputError(
             f"No cell that the prior was trained on has a label in reference.obs[{labels_key!r}]: label some, or call "
@@ -65,18 +54,20 @@ def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Label
     return labelled
 
 
-def as_reference(reference: object) -> AnnData:
-    """The reference with its cells, which a prior alone has not."""
-    if isinstance(reference, str | os.PathLike):
-        raise InputError(
-            f"reference={str(reference)!r} is a path, but labels are with the cells: pass anndata.read_h5ad of it."
+def labels_of(reference: AnnData, labels_key: str, roles: Codes) -> Labelled:
+    """Labels and colours of cells with known roles; labels of a single cell are none."""
+    labels = read_labels(reference, labels_key, "reference")
+    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
+    if (counts == 1).any():
+        single = [str(name) for name in labels.categories[counts == 1]]
+        _log.warn(
+            f"{len(single)} labels of a single cell are left out, for example {single[:5]}: one cell can be learned "
+            "from or checked by, not both; merge them with others to keep them."
         )
-    if not isinstance(reference, AnnData):
-        raise InputError(
-            f"reference is a {type(reference).__name__}, but labels are with the cells: pass the AnnData object that "
-            "dice.tl.train_prior was called on."
-        )
-    return reference
+        labels = labels.remove_categories(labels.categories[counts == 1])
+    known = read_colors(reference, labels_key)
+    colors = None if known is None else [known[name] for name in labels.categories]
+    return Labelled(labels.codes.astype(np.intp), [str(name) for name in labels.categories], roles, colors)
 
 
 @dataclass(frozen=True)
@@ -98,8 +89,13 @@ class ReferenceQuery(Query):
         return self.reader.expression(chunk, rows)
 
 
-def as_query(reference: AnnData, query: Query, roles: Codes) -> ReferenceQuery:
-    """The reference as if it had been measured like the query; `roles` are those of its cells."""
+def as_query(
+    reference: AnnData, query: Query, roles: Codes, *, depths: NDArray[np.float32] | None = None
+) -> ReferenceQuery:
+    """The reference as if it had been measured like the query; `roles` are those of its cells.
+
+    Its cells are thinned to log depths of the query, or to other `depths` in ascending order; with none they are whole.
+    """
     prior, match = query.prior, query.match
     layer, names = prior.params.get("layer"), prior.genes[match.prior].astype(str)
     positions = reference.var_names.astype(str).get_indexer(names)
@@ -120,7 +116,8 @@ def as_query(reference: AnnData, query: Query, roles: Codes) -> ReferenceQuery:
     plain = Query.matched(prior, options, replace(match, query=positions), matrix, counts=counts)
     known = query.latents.log_depth[~np.isnan(query.latents.log_depth)]
     # Counts in a layer are read as they are: thinning needs them where the expression is read.
-    depths = np.sort(known) if query.measured and counts is None else np.empty(0, np.float32)
+    if depths is None:
+        depths = np.sort(known) if query.measured and counts is None else np.empty(0, np.float32)
     own = (roles != ROLES.index("calibration")) & query.measured
     reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own)
     return ReferenceQuery(**{item.name: getattr(plain, item.name) for item in fields(plain)}, reader=reader)

@@ -7,10 +7,11 @@ from typing import Any
 from dice.cli import _files
 from dice.cli._options import add_seed
 
-HELP = "score embeddings against known labels"
+HELP = "score embeddings, or transferred labels, against known labels"
 EXAMPLES = """\
   dice evaluate denoised.h5ad --labels cell_type
   dice evaluate denoised.h5ad --labels cell_type --use-rep X_pca X_dice --table scores.csv
+  dice evaluate labelled.h5ad --labels cell_type --protocol labels
   dice evaluate denoised.zarr --labels cell_type --json | jq '.table.X_dice.ari'"""
 
 
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _files.add_input(parser, "cells", "cells with embeddings")
     parser.add_argument("--labels", required=True, metavar="COLUMN", help="column of obs with the known labels")
     parser.add_argument("--use-rep", nargs="+", default=["X_dice_pca", "X_dice"], metavar="KEY", help="keys of obsm")
-    parser.add_argument("--protocol", default="embedding", help="embedding or paper")
+    parser.add_argument("--protocol", default="embedding", help="embedding or paper, or labels for transferred ones")
     parser.add_argument("--batch-key", metavar="COLUMN", help="column of obs with batches, for iLISI")
     parser.add_argument("--resolution", type=float, default=1.0, help="resolution of the fixed clustering (default 1)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the scores as .csv")

@@ -11,19 +11,22 @@ HELP = "give the cells of a query the labels of a reference, with probabilities 
 EXAMPLES = """\
   dice transfer query.h5ad trained.h5ad -o labelled.h5ad --labels cell_type
   dice transfer query.zarr trained.zarr -o labelled.zarr --labels cell_type --alpha 0.05 --stream
-  dice train ref.h5ad -o t.h5ad --labels type && dice transfer query.h5ad t.h5ad -o out.h5ad --labels type"""
+  dice train ref.h5ad -o prior.h5ad --prior-only --labels type && dice transfer query.h5ad prior.h5ad -o out.h5ad"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _files.add_input(parser, "query", "log-normalised cells to label")
-    _files.add_input(parser, "reference", "labelled cells with their prior, as dice train leaves them")
+    _files.add_input(
+        parser, "reference", "labelled cells with their prior, as dice train leaves them, or the prior alone"
+    )
     _files.add_output(parser, "the query with its labels")
-    parser.add_argument("--labels", required=True, metavar="COLUMN", help="column of the reference's obs with labels")
+    parser.add_argument(
+        "--labels", metavar="COLUMN", help="column of labels (default: those the prior was trained with)"
+    )
     parser.add_argument("--stream", action="store_true", help="read expression chunk by chunk instead of all at once")
+    parser.add_argument("--groupby", metavar="COLUMN", help="column of the query's obs with clusters that vote")
     parser.add_argument("--alpha", type=float, default=0.1, help="share of sets that may miss the label (default 0.1)")
-    parser.add_argument("--min-probability", type=float, default=0.5, help="less likely labels are unassigned")
-    parser.add_argument("--classifier", dest="kind", default="auto", help="auto, knn or logistic")
-    add_fields(parser, Classifier, skip=("kind",))
+    add_fields(parser, Classifier)
     add_fields(parser, Sets)
     add_query(parser)
     parser.add_argument("--key-added", help="key of the labels (default COLUMN_dice)")
@@ -40,17 +43,24 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         reference,
         args.labels,
         alpha=args.alpha,
-        min_probability=args.min_probability,
+        groupby=args.groupby,
         sets=read_fields(args, Sets),
         classifier=read_fields(args, Classifier),
         key_added=args.key_added,
         **read_query(args),
     )
     _files.write(query, output)
-    key = args.key_added or f"{args.labels}_dice"
+    named = args.labels or dice.Prior.from_anndata(reference, key=args.prior_key).params.get("labels_key")
+    key = args.key_added or f"{named}_dice"
     return {
         "output": str(output),
         "n_cells": query.n_obs,
-        "labels": {str(name): int(count) for name, count in query.obs[key].value_counts().items()},
+        "labels": _counts(query.obs[key]),
+        "status": _counts(query.obs[f"{key}_status"]),
         "classifier": query.uns[key]["params"]["classifier"],
     }
+
+
+def _counts(column: Any) -> dict[str, int]:
+    """How many cells have each value."""
+    return {str(name): int(count) for name, count in column.value_counts().items()}

@@ -6,7 +6,7 @@ stores in ``.uns`` and what the command line offers are derived from the same fi
 
 from __future__ import annotations
 
-from dice.options._labels import CLASSIFIERS, REPRESENTATIONS, Classifier, Sets
+from dice.options._labels import Classifier, Sets
 from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 from dice.options._query import Checks, LogDensity, Options, Rho, Shift, check_rho, torch_device
 from dice.options._training import Mixup, Training
@@ -17,9 +17,7 @@ OBJECTS: dict[str, type] = {
 }
 
 __all__ = [
-    "CLASSIFIERS",
     "OBJECTS",
-    "REPRESENTATIONS",
     "Checks",
     "Classifier",
     "Direct",

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dice._arguments import choice, whole_number
-from dice._errors import InputError
+from dice._arguments import choice, number
 from dice.options._posterior import described
-from dice.options._query import check_rho
 
-CLASSIFIERS = ("knn", "logistic")
-REPRESENTATIONS = ("projection", "denoised", "samples", "genes")
+_REPRESENTATIONS = ("projection", "denoised", "genes")
 
 
 @dataclass(frozen=True)
@@ -45,33 +42,22 @@ class Sets:
 
 @dataclass(frozen=True)
 class Classifier:
-    """What :func:`dice.tl.transfer_labels` classifies cells by.
+    """What :func:`dice.tl.transfer_labels` classifies cells by: multinomial logistic regression.
 
     Parameters
     ----------
-    kind
-        ``"knn"`` (15 nearest cells), ``"logistic"`` (multinomial regression), or ``"auto"``: the mixture of all
-        candidates that predicts held-out reference cells best.
     representation
-        ``"projection"`` (PCA), ``"denoised"`` (posterior mean), ``"samples"`` (probabilities averaged over posterior
-        samples), ``"genes"`` (standardised expression, logistic only), or ``"auto"`` for all.
-    rho
-        As in :func:`dice.tl.denoise`; labels want no more than the measured noise.
-    n_samples
-        Posterior samples of each cell to average over.
+        ``"projection"`` (PCA), ``"denoised"`` (posterior mean), ``"genes"`` (standardised expression), or ``"auto"``:
+        the mixture of all three that predicts held-out reference cells best, once they are made like the query.
+    min_probability
+        Cells whose most likely label is less likely than this are ``"unassigned"``; by default all have a label.
     """
 
-    kind: Literal["auto", "knn", "logistic"] = described("auto, knn or logistic", "auto")
-    representation: Literal["auto", "projection", "denoised", "samples", "genes"] = described(
-        "auto, projection, denoised, samples or genes", "auto"
+    representation: Literal["auto", "projection", "denoised", "genes"] = described(
+        "auto, projection, denoised or genes", "auto"
     )
-    rho: float = described("how much the prior may move a cell", 0.0)
-    n_samples: int = described("posterior samples to average over", 10)
+    min_probability: float = described("less likely labels are unassigned", 0.0)
 
     def __post_init__(self) -> None:
-        choice("classifier", self.kind, ("auto", *CLASSIFIERS))
-        choice("representation", self.representation, ("auto", *REPRESENTATIONS))
-        if (self.kind, self.representation) == ("knn", "genes"):
-            raise InputError("There are no neighbours by genes: pass representation='projection', or kind='logistic'.")
-        check_rho(self.rho)
-        whole_number("n_samples", self.n_samples)
+        choice("classifier", self.representation, ("auto", *_REPRESENTATIONS))
+        number("min_probability", self.min_probability, least=0, most=1)

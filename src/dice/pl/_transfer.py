@@ -11,7 +11,7 @@ from anndata import AnnData
 
 from dice._docs import shared
 from dice._plot import draw
-from dice._plot.colors import MISSING, SAFE, read_groups
+from dice._plot.colors import SAFE, read_groups
 from dice._plot.figure import finish
 from dice._plot.transferred import Transferred
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ROW, _COLUMN = 0.26, 0.36
 #: Sets of this size and larger share a colour.
 _MANY = 4
-_SIZES = {"empty": MISSING, "1 label": SAFE[0], "2 labels": SAFE[4], "3 labels": SAFE[1], "4 or more": SAFE[5]}
+_SIZES = {"1 label": SAFE[0], "2 labels": SAFE[4], "3 labels": SAFE[1], "4 or more": SAFE[5]}
 
 
 @shared
@@ -88,7 +88,7 @@ def transfer(
     order = [*found.names, "unassigned"]
     shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
     sizes = pd.Series(np.minimum(found.sets.sum(1), _MANY))
-    counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(_MANY + 1))
+    counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(1, _MANY + 1))
     figure, axes = _draw(shares, counts.fillna(0), title, color_map)
     axes[0].set_ylabel(groupby or f"{labels_key}, transferred", fontsize=9)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
@@ -132,9 +132,9 @@ def _bars(ax: Axes, counts: pd.DataFrame) -> None:
     """Sizes of the sets of every row, stacked."""
     share = counts.to_numpy() / np.maximum(counts.sum(axis=1).to_numpy()[:, None], 1)
     left = np.cumsum(share, axis=1) - share
-    for size, (name, color) in enumerate(_SIZES.items()):
-        if counts[size].any():
-            ax.barh(range(len(counts)), share[:, size], left=left[:, size], height=0.8, color=color, label=name)
+    for i, (name, color) in enumerate(_SIZES.items()):
+        if share[:, i].any():
+            ax.barh(range(len(counts)), share[:, i], left=left[:, i], height=0.8, color=color, label=name)
     ax.set_xlim(0, 1)
     ax.set_title("size of the sets", fontsize=11)
     draw.plain(ax, x="share of the cells of a row")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.store import Prior, find_prior
+from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import check_writable, embedding_key, write
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
@@ -125,6 +125,7 @@ def denoise(
     ((400, 15), (400, 5, 15))
     """
     check_writable(adata, copy=copy)
+    check_order(adata, reference, prior_key)
     prior = find_prior(adata if reference is None else reference, key=prior_key)
     keys = DenoiseKeys(embedding_key(adata, key_added))
     options = Options(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from dice import _log, metrics
 from dice._anndata import read
-from dice._arguments import choice, seed
+from dice._arguments import choice, said, seed
 from dice._core.clusters.partition import kmeans
+from dice._core.labels.scores import label_scores_of
+from dice._errors import InputError
+from dice._plot.transferred import Transferred
 from dice._scanpy.graph import umap_layout
 
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
 
     from dice._types import Floats
 
-Protocol = Literal["embedding", "paper"]
+Protocol = Literal["embedding", "paper", "labels"]
 
 
 def evaluate(
@@ -34,8 +39,10 @@ def evaluate(
     resolution: float = 1.0,
     n_neighbors: int = 15,
     random_state: int = 0,
+    key: str | None = None,
+    label_map: Mapping[str, str | Sequence[str]] | None = None,
 ) -> pd.DataFrame:
-    """Score representations of cells against known labels; writes nothing.
+    """Score representations of cells, or transferred labels, against known labels; writes nothing.
 
     Sharpness is not faithfulness: silhouette, LISI and ARI reward any embedding that pulls cells
     together, also beyond what the data support.
@@ -52,7 +59,8 @@ def evaluate(
         ``"embedding"`` works on the representation itself: Leiden, and cLISI with Harmony's
         perplexity of 30. ``"paper"`` repeats the authors' runs: a two-dimensional UMAP first, on it
         Louvain, and cLISI with 9 equally weighted neighbours; its tables report ``nmi_max``. The
-        silhouette is that of the representation in both.
+        silhouette is that of the representation in both. ``"labels"`` scores labels, sets and status of
+        :func:`dice.tl.transfer_labels` instead.
     batch_key
         Column of ``obs`` with batches, for the column ``ilisi``.
     resolution
@@ -61,6 +69,11 @@ def evaluate(
         Size of the neighbourhoods in the graphs for clustering and UMAP.
     random_state
         Seed of UMAP and of the clusterings.
+    key
+        With ``"labels"``, the key of the transferred labels; None is ``f"{labels_key}_dice"``.
+    label_map
+        With ``"labels"``, what known labels are called in the reference, where its names are others: a
+        name or several for each. Labels that are not in it keep their name.
 
     Returns
     -------
@@ -77,6 +90,13 @@ def evaluate(
     - ``ilisi``: batches per neighbourhood, higher is better (with ``batch_key`` only);
     - ``seconds``: time taken.
 
+    With ``protocol="labels"`` one row for all cells and one for every known label that the reference has
+    (cells with other labels are left out and counted in a warning), with the columns
+
+    - ``n_cells``; ``accuracy``; ``f1``, for all cells the mean over labels;
+    - ``coverage``, the share of prediction sets with the true label, and their mean ``set_size``;
+    - ``confident``, the share of cells with that status, and ``confident_accuracy``.
+
     Examples
     --------
     >>> import dice
@@ -85,9 +105,13 @@ def evaluate(
     >>> table["n_clusters"].tolist()
     [5]
     """
-    choice("protocol", protocol, ("embedding", "paper"))
+    choice("protocol", protocol, ("embedding", "paper", "labels"))
     random_state = seed(random_state)
     labels = read.labels(adata, labels_key, "labels_key")
+    if label_map is not None and not isinstance(label_map, Mapping):
+        raise InputError(f"label_map={said(label_map)} is no mapping of names: pass a dict, or None.")
+    if protocol == "labels":
+        return _labels(Transferred.of(adata, labels_key, key), labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
     embeddings = read.embeddings(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
     rows = []
@@ -103,6 +127,35 @@ def evaluate(
             rows.append(row | {"seconds": time.perf_counter() - start})
             bar.update()
     return pd.DataFrame(rows, index=pd.Index(list(embeddings), name="representation"))
+
+
+def _labels(
+    found: Transferred, known: NDArray[Any], labels_key: str, label_map: Mapping[str, str | Sequence[str]]
+) -> pd.DataFrame:
+    """Compare transferred labels with known ones, through a mapping of names."""
+    columns, own = {name: code for code, name in enumerate(found.names)}, pd.Categorical(known)
+    named = [label_map.get(name, name) for name in map(str, own.categories)]
+    meant = np.zeros((len(named), len(columns)), dtype=bool)
+    for row, names in zip(meant, named, strict=True):
+        row[[columns[name] for name in ([names] if isinstance(names, str) else names) if name in columns]] = True
+    if not meant.any():
+        raise InputError(
+            f"adata.obs[{labels_key!r}] holds none of the reference's labels {found.names[:5]}: say which are meant "
+            f"with label_map={{{said(str(own.categories[0]) if len(own.categories) else 'name')}: ...}}."
+        )
+    shared = np.asarray(meant.any(1))
+    kept = (own.codes >= 0) & shared[own.codes]
+    if (~kept & (own.codes >= 0)).any():
+        others = [str(name) for name in own.categories[~shared]]
+        _log.warn(
+            f"{int((~kept & (own.codes >= 0)).sum())} cells have labels that the reference lacks and are left out, for "
+            f"example {others[:5]}: name what they are called there with label_map=."
+        )
+    truth = (np.cumsum(shared) - 1)[own.codes[kept]]
+    given = np.array([columns.get(name, -1) for name in found.label.astype(object)[kept]], dtype=np.intp)
+    rows = label_scores_of(truth, meant[shared], given, found.sets[kept], found.confident[kept])
+    index = pd.Index(["all cells", *map(str, own.categories[shared])], name=labels_key)
+    return pd.DataFrame(rows, index=index)
 
 
 def _clustering(

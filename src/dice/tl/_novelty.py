@@ -9,14 +9,14 @@ from anndata import AnnData
 
 from dice import _log
 from dice._anndata.read import names
-from dice._anndata.store import Prior, find_prior
+from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import share
-from dice._core.labels.conformal import benjamini_hochberg, p_values
+from dice._core.labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
 from dice._core.labels.novelty import novelty_scores
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice._query.groups import known_groups
+from dice._query.groups import known_groups, warn_of_doubt
 from dice._query.query import Query
 from dice.options import Checks, Options
 
@@ -72,7 +72,8 @@ def novelty(
     ``adata.obs["dice_novel"]`` bool
         Cells that are called novel at the false-discovery rate.
     ``adata.uns["dice_novelty"]``
-        ``call``, ``params`` (numbers of calibration and novel cells) and ``warnings``.
+        ``call``, ``params`` (numbers of calibration and novel cells, and ``fewest_novel``: fewer cells than this could
+        not have been called) and ``warnings``.
 
     Examples
     --------
@@ -85,6 +86,7 @@ def novelty(
     """
     check_writable(adata, copy=copy)
     fdr, keys = share("fdr", fdr), NoveltyKeys(result_key(adata, key_added, "dice_novelty"))
+    check_order(adata, reference, prior_key)
     if (reference is None or reference is adata) and PriorKeys(prior_key).split in names(adata, "obs"):
         raise InputError("adata is the reference itself, where nothing is novel: pass the query as adata.")
     source = adata if reference is None else reference
@@ -93,12 +95,14 @@ def novelty(
         query = Query.of(adata, find_prior(source, key=prior_key), options)
         groups, calibration = known_groups(source, query, labels_key, prior_key)
         latents = query.latents
-    score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
-    p = p_values(score, ranked)
-    novel = benjamini_hochberg(p, fdr) & ~latents.empty
+        score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
+        p = p_values(score, ranked)
+        novel = benjamini_hochberg(p, fdr) & ~latents.empty
+        warn_of_doubt(query, calibration, fdr, int(novel.sum()))
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
     call |= {"fdr": fdr} | {"labels_key": labels_key}
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
+    params["fewest_novel"] = fewest_discoveries(len(score), len(ranked), fdr)
     record = {"call": as_plain(call), "params": params, "warnings": np.array(warned, dtype=str)}
     obs = {keys.score: score.astype(np.float32), keys.p_value: p.astype(np.float32), keys.flag: novel}
     return write(adata, Slots(obs=obs, uns={keys.uns: record}), copy=copy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from dice._core.prior import networks, presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
 from dice._keys import PriorKeys
+from dice._query.label_model import with_labels
 from dice._reference.cells import ReferenceCells
 from dice._reference.latents import reduce
 from dice._reference.learn import check_settings, learn
@@ -151,6 +152,7 @@ def train_prior(
         soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)),
         measurement=measurement,
     )
+    prior = replace(prior, labels=with_labels(adata, prior, cells.roles, labels_key, random_state))
     written = write(adata, prior_slots(adata, prior, reduced.latents.y, cells, keys), copy=copy)
     remember(adata if written is None else written, prior, keys.uns)
     return written

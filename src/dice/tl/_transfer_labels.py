@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -9,28 +10,33 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.store import find_prior
+from dice._anndata.checks import read_groups
+from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import as_plain, check_writable, result_key, write
-from dice._arguments import number, said, share
+from dice._arguments import said, share
+from dice._core.labels.card import describe
+from dice._core.labels.votes import vote
 from dice._errors import InputError
 from dice._keys import LabelKeys
-from dice._query.classification import Represented, candidates, choose, classify
+from dice._query.classification import classify
+from dice._query.doubt import judge
+from dice._query.label_model import read_or_learn, warn_of_unlearned
 from dice._query.label_slots import label_slots
 from dice._query.query import Query
-from dice._query.reference import as_query, as_reference, read_reference
+from dice._query.represented import Represented
 from dice._query.sets import find_shift, predict_sets
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
 
 def transfer_labels(
     adata: AnnData,
-    reference: AnnData,
-    labels_key: str,
+    reference: AnnData | Prior | str | os.PathLike[str],
+    labels_key: str | None = None,
     *,
     alpha: float = 0.1,
+    groupby: str | None = None,
     sets: Sets = Sets(),
-    min_probability: float = 0.5,
-    classifier: Literal["auto", "knn", "logistic"] | Classifier = "auto",
+    classifier: Literal["auto", "projection", "denoised", "genes"] | Classifier = "auto",
     shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
     layer: str | None = None,
     gene_key: str | None = None,
@@ -42,26 +48,30 @@ def transfer_labels(
 ) -> AnnData | None:
     """Give every query cell a label, its probability, and a set that holds the true one with probability 1 - alpha.
 
-    Classifiers are trained on the reference's cells, weighed against each other on cells that the network was not
-    trained on, and calibrated on cells that nothing has seen; all of them are processed as queries.
+    Classifiers are learned with the prior, weighed against each other on cells that the network was not trained on, and
+    calibrated on cells that nothing has seen. Where the query differs, these cells are made like it, and sets are
+    widened by what classifiers disagree about.
 
     Parameters
     ----------
     adata
         The query: log-normalised expression, as the reference was. Its own labels are never looked at.
     reference
-        AnnData object with a prior, labels and calibration cells, as :func:`dice.tl.train_prior` leaves it.
+        AnnData object with a prior, labels and calibration cells, as :func:`dice.tl.train_prior` leaves it. A
+        :class:`dice.Prior` or the path of one is enough, if it was trained with these labels; labels are the same.
     labels_key
-        Column of ``reference.obs`` with the labels; cells without one are not learned from.
+        Column of ``reference.obs`` with the labels; cells without one are not learned from. None takes those that the
+        prior was trained with; others are learned by this call.
     alpha
-        Share of cells whose set may miss the true label.
+        Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
+    groupby
+        Column of ``adata.obs`` with clusters, whose cells vote for a label of the cluster.
     sets
         How sets are made (:class:`dice.Sets`).
-    min_probability
-        Cells whose best label is less likely than this are ``"unassigned"``, as are those with an empty set.
     classifier
-        What cells are classified by: ``"auto"`` mixes all candidates by how well they predict held-out reference cells;
-        ``"knn"``, ``"logistic"``, or a :class:`dice.Classifier` with settings.
+        What cells are classified by: ``"auto"`` mixes logistic regressions on the projection, on the denoised latents
+        and on genes; one of ``"projection"``, ``"denoised"``, ``"genes"``; or a :class:`dice.Classifier`, of which
+        ``min_probability=0.5`` leaves cells ``"unassigned"`` whose most likely label is less likely than that.
     shift
         What to do about a query that differs from the reference as a whole, as in :func:`dice.tl.denoise`.
     layer, gene_key, check, prior_key
@@ -78,19 +88,30 @@ def transfer_labels(
     None, or the copy. Sets, for ``labels_key="cell_type"``:
 
     ``adata.obs["cell_type_dice"]`` categorical
-        Labels in the reference's order, and ``"unassigned"``; colours in ``adata.uns["cell_type_dice_colors"]``.
+        The most likely label of every cell. Categories are the labels that cells have, in the reference's order;
+        their colours are in ``adata.uns["cell_type_dice_colors"]``.
+    ``adata.obs["cell_type_dice_status"]`` categorical
+        What to do with it: ``"confident"`` labels can be used, at most a share `alpha` of such calibration cells was
+        wrong; ``"ambiguous"`` ones have rivals, which are in the set; cells ``"unlike the reference"`` are to be looked
+        at, only 1 % of the calibration cells are that far from all labels. Cells without expression are among them.
     ``adata.obs["cell_type_dice_prob"]``, ``adata.obs["cell_type_dice_margin"]`` float32
         Probability of the best label, and how far it is above the second.
+    ``adata.obs["cell_type_dice_voted"]`` categorical
+        With `groupby`, the label of the cell's cluster; cells without one have none.
     ``adata.obs["cell_type_dice_set"]`` categorical
-        The set in words: ``"B cell | Plasma cell"``.
+        The set in words, never empty: ``"B cell | Plasma cell"``.
     ``adata.obsm["cell_type_dice_prob"]`` DataFrame (n_obs, n_labels) float32
         Probability of every label. Slashes in names of labels become ``"_"``: files cannot hold them.
     ``adata.obsm["cell_type_dice_set"]`` DataFrame (n_obs, n_labels) bool
         Which labels the set holds.
     ``adata.uns["cell_type_dice"]``
-        ``call``, ``params`` (what was decided, effective number of calibration cells), ``labels``, ``candidates``
-        (weight, log-loss, accuracy and macro-F1 of each on held-out cells), ``shift`` (as by
-        :func:`dice.tl.denoise`) and ``warnings``.
+        ``call``, ``params`` (what was decided; the probability from which on labels are confident; the share of sets
+        that is expected to hold the true label, and what it would be without widening them), ``labels``, ``candidates``
+        (weight, log-loss, accuracy and macro-F1 of each on held-out cells made like the query), ``shift`` (as by
+        :func:`dice.tl.denoise`), ``reference`` (the card of the labels, as text) and ``warnings``. With `groupby`
+        ``votes``: ``n_cells`` of every cluster, its ``label`` and the mean ``probability`` of that, the ``set`` of
+        labels that together have the probability 1 - `alpha`, and the ``shares`` (n_clusters, n_labels) of its cells
+        that were given each label.
 
     Examples
     --------
@@ -102,41 +123,40 @@ def transfer_labels(
     (400, 2)
     """
     check_writable(adata, copy=copy)
-    reference = as_reference(reference)
     if reference is adata:
         raise InputError("adata and reference are the same object, whose labels are known: pass the query as adata.")
-    prior, labelled = find_prior(reference, key=prior_key), read_reference(reference, labels_key, prior_key)
-    keys = LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
-    alpha, min_probability = share("alpha", alpha), number("min_probability", min_probability, least=0, most=1)
+    check_order(adata, reference, prior_key)
+    prior = find_prior(reference, key=prior_key)
+    named = prior.params.get("labels_key") if labels_key is None else labels_key
+    keys = LabelKeys(result_key(adata, f"{named}_dice" if key_added is None else key_added, "cell_type_dice"))
+    alpha, groups = share("alpha", alpha), None if groupby is None else read_groups(adata, groupby)
     if not isinstance(sets, Sets):
         raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
     kind = classifier if isinstance(classifier, Classifier) else Classifier(classifier)
     options = Options(
-        rho=kind.rho, n_samples=kind.n_samples, uncertainty=False, shift=shift, finds_shift=True, layer=layer,
-        gene_key=gene_key, check=check, random_state=random_state,
+        rho=0.0, uncertainty=False, shift=shift, finds_shift=True, layer=layer, gene_key=gene_key, check=check,
+        random_state=random_state,
     )  # fmt: skip
     with _log.recorded() as warned:
+        model, colors = read_or_learn(reference, prior, labels_key, prior_key, options.random_state)
+        warn_of_unlearned(model)
         query = Query.of(adata, prior, options)
-        cells, known = Represented.of(query), Represented.of(as_query(reference, query, labelled.roles))
-        found = find_shift(cells, known, labelled, options.random_state)
-        chosen = choose(known, labelled, candidates(kind, shifted=found.severe), options.random_state)
-        _log.info(f"Classifier: {chosen.name}.")
-        probabilities, calibration = classify(cells, known, labelled, chosen, options.random_state)
-        p_values = predict_sets(sets, alpha, probabilities, calibration, labelled, found, cells, known)
-    asked = {
-        "labels_key": labels_key,
-        "alpha": alpha,
-        "sets": sets,
-        "min_probability": min_probability,
-        "classifier": kind,
-    }
+        cells = Represented.of(query)
+        separated = find_shift(cells, model, options.random_state)
+        found = classify(cells, model, kind)
+        _log.info(f"Classifier: {found.name}.")
+        predicted = predict_sets(sets, alpha, found, model, separated, cells)
+        doubt = judge(predicted, alpha, found, model, separated, cells)
+    asked = {"labels_key": named, "alpha": alpha, "groupby": groupby, "sets": sets, "classifier": kind}
+    params = {"classifier": found.name, "n_calibration": len(model.calibration_codes)}
     record = {
         "call": as_plain(options.arguments() | asked),
-        "params": {"classifier": chosen.name, "n_calibration": len(calibration), **found.params},
-        "candidates": chosen.table,
+        "params": params | separated.params | predicted.params | doubt.params,
+        "candidates": found.table,
+        "reference": describe(model.card),
         "shift": query.decided.shift,
         "warnings": np.array(warned, dtype=str),
     }
-    certain = (probabilities.max(1) >= min_probability) & ~query.latents.empty
-    slots = label_slots(keys, adata, labelled, probabilities, p_values > alpha, certain, record)
+    voted = None if groups is None else (groups, vote(found.probabilities, groups.codes, len(groups.categories), alpha))
+    slots = label_slots(keys, adata, model, colors, found.probabilities, doubt, kind.min_probability, record, voted)
     return write(adata, slots, copy=copy)

@@ -10,6 +10,7 @@ from dice._core.labels.conformal import (
     METHODS,
     benjamini_hochberg,
     effective_size,
+    fewest_discoveries,
     label_p_values,
     label_scores,
     p_values,
@@ -137,3 +138,13 @@ def test_benjamini_hochberg_by_hand_and_by_rate():
         found = benjamini_hochberg(np.append(null, rng.random(10) * 1e-3), 0.2)
         rates.append(found[:90].sum() / max(found.sum(), 1))
     assert np.mean(rates) < 0.2 + 3 * np.std(rates) / np.sqrt(300)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1000, 100), (1000, 999), (50, 20), (7, 200)])
+def test_no_fewer_can_be_discovered(n, m):
+    fewest = fewest_discoveries(n, m, 0.1)
+    p = np.ones(n)
+    p[: min(fewest, n)] = 1 / (m + 1)
+    assert benjamini_hochberg(p, 0.1).sum() == (fewest if fewest <= n else 0)
+    p[min(fewest, n) - 1] = 1
+    assert not benjamini_hochberg(p, 0.1).any()

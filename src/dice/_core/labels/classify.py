@@ -1,9 +1,9 @@
-"""Classifiers of cells, and what their probabilities are worth together."""
+"""Multinomial logistic regression, figures of how well it predicts, and mixtures of several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,21 +12,40 @@ from torch import nn
 
 from dice._types import Floats
 
-#: Class probabilities (n, C) of the cells (n, p) of a representation.
-Predictor: TypeAlias = Callable[[Floats], Floats]
-
-N_NEIGHBORS = 15
-#: Neighbours that all classes together have in advance, so that no probability is 0.
-PSEUDO_NEIGHBORS = 0.1
-#: Inverse strength of the L2 penalty for standardised genes and for scaled latents.
+#: Inverse penalty of the regression, for standardised genes and for scaled latents.
 GENE_STRENGTH, LATENT_STRENGTH = 0.1, 0.5
-#: Cells that are compared with all others at once.
-CHUNK = 2048
 #: Probabilities count as at least this in a log-loss: one sure error is not the end.
 FLOOR = 1e-4
+#: Pseudo-count of the weights of a mixture: so many cells that all candidates predict alike. Accuracy / macro-F1 over
+#: 14 pairs of technologies without it .803 / .742, with 100 cells .822 / .755, with equal weights .820 / .750; over
+#: four random splits .867 / .802, .873 / .802 and .871 / .798 (one seed).
+PSEUDO_CELLS = 100.0
 
 
-def fit_logistic(x: Floats, codes: NDArray[np.integer], n_classes: int, *, strength: float) -> Predictor:
+@dataclass(frozen=True)
+class Logistic:
+    """A fitted regression: logits are x @ slopes + offset."""
+
+    #: Slopes (p, C) and offset (C,).
+    slopes: Floats
+    offset: Floats
+
+    def logits(self, x: Floats) -> Floats:
+        """Logits (n, C) of cells (n, p)."""
+        return np.asarray(x, dtype=np.float32) @ self.slopes + self.offset
+
+    def __call__(self, x: Floats) -> Floats:
+        """Class probabilities (n, C) of cells (n, p)."""
+        return softmax(self.logits(x))
+
+
+def softmax(logits: Floats) -> Floats:
+    """Probabilities (..., C) of logits."""
+    powers = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True, initial=-np.inf))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def fit_logistic(x: Floats, codes: NDArray[np.integer], n_classes: int, *, strength: float) -> Logistic:
     """Multinomial logistic regression with an L2 penalty, by L-BFGS; classes without cells get next to nothing.
 
     Parameters
@@ -54,23 +73,8 @@ def fit_logistic(x: Floats, codes: NDArray[np.integer], n_classes: int, *, stren
         return loss
 
     optimizer.step(closure)
-    slopes, offset = weight.detach(), bias.detach()
-    return lambda new: torch.softmax(_tensor(new - centre) @ slopes + offset, dim=1).numpy()
-
-
-def fit_neighbors(x: Floats, codes: NDArray[np.integer], n_classes: int) -> Predictor:
-    """Shares of the classes among the nearest cells."""
-    cells = _tensor(x)
-    votes = nn.functional.one_hot(torch.as_tensor(codes, dtype=torch.int64), n_classes).float()
-    k = min(N_NEIGHBORS, len(cells))
-
-    def predict(new: Floats) -> Floats:
-        chunks = _tensor(new).split(CHUNK)
-        nearest = [torch.cdist(chunk, cells).topk(k, largest=False).indices for chunk in chunks]
-        found = torch.cat([votes[index].sum(1) for index in nearest])
-        return ((found + PSEUDO_NEIGHBORS / n_classes) / (k + PSEUDO_NEIGHBORS)).numpy()
-
-    return predict
+    slopes = weight.detach().numpy()
+    return Logistic(slopes, (bias.detach().numpy() - centre @ slopes).astype(np.float32))
 
 
 def log_loss(probabilities: Floats, codes: NDArray[np.integer]) -> float:
@@ -80,26 +84,33 @@ def log_loss(probabilities: Floats, codes: NDArray[np.integer]) -> float:
 
 def macro_f1(probabilities: Floats, codes: NDArray[np.integer]) -> float:
     """F1 of the most likely class, averaged over the classes that there are."""
+    return float(np.mean([score for score in f1_scores(probabilities, codes) if not np.isnan(score)]))
+
+
+def f1_scores(probabilities: Floats, codes: NDArray[np.integer]) -> list[float]:
+    """F1 of every class by the most likely one; NaN for those without cells."""
     guess = probabilities.argmax(1)
     scores = []
-    for label in np.unique(codes):
-        hit = np.sum((guess == label) & (codes == label))
-        scores.append(2 * hit / (np.sum(guess == label) + np.sum(codes == label)))
-    return float(np.mean(scores))
+    for label in range(probabilities.shape[1]):
+        hit, n = np.sum((guess == label) & (codes == label)), np.sum(codes == label)
+        scores.append(float(2 * hit / (np.sum(guess == label) + n)) if n else float("nan"))
+    return scores
 
 
-def blend(candidates: Sequence[Floats], codes: NDArray[np.integer], *, n_steps: int = 300) -> Floats:
+def blend(
+    candidates: Sequence[Floats], codes: NDArray[np.integer], *, pseudo: float = PSEUDO_CELLS, n_steps: int = 300
+) -> Floats:
     """Weights of the candidates' probabilities (n, C) whose mixture is least surprised by the true classes.
 
-    The likelihood is concave in the weights, and every step of expectation maximisation raises it: the mixture is at
-    least as good, on these cells, as the best of the candidates.
+    The likelihood is concave in the weights, and every step of expectation maximisation raises it. Equal weights count
+    as `pseudo` cells: few held-out cells cannot tell classifiers apart.
     """
     rows = np.arange(len(codes))
     true = np.maximum(np.stack([p[rows, codes] for p in candidates]), FLOOR)
     weights = np.full(len(true), 1 / len(true))
     for _ in range(n_steps):
         shares = weights[:, None] * true
-        weights = (shares / shares.sum(0)).mean(1)
+        weights = ((shares / shares.sum(0)).sum(1) + pseudo / len(true)) / max(len(codes) + pseudo, 1)
     return weights
 
 

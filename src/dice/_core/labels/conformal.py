@@ -123,3 +123,8 @@ def benjamini_hochberg(p: Floats, fdr: float) -> NDArray[np.bool_]:
     if len(passed):
         found[order[: passed[-1] + 1]] = True
     return found
+
+
+def fewest_discoveries(n: int, n_calibration: int, fdr: float) -> int:
+    """Fewest of n cells that Benjamini-Hochberg can call at all, all of them with the smallest p-value there can be."""
+    return int(np.ceil(n / (fdr * (n_calibration + 1)) - 1e-9))

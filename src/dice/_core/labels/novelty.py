@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._core.labels.classify import LATENT_STRENGTH, Predictor, fit_logistic
+from dice._core.labels.classify import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._types import Floats
 
 #: Groups that cells without labels are clustered into, and cells that each should have.
@@ -31,7 +31,7 @@ class Groups:
     whiten: Floats
     #: Whitened means (C, k).
     means: Floats
-    predict: Predictor
+    predict: Logistic
     scale: float
 
     @classmethod
@@ -40,9 +40,7 @@ class Groups:
         used, codes = np.unique(codes, return_inverse=True)
         y = y.astype(np.float64)
         means = np.stack([y[codes == code].mean(0) for code in range(len(used))])
-        scatter = np.cov((y - means[codes]).T, bias=True).reshape(y.shape[1], y.shape[1])
-        variances, axes = np.linalg.eigh(scatter)
-        whiten = axes / np.sqrt(np.maximum(variances, 0) + RIDGE * variances.mean() + 1e-12)
+        whiten = within_groups(y, codes)
         scale = float(np.sqrt(y.var(0).mean())) or 1.0
         return cls(whiten, means @ whiten, fit_logistic(y / scale, codes, len(used), strength=LATENT_STRENGTH), scale)
 
@@ -52,6 +50,16 @@ class Groups:
         squares = (points**2).sum(1)[:, None] - 2 * points @ self.means.T + (self.means**2).sum(1)
         doubt = 1 - self.predict(y / self.scale).max(1) + LEAST_DOUBT
         return np.stack([np.log(np.maximum(squares.min(1), 1e-12)), np.log(doubt)], axis=1)
+
+
+def within_groups(y: Floats, codes: NDArray[np.integer]) -> Floats:
+    """Rotation and scaling (k, k) after which cells y (n, k) scatter alike in all directions around their groups."""
+    used, codes = np.unique(codes, return_inverse=True)
+    y = y.astype(np.float64)
+    means = np.stack([y[codes == code].mean(0) for code in range(len(used))])
+    scatter = np.cov((y - means[codes]).T, bias=True).reshape(y.shape[1], y.shape[1])
+    variances, axes = np.linalg.eigh(scatter)
+    return np.asarray(axes / np.sqrt(np.maximum(variances, 0) + RIDGE * variances.mean() + 1e-12))
 
 
 def cluster(y: Floats, seed: int = 0) -> NDArray[np.intp]:

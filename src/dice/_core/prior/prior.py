@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dice._core.labels.card import describe
+from dice._core.labels.model import LabelModel
 from dice._core.measurement.network import MeasurementNetwork
 from dice._core.prior import networks, schema
 from dice._core.prior.checksum import checksum
@@ -55,6 +57,8 @@ class LearnedPrior:
     measurement
         Clean latents given noisy ones and their depth; None where the reference was not made of counts. With it, the
         denoiser is the prior of clean latents.
+    labels
+        What the reference teaches about its labels; None where it has none.
     """
 
     genes: NDArray[np.object_]
@@ -68,6 +72,11 @@ class LearnedPrior:
     calibration: Mapping[str, NDArray[np.float32]] | None = None
     soft_clusters: SoftClusters | None = None
     measurement: MeasurementNetwork | None = None
+    labels: LabelModel | None = None
+
+    def __str__(self) -> str:
+        """The prior, and the card of its labels."""
+        return repr(self) if self.labels is None else f"{self!r}\n{describe(self.labels.card)}"
 
     def __repr__(self) -> str:
         return f"Prior({self.preset!r}, {len(self.genes)} genes, {self.n_latent} latents)"
@@ -110,7 +119,6 @@ class LearnedPrior:
             config["measurement"] = self.measurement.config
         raw: dict[str, Any] = {name: getattr(self.projection, name) for name in _PROJECTION}
         raw |= {
-            "format": 1 if self.measurement is None else schema.FORMAT,
             "config": json.dumps(config, sort_keys=True),
             "genes": np.asarray(self.genes, dtype=object),
             "latent_scale": float(self.latent_scale),
@@ -125,6 +133,9 @@ class LearnedPrior:
             raw["kinds"] = asdict(self.soft_clusters)  # The word of format 1.
         if self.measurement is not None:
             raw["measurement"] = _weights(self.measurement)
+        if self.labels is not None:
+            raw |= {"labels": self.labels.to_arrays(), "card": json.dumps(dict(self.labels.card), sort_keys=True)}
+        raw["format"] = schema.format_of(set(raw))
         raw["sha256"] = checksum(raw)
         return raw
 
@@ -134,12 +145,14 @@ class LearnedPrior:
         fields = schema.validate(raw)
         config, clusters, stored = fields["config"], fields["kinds"], fields["measurement"]
         cap = np.inf if config["cap"] is None else config["cap"]
+        labels, sizes = fields["labels"], fields["loadings"].shape[::-1]
         return cls(
             projection=Projection(cap=cap, **{name: fields[name] for name in _PROJECTION}),
             denoiser=_build(config["kind"], config["denoiser"], fields["weights"]),
             preset=config["preset"],
             soft_clusters=None if clusters is None else SoftClusters(**clusters),
             measurement=None if stored is None else _filled(MeasurementNetwork, config["measurement"], stored),
+            labels=None if labels is None else LabelModel.from_arrays(labels, fields["card"], *sizes),
             **{name: fields[name] for name in _AS_STORED},
         )
 

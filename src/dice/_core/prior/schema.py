@@ -15,7 +15,7 @@ import numpy as np
 from dice._core.prior.checksum import checksum
 from dice._errors import PriorFormatError
 
-FORMAT = 2
+FORMAT = 3
 MAX_GENES = 200_000
 MAX_LATENT = 1_000
 #: A stored prior may hold so many bytes in so many arrays; files are asked for both before they are read.
@@ -26,8 +26,8 @@ MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
 LARGEST, SMALLEST = 1e12, 1e-12
 
 #: Fields that are tables of arrays, and those that are text.
-TABLES = ("weights", "measurement", "history", "statistics", "calibration", "kinds")
-TEXTS = ("config", "params", "sha256", "genes")
+TABLES = ("weights", "measurement", "history", "statistics", "calibration", "kinds", "labels")
+TEXTS = ("config", "params", "sha256", "genes", "card")
 #: Smallest value of each number and vector; none is larger than `LARGEST`.
 _LEAST = {
     "noise": 0.0,
@@ -59,13 +59,18 @@ PARTS = {
 
 #: What its configuration says; the measurement may be missing.
 CONFIG = {"preset", "kind", "cap", "denoiser", "measurement"}
-#: Fields that a prior may lack; one with a measurement has format 2.
-OPTIONAL = {*PARTS, "measurement"}
+#: Fields that a prior may lack; one with labels has format 3, and one with a measurement at least format 2.
+OPTIONAL = {*PARTS, "measurement", "labels", "card"}
+
+
+def format_of(names: set[str]) -> int:
+    """Format of a prior that has these fields."""
+    return 3 if "labels" in names else 2 if "measurement" in names else 1
 
 
 def fits(version: int, names: set[str]) -> bool:
     """Whether these are the fields of a prior of that format."""
-    return names | OPTIONAL == FIELDS and ("measurement" in names) == (version > 1)
+    return names | OPTIONAL == FIELDS and version == format_of(names) and ("labels" in names) == ("card" in names)
 
 
 def validate(raw: Any) -> dict[str, Any]:
@@ -94,6 +99,8 @@ def validate(raw: Any) -> dict[str, Any]:
     fields |= {name: _table(raw[name], name) for name in ("weights", "history", "statistics")}
     fields |= {name: _part(raw[name], name, n_latent) if name in raw else None for name in PARTS}
     fields["measurement"] = _table(raw["measurement"], "measurement") if "measurement" in raw else None
+    fields["labels"] = _table(raw["labels"], "labels") if "labels" in raw else None
+    fields["card"] = _json(_text(raw["card"], "card"), "card") if "card" in raw else None
     agree = (config.get("measurement") is None) == (fields["measurement"] is None)
     _require(agree, "measurement", "does not agree with its 'config'")
     if checksum(raw) != fields["sha256"]:

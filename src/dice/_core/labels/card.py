@@ -1,0 +1,66 @@
+"""What a prior tells of the reference that it was learned from, for whoever gets the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+#: Packages whose version may matter to a result.
+PACKAGES = ("scdice", "torch", "numpy", "anndata")
+#: Labels that are listed in text.
+LISTED = 100
+
+
+def make_card(
+    labels_key: str, names: list[str], counts: Sequence[int], *, n_cells: int, n_genes: int, **others: Any
+) -> dict[str, Any]:
+    """The card of a reference; `others` are told as they are, unless they are None."""
+    card = {
+        "labels_key": labels_key,
+        "labels": names,
+        "label_cells": [int(n) for n in counts],
+        "cells": n_cells,
+        "genes": n_genes,
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+    return card | {name: value for name, value in others.items() if value is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def describe(card: Mapping[str, Any]) -> str:
+    """A card as text, which may come from anybody's file."""
+    versions = card.get("versions")
+    packages = ", ".join(f"{name} {number}" for name, number in versions.items()) if isinstance(versions, dict) else ""
+    lines = [
+        f"learned from {_said(card.get('cells'))} cells and {_said(card.get('genes'))} genes"
+        + "".join(f", {_said(card[name])}" for name in ("source", "date") if card.get(name)),
+        f"labels {_said(card.get('labels_key'))!r}: accuracy {_said(card.get('accuracy', 'unknown'))} on "
+        f"{_said(card.get('held_out'))} held-out cells",
+        f"  {'cells':>7}  {'F1':>6}  label",
+    ]
+    names, counts, scores = (_listed(card, name) for name in ("labels", "label_cells", "f1"))
+    for i, name in enumerate(names[:LISTED]):
+        n, f1 = (values[i] if i < len(values) else None for values in (counts, scores))
+        lines.append(f"  {_said(n):>7}  {'-' if f1 is None else _said(f1):>6}  {_said(name)}")
+    if len(names) > LISTED:
+        lines.append(f"  and {len(names) - LISTED} more")
+    return "\n".join([*lines, _said(packages)])
+
+
+def _listed(card: Mapping[str, Any], name: str) -> list[Any]:
+    found = card.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _said(value: Any) -> str:
+    """A value in one short line."""
+    return " ".join(str(value).split())[:200]

@@ -1,0 +1,42 @@
+"""Labels of groups of cells, by the votes of their cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dice._types import Codes, Floats, Mask
+
+
+@dataclass(frozen=True)
+class Votes:
+    """What the cells of G groups say together of C labels."""
+
+    #: Cells (G,) of every group, and the mean (G, C) of their probabilities.
+    n_cells: Codes
+    probabilities: Floats
+    #: Shares (G, C) of the cells whose most likely label this is.
+    shares: Floats
+    #: Labels (G, C) that together have the probability 1 - alpha.
+    sets: Mask
+
+
+def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alpha: float) -> Votes:
+    """Count the votes of cells (n, C) by group (n,), -1 for none.
+
+    Probabilities are averaged, not multiplied: cells of a cluster share their errors, and are no independent witnesses.
+    """
+    n, n_labels = np.bincount(groups[groups >= 0], minlength=n_groups), probabilities.shape[1]
+    voters = groups >= 0
+    sums, best = np.zeros((n_groups, n_labels)), np.zeros((n_groups, n_labels))
+    np.add.at(sums, groups[voters], probabilities[voters])
+    np.add.at(best, (groups[voters], probabilities[voters].argmax(1)), 1)
+    mean, shares = (values / np.maximum(n, 1)[:, None] for values in (sums, best))
+    order = np.argsort(-mean, axis=1, kind="stable")
+    ranked = np.take_along_axis(mean, order, axis=1)
+    sets = np.zeros(mean.shape, dtype=bool)
+    # A label is in the set as long as those before it have not reached the share.
+    np.put_along_axis(sets, order, np.cumsum(ranked, axis=1) - ranked < 1 - alpha, axis=1)
+    return Votes(n.astype(np.intp), mean, shares, sets)
