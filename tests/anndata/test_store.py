@@ -106,8 +106,17 @@ def test_a_fresh_prior_is_remembered(holder, verified):
 
 def test_priors_in_use_are_known_by_their_checksum(holder):
     prior = find_prior(holder)
-    assert known_prior(prior.sha256) is prior
+    assert known_prior(prior.sha256).sha256 == prior.sha256
     assert known_prior("no such prior") is None
+
+
+def test_a_prior_is_known_as_long_as_any_equal_one_lives(holder):
+    prior = find_prior(holder)
+    other = dice.Prior.from_anndata(holder)
+    assert other.sha256 == prior.sha256
+    del other
+    gc.collect()
+    assert known_prior(prior.sha256) is not None
 
 
 def test_nothing_outlives_its_object(holder):

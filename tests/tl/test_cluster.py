@@ -107,6 +107,45 @@ def test_a_data_set_by_itself_needs_no_second_call(reference):
     assert (reference.obs["dice_cluster"] == expected).all()
 
 
+def counted(profiles, codes, depth, seed=0):
+    """Log-normalised Poisson counts of cells with some profiles at some depths."""
+    rng = np.random.default_rng(seed)
+    shares = profiles / profiles.sum(1, keepdims=True)
+    cells = ad.AnnData(sparse.csr_matrix(rng.poisson(depth[:, None] * shares[codes]).astype(np.float32)))
+    cells.obs["cell_type"] = codes.astype(str)
+    sc.pp.normalize_total(cells, target_sum=1e4)
+    sc.pp.log1p(cells)
+    dice.tl.train_prior(cells, training=dice.Training(max_steps=60))
+    dice.tl.cluster(cells)
+    return cells
+
+
+def test_many_types_are_not_cut():
+    rng = np.random.default_rng(0)
+    codes = np.arange(1500) % 15
+    cells = counted(rng.gamma(0.3, size=(15, 300)) + 0.01, codes, np.full(1500, 1000.0))
+    assert cells.obs["dice_cluster"].nunique() == 15
+    assert adjusted_rand_score(cells.obs["cell_type"], cells.obs["dice_cluster"]) > 0.98
+
+
+@pytest.mark.parametrize("deeper", [1, 10])
+def test_two_types_are_found_at_any_depths(deeper):
+    """However coarse the resolution has to be, and whatever depth knows of the type."""
+    profiles = np.random.default_rng(3).gamma(0.5, size=(2, 300)) + 0.02
+    codes = np.arange(600) % 2
+    cells = counted(profiles, codes, np.where(codes == 0, 300.0, 300.0 * deeper))
+    assert adjusted_rand_score(codes, cells.obs["dice_cluster"]) > 0.95
+
+
+def test_a_type_that_differs_in_depth_too_is_kept():
+    rng = np.random.default_rng(0)
+    profile = rng.gamma(0.5, size=300) + 0.02
+    other = profile * np.where(rng.permutation(300) < 60, 5.0, 1.0)
+    codes = np.arange(600) % 2
+    cells = counted(np.stack([profile, other]), codes, np.where(codes == 0, 1000.0, 2000.0))
+    assert adjusted_rand_score(codes, cells.obs["dice_cluster"]) > 0.95
+
+
 def without_structure(n=400, d=150, seed=0):
     """Counts of one profile whose depths span a factor of a hundred."""
     rng = np.random.default_rng(seed)
@@ -193,3 +232,44 @@ def test_agreement_is_a_knob_with_a_meaning(query):
     assert strict.obs["dice_cluster"].nunique() <= query.obs["dice_cluster"].nunique()
     with pytest.raises(InputError, match="min_agreement"):
         dice.tl.cluster(query, min_agreement=1.5)
+
+
+def test_nothing_of_the_users_is_overwritten(query, reference):
+    query.obsm["X_other"] = np.zeros((query.n_obs, 2))
+    with pytest.raises(SlotError, match="was not made by dice"):
+        dice.tl.cluster(query, reference, key="X_other")
+    dice.tl.denoise(query, reference, key_added="X_second")
+    for taken in ("X_dice", "dice_uncertainty"):
+        with pytest.raises(InputError, match="taken"):
+            dice.tl.cluster(query, reference, key="X_second", key_added=taken)
+    with pytest.raises(InputError, match="taken"):
+        dice.tl.cluster(reference, key_added="dice_split")
+
+
+@pytest.mark.parametrize("key", ["log1p", "dice_cluster"])
+def test_a_key_that_is_no_embedding_is_named(query, reference, key):
+    query.uns["log1p"] = {"base": None}
+    with pytest.raises(SlotError, match="no record of dice"):
+        dice.tl.cluster(query, reference, key=key, key_added="mine")
+
+
+def test_another_prior_is_refused(query, reference):
+    other = reference.copy()
+    dice.tl.train_prior(other, preset="gmm", n_latent=5)
+    with pytest.raises(InputError, match="another prior"):
+        dice.tl.cluster(query, other)
+
+
+def test_an_embedding_that_was_dropped_is_written_again(query, reference):
+    expected = query.obsm.pop("X_dice")
+    dice.tl.cluster(query, reference)
+    np.testing.assert_array_equal(query.obsm["X_dice"], expected)
+
+
+def test_a_value_that_is_no_count_is_no_trouble(query, reference):
+    query.X[0, query.X[0].indices[:3]] = 1e-20
+    with pytest.warns(UserWarning, match="1 of 200 cells"):
+        dice.tl.denoise(query, reference, check=False)
+    with pytest.warns(UserWarning, match="1 of 200 cells"):
+        dice.tl.cluster(query, reference)
+    assert query.obs["dice_cluster"].notna().all()

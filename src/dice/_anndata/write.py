@@ -11,6 +11,7 @@ from anndata import AnnData
 
 from dice._arguments import is_key, new_key, said
 from dice._errors import InputError
+from dice._keys import DenoiseKeys, PriorKeys
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,21 @@ def embedding_key(adata: AnnData, key_added: Any) -> str:
 def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
     """A key for results, which must not be that of a stored prior or of the embedding that they are made from."""
     taken = None if besides is None else new_key("key", besides, "X_dice")
-    if new_key("key_added", key_added, example) == taken or holds_prior(adata, key_added):
+    if new_key("key_added", key_added, example) == taken or key_added in _taken(adata):
         raise InputError(
             f"key_added={said(key_added)} is taken by something else: pass another one, for example {example!r}."
         )
     return str(key_added)
+
+
+def _taken(adata: AnnData) -> set[str]:
+    """Keys of priors and of denoised embeddings, and of the columns that belong to them."""
+    priors = [key for key in adata.uns if holds_prior(adata, key)]
+    records = [
+        key for key, entry in adata.uns.items() if isinstance(entry, Mapping) and {"call", "genes"} <= set(entry)
+    ]
+    columns = [PriorKeys(key).split for key in priors] + [DenoiseKeys(key).uncertainty for key in records]
+    return {*priors, *records, *columns}
 
 
 def holds_prior(adata: AnnData, key: str) -> bool:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._core.clusters.choice import AgreementCurve, by_size, confidence, explore, merge_by_depth
+from dice._core.clusters.choice import AgreementCurve, by_size, confidence, explore, merge_by_depth, merge_untold
 from dice._core.clusters.partition import as_graph, communities
 from dice._errors import InputError
 from dice._query.query import Query
@@ -45,7 +45,7 @@ class Clusters:
         resolution, agreement = self.curve.resolution[self.chosen], self.curve.agreement[self.chosen]
         finest = f"resolution {resolution:.3g} is the finest that {two} agree on (agreement {agreement:.2f})"
         if self.n_clusters == 1:
-            return f"Nothing but depth sets cells apart, and {finest}: all cells are one cluster."
+            return f"Nothing but depth, or chance, sets cells apart, and {finest}: all cells are one cluster."
         return f"{self.n_clusters} clusters: {finest}."
 
 
@@ -67,10 +67,11 @@ def find_clusters(
     chosen = curve.finest(min_agreement)
     codes: Codes = np.zeros(len(some), np.intp)
     kept: Floats = np.ones(len(some))
-    if chosen is not None:
+    if chosen is not None and found is not None:
         codes = communities(as_graph(averaged[0]), curve.resolution[chosen], random_state=random_state)
-        codes = by_size(merge_by_depth(codes, cells.whole, cells.alike))
-        kept = confidence(codes, [half for pair in found[chosen] for half in pair])
+        codes = merge_untold(codes, found)
+        codes = by_size(merge_by_depth(codes, cells.projection, cells.alike))
+        kept = confidence(codes, [half for pair in found for half in pair])
     n = len(query.latents)
     everywhere, sure = np.full(n, -1), np.full(n, np.nan)
     everywhere[some], sure[some] = codes, kept
@@ -98,8 +99,8 @@ def _graphs(cells: Remeasured, n_neighbors: int, random_state: int) -> tuple[lis
 
 def _curve(
     halves: list[list[NeighborGraph]], min_agreement: float, random_state: int
-) -> tuple[AgreementCurve, list[NDArray[np.intp]]]:
-    """Agreement at every resolution, and the clusters of both halves of every split (splits, 2, n) there."""
+) -> tuple[AgreementCurve, NDArray[np.intp] | None]:
+    """Agreement at every resolution, and the clusters of all halves (splits, 2, n) at the finest that is good."""
     graphs = [[as_graph(connectivities) for connectivities, _ in pair] for pair in halves]
 
     def clusters(resolution: float) -> NDArray[np.intp]:

@@ -17,16 +17,18 @@ from dice._types import Chunk, Codes, Floats, Mask
 
 @dataclass(frozen=True)
 class Remeasured:
-    """Denoised cells, and what measuring them again would give; PCA units."""
+    """Cells, and what measuring them again would give; PCA units."""
 
-    #: The cells (n, k), and some times their two halves (n, n_splits, 2, k).
+    #: The denoised cells (n, k), and some times their two halves (n, n_splits, 2, k).
     whole: Floats
     halves: Floats
-    #: Cells (n, k) of the same depths that are alike in everything else.
+    #: Projections (n, k) of the cells, and of cells of the same depths that are alike in everything else. The denoised
+    #: ones would not do: where depth tells the type, the measurement takes a cell of that depth for that type.
+    projection: Floats
     alike: Floats
 
     def __getitem__(self, cells: Codes) -> Remeasured:
-        return Remeasured(self.whole[cells], self.halves[cells], self.alike[cells])
+        return Remeasured(*(part[cells] for part in vars(self).values()))
 
 
 def remeasured(query: Query, n_splits: int) -> Remeasured:
@@ -35,7 +37,7 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
     Posterior samples stand in for the halves of a query whose noise is not measured: they tell how far the posterior is
     sure of itself, not whether another measurement would agree.
     """
-    n, k = query.matrix.n_cells, query.likelihood.n_latent
+    n, k, projection = query.matrix.n_cells, query.likelihood.n_latent, np.asarray(query.latents.y)
     if not query.measured:
         _log.warn(
             "The query is not read as counts with measured noise: posterior samples take the place of two halves of "
@@ -43,14 +45,14 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
         )
         query = replace(query, options=replace(query.options, n_samples=2 * n_splits))
         samples = np.asarray(query.posterior.samples).reshape(n, n_splits, 2, k)
-        return Remeasured(np.asarray(query.posterior.mean), samples, np.zeros((n, k), np.float32))
+        return Remeasured(np.asarray(query.posterior.mean), samples, projection, np.zeros((n, k), np.float32))
     own = np.zeros(n, dtype=bool) if query.own is None else query.own
-    sums = query.matrix.total(lambda chunk: (np.asarray(np.expm1(chunk).sum(0)).ravel(),))[0]
+    sums = np.maximum(query.matrix.total(lambda chunk: (np.asarray(np.expm1(chunk).sum(0)).ravel(),))[0], 0)
     reader = CellReader(replace(query.inference, own=None), own, query.counts, n_splits, sums / sums.sum())
     parts = query.matrix.each(reader, desc="Halving counts")
     found = np.concatenate([np.empty((0, 2 * n_splits + 1, k), np.float32), *parts])
     pairs = found[:, :-1].reshape(n, n_splits, 2, k)
-    return Remeasured(np.asarray(query.posterior.mean), pairs, found[:, -1])
+    return Remeasured(np.asarray(query.posterior.mean), pairs, projection, found[:, -1])
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,13 @@ class CellReader:
     profile: Floats
 
     def __call__(self, chunk: Chunk, rows: slice) -> Floats:
-        """Denoised halves of the cells at `rows`, and cells that are alike (n, 2 n_splits + 1, k)."""
+        """Denoised halves of the cells at `rows`, and projections of cells that are alike (n, 2 n_splits + 1, k)."""
         cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
         seeds, own = self.inference.seeds[rows], self.own[rows]
         pairs = halves(cells, seeds, self.n_splits)
         found = [self._denoised(part, chunk, rows, own) for pair in pairs for part in pair]
-        same = Share(alike(cells, self.profile, seeds), cells.factor)
-        found.append(self._denoised(same, chunk, rows, np.zeros_like(own)))
+        same = normalised(alike(cells, self.profile, seeds), np.nan_to_num(cells.factor))
+        found.append(np.asarray(self.inference.likelihood.latents(same).y))
         # The few cells that are no counts were measured once.
         counted = cells.whole & ~np.isnan(cells.factor)
         if not counted.all():

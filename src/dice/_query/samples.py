@@ -45,6 +45,11 @@ def denoised_query(
     record = read.record(adata, DenoiseKeys(new_key("key", key, "X_dice")).uns)
     if record is None:
         return None
+    if not isinstance(record, Mapping) or not {"call", "params", "shift"} <= record.keys():
+        raise SlotError(
+            f"adata.uns[{key!r}] is no record of dice.tl.denoise: set key to the embedding that it made, for example "
+            "'X_dice'."
+        )
     prior = _prior_of(adata, reference, record, prior_key)
     return Query.of(adata, prior, Options(**stored_call(record), **wanted))
 
@@ -63,16 +68,25 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
     # Found once for all cells: a part of them would be shifted, and would have noise, of its own.
     call |= {"shift": record["shift"], "check": False}
     assumed = call["likelihood"] if likelihood != "auto" else Gaussian()
-    if found["method"] != "measured" and assumed.noise == "estimate":
+    if found["method"] != "measured" and assumed.noise == "estimate" and found["noise"] > 0:
         call["likelihood"] = replace(assumed, noise=float(found["noise"]))
     return call
 
 
 def _prior_of(adata: AnnData, reference: Reference | None, record: Mapping[str, Any], prior_key: str) -> Prior:
     """The prior that is pointed at, or the one that made the embedding, or the one inside the object."""
+    made_by = str(record["params"].get("prior", ""))
     if reference is not None:
-        return find_prior(reference, key=prior_key)
-    known = known_prior(str(record["params"].get("prior", "")))
-    if known is None and PriorKeys(prior_key).uns not in read.names(adata, "uns"):
+        prior: Prior | None = find_prior(reference, key=prior_key)
+    else:
+        prior = known_prior(made_by)
+        if prior is None and PriorKeys(prior_key).uns in read.names(adata, "uns"):
+            prior = find_prior(adata, key=prior_key)
+    if prior is None or (reference is None and prior.sha256 != made_by):
         raise SlotError("The prior that made the embedding is not in memory: pass the reference as second argument.")
-    return known or find_prior(adata, key=prior_key)
+    if prior.sha256 != made_by:
+        raise InputError(
+            "The reference holds another prior than the one that made the embedding: pass that one, or call "
+            "dice.tl.denoise again."
+        )
+    return prior

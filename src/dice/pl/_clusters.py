@@ -93,6 +93,7 @@ def clusters(
     # No legend: on the map, sixty names can still be told apart.
     _name(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by re-measurements", where)], None, size)
+    axes[2].collections[-1].set_clim(0, 1)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 

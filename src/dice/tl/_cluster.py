@@ -9,9 +9,11 @@ import pandas as pd
 from anndata import AnnData
 
 from dice import _log
+from dice._anndata.read import names
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, check_writable, result_key, write
-from dice._arguments import seed, share, whole_number
+from dice._arguments import seed, share, short_seed, whole_number
+from dice._errors import SlotError
 from dice._keys import ClusterKeys, DenoiseKeys
 from dice._plot.colors import distinct
 from dice._query.clusters import find_clusters
@@ -102,18 +104,25 @@ def cluster(
     with _log.recorded() as warned:
         query, denoised = denoised_query(adata, reference, key, prior_key, uncertainty=False), Slots()
         if query is None:
+            if key in names(adata, "obsm"):
+                raise SlotError(
+                    f"adata.obsm[{key!r}] was not made by dice.tl.denoise: set key to an embedding that was, or to a "
+                    "new name."
+                )
             source = adata if reference is None else reference
             query = Query.of(adata, find_prior(source, key=prior_key), Options())
             denoised = query.slots(DenoiseKeys(key), warned)
+        elif key not in names(adata, "obsm"):
+            denoised = Slots(obsm={key: np.asarray(query.posterior.mean)})
         found = find_clusters(
             query, n_splits=n_splits, n_neighbors=n_neighbors, min_agreement=min_agreement, random_state=random_state
         )
     _log.info(found.why)
-    names = [str(code) for code in range(found.n_clusters)]
+    categories = [str(code) for code in range(found.n_clusters)]
     choice = {"n_clusters": found.n_clusters, "why": found.why}
     if found.chosen is not None:
         choice |= {name: float(getattr(found.curve, name)[found.chosen]) for name in ("resolution", "agreement")}
-    entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", random_state, key)
+    entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), key)
     entry |= {
         "curve": {name: np.asarray(values) for name, values in vars(found.curve).items()},
         "choice": choice,
@@ -122,10 +131,10 @@ def cluster(
     }
     slots = Slots(
         obs={
-            keys.cluster: pd.Categorical.from_codes(found.codes, names),
+            keys.cluster: pd.Categorical.from_codes(found.codes, categories),
             keys.confidence: found.confidence.astype(np.float32),
         },
         obsp=obsp,
-        uns={keys.uns: entry, keys.colors: distinct(len(names))},
+        uns={keys.uns: entry, keys.colors: distinct(len(categories))},
     )
     return write(adata, denoised | slots, copy=copy)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._core.clusters.choice import ALWAYS, FINEST, AgreementCurve, by_size, confidence, explore, merge_by_depth
+from dice._core.clusters.choice import (
+    ALWAYS,
+    FINEST,
+    AgreementCurve,
+    by_size,
+    confidence,
+    explore,
+    merge_by_depth,
+    merge_untold,
+)
 
 
 def curve(agreement, n_clusters):
@@ -40,7 +49,7 @@ def test_all_coarse_resolutions_are_tried_and_fine_ones_only_while_halves_agree(
 
     found, pairs = explore(clusters, 0.85, tried.append)
     assert tried == list(found.resolution)
-    assert len(pairs) == len(tried)
+    np.testing.assert_array_equal(pairs, [[known, known]])
     finest = found.resolution[found.finest(0.85)]
     # Resolutions go up by a quarter, and three that fail end the search.
     assert finest < 4 <= finest * 1.25
@@ -94,3 +103,33 @@ def test_depth_merges_nothing_where_it_makes_no_difference():
     codes = np.repeat([0, 1], 20)
     cells = np.where(codes[:, None], 1.0, -1.0) * np.ones(3)
     np.testing.assert_array_equal(merge_by_depth(codes, cells, np.zeros((40, 3))), codes)
+
+
+def halves_of(codes, rng, *, wrong=0.05, n_splits=3):
+    """Clusterings of halves that know `codes` (n,) up to a share of errors."""
+    moved = rng.random((n_splits, 2, len(codes))) < wrong
+    return np.where(moved, rng.integers(codes.max() + 1, size=moved.shape), codes)
+
+
+def test_a_cut_that_halves_do_not_share_is_undone_among_many_that_they_do():
+    rng = np.random.default_rng(0)
+    types = np.repeat(np.arange(20), 30)
+    cut = np.where((types == 7) & (rng.random(600) < 0.5), 20, types)
+    # Every half cuts the eighth type too, and each at random.
+    chance = rng.random((3, 2, 600)) < 0.5
+    halves = np.where((types == 7) & chance, 20, types)
+    np.testing.assert_array_equal(merge_untold(cut, halves), types)
+
+
+def test_clusters_that_halves_tell_apart_stay():
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(6), 50)
+    np.testing.assert_array_equal(merge_untold(codes, halves_of(codes, rng)), codes)
+    # A half that joins two clusters does not tell them apart.
+    joined = np.where(codes == 5, 4, codes)
+    np.testing.assert_array_equal(merge_untold(codes, halves_of(joined, rng)), joined)
+
+
+def test_one_cluster_has_nothing_to_merge():
+    codes = np.zeros(10, dtype=np.intp)
+    np.testing.assert_array_equal(merge_untold(codes, np.zeros((2, 2, 10), dtype=np.intp)), codes)

@@ -12,11 +12,14 @@ from scipy.spatial.distance import pdist, squareform
 from dice._core.clusters.agreement import mutual_information
 from dice._types import Codes, Floats
 
-#: Resolutions to try: from far coarser than anybody uses, in steps of a quarter. Up to the last one of the first group
-#: all are tried, as agreement may fall and rise again; finer ones only as long as measurements agree.
-FIRST, STEP, ALWAYS, FINEST = 0.05, 1.25, 2.0, 20.0
+#: Resolutions to try: from so coarse that only what hangs together by nothing is apart, in steps of two up to 0.05 and
+#: of a quarter from there. All are tried up to `ALWAYS`, as agreement may fall and rise again, finer ones only as long
+#: as measurements agree.
+COARSE, FIRST, STEP, ALWAYS, FINEST = 0.0016, 0.05, 1.25, 2.0, 20.0
 #: Resolutions in a row without agreement after which finer ones are not tried.
 PATIENCE = 3
+#: Kappa, from 0 for chance to 1, by which two halves must tell two clusters apart.
+TOLD = 0.5
 #: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
 #: at the depths of bmmc's cells left .003 to .004 over four seeds.
 LEFT = 0.5
@@ -41,22 +44,24 @@ class AgreementCurve:
 
 def explore(
     clusters: Callable[[float], NDArray[np.intp]], least: float, tell: Callable[[float], None]
-) -> tuple[AgreementCurve, list[NDArray[np.intp]]]:
+) -> tuple[AgreementCurve, NDArray[np.intp] | None]:
     """The curve of ``clusters(resolution)``, which gives those of both halves of every split (splits, 2, n).
 
-    `least` is the agreement that is asked for, and `tell` hears of every resolution. Also returns the clusters.
+    `least` is the agreement that is asked for, and `tell` hears of every resolution. Also returns the clusters at the
+    finest resolution with that agreement, if there is one.
     """
-    found, rows, failed, resolution = [], [], 0, FIRST
+    rows, finest, failed, resolution = [], None, 0, COARSE
     while resolution <= ALWAYS or (failed < PATIENCE and resolution <= FINEST):
         tell(resolution)
         pairs = clusters(resolution)
         agreements = [mutual_information(*pair) for pair in pairs]
         sizes = [len(np.unique(half)) for pair in pairs for half in pair]
         rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements)))
-        found.append(pairs)
+        curve = AgreementCurve(*np.array(rows).T)
+        finest = pairs if curve.finest(least) == len(rows) - 1 else finest
         failed = 0 if np.mean(agreements) >= least else failed + 1
-        resolution *= STEP
-    return AgreementCurve(*np.array(rows).T), found
+        resolution = min(2 * resolution, FIRST) if resolution < FIRST else resolution * STEP
+    return curve, finest
 
 
 def by_size(clusters: Codes) -> Codes:
@@ -74,10 +79,51 @@ def confidence(clusters: Codes, halves: Sequence[Codes]) -> Floats:
     """
     kept = np.zeros(len(clusters))
     for half in halves:
-        table = np.zeros((half.max() + 1, clusters.max() + 1))
-        np.add.at(table, (half, clusters), 1)
-        kept += table.argmax(1)[half] == clusters
+        kept += _crossed(half, clusters).argmax(1)[half] == clusters
     return kept / len(halves)
+
+
+def merge_untold(clusters: Codes, halves: NDArray[np.intp]) -> Codes:
+    """Clusters (n,), those together that two halves (splits, 2, n) do not tell apart.
+
+    The agreement over all cells hides a cut through one cluster among many: each pair must be told apart by itself.
+    """
+    clusters = clusters.copy()
+    while clusters.max():
+        kappa = _told_apart(clusters, halves)
+        first, second = np.unravel_index(kappa.argmin(), kappa.shape)
+        if kappa[first, second] >= TOLD:
+            break
+        clusters[clusters == second] = first
+        clusters = np.unique(clusters, return_inverse=True)[1]
+    return clusters
+
+
+def _told_apart(clusters: Codes, halves: NDArray[np.intp]) -> Floats:
+    """Cohen's kappa (c, c) of two halves on which of two clusters a cell of either is in; 1 for the same cluster."""
+    n, sizes = clusters.max() + 1, np.bincount(clusters)
+    kappa = np.eye(n)
+    for pair in halves:
+        # Share of every cluster that is in each cluster of a half.
+        shares = [_crossed(half, clusters) / sizes for half in pair]
+        near = (sum(share.T @ share for share in shares) > 0) & ~np.eye(n, dtype=bool)
+        kappa += np.where(near | np.eye(n, dtype=bool), 0, 1 / len(halves))
+        for first, second in np.argwhere(np.triu(near)):
+            cells = (clusters == first) | (clusters == second)
+            one, other = ((share[:, first] > share[:, second])[half[cells]]
+                          for share, half in zip(shares, pair, strict=True))  # fmt: skip
+            chance = one.mean() * other.mean() + (1 - one.mean()) * (1 - other.mean())
+            found = ((one == other).mean() - chance) / (1 - chance) if chance < 1 else 0.0
+            kappa[first, second] += found / len(halves)
+            kappa[second, first] = kappa[first, second]
+    return kappa
+
+
+def _crossed(half: Codes, clusters: Codes) -> Floats:
+    """Cells (h, c) that are in a cluster of a half and in one of `clusters`."""
+    table = np.zeros((half.max() + 1, clusters.max() + 1))
+    np.add.at(table, (half, clusters), 1)
+    return table
 
 
 def merge_by_depth(clusters: Codes, cells: Floats, alike: Floats) -> Codes:

@@ -21,6 +21,8 @@ from dice._types import Chunk, Mask
 WHOLE = 1e-2
 #: Beyond so many counts rounding grows with the count.
 EXACT = 1000.0
+#: More counts of one gene than any cell has; larger ratios say that the smallest value is no count.
+LARGEST_COUNT = 1e7
 #: Counts that the smallest value of a cell may stand for. All cells of five UMI data sets have a 1 among 1,500 genes;
 #: deep cells without one need a few more tries.
 SMALLEST_COUNTS = (1, 2, 3, 4, 5, 6)
@@ -76,6 +78,7 @@ def recover(chunk: Chunk) -> Recovered:
         ratio = values[entries] * tried / smallest[cell[entries]]
         nearest = np.round(ratio)
         wrong = np.abs(ratio - nearest) > WHOLE * np.maximum(1.0, nearest / EXACT)
+        wrong |= nearest > LARGEST_COUNT
         failed = np.bincount(cell[entries], weights=wrong, minlength=n) > 0
         solved = ~(whole | negative | failed)
         mine = solved[cell[entries]]

@@ -31,7 +31,8 @@ class Share:
 
     @property
     def log_depth(self) -> NDArray[np.float32]:
-        return (-np.log(self.factor)).astype(np.float32)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (-np.log(self.factor)).astype(np.float32)
 
     def joined(self, other: Share) -> Share:
         """Both parts of the same cells together; they have the same entries."""
