@@ -117,6 +117,10 @@ class NoveltyKeys:
         return f"{self.key}_flag" if self.key != "dice_novelty" else "dice_novel"
 
     @property
+    def group_flag(self) -> str:
+        return f"{self.key}_group_flag" if self.key != "dice_novelty" else "dice_novel_group"
+
+    @property
     def uns(self) -> str:
         return self.key
 

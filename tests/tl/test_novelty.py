@@ -55,6 +55,40 @@ def test_slots_and_files(reference, tmp_path):
 
 
 @pytest.mark.parametrize("labels_key", [None, "cell_type"])
+def test_groups_of_strangers_are_found(reference, labels_key, tmp_path):
+    query = with_strangers()
+    query.obs["cluster"] = pd.Categorical(np.where(query.obs["novel"], "new", query.obs["cell_type"].astype(str)))
+    query.obs.loc[query.obs_names[:7], "cluster"] = np.nan
+    dice.tl.novelty(query, reference, labels_key=labels_key, groupby="cluster")
+    table = query.uns["dice_novelty"]["groups"]
+    assert list(table["group"][table["novel"]]) == ["new"]
+    assert table["n_cells"].sum() == query.n_obs - 7
+    np.testing.assert_array_equal(query.obs["dice_novel_group"], query.obs["novel"])
+    query.write_h5ad(tmp_path / "query.h5ad")
+    query.write_zarr(tmp_path / "query.zarr")
+    for stored in (ad.read_h5ad(tmp_path / "query.h5ad"), ad.read_zarr(tmp_path / "query.zarr")):
+        for name, values in table.items():
+            np.testing.assert_array_equal(stored.uns["dice_novelty"]["groups"][name], values)
+    dice.tl.novelty(query, reference, labels_key=labels_key)
+    assert "dice_novel_group" not in query.obs
+    assert "groups" not in query.uns["dice_novelty"]
+
+
+def test_groups_by_a_prior_that_knows_labels(reference):
+    knowing = reference.copy()
+    training = dice.Training(max_steps=5, calibration_fraction=0.2)
+    dice.tl.train_prior(knowing, n_latent=6, labels_key="cell_type", training=training)
+    query = with_strangers()
+    query.obs["cluster"] = np.where(query.obs["novel"], "new", query.obs["cell_type"].astype(str))
+    query.obs.loc[query.obs_names[:3], "cluster"] = "few"
+    dice.tl.novelty(query, dice.Prior.from_anndata(knowing), groupby="cluster", key_added="other")
+    table = query.uns["other"]["groups"]
+    assert list(table["group"][table["novel"]]) == ["new"]
+    assert list(table["group"][np.isnan(table["p"])]) == ["few"]
+    np.testing.assert_array_equal(query.obs["other_group_flag"], query.obs["novel"])
+
+
+@pytest.mark.parametrize("labels_key", [None, "cell_type"])
 def test_p_values_of_a_matched_query_are_uniform(reference, labels_key):
     """No more small ones than there should be, within what 300 calibration cells tell."""
     query = simulate(2000, 2)
@@ -122,6 +156,7 @@ def test_no_cells(reference):
         ("", {"fdr": "x"}, "fdr='x'"),
         ("", {"labels_key": "nothing"}, "no column 'nothing'"),
         ("", {"key_added": ""}, "key_added=''"),
+        ("", {"groupby": "nothing"}, "no column 'nothing'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(reference, change, arguments, sentence):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
 from dice import _log
 from dice._anndata.checks import read_labels, read_roles
 from dice._anndata.read import names
 from dice._anndata.store import Prior
-from dice._core.labels.conformal import fewest_discoveries
+from dice._core.labels.conformal import benjamini_hochberg, fewest_discoveries
 from dice._core.labels.density_ratio import measure_domain_shift
+from dice._core.labels.novel_groups import LEAST_KNOWN, compare_groups
 from dice._core.labels.novelty import Groups, cluster
 from dice._core.prior.presets import ROLES
 from dice._errors import InputError
@@ -18,25 +22,28 @@ from dice._keys import PriorKeys
 from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._query.sets import DOUBTFUL
-from dice._types import Codes, Floats
+from dice._types import Codes, Floats, Mask
 
 #: If nothing was called, and no fewer than this share of the cells could be, that is said: at a rate of .1 with fewer
 #: than 99 calibration cells.
 POWERLESS = 0.1
+#: Reference cells are thinned if the query's median depth is below this share of theirs: a little less may be due to
+#: its composition.
+SHALLOW = 0.7
 NO_CALIBRATION = (
     "The reference has no calibration cells: call dice.tl.train_prior(reference, "
     "training=dice.Training(calibration_fraction=0.1)) again."
 )
 
 
-def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats]:
-    """Groups of known cells, and the latents of calibration cells, seen through the query's genes."""
+def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats, Codes]:
+    """Groups of known cells, latents of calibration cells, seen through the query's genes, and the groups of those."""
     if isinstance(source, AnnData) and PriorKeys(prior_key).split in names(source, "obs"):
         roles = read_roles(source, prior_key)
         calibration = roles == ROLES.index("calibration")
         if not calibration.any():
             raise InputError(NO_CALIBRATION)
-        y = np.asarray(as_query(source, query, roles).latents.y)
+        y = _read_alike(source, query, roles)
         codes = _groups(source, query.prior, labels_key)
         learned = ~calibration if codes is None else ~calibration & (codes >= 0)
         if not learned.any():
@@ -44,11 +51,15 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
                 "The reference has calibration cells alone, or labels of them alone: pass all of its cells."
             )
         groups = cluster(y[learned]) if codes is None else codes[learned]
-        return Groups.of(y[learned], groups), y[calibration]
+        known = Groups.of(y[learned], groups)
+        if codes is None:
+            return known, y[calibration], _nearest(known, y[calibration])
+        return known, y[calibration], _positions(codes[calibration], np.unique(groups))
     labels = query.prior.labels
     if labels_key is not None and labels is not None and labels_key in ("auto", query.prior.params.get("labels_key")):
         _warn_of_missing(query)
-        return labels.groups(query.prior.latent_scale), labels.calibration_y
+        known = labels.groups(query.prior.latent_scale)
+        return known, labels.calibration_y, _positions(labels.calibration_codes, known.columns.astype(np.intp))
     if labels_key not in (None, "auto"):
         raise InputError("labels_key= needs the reference with its cells: pass the AnnData object that has them.")
     stored = query.prior.calibration
@@ -56,7 +67,31 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
         raise InputError(NO_CALIBRATION)
     _warn_of_missing(query)
     y = np.asarray(stored["y"])
-    return Groups.of(y[::2], cluster(y[::2])), y[1::2]
+    known = Groups.of(y[::2], cluster(y[::2]))
+    return known, y[1::2], _nearest(known, y[1::2])
+
+
+def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
+    """Latents of the reference's cells, thinned if the query is much shallower.
+
+    Cells are thinned to the depths of random cells of the query. In a query that is as deep as the reference, that
+    would make types with many counts differ from themselves.
+    """
+    whole = as_query(source, query, roles, depths=np.empty(0, np.float32)).latents
+    depths = [latents.log_depth[~np.isnan(latents.log_depth)] for latents in (query.latents, whole)]
+    if all(map(len, depths)) and np.median(depths[0]) < np.median(depths[1]) + np.log(SHALLOW):
+        return np.asarray(as_query(source, query, roles).latents.y)
+    return np.asarray(whole.y)
+
+
+def _nearest(groups: Groups, y: Floats) -> Codes:
+    return groups.predict(y / groups.scale).argmax(1).astype(np.intp)
+
+
+def _positions(codes: Codes, used: Codes) -> Codes:
+    """Positions of codes among the sorted ones that are used; -1 for others."""
+    at = np.minimum(np.searchsorted(used, codes), len(used) - 1)
+    return np.where(used[at] == codes, at, -1).astype(np.intp)
 
 
 def warn_of_doubt(query: Query, calibration: Floats, fdr: float, n_novel: int) -> None:
@@ -94,3 +129,32 @@ def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes |
         return None
     key = trained if labels_key == "auto" else labels_key
     return None if key is None else read_labels(reference, key, "reference").codes.astype(np.intp)
+
+
+def judge_groups(
+    named: pd.Categorical, score: Floats, empty: Mask, query: Floats, known: tuple[Groups, Floats, Codes], fdr: float
+) -> tuple[dict[str, Any], Mask]:
+    """A table of the groups of a query's cells, and the cells (n,) of those that are called novel."""
+    codes, n_groups = np.where(empty, -1, named.codes).astype(np.intp), len(named.categories)
+    groups, calibration, labels = known
+    found, excess, allowed = compare_groups(groups, query, codes, calibration, labels)
+    # The last groups may have empty cells alone.
+    p, displaced = (np.append(values, np.full(n_groups - len(found), np.nan)) for values in (found, excess))
+    n_cells = np.bincount(codes[codes >= 0], minlength=n_groups)
+    if np.isnan(allowed):
+        _log.warn(
+            f"No known group has {LEAST_KNOWN} calibration cells, so that no group can be tested: train the prior with "
+            "a larger dice.Training(calibration_fraction=)."
+        )
+    novel = np.zeros(n_groups, dtype=bool)
+    novel[~np.isnan(p)] = benjamini_hochberg(p[~np.isnan(p)], fdr)
+    sums = np.bincount(codes[codes >= 0], weights=score[codes >= 0], minlength=n_groups)
+    table = {
+        "group": np.array([str(name) for name in named.categories], dtype=str),
+        "n_cells": n_cells,
+        "score": sums / np.maximum(n_cells, 1),
+        "displacement": displaced,
+        "p": p,
+        "novel": novel,
+    }
+    return table, np.append(novel, False)[codes]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 from anndata import AnnData
 
 from dice import _log
+from dice._anndata.checks import read_groups
 from dice._anndata.read import names
 from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
@@ -16,7 +18,7 @@ from dice._core.labels.conformal import benjamini_hochberg, fewest_discoveries, 
 from dice._core.labels.novelty import novelty_scores
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice._query.groups import known_groups, warn_of_doubt
+from dice._query.groups import judge_groups, known_groups, warn_of_doubt
 from dice._query.query import Query
 from dice.options import Checks, Options
 
@@ -26,6 +28,7 @@ def novelty(
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
     *,
     fdr: float = 0.1,
+    groupby: str | None = None,
     labels_key: str | None = "auto",
     layer: str | None = None,
     gene_key: str | None = None,
@@ -50,6 +53,9 @@ def novelty(
         prior alone, and it holds for queries that lack genes.
     fdr
         Share of cells called novel that may belong to the reference after all (Benjamini-Hochberg).
+    groupby
+        Column of ``adata.obs`` with clusters, for example ``"dice_cluster"``, each of which is tested as a whole: is
+        its mean further from known groups than parts of these are? Groups with fewer than 20 cells are not tested.
     labels_key
         Column of ``reference.obs`` with labels to group by; None groups by clusters. ``"auto"`` takes the labels that
         the prior was trained with, where the reference has them.
@@ -73,7 +79,11 @@ def novelty(
         Cells that are called novel at the false-discovery rate.
     ``adata.uns["dice_novelty"]``
         ``call``, ``params`` (numbers of calibration and novel cells, and ``fewest_novel``: fewer cells than this could
-        not have been called) and ``warnings``.
+        not have been called) and ``warnings``. With `groupby` ``groups``, one entry for every group: ``group``,
+        ``n_cells``, mean ``score``, ``displacement`` (squared, beyond chance, as a share of the variance of the
+        group's cells), ``p`` (not a number where it is not tested) and ``novel``, at the rate `fdr` over groups.
+    ``adata.obs["dice_novel_group"]`` bool
+        With `groupby`, cells of groups that are called novel. Of other keys the suffix is ``"_group_flag"``.
 
     Examples
     --------
@@ -87,22 +97,29 @@ def novelty(
     check_writable(adata, copy=copy)
     fdr, keys = share("fdr", fdr), NoveltyKeys(result_key(adata, key_added, "dice_novelty"))
     check_order(adata, reference, prior_key)
+    named = None if groupby is None else read_groups(adata, groupby)
     if (reference is None or reference is adata) and PriorKeys(prior_key).split in names(adata, "obs"):
         raise InputError("adata is the reference itself, where nothing is novel: pass the query as adata.")
     source = adata if reference is None else reference
     options = Options(rho=0.0, layer=layer, gene_key=gene_key, check=check)
     with _log.recorded() as warned:
         query = Query.of(adata, find_prior(source, key=prior_key), options)
-        groups, calibration = known_groups(source, query, labels_key, prior_key)
+        known = groups, calibration, _ = known_groups(source, query, labels_key, prior_key)
         latents = query.latents
         score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
         p = p_values(score, ranked)
         novel = benjamini_hochberg(p, fdr) & ~latents.empty
+        by_group = (
+            None if named is None else judge_groups(named, score, latents.empty, np.asarray(latents.y), known, fdr)
+        )
         warn_of_doubt(query, calibration, fdr, int(novel.sum()))
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
-    call |= {"fdr": fdr} | {"labels_key": labels_key}
+    call |= {"fdr": fdr} | {"labels_key": labels_key, "groupby": groupby}
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
     params["fewest_novel"] = fewest_discoveries(len(score), len(ranked), fdr)
-    record = {"call": as_plain(call), "params": params, "warnings": np.array(warned, dtype=str)}
+    record: dict[str, Any] = {"call": as_plain(call), "params": params, "warnings": np.array(warned, dtype=str)}
     obs = {keys.score: score.astype(np.float32), keys.p_value: p.astype(np.float32), keys.flag: novel}
-    return write(adata, Slots(obs=obs, uns={keys.uns: record}), copy=copy)
+    if by_group is not None:
+        record["groups"], obs[keys.group_flag] = by_group
+    slots = Slots(obs=obs, uns={keys.uns: record}, stale=frozenset({keys.group_flag}))
+    return write(adata, slots, copy=copy)

@@ -58,10 +58,9 @@ class LabelModel:
 
     def groups(self, latent_scale: float) -> Groups:
         """The labels as groups that a cell may be unlike."""
-        used = self.counts > 0
-        return Groups(
-            self.whiten, self.centres[used] @ self.whiten, self.candidates["projection"].classifier, latent_scale
-        )
+        used, predict = np.flatnonzero(self.counts > 0), self.candidates["projection"].classifier
+        means, counts = self.centres[used] @ self.whiten, self.counts[used]
+        return Groups(self.whiten, means, predict, latent_scale, counts, used)
 
     def to_arrays(self) -> dict[str, NDArray[np.float32]]:
         """All but names and card, which are text."""

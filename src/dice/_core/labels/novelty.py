@@ -33,6 +33,10 @@ class Groups:
     means: Floats
     predict: Logistic
     scale: float
+    #: Cells (C,) that each was learned from.
+    counts: Floats
+    #: Classes (C,) of the classifier that they are.
+    columns: NDArray[np.integer]
 
     @classmethod
     def of(cls, y: Floats, codes: NDArray[np.integer]) -> Groups:
@@ -42,7 +46,9 @@ class Groups:
         means = np.stack([y[codes == code].mean(0) for code in range(len(used))])
         whiten = within_groups(y, codes)
         scale = float(np.sqrt(y.var(0).mean())) or 1.0
-        return cls(whiten, means @ whiten, fit_logistic(y / scale, codes, len(used), strength=LATENT_STRENGTH), scale)
+        predict = fit_logistic(y / scale, codes, len(used), strength=LATENT_STRENGTH)
+        counts = np.bincount(codes).astype(np.float64)
+        return cls(whiten, means @ whiten, predict, scale, counts, np.arange(len(used)))
 
     def features(self, y: Floats) -> Floats:
         """Distance to the nearest group and doubt about the group, both as logarithms (n, 2)."""

@@ -1,0 +1,146 @@
+"""Whether a group of cells is unlike the reference, where none of its cells is by itself.
+
+The noise of single cells averages out in a group. What is left is how far its mean is from where its cells should be
+if they were what they are taken for: the means of known groups, mixed as the classifier mixes them. Cells of a known
+type are not spread around one mean alone, and a cluster may be any part of a type: that parts of known groups are
+displaced as well is measured on calibration cells, and allowed for as a variance between groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dice._core.labels.novelty import Groups
+from dice._types import Floats, Mask
+
+#: Groups with fewer cells are not tested, and parts of known groups with fewer are not compared with.
+LEAST_CELLS, LEAST_KNOWN = 20, 5
+#: Known groups are allowed this much more displacement than was measured, and never less than the other.
+MARGIN, LEAST_ALLOWED = 1.5, 0.04
+#: Calibration cells that the common scatter counts as, where that of a label is measured.
+COMMON_CELLS = 10
+
+
+@dataclass(frozen=True)
+class Displaced:
+    """How far the means of groups (G,) are from where they should be, as shares of the variance of their cells."""
+
+    square: Floats
+    #: What the mean of so few cells, around means of so few known cells, has by chance.
+    by_chance: Floats
+    #: Directions that the scatter of a group has, a number between 1 and k.
+    directions: Floats
+    #: Known group that most of the cells are taken for.
+    label: NDArray[np.integer]
+
+    @property
+    def excess(self) -> Floats:
+        """Squared displacement beyond chance; not a number for groups with too few cells."""
+        return self.square - self.by_chance
+
+    def only(self, mask: Mask, *, drop: bool = False) -> Displaced:
+        """Those of a mask (G,): others are not numbers, or dropped."""
+        values = np.stack([self.square, self.by_chance, self.directions])
+        values, label = (values[:, mask], self.label[mask]) if drop else (np.where(mask, values, np.nan), self.label)
+        return Displaced(values[0], values[1], values[2], label)
+
+    def noise(self, allowed: float) -> Floats:
+        """Variance of the excess by chance, around a displacement of `allowed`."""
+        return self.by_chance * (self.by_chance + 2 * allowed) * 2 / self.directions
+
+
+def compare_groups(
+    groups: Groups, query: Floats, codes: NDArray[np.integer], calibration: Floats, known: NDArray[np.integer]
+) -> tuple[Floats, Floats, float]:
+    """P-values (G,) of groups of query cells, their displacement (G,), and that which known groups may have.
+
+    Parameters
+    ----------
+    groups
+        Known groups.
+    query, calibration
+        Latents (n, k) and (m, k).
+    codes, known
+        Groups (n,) and known groups (m,) of these cells; -1 for none.
+
+    Returns
+    -------
+    Not a number for groups with too few cells, and for all of them where no known group has calibration cells enough.
+    """
+    scatter = _scatter(groups, calibration)
+    found = displacement(groups, query, codes, scatter)
+    found = found.only(np.bincount(codes[codes >= 0], minlength=len(found.square)) >= LEAST_CELLS)
+    # A cluster may be a part of a known group: that is split into as many parts as clusters are taken for it.
+    n_parts = np.bincount(found.label[~np.isnan(found.square)], minlength=len(groups.means))
+    parts = displacement(groups, calibration, split(calibration @ groups.whiten, known, n_parts), scatter)
+    parts = parts.only(~np.isnan(parts.square), drop=True)
+    if not len(parts.square):
+        return np.full(len(found.square), np.nan), found.excess, np.nan
+    allowed, spread = _allowance(parts)
+    total = allowed + found.by_chance
+    # The first two moments of the squared displacement of known groups are those of a scaled chi-squared variable.
+    freedom = np.clip(2 * total**2 / (spread + found.noise(allowed)), 1, found.directions)
+    return stats.chi2.sf(found.square / total * freedom, freedom), found.excess, allowed
+
+
+def _allowance(parts: Displaced) -> tuple[float, float]:
+    """Mean and variance of the displacement beyond chance that parts of known groups have, with a margin."""
+    weight = 1 / (parts.by_chance + LEAST_ALLOWED)
+    weight /= weight.sum()
+    mean = float(weight @ parts.excess)
+    spread = float(weight @ (parts.excess - mean) ** 2)
+    # What few parts say is uncertain: one standard error more.
+    mean = max(mean, 0.0) + float(np.sqrt(spread * (weight**2).sum()))
+    spread = max(spread - float(weight @ parts.noise(mean)), 0.0)
+    return max(MARGIN * mean, LEAST_ALLOWED), MARGIN**2 * spread
+
+
+def displacement(groups: Groups, y: Floats, codes: NDArray[np.integer], scatter: Floats) -> Displaced:
+    """Displacement of groups `codes` of cells y (n, k); `scatter` (C,) is the variance around known groups."""
+    n_groups = int(codes.max(initial=-1)) + 1
+    offsets, shares = _offsets(groups, y)
+    figures, label = np.full((3, n_groups), np.nan), np.full(n_groups, -1)
+    for code in range(n_groups):
+        mine = codes == code
+        n = int(mine.sum())
+        if n < LEAST_KNOWN:
+            continue
+        share, covariance = shares[mine].mean(0), np.cov(offsets[mine].T).reshape(y.shape[1], y.shape[1])
+        variance = max(float(np.trace(covariance)), float(share @ scatter))
+        square = float((offsets[mine].mean(0) ** 2).sum()) / variance
+        by_chance = 1 / n + float((share**2 / groups.counts).sum())
+        figures[:, code] = square, by_chance, np.trace(covariance) ** 2 / (covariance**2).sum()
+        label[code] = share.argmax()
+    return Displaced(figures[0], figures[1], figures[2], label)
+
+
+def split(points: Floats, codes: NDArray[np.integer], n_parts: NDArray[np.integer]) -> NDArray[np.intp]:
+    """Groups of cells (n, k) in parts by k-means, as many as asked for (C,) and cells allow; -1 for cells of none."""
+    from sklearn.cluster import KMeans
+
+    parts, n_before = np.full(len(codes), -1, dtype=np.intp), 0
+    for code in np.unique(codes[codes >= 0]):
+        mine = np.flatnonzero(codes == code)
+        wanted = int(np.clip(n_parts[code], 1, max(len(mine) // (2 * LEAST_KNOWN), 1)))
+        labels = KMeans(wanted, n_init=1, random_state=0).fit(points[mine]).labels_
+        parts[mine] = n_before + labels.astype(np.intp)
+        n_before += wanted
+    return parts
+
+
+def _offsets(groups: Groups, y: Floats) -> tuple[Floats, Floats]:
+    """Offsets (n, k) of cells from where their probable groups are, whitened, and the probabilities (n, C)."""
+    shares = groups.predict(y / groups.scale)[:, groups.columns]
+    shares = shares / np.maximum(shares.sum(1, keepdims=True), 1e-12)
+    return y.astype(np.float64) @ groups.whiten - shares @ groups.means, shares
+
+
+def _scatter(groups: Groups, calibration: Floats) -> Floats:
+    """Variance (C,) of calibration cells around each known group, those with few of them like all others."""
+    offsets, shares = _offsets(groups, calibration)
+    squares = (offsets**2).sum(1)
+    return np.asarray((shares.T @ squares + COMMON_CELLS * squares.mean()) / (shares.sum(0) + COMMON_CELLS))
