@@ -19,7 +19,8 @@ registry), scstability (Python 3.12 and later), SCCAF 0.0.10 (an argument that s
 
     make bench-clusters
 
-writes docs/benchmarks/clusters and clusters_null (.csv and .md) row by row, and goes on where an earlier run stopped.
+writes docs/benchmarks/clusters, clusters_others and clusters_null (.csv and .md) row by row, and goes on where an
+earlier run stopped.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ NULLS = ("shuffled", "depth only", "one type")
 NULL_CELLS = 1_000
 PAGES = {
     "clusters": "Clusters at each method's own choice",
+    "clusters_others": "The same on other sites, studies and technologies, and on shallow queries",
     "clusters_null": "Clusters of cells without structure",
 }
 NOTE = (
@@ -221,7 +223,10 @@ def main() -> None:
     for method in missing:
         print(f"{method} is left out: it is not installed.", flush=True)
     for page, jobs in {
-        "clusters": [(name, seed) for seed in range(arguments.seeds) for name in arguments.data],
+        "clusters": [(name, seed) for seed in range(arguments.seeds) for name in arguments.data if name in FILES],
+        "clusters_others": [
+            (name, seed) for seed in range(arguments.seeds) for name in arguments.data if name not in FILES
+        ],
         "clusters_null": [
             (f"{kind}, {name}", seed)
             for seed in range(arguments.null_seeds) for kind in arguments.nulls for name in FILES
@@ -236,15 +241,15 @@ def work(page: str, jobs: list[tuple[str, int]], methods: list[str]) -> None:
     rows = pd.read_csv(path) if path.exists() else pd.DataFrame({"data": [], "seed": [], "method": []})
     for name, seed in jobs:
         done = set(rows[(rows.data == name) & (rows.seed == seed)].method)
-        wanted = [m for m in methods if m not in done and (page == "clusters" or m in (OURS, *PROJECTED))]
+        wanted = [m for m in methods if m not in done and (page != "clusters_null" or m in (OURS, *PROJECTED))]
         if not wanted or not real.at_hand(SHALLOW.get(name, name.split(", ")[-1])):
             continue
-        found = run(name, seed, wanted) if page == "clusters" else run_null(*name.split(", "), seed, wanted)
+        found = run(name, seed, wanted) if page != "clusters_null" else run_null(*name.split(", "), seed, wanted)
         for row in found:
             print(name, seed, {k: round(x, 3) if isinstance(x, float) else x for k, x in row.items()}, flush=True)
             rows = pd.concat([rows, pd.DataFrame([{"data": name, "seed": seed, **row}])], ignore_index=True)
         rows = rows.astype({"seed": int})
-        note = f"{NOTE}\n\n{differences(rows)}" if page == "clusters" else ""
+        note = f"{NOTE}\n\n{differences(rows)}" if page != "clusters_null" else ""
         publish(page, rows, by=["method"], title=PAGES[page], note=note)
 
 

@@ -31,6 +31,8 @@ class Clusters:
     chosen: int | None
     #: Whether halves of the counts have chosen, or else posterior samples.
     measured: bool
+    #: Agreement that was asked for.
+    asked: float
 
     @property
     def n_clusters(self) -> int:
@@ -43,7 +45,9 @@ class Clusters:
         if self.chosen is None:
             return f"{two.capitalize()} agree on no clusters: all cells are one."
         resolution, agreement = self.curve.resolution[self.chosen], self.curve.agreement[self.chosen]
-        finest = f"resolution {resolution:.3g} is the finest that {two} agree on (agreement {agreement:.2f})"
+        which = "the finest that" if agreement >= self.asked else "that which"
+        finest = f"resolution {resolution:.3g} is {which} {two} agree on{'' if agreement >= self.asked else ' most'} "
+        finest += f"(agreement {agreement:.2f})"
         if self.n_clusters == 1:
             return f"Nothing but depth, or chance, sets cells apart, and {finest}: all cells are one cluster."
         return f"{self.n_clusters} clusters: {finest}."
@@ -64,19 +68,19 @@ def find_clusters(
     cells = remeasured(query, n_splits)[some]
     halves, averaged = _graphs(cells, n_neighbors, random_state)
     curve, found = _curve(halves, min_agreement, random_state)
-    chosen = curve.finest(min_agreement)
+    chosen = curve.choice(min_agreement)
     codes: Codes = np.zeros(len(some), np.intp)
     kept: Floats = np.ones(len(some))
     if chosen is not None and found is not None:
         codes = communities(as_graph(averaged[0]), curve.resolution[chosen], random_state=random_state)
         codes = merge_untold(codes, found)
-        codes = by_size(merge_by_depth(codes, cells.projection, cells.alike))
+        codes = by_size(merge_by_depth(codes, cells.spaces))
         kept = confidence(codes, [half for pair in found for half in pair])
     n = len(query.latents)
     everywhere, sure = np.full(n, -1), np.full(n, np.nan)
     everywhere[some], sure[some] = codes, kept
     graph = _placed(averaged[0], some, n), _placed(averaged[1], some, n)
-    return Clusters(everywhere, sure, graph, curve, chosen, query.measured)
+    return Clusters(everywhere, sure, graph, curve, chosen, query.measured, min_agreement)
 
 
 def _graphs(cells: Remeasured, n_neighbors: int, random_state: int) -> tuple[list[list[NeighborGraph]], NeighborGraph]:

@@ -22,10 +22,20 @@ class Remeasured:
     #: The denoised cells (n, k), and some times their two halves (n, n_splits, 2, k).
     whole: Floats
     halves: Floats
-    #: Projections (n, k) of the cells, and of cells of the same depths that are alike in everything else. The denoised
-    #: ones would not do: where depth tells the type, the measurement takes a cell of that depth for that type.
+    #: Projections (n, k) of the cells.
     projection: Floats
+    #: Cells (n, k) of the same depths that are alike in everything else, denoised and projected.
     alike: Floats
+    alike_projection: Floats
+
+    @property
+    def spaces(self) -> list[tuple[Floats, Floats]]:
+        """Cells beside those that are alike, denoised and projected.
+
+        Where depth tells the type, the denoised ones alone would not do, as the measurement takes a cell of that depth
+        for that type; nor would projections, which depth moves a long way.
+        """
+        return [(self.whole, self.alike), (self.projection, self.alike_projection)]
 
     def __getitem__(self, cells: Codes) -> Remeasured:
         return Remeasured(*(part[cells] for part in vars(self).values()))
@@ -45,14 +55,15 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
         )
         query = replace(query, options=replace(query.options, n_samples=2 * n_splits))
         samples = np.asarray(query.posterior.samples).reshape(n, n_splits, 2, k)
-        return Remeasured(np.asarray(query.posterior.mean), samples, projection, np.zeros((n, k), np.float32))
+        nowhere = np.zeros((n, k), np.float32)
+        return Remeasured(np.asarray(query.posterior.mean), samples, projection, nowhere, nowhere)
     own = np.zeros(n, dtype=bool) if query.own is None else query.own
     sums = np.maximum(query.matrix.total(lambda chunk: (np.asarray(np.expm1(chunk).sum(0)).ravel(),))[0], 0)
     reader = CellReader(replace(query.inference, own=None), own, query.counts, n_splits, sums / sums.sum())
     parts = query.matrix.each(reader, desc="Halving counts")
-    found = np.concatenate([np.empty((0, 2 * n_splits + 1, k), np.float32), *parts])
-    pairs = found[:, :-1].reshape(n, n_splits, 2, k)
-    return Remeasured(np.asarray(query.posterior.mean), pairs, projection, found[:, -1])
+    found = np.concatenate([np.empty((0, 2 * n_splits + 2, k), np.float32), *parts])
+    pairs = found[:, :-2].reshape(n, n_splits, 2, k)
+    return Remeasured(np.asarray(query.posterior.mean), pairs, projection, found[:, -2], found[:, -1])
 
 
 @dataclass(frozen=True)
@@ -68,13 +79,14 @@ class CellReader:
     profile: Floats
 
     def __call__(self, chunk: Chunk, rows: slice) -> Floats:
-        """Denoised halves of the cells at `rows`, and projections of cells that are alike (n, 2 n_splits + 1, k)."""
+        """Denoised halves of the cells at `rows`, and cells that are alike (n, 2 n_splits + 2, k)."""
         cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
         seeds, own = self.inference.seeds[rows], self.own[rows]
         pairs = halves(cells, seeds, self.n_splits)
         found = [self._denoised(part, chunk, rows, own) for pair in pairs for part in pair]
-        same = normalised(alike(cells, self.profile, seeds), np.nan_to_num(cells.factor))
-        found.append(np.asarray(self.inference.likelihood.latents(same).y))
+        same = Share(alike(cells, self.profile, seeds), cells.factor)
+        projected = self.inference.likelihood.latents(normalised(same.counts, np.nan_to_num(same.factor))).y
+        found += [self._denoised(same, chunk, rows, np.zeros_like(own)), np.asarray(projected)]
         # The few cells that are no counts were measured once.
         counted = cells.whole & ~np.isnan(cells.factor)
         if not counted.all():

@@ -56,7 +56,7 @@ def cluster(
         How often the counts are split into two halves.
     min_agreement
         Agreement that is asked for: adjusted mutual information, 1 for equal clusters and 0 for chance. Smaller values
-        give more clusters that are less sure.
+        give more clusters that are less sure. Where no resolution has it, the best one is taken, if it is 0.7.
     key
         Key of the denoised embedding.
     prior_key

@@ -25,12 +25,18 @@ def curve(agreement, n_clusters):
 
 
 def test_the_finest_agreeing_resolution_is_chosen_even_beyond_a_dip():
-    assert curve([1.0, 0.7, 0.9, 0.85, 0.84], [2, 3, 4, 5, 6]).finest(0.85) == 3
+    assert curve([1.0, 0.7, 0.9, 0.85, 0.84], [2, 3, 4, 5, 6]).choice(0.85) == 3
 
 
 def test_agreement_on_one_cluster_is_no_choice():
-    assert curve([1.0, 1.0, 0.1], [1, 1, 4]).finest(0.85) is None
-    assert curve([0.2, 0.1], [2, 3]).finest(0.85) is None
+    assert curve([1.0, 1.0, 0.1], [1, 1, 4]).choice(0.85) is None
+    assert curve([0.2, 0.1], [2, 3]).choice(0.85) is None
+
+
+def test_the_best_agreement_serves_where_none_is_as_good_as_asked():
+    assert curve([1.0, 0.71, 0.78, 0.75], [1, 3, 4, 5]).choice(0.85) == 2
+    assert curve([1.0, 0.6, 0.69, 0.5], [1, 3, 4, 5]).choice(0.85) is None
+    assert curve([1.0, 0.6, 0.69, 0.5], [1, 3, 4, 5]).choice(0.65) == 2
 
 
 def truth(n=400, seed=0):
@@ -50,7 +56,7 @@ def test_all_coarse_resolutions_are_tried_and_fine_ones_only_while_halves_agree(
     found, pairs = explore(clusters, 0.85, tried.append)
     assert tried == list(found.resolution)
     np.testing.assert_array_equal(pairs, [[known, known]])
-    finest = found.resolution[found.finest(0.85)]
+    finest = found.resolution[found.choice(0.85)]
     # Resolutions go up by a quarter, and three that fail end the search.
     assert finest < 4 <= finest * 1.25
     assert found.resolution[-1] == pytest.approx(finest * 1.25**3)
@@ -94,7 +100,7 @@ def test_clusters_of_depth_alone_are_merged_and_others_are_not():
     by_depth = np.where(codes[:, None] == 1, 5.0, 0.0) * np.ones(4) + 0.1 * rng.normal(size=(150, 4))
     # The second cluster differs from the first in depth alone, the third in something else.
     cells = by_depth + np.where(codes[:, None] == 2, [0, 0, 0, 6.0], 0) + 0.1 * rng.normal(size=(150, 4))
-    found = merge_by_depth(codes, cells, by_depth)
+    found = merge_by_depth(codes, [(cells, by_depth)])
     np.testing.assert_array_equal(found, np.repeat([0, 0, 1], 50))
     np.testing.assert_array_equal(codes, np.repeat([0, 1, 2], 50))
 
@@ -102,7 +108,7 @@ def test_clusters_of_depth_alone_are_merged_and_others_are_not():
 def test_depth_merges_nothing_where_it_makes_no_difference():
     codes = np.repeat([0, 1], 20)
     cells = np.where(codes[:, None], 1.0, -1.0) * np.ones(3)
-    np.testing.assert_array_equal(merge_by_depth(codes, cells, np.zeros((40, 3))), codes)
+    np.testing.assert_array_equal(merge_by_depth(codes, [(cells, np.zeros((40, 3)))]), codes)
 
 
 def halves_of(codes, rng, *, wrong=0.05, n_splits=3):
@@ -133,3 +139,11 @@ def test_clusters_that_halves_tell_apart_stay():
 def test_one_cluster_has_nothing_to_merge():
     codes = np.zeros(10, dtype=np.intp)
     np.testing.assert_array_equal(merge_untold(codes, np.zeros((2, 2, 10), dtype=np.intp)), codes)
+
+
+def test_clusters_that_differ_in_one_space_are_kept():
+    codes = np.repeat([0, 1], 20)
+    cells = np.where(codes[:, None], 1.0, -1.0) * np.ones(3)
+    spaces = [(cells, cells), (cells, np.zeros((40, 3)))]
+    np.testing.assert_array_equal(merge_by_depth(codes, spaces), codes)
+    np.testing.assert_array_equal(merge_by_depth(codes, spaces[:1]), np.zeros(40))

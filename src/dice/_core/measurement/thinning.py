@@ -82,7 +82,9 @@ def halves(
     matrix, n = cells.counts, cells.counts.shape[0]
     counts, bounds = matrix.data.astype(np.int64), matrix.indptr
     inside = np.add.reduceat(np.append(counts, 0), bounds[:-1]) * (np.diff(bounds) > 0) if n else np.zeros(0)
-    total = np.maximum(np.round(target_sum / np.nan_to_num(cells.factor, nan=np.inf)), inside).astype(np.int64)
+    # Cells that are no counts have no total either.
+    factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
+    total = np.maximum(np.round(target_sum / factor), inside).astype(np.int64)
     first, own = np.zeros((n_splits, len(counts)), np.int64), np.zeros((n_splits, n), np.int64)
     for i in range(n):
         rng = np.random.Generator(np.random.Philox(key=int(seeds[i]) % 2**64 + HALVES))
