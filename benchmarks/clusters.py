@@ -40,7 +40,7 @@ import real
 import scanpy as sc
 from data import FILES, load, variable_genes
 from peers import embed
-from report import OUT, interval, markdown, publish
+from report import interval, markdown, publish, resume
 from scipy import sparse
 from sklearn.metrics import adjusted_mutual_info_score
 
@@ -93,6 +93,7 @@ PROJECTED: dict[str, tuple[Callable[[Embedding, int], np.ndarray], str]] = {
 EMBEDDED = {"Harmony, resolution 1": "Harmony", "scVI, resolution 1": "scVI-10"}
 OURS, GRAPH = "DICE cluster", "DICE graph, resolution 1"
 METHODS = [*PROJECTED, *EMBEDDED, GRAPH, OURS]
+NULL_METHODS = (OURS, *PROJECTED)
 
 
 def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
@@ -237,11 +238,10 @@ def main() -> None:
 
 def work(page: str, jobs: list[tuple[str, int]], methods: list[str]) -> None:
     """Every row of a page that is not there yet, written as soon as it is made."""
-    path = OUT / f"{page}.csv"
-    rows = pd.read_csv(path) if path.exists() else pd.DataFrame({"data": [], "seed": [], "method": []})
+    known, done = resume(page, ["data", "seed", "method"])
+    rows = pd.DataFrame(known, columns=None if known else ["data", "seed", "method"])
     for name, seed in jobs:
-        done = set(rows[(rows.data == name) & (rows.seed == seed)].method)
-        wanted = [m for m in methods if m not in done and (page != "clusters_null" or m in (OURS, *PROJECTED))]
+        wanted = [m for m in methods if (name, seed, m) not in done and (page != "clusters_null" or m in NULL_METHODS)]
         if not wanted or not real.at_hand(SHALLOW.get(name, name.split(", ")[-1])):
             continue
         found = run(name, seed, wanted) if page != "clusters_null" else run_null(*name.split(", "), seed, wanted)

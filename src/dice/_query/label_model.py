@@ -132,7 +132,7 @@ def _scores(model: LabelModel) -> dict[str, Any]:
 
 
 def _folds(labelled: Labelled, seed: int) -> Iterator[tuple[Codes, Codes]]:
-    """Cells to fit and to candidate by: those that stopped the training, or all in turn where they are too few."""
+    """Cells to fit and to judge by: those that stopped the training, or all in turn where they are too few."""
     train, validation = labelled.cells("train"), labelled.cells("validation")
     if len(validation) >= MIN_HELD_OUT:
         yield train, validation

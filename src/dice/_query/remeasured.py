@@ -11,6 +11,7 @@ from dice._anndata.counts import CountsLayer
 from dice._core.measurement.counts import normalised, recover
 from dice._core.measurement.thinning import Share, alike, halves
 from dice._core.posterior.inference import Inference
+from dice._core.posterior.likelihood import Latents
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
 
@@ -82,22 +83,22 @@ class CellReader:
         """Denoised halves of the cells at `rows`, and cells that are alike (n, 2 n_splits + 2, k)."""
         cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
         seeds, own = self.inference.seeds[rows], self.own[rows]
-        pairs = halves(cells, seeds, self.n_splits)
-        found = [self._denoised(part, chunk, rows, own) for pair in pairs for part in pair]
-        same = Share(alike(cells, self.profile, seeds), cells.factor)
-        projected = self.inference.likelihood.latents(normalised(same.counts, np.nan_to_num(same.factor))).y
-        found += [self._denoised(same, chunk, rows, np.zeros_like(own)), np.asarray(projected)]
+        likelihood, projection = self.inference.likelihood, self.inference.prior.projection
+        found = []
+        for part in (part for pair in halves(cells, seeds, self.n_splits) for part in pair):
+            expression, latents = self._read(part)
+            latents = likelihood.honest_part(latents, expression, chunk, own, projection)
+            found.append(self.inference(latents, rows).mean)
+        same = self._read(Share(alike(cells, self.profile, seeds), cells.factor))[1]
+        found += [self.inference(same, rows).mean, np.asarray(same.y)]
         # The few cells that are no counts were measured once.
         counted = cells.whole & ~np.isnan(cells.factor)
         if not counted.all():
-            latents = self.inference.likelihood.latents(chunk)
-            once = self.inference(latents, rows).mean
+            once = self.inference(likelihood.latents(chunk), rows).mean
             found = [np.where(counted[:, None], part, once) for part in found]
         return np.stack(found, axis=1)
 
-    def _denoised(self, part: Share, whole: Chunk, rows: slice, own: Mask) -> Floats:
-        """Denoised parts (n, k) of cells, of which some are the loadings' own."""
-        likelihood, projection = self.inference.likelihood, self.inference.prior.projection
+    def _read(self, part: Share) -> tuple[Chunk, Latents]:
+        """Expression of parts of cells, and what it says of them."""
         expression = normalised(part.counts, np.nan_to_num(part.factor))
-        latents = replace(likelihood.latents(expression), log_depth=part.log_depth)
-        return self.inference(likelihood.honest_part(latents, expression, whole, own, projection), rows).mean
+        return expression, self.inference.likelihood.latents(expression, log_depth=part.log_depth)

@@ -15,6 +15,7 @@ from dice._core.measurement.network import MeasurementNetwork
 from dice._core.measurement.rows import MAX_MEASURED, ReferenceReader, make_rows, make_trainer
 from dice._core.measurement.thinning import TARGET_SUM
 from dice._core.posterior.likelihood import GaussianLikelihood
+from dice._core.prior import networks
 from dice._core.prior.presets import ROLES
 from dice._reference.cells import ReferenceCells
 from dice._reference.latents import Reduced
@@ -24,6 +25,21 @@ from dice.options import Training
 
 #: Fewest held-out cells that can stop a training, and fewest cells at all: with fewer, the linear filter is all.
 MIN_HELD_OUT, MIN_CELLS = 20, 100
+
+
+def clean(
+    cells: ReferenceCells,
+    reduced: Reduced,
+    preset: str,
+    training: Training,
+    figures: Mapping[str, float],
+    seed: int,
+    device: torch.device,
+) -> tuple[MeasurementNetwork | None, NDArray[np.float32]]:
+    """The measurement where a preset wants it and there is one, and the latents (n, k) to learn the prior on."""
+    wanted = networks.by_preset()[preset][1].measured
+    measurement = measure(cells, reduced, training, figures, seed, device) if wanted else None
+    return measurement, reduced.latents.y if measurement is None else clean_latents(measurement, cells, reduced)
 
 
 def measure(

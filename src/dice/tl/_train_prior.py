@@ -14,7 +14,7 @@ from dice._anndata.preprocessing import check_expression
 from dice._anndata.store import Prior, remember
 from dice._anndata.write import check_writable, write
 from dice._arguments import new_key, seed, short_seed
-from dice._core.prior import networks, presets
+from dice._core.prior import presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
 from dice._keys import PriorKeys
@@ -23,7 +23,7 @@ from dice._reference.cells import ReferenceCells
 from dice._reference.latents import reduce
 from dice._reference.learn import check_settings, learn
 from dice._reference.learned import prior_slots, record, statistics
-from dice._reference.measure import clean_latents, measure
+from dice._reference.measure import clean
 from dice.options import Mixup, Training, torch_device
 
 
@@ -128,9 +128,7 @@ def train_prior(
 
     reduced = reduce(cells, n_latent=k, scale=scale)
     figures = statistics(sample, cells)
-    wanted = networks.by_preset()[preset][1].measured
-    measurement = measure(cells, reduced, training, figures, random_state, device) if wanted else None
-    latents = reduced.latents.y if measurement is None else clean_latents(measurement, cells, reduced)
+    measurement, latents = clean(cells, reduced, preset, training, figures, random_state, device)
     latent_scale = float(np.sqrt(latents[cells.seen].var(0).mean()))
     data = presets.split(latents / latent_scale, cells.roles, device)
     mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))

@@ -160,16 +160,20 @@ class GaussianLikelihood:
         energy = np.maximum(x.squared_norms(self.weights) - explained, 0)
         return y, energy / self.degrees_of_freedom
 
-    def latents(self, chunk: Chunk, rows: slice = slice(None), *, kept: Mask | None = None) -> Latents:
+    def latents(
+        self, chunk: Chunk, rows: slice = slice(None), *, kept: Mask | None = None, log_depth: Floats | None = None
+    ) -> Latents:
         """A chunk as the prior sees it; cells without any expression are at the origin.
 
-        Of all cells of the query, only those `kept` (n,) keep their latents.
+        Of all cells of the query, only those `kept` (n,) keep their latents. `log_depth` (n,) need not be recovered
+        where it is known.
         """
         y, residual = self.read(chunk)
         empty = _is_empty(chunk) & self.zero_is_empty
         y[empty] = 0
         kept_y = y if kept is None else y[kept[rows]]
-        return Latents(kept_y, residual.astype(np.float32), empty, recover(chunk).log_depth)
+        depth = recover(chunk).log_depth if log_depth is None else log_depth
+        return Latents(kept_y, residual.astype(np.float32), empty, depth)
 
     def energy(self, latents: Latents) -> Floats:
         """Squared norms (n,) of the standardised cells."""
