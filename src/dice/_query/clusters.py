@@ -31,8 +31,6 @@ class Clusters:
     chosen: int | None
     #: Whether halves of the counts have chosen, or else posterior samples.
     measured: bool
-    #: Agreement that was asked for.
-    asked: float
 
     @property
     def n_clusters(self) -> int:
@@ -45,8 +43,7 @@ class Clusters:
         if self.chosen is None:
             return f"{two.capitalize()} agree on no clusters: all cells are one."
         resolution, agreement = self.curve.resolution[self.chosen], self.curve.agreement[self.chosen]
-        which = f"the finest that {two} agree on" if agreement >= self.asked else f"the one that {two} agree on most"
-        finest = f"resolution {resolution:.3g} is {which} (agreement {agreement:.2f})"
+        finest = f"resolution {resolution:.3g} is the finest that {two} agree on (agreement {agreement:.2f})"
         if self.n_clusters == 1:
             return f"Nothing but depth, or chance, sets cells apart, and {finest}: all cells are one cluster."
         return f"{self.n_clusters} clusters: {finest}."
@@ -79,7 +76,7 @@ def find_clusters(
     everywhere, sure = np.full(n, -1), np.full(n, np.nan)
     everywhere[some], sure[some] = codes, kept
     graph = _placed(averaged[0], some, n), _placed(averaged[1], some, n)
-    return Clusters(everywhere, sure, graph, curve, chosen, query.measured, min_agreement)
+    return Clusters(everywhere, sure, graph, curve, chosen, query.measured)
 
 
 def _graphs(cells: Remeasured, n_neighbors: int, random_state: int) -> tuple[list[list[NeighborGraph]], NeighborGraph]:

@@ -123,7 +123,7 @@ def _curve(ax: Axes, record: Mapping[str, Any]) -> None:
     ax.text(0.03, 0.03, "numbers: clusters of a half", transform=ax.transAxes, fontsize=8)
     ax.set_ylim(-0.05, 1.1)
     ax.set_title("agreement of two measurements", fontsize=11)
-    draw.plain(ax, x="resolution", y="adjusted mutual information")
+    draw.plain(ax, x="resolution", y="adjusted Rand index")
 
 
 def _name(ax: Axes, groups: list[tuple[str, Mask]], where: Floats) -> None:

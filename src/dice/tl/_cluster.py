@@ -29,7 +29,7 @@ def cluster(
     *,
     n_neighbors: int = 15,
     n_splits: int = 4,
-    min_agreement: float = 0.85,
+    min_agreement: float = 0.7,
     key: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_cluster",
@@ -55,8 +55,8 @@ def cluster(
     n_splits
         How often the counts are split into two halves.
     min_agreement
-        Agreement that is asked for: adjusted mutual information, 1 for equal clusters and 0 for chance. Smaller values
-        give more clusters that are less sure. Where no resolution has it, the best one is taken, if it is 0.7.
+        Agreement that is asked for: adjusted Rand index, 1 for equal clusters and 0 for chance. Smaller values give
+        more clusters that are less sure.
     key
         Key of the denoised embedding.
     prior_key

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_mutual_info_score
 
 
 def shared_company(groups: NDArray[np.integer], clusters: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -18,8 +17,3 @@ def shared_company(groups: NDArray[np.integer], clusters: NDArray[np.integer]) -
     with np.errstate(invalid="ignore"):
         result[inside] = together / (size - 1)
     return result
-
-
-def mutual_information(first: NDArray[np.integer], second: NDArray[np.integer]) -> float:
-    """Share of the information of two groupings that they have in common, corrected for chance (AMI)."""
-    return float(adjusted_mutual_info_score(first, second))

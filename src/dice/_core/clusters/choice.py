@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
+from sklearn.metrics import adjusted_rand_score
 
-from dice._core.clusters.agreement import mutual_information
 from dice._types import Codes, Floats
 
 #: Resolutions to try: from so coarse that only what hangs together by nothing is apart, in steps of two up to 0.05 and
@@ -18,9 +19,6 @@ from dice._types import Codes, Floats
 COARSE, FIRST, STEP, ALWAYS, FINEST = 0.0016, 0.05, 1.25, 2.0, 20.0
 #: Resolutions in a row without agreement after which finer ones are not tried.
 PATIENCE = 3
-#: Agreement that is enough where no resolution has the one that is asked for. Cells of four technologies (Baron's as
-#: reference of the pancreas atlas) agree by .785 at best; homogeneous types by .36, .54 and, naive B cells of Liu, .75.
-ENOUGH = 0.7
 #: Kappa, from 0 for chance to 1, by which two halves must tell two clusters apart.
 TOLD = 0.5
 #: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
@@ -36,21 +34,14 @@ class AgreementCurve:
     resolution: Floats
     #: Clusters of a half, mean over all.
     n_clusters: Floats
-    #: Adjusted mutual information of two halves, mean and standard deviation over splits.
+    #: Adjusted Rand index of two halves, mean and standard deviation over splits.
     agreement: Floats
     spread: Floats
 
     def choice(self, least: float) -> int | None:
-        """Position of the finest resolution with an agreement of `least` on two clusters or more.
-
-        Without one, that of the best agreement, if it is `ENOUGH`; else None.
-        """
-        several = self.n_clusters >= 1.5
-        good = np.flatnonzero((self.agreement >= least) & several)
-        if len(good):
-            return int(good[-1])
-        best = int(np.argmax(np.where(several, self.agreement, -1)))
-        return best if several[best] and self.agreement[best] >= min(ENOUGH, least) else None
+        """Position of the finest resolution with an agreement of `least` on two clusters or more, if there is one."""
+        good = np.flatnonzero((self.agreement >= least) & (self.n_clusters >= 1.5))
+        return int(good[-1]) if len(good) else None
 
 
 def explore(
@@ -65,7 +56,7 @@ def explore(
     while resolution <= ALWAYS or (failed < PATIENCE and resolution <= FINEST):
         tell(resolution)
         pairs = clusters(resolution)
-        agreements = [mutual_information(*pair) for pair in pairs]
+        agreements = [adjusted_rand_score(*pair) for pair in pairs]
         sizes = [len(np.unique(half)) for pair in pairs for half in pair]
         rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements)))
         curve = AgreementCurve(*np.array(rows).T)
@@ -142,17 +133,13 @@ def merge_by_depth(clusters: Codes, spaces: Sequence[tuple[Floats, Floats]]) -> 
 
     Every space holds the cells (n, k), and cells (n, k) of the same depths that do not differ otherwise. Nothing else
     tells two clusters apart if hardly any of the squared distance between their means is left in any space when these
-    are taken away.
+    are taken away. What depth sets apart from the same cluster is one as well: of shallow, middle and deep cells of one
+    profile, the shallow and the deep together would lie where the middle ones are, for no reason of depth.
     """
-    clusters = clusters.copy()
-    while clusters.max():
-        left = np.max([_left(clusters, *space) for space in spaces], axis=0)
-        if left.min() >= LEFT:
-            break
-        first, second = np.argwhere(squareform(left == left.min()))[0]
-        clusters[clusters == second] = first
-        clusters = np.unique(clusters, return_inverse=True)[1]
-    return clusters
+    if not clusters.max():
+        return clusters
+    left = np.max([_left(clusters, *space) for space in spaces], axis=0)
+    return connected_components(squareform(left < LEFT), directed=False)[1][clusters]
 
 
 def _left(clusters: Codes, cells: Floats, alike: Floats) -> Floats:
