@@ -10,6 +10,7 @@ import pytest
 import scanpy as sc
 from scipy import sparse
 
+import dice
 from dice._errors import InputError, SlotError
 from dice.pp import _prepare, prepare
 
@@ -230,3 +231,23 @@ def test_real_counts(shared_data) -> None:
 
 def test_example_runs() -> None:
     assert doctest.testmod(_prepare).failed == 0
+
+
+def test_a_filter_that_removes_many_cells_says_so(cells) -> None:
+    with pytest.warns(dice.DiceWarning, match=r"of 138 cells \(\d+%\) are removed.*larger max_pct_mt"):
+        prepare(cells, n_top_genes=100, min_genes=60, max_pct_mt=2.0, copy=True)
+
+
+def test_no_mitochondrial_gene_is_said(cells, capsys) -> None:
+    cells.var_names = [f"ENSG{i:011d}" for i in range(400)]
+    prepare(cells, n_top_genes=100, min_genes=60, copy=True)
+    assert "No gene is named MT-* or mt-*" in capsys.readouterr().err
+
+
+def test_mixed_technologies_are_said(cells) -> None:
+    rng = np.random.default_rng(0)
+    factor = np.where(np.arange(150)[:, None] % 2, 20 * rng.gamma(0.2, size=400), 2.0)
+    cells.X = sparse.csr_matrix(np.round(cells.X.toarray() * factor))
+    with pytest.warns(dice.DiceWarning, match=r"obs\['batch'\] explains .* pass batch_key='batch'"):
+        prepare(cells, n_top_genes=100, min_genes=0, max_pct_mt=100, copy=True)
+    prepare(cells, n_top_genes=100, min_genes=0, max_pct_mt=100, batch_key="batch", copy=True)
