@@ -13,9 +13,9 @@ from dice._core.batch_effect import explained_by_batches
 from dice._types import Codes
 
 #: Words in the name of a column that may tell how cells were measured. Columns of other names may hold biology.
-WORDS = frozenset(
-    "assay batch batches chemistry dataset donor kit lane library modality plate platform project protocol run sample "
-    "site source study suspension tech technology method".split()
+WORDS = re.compile(
+    r"\b(assay|batch|chemistry|dataset|donor|kit|lane|library|method|modality|plate|platform|project|protocol|run|sample"
+    r"|site|source|study|suspension|tech|technology)\b"
 )
 #: Most batches, and fewest cells of one, within which variable genes are worth ranking.
 MOST_BATCHES, FEWEST_CELLS = 20, 50
@@ -48,13 +48,12 @@ def _columns(adata: AnnData) -> dict[str, Codes]:
     """Columns of a few batches by their names, as codes; columns that divide the cells alike are one."""
     found: dict[str, Codes] = {}
     for name in adata.obs:
-        words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower()))
-        column = adata.obs[name]
-        if not words & WORDS or pd.api.types.is_float_dtype(column) or column.isna().any():
+        words, column = re.sub(r"[^a-z]+", " ", str(name).lower()), adata.obs[name]
+        if not WORDS.search(words) or pd.api.types.is_float_dtype(column) or column.isna().any():
             continue
         codes = pd.factorize(np.asarray(column).astype(str))[0].astype(np.intp)
         sizes = np.bincount(codes)
-        if 2 <= len(sizes) <= MOST_BATCHES and sizes.min() >= FEWEST_CELLS:
-            if not any(np.array_equal(codes, other) for other in found.values()):
-                found[str(name)] = codes
+        usable = 2 <= len(sizes) <= MOST_BATCHES and sizes.min() >= FEWEST_CELLS
+        if usable and not any(np.array_equal(codes, other) for other in found.values()):
+            found[str(name)] = codes
     return found

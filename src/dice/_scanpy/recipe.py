@@ -11,6 +11,7 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata.batches import find_technologies
+from dice._anndata.matrix import Matrix
 from dice._errors import InputError
 from dice._scanpy.variable_genes import seurat_v3
 
@@ -51,6 +52,20 @@ def prepared(
     return result, {"n_cells": n_cells | {"max_pct_mt": result.n_obs}, "n_genes": n_genes}
 
 
+def log_normalised(adata: AnnData, layer: str | None, target_sum: float) -> Any:
+    """log(1 + counts per `target_sum`) of counts in ``X`` or a layer, which stay as they are."""
+    data = Matrix(adata, layer=layer).data
+    if not isinstance(data, np.ndarray) and not sparse.issparse(data):
+        raise InputError(
+            "The matrix holds raw counts that are not in memory: call adata = adata.to_memory() first, or normalise "
+            "them with sc.pp.normalize_total and sc.pp.log1p."
+        )
+    bare = AnnData((sparse.csr_matrix(data) if sparse.issparse(data) else np.asarray(data)).astype(np.float32))
+    sc.pp.normalize_total(bare, target_sum=target_sum)
+    sc.pp.log1p(bare)
+    return bare.X
+
+
 def warn_of_technologies(adata: AnnData, batch_key: str | None) -> None:
     """Say that variable genes should be chosen within batches, where log-normalised cells mix technologies."""
     mixed = find_technologies(adata) if batch_key is None else None
@@ -86,9 +101,9 @@ def _filter_mitochondrial(result: AnnData, max_pct_mt: float) -> AnnData:
     kept = ~(result.obs["pct_counts_mt"] > max_pct_mt)
     if 0 < kept.mean() < 1 - MANY_LOST:
         _log.warn(
-            f"{(~kept).sum()} of {len(kept)} cells ({(~kept).mean():.0%}) are removed, as more than {max_pct_mt:g} % of "
-            f"their counts are mitochondrial (the median cell has {result.obs['pct_counts_mt'].median():.1f} %): pass "
-            "a larger max_pct_mt to keep them."
+            f"{(~kept).sum()} of {len(kept)} cells ({(~kept).mean():.0%}) are removed, as more than {max_pct_mt:g} % "
+            f"of their counts are mitochondrial (the median cell has {result.obs['pct_counts_mt'].median():.1f} %): "
+            "pass a larger max_pct_mt to keep them."
         )
     return result[kept].copy()
 

@@ -21,17 +21,18 @@ MIN_VARYING = 10
 
 
 def variable_genes(
-    adata: AnnData, n_top_genes: int, who: str, *, layer: str | None = None, batches: pd.Categorical | None = None
-) -> NDArray[np.bool_]:
+    adata: AnnData, n_top_genes: int, who: str, *, layer: str | None = None, batches: pd.Categorical | None = None,
+    counts: bool = True,
+) -> NDArray[np.bool_]:  # fmt: skip
     """Which genes are highly variable, by counts where there are any; `who` names the data set in errors.
 
-    Counts are looked for in ``layers["counts"]``, else in the `layer` or in ``X``. With `batches`, genes are ranked
-    within each.
+    Counts are looked for in ``layers["counts"]``, else in the `layer` or in ``X``; without `counts` the expression in
+    the latter is taken. With `batches`, genes are ranked within each.
     """
     if n_top_genes >= adata.n_vars:
         return np.ones(adata.n_vars, dtype=bool)
-    matrix = Matrix(adata, layer="counts" if "counts" in adata.layers else layer)
-    counts = all(is_counts(chunk) for chunk in matrix)
+    matrix = Matrix(adata, layer="counts" if counts and "counts" in adata.layers else layer)
+    counts = counts and all(is_counts(chunk) for chunk in matrix)
     if not counts and any(chunk.min() < 0 for chunk in matrix):
         raise InputError(f"{who} holds negative values: pass it before scaling, log-normalised or as raw counts.")
     # A bare object, so that scanpy neither sees nor writes anything else of the user's.
