@@ -15,8 +15,7 @@ LAYERS = (
     ("_core",),
     ("_anndata", "_scanpy", "metrics"),
     ("_query", "_reference", "_plot"),
-    ("pp", "tl"),
-    ("pl",),
+    ("pp", "tl", "pl"),
     ("cli",),
 )
 #: Packages that the mathematics never sees.

@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dice._errors import FileError
+from dice._errors import FileError, InputError
+
+
+def check_folder(path: str | os.PathLike[str]) -> Path:
+    """Find out before the work, not after it, that a file cannot be written."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"{path!a} is no path: pass a file name, for example 'report.html'.")
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise InputError(f"{str(target)!r} cannot be written: pass a file name in a folder that exists.")
+    return target
 
 
 @contextmanager

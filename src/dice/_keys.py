@@ -27,6 +27,11 @@ class PriorKeys:
     def split(self) -> str:
         return f"{self.key}_split"
 
+    @property
+    def genes(self) -> str:
+        """Genes that :func:`dice.tl.annotate` has chosen."""
+        return f"{self.key}_genes"
+
 
 @dataclass(frozen=True)
 class DenoiseKeys:
@@ -146,3 +151,17 @@ class ClusterKeys:
     @property
     def uns(self) -> str:
         return self.key
+
+
+@dataclass(frozen=True)
+class AnnotateKeys:
+    """Slots written by :func:`dice.tl.annotate` beside those of the verbs that it calls."""
+
+    @property
+    def uns(self) -> str:
+        return "dice_annotate"
+
+    @property
+    def layer(self) -> str:
+        """Layer with log-normalised values, where ``X`` holds raw counts."""
+        return "dice_lognorm"

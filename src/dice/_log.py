@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,16 @@ def info(message: str) -> None:
     _logger.info(message)
     if settings.verbosity >= 2:
         tqdm.write(message)
+
+
+def say(message: str) -> None:
+    """Say what everybody should read once; shown at ``settings.verbosity >= 1``.
+
+    It goes to standard error, as results do to standard output; in a notebook to where results go, without alarm.
+    """
+    _logger.info(message)
+    if settings.verbosity >= 1:
+        tqdm.write(message, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
 
 
 def warn(message: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 import scanpy as sc
 from scipy import sparse
 
+import dice
 from dice._errors import InputError, SlotError
 from dice.pp import _prepare, prepare
 
@@ -149,10 +150,11 @@ def test_few_genes_are_all_variable(cells, caplog) -> None:
     assert "genes are kept as highly variable (n_top_genes=1000)" in caplog.text
 
 
-def test_no_mitochondrial_gene_is_said(cells, caplog) -> None:
+def test_no_mitochondrial_gene_is_said(cells, caplog, capsys) -> None:
     with caplog.at_level(logging.INFO, logger="dice"):
         prepare(cells[:, 8:].copy(), n_top_genes=100, min_genes=60)
     assert "No gene is named MT-*" in caplog.text
+    assert "No gene is named MT-*" in capsys.readouterr().err  # Nobody has asked for a log.
 
 
 def negative(cells: ad.AnnData) -> None:
@@ -230,3 +232,17 @@ def test_real_counts(shared_data) -> None:
 
 def test_example_runs() -> None:
     assert doctest.testmod(_prepare).failed == 0
+
+
+def test_a_filter_that_removes_many_cells_says_so(cells) -> None:
+    with pytest.warns(dice.DiceWarning, match=r"of 138 cells \(\d+%\) are removed.*larger max_pct_mt"):
+        prepare(cells, n_top_genes=100, min_genes=60, max_pct_mt=2.0, copy=True)
+
+
+def test_mixed_technologies_are_said(cells) -> None:
+    rng = np.random.default_rng(0)
+    factor = np.where(np.arange(150)[:, None] % 2, 20 * rng.gamma(0.2, size=400), 2.0)
+    cells.X = sparse.csr_matrix(np.round(cells.X.toarray() * factor))
+    with pytest.warns(dice.DiceWarning, match=r"obs\['batch'\] explains .* pass batch_key='batch'"):
+        prepare(cells, n_top_genes=100, min_genes=0, max_pct_mt=100, copy=True)
+    prepare(cells, n_top_genes=100, min_genes=0, max_pct_mt=100, batch_key="batch", copy=True)

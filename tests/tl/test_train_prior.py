@@ -407,3 +407,43 @@ def test_a_subsample_beyond_max_cells(caplog):
     assert "a label-stratified subsample" in caplog.text
     with pytest.raises(dice.DiceError, match="max_cells=1 is not"):
         dice.tl.train_prior(cells, training=dice.Training(max_cells=1))
+
+
+def test_it_says_what_it_learns_from(capsys):
+    reference = small()
+    reference.obs["cell_type"] = np.where(np.arange(120) < 7, "rare", reference.obs["cell_type"].astype(object))
+    reference.var["highly_variable"] = np.arange(40) < 30
+    dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=2))
+    said = capsys.readouterr().err
+    assert "Prior of 30 of 40 genes (marked in adata.var['highly_variable']) and 120 cells (96 to train" in said
+    assert "with 3 labels, rare are rare (7)." in said
+    with dice.settings.using(verbosity=0):
+        dice.tl.train_prior(reference, training=dice.Training(max_steps=2))
+    assert not capsys.readouterr().err
+
+
+def variable_then_subset(n_genes):
+    """The trap: variable genes of all, and then the genes that vary in both halves."""
+    cells = small(n=400, d=n_genes, counts=True)
+    sc.pp.highly_variable_genes(cells, n_top_genes=n_genes // 5)
+    return cells, cells[:, cells.var["dispersions_norm"] > cells.var["dispersions_norm"].quantile(0.5)].copy()
+
+
+def test_variable_genes_from_before_a_subset_are_not_used():
+    whole, some = variable_then_subset(1000)
+    dice.tl.train_prior(whole, preset="gmm")
+    assert len(dice.Prior.from_anndata(whole).genes) == 200
+    with pytest.warns(dice.DiceWarning, match=r"marks 200 of the 500 that are left: all are used"):
+        dice.tl.train_prior(some, preset="gmm")
+    assert len(dice.Prior.from_anndata(some).genes) == 500
+    dice.tl.train_prior(some, preset="gmm", mask_var="highly_variable")
+    assert len(dice.Prior.from_anndata(some).genes) == 200
+
+
+def test_variable_genes_are_chosen_again_where_many_are_left(monkeypatch):
+    _, some = variable_then_subset(1000)
+    monkeypatch.setattr("dice._reference.genes.MOST_GENES", 400)
+    monkeypatch.setattr("dice._reference.genes.N_TOP_GENES", 300)
+    with pytest.warns(dice.DiceWarning, match="the 300 most variable ones are chosen again"):
+        dice.tl.train_prior(some, preset="gmm")
+    assert len(dice.Prior.from_anndata(some).genes) == 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from dice._core.prior.schema import MAX_LATENT
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._types import Codes
+
+#: More different values than this are names of cells rather than labels.
+MOST_LABELS = 200
 
 
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
@@ -47,6 +51,13 @@ def _question_numbers(labels: pd.Categorical, where: str) -> None:
         f"{where} holds {len(numbers)} different numbers, which are taken as names of labels: set it to "
         f"{where}.astype(str) if they are, or pass the labels_key of a column with names."
     )
+
+
+def label_columns(adata: AnnData) -> list[str]:
+    """Up to three columns that may hold labels, those with a telling name first."""
+    columns = [name for name in adata.obs if not pd.api.types.is_numeric_dtype(adata.obs[name])]
+    columns = [str(name) for name in columns if 2 <= adata.obs[name].nunique() <= MOST_LABELS]
+    return sorted(columns, key=lambda name: not re.search("type|label|annot", name.lower()))[:3]
 
 
 def read_batches(adata: AnnData, batch_key: str) -> pd.Categorical:

@@ -91,6 +91,24 @@ def match_genes(
     return match
 
 
+def genes_in_both(adata: AnnData, reference: AnnData, *, gene_key: str | None = None) -> NDArray[np.bool_]:
+    """Which genes of a reference (n_vars,) a query has as well; none, and hardly any, are told with their fix."""
+    names, wanted = gene_names(adata, gene_key), _as_text(reference.var_names)
+    check_unique(names[names != ""], _where(gene_key))
+    check_storable(reference.var_names, "reference.var_names")
+    positions = _positions(names, wanted)
+    found = np.flatnonzero(positions >= 0)
+    match = GeneMatch(positions[found], found, len(wanted), wanted[positions < 0].to_numpy(dtype=object))
+    if len(found) < TOO_FEW * min(len(wanted), len(names)):
+        _judge(match, adata, names, wanted, gene_key, min_overlap=0.0)
+    return positions >= 0
+
+
+def share_of_genes(adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None) -> float:
+    """Share of a prior's genes that a query has; nothing is said of it."""
+    return _share(gene_names(adata, gene_key), _as_text(genes))
+
+
 def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
     """Names of all genes as text, from ``var_names`` or a column of ``var``; a missing name is empty."""
     if gene_key is not None:
@@ -161,7 +179,7 @@ def _judge(
     share = f"{match} ({match.fraction:.0%})"
     if not len(match.prior):
         raise InputError(
-            f"No gene is shared: the prior has names like {list(wanted[:3])}, {_where(gene_key)} has names like "
+            f"No gene is shared: the reference has names like {list(wanted[:3])}, {_where(gene_key)} has names like "
             f"{list(names[:3])}; {hint or 'set adata.var_names to the same kind of identifier'}."
         )
     if match.fraction < min_overlap:

@@ -59,9 +59,14 @@ def is_counts(chunk: Chunk, *, least: int = 0) -> bool:
     return not values.size or bool(values.min() >= 0 and values.max() < np.inf and not np.any(values % 1))
 
 
+def is_raw(chunk: Chunk) -> bool:
+    """Whether a sample of cells holds raw counts; zeros, ones and twos alone may be either."""
+    return bool(_values(chunk).max(initial=0) >= 3) and is_counts(chunk)
+
+
 def check_expression(chunk: Chunk) -> None:
-    """Refuse raw counts where log-normalised expression is expected; zeros, ones and twos may be either."""
-    if _values(chunk).max(initial=0) >= 3 and is_counts(chunk):
+    """Refuse raw counts where log-normalised expression is expected."""
+    if is_raw(chunk):
         raise InputError(
             "The matrix holds raw counts, but log-normalised expression is expected: call sc.pp.normalize_total(adata, "
             "target_sum=1e4) and sc.pp.log1p(adata) first, or pass check=False."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -12,6 +14,19 @@ from anndata import AnnData
 from dice._arguments import is_key, new_key, said
 from dice._errors import InputError
 from dice._keys import DenoiseKeys, PriorKeys
+
+#: Who wants to know what is written; a context variable keeps the calls of several threads apart.
+_watchers: ContextVar[tuple[Callable[[AnnData, Slots], None], ...]] = ContextVar("watchers", default=())
+
+
+@contextmanager
+def watching(watcher: Callable[[AnnData, Slots], None]) -> Iterator[None]:
+    """Tell a function of everything that a block writes."""
+    token = _watchers.set((*_watchers.get(), watcher))
+    try:
+        yield
+    finally:
+        _watchers.reset(token)
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,8 @@ class Slots:
 def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
     """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention)."""
     target = adata.copy() if copy else adata
+    for watched in _watchers.get():
+        watched(target, slots)
     for name in ("obs", "obsm", "uns"):
         for key in slots.stale & set(getattr(target, name).keys()):
             del getattr(target, name)[key]

@@ -11,6 +11,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice._anndata import read
+from dice._keys import AnnotateKeys
 from dice._plot import draw
 from dice._plot.colors import Colors, read_colors
 from dice._plot.layout import layout
@@ -64,6 +65,16 @@ def _records(adata: AnnData) -> dict[str, Mapping[str, Any]]:
         and {"params", "call"} & set(record)
         and not key.endswith(("_umap", "_umap_reference"))
     }
+
+
+def overview(adata: AnnData) -> str:
+    """The summary of :func:`dice.tl.annotate`, where it was called."""
+    record = read.record(adata, AnnotateKeys().uns)
+    text = record.get("summary") if isinstance(record, Mapping) else None
+    if not isinstance(text, str):
+        return ""
+    rows = [tuple(part.strip() for part in line.split("  ", 1)) for line in text.splitlines()]
+    return f'<section id="overview"><h2>Summary</h2>{table(row for row in rows if len(row) == 2)}</section>'
 
 
 def warnings(adata: AnnData) -> str:

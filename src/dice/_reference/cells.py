@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
 from dice._anndata import read
-from dice._anndata.checks import check_n_latent, gene_mask, read_labels
+from dice._anndata.checks import check_n_latent, read_labels
 from dice._anndata.counts import CountsLayer
 from dice._anndata.genes import check_storable
 from dice._anndata.matrix import Matrix
 from dice._core.prior.presets import ROLES, assign_roles
 from dice._core.prior.schema import is_orthonormal
 from dice._errors import InputError
+from dice._reference.genes import learned_genes
 from dice._types import Codes, Floats
 from dice.options import Training
 
@@ -25,6 +27,8 @@ from dice.options import Training
 AUTO_LATENT = 50
 #: Cells of a label that are kept where it has them: rare types are what a large reference is for.
 FEWEST = 200
+#: Labels of fewer cells are named as rare: fewer than two of them calibrate.
+RARE = 20
 
 
 @dataclass(frozen=True)
@@ -83,15 +87,19 @@ class ReferenceCells:
     ) -> Self:
         """Open the matrix and decide who is held out; the cells themselves are not read yet."""
         check_storable(adata.var_names, "adata.var_names")
-        labels = None if labels_key is None else np.asarray(read_labels(adata, labels_key).codes, dtype=np.intp)
+        named = None if labels_key is None else read_labels(adata, labels_key)
+        labels = None if named is None else np.asarray(named.codes, dtype=np.intp)
         embedding = None if use_rep is None else Embedding.read(adata, use_rep)
-        if isinstance(mask_var, str) and mask_var == "auto":
-            mask_var = "highly_variable" if "highly_variable" in adata.var else None
-        genes = gene_mask(adata, mask_var) if embedding is None else embedding.genes
+        genes, which = (
+            learned_genes(adata, mask_var, layer=layer)
+            if embedding is None
+            else (embedding.genes, f"of adata.obsm[{use_rep!r}]")
+        )
         matrix = Matrix(adata, layer=layer, genes=genes)
         roles = assign_roles(matrix.n_cells, training.validation_fraction, training.calibration_fraction, seed)
         roles = limit_roles(roles, labels, training.max_cells, seed)
         counts = None if counts_layer is None else CountsLayer.of(adata, counts_layer, matrix)
+        _log.say(_introduction(matrix, adata.n_vars, which, roles, named))
         return cls(matrix, genes, labels, embedding, roles, counts)
 
     @property
@@ -106,6 +114,22 @@ class ReferenceCells:
             wanted = max(min(AUTO_LATENT, n_cells // 2, n_genes // 2), 1)
         check_n_latent(wanted, n_cells, n_genes)
         return wanted
+
+
+def _introduction(
+    matrix: Matrix, n_vars: int, which: str, roles: NDArray[np.int8], labels: pd.Categorical | None
+) -> str:
+    """What a prior is learned from, in a sentence."""
+    train, stop, calibrate = ((roles == code).sum() for code in range(len(ROLES)))
+    shares = f"{train:,} to train, {stop:,} to stop and {calibrate:,} to calibrate on"
+    text = f"Prior of {matrix.n_genes:,} of {n_vars:,} genes ({which}) and {matrix.n_cells:,} cells ({shares})"
+    if labels is None:
+        return f"{text}, without labels."
+    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
+    rare = [f"{labels.categories[code]} ({counts[code]})" for code in np.argsort(counts) if counts[code] < RARE]
+    listed = f", rare are {', '.join(rare[:5])}{' and others' if len(rare) > 5 else ''}" if rare else ""
+    unlabelled = f"; {(labels.codes < 0).sum():,} cells have none" if (labels.codes < 0).any() else ""
+    return f"{text} with {len(labels.categories)} labels{listed}{unlabelled}."
 
 
 def limit_roles(roles: NDArray[np.int8], labels: Codes | None, max_cells: int, seed: int) -> NDArray[np.int8]:

@@ -10,11 +10,15 @@ from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
+from dice._anndata.batches import find_technologies
+from dice._anndata.matrix import Matrix
 from dice._errors import InputError
 from dice._scanpy.variable_genes import seurat_v3
 
 TARGET_SUM = 1e4
 MITOCHONDRIAL = ("MT-", "mt-")
+#: Share of the cells from which on their loss is a warning: more than damaged cells alone would be.
+MANY_LOST = 0.1
 
 
 def prepared(
@@ -34,6 +38,7 @@ def prepared(
     sc.pp.normalize_total(result, target_sum=TARGET_SUM)
     sc.pp.log1p(result)
     if n_top_genes < result.n_vars:
+        warn_of_technologies(result, batch_key)
         seurat_v3(result, batch_key=batch_key, layer="counts", n_top_genes=n_top_genes)
     else:
         _log.info(f"All {result.n_vars} genes are kept as highly variable (n_top_genes={n_top_genes}).")
@@ -45,6 +50,30 @@ def prepared(
     )
     n_genes = {"input": adata.n_vars, "min_cells": result.n_vars, "highly_variable": n_variable}
     return result, {"n_cells": n_cells | {"max_pct_mt": result.n_obs}, "n_genes": n_genes}
+
+
+def log_normalised(adata: AnnData, layer: str | None, target_sum: float) -> Any:
+    """log(1 + counts per `target_sum`) of counts in ``X`` or a layer, which stay as they are."""
+    data = Matrix(adata, layer=layer).data
+    if not isinstance(data, np.ndarray) and not sparse.issparse(data):
+        raise InputError(
+            "The matrix holds raw counts that are not in memory: call adata = adata.to_memory() first, or normalise "
+            "them with sc.pp.normalize_total and sc.pp.log1p."
+        )
+    bare = AnnData((sparse.csr_matrix(data) if sparse.issparse(data) else np.asarray(data)).astype(np.float32))
+    sc.pp.normalize_total(bare, target_sum=target_sum)
+    sc.pp.log1p(bare)
+    return bare.X
+
+
+def warn_of_technologies(adata: AnnData, batch_key: str | None) -> None:
+    """Say that variable genes should be chosen within batches, where log-normalised cells mix technologies."""
+    mixed = find_technologies(adata) if batch_key is None else None
+    if mixed is not None:
+        _log.warn(
+            f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do, so that variable "
+            f"genes may tell these apart rather than types: pass batch_key={mixed[0]!r}."
+        )
 
 
 def _with_counts(adata: AnnData, layer: str | None) -> AnnData:
@@ -64,9 +93,19 @@ def _with_counts(adata: AnnData, layer: str | None) -> AnnData:
 def _filter_mitochondrial(result: AnnData, max_pct_mt: float) -> AnnData:
     result.var["mt"] = result.var_names.str.startswith(MITOCHONDRIAL)
     if not result.var["mt"].any():
-        _log.info("No gene is named MT-* or mt-*: no cell is removed for its mitochondrial share.")
+        _log.say(
+            "No gene is named MT-* or mt-*, so that no cell is removed for its mitochondrial share: put gene symbols "
+            f"into var_names if there are any, which are now like {list(result.var_names[:3])}."
+        )
     sc.pp.calculate_qc_metrics(result, qc_vars=["mt"], percent_top=None, log1p=False, inplace=True)
-    return result[~(result.obs["pct_counts_mt"] > max_pct_mt)].copy()
+    kept = ~(result.obs["pct_counts_mt"] > max_pct_mt)
+    if 0 < kept.mean() < 1 - MANY_LOST:
+        _log.warn(
+            f"{(~kept).sum()} of {len(kept)} cells ({(~kept).mean():.0%}) are removed, as more than {max_pct_mt:g} % "
+            f"of their counts are mitochondrial (the median cell has {result.obs['pct_counts_mt'].median():.1f} %): "
+            "pass a larger max_pct_mt to keep them."
+        )
+    return result[kept].copy()
 
 
 def _check_left(result: AnnData, cause: str) -> None:

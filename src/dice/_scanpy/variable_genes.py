@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scanpy as sc
 from anndata import AnnData
 from numpy.typing import NDArray
@@ -19,21 +20,31 @@ from dice._errors import InputError
 MIN_VARYING = 10
 
 
-def variable_genes(adata: AnnData, n_top_genes: int, who: str) -> NDArray[np.bool_]:
-    """Which genes are highly variable, by counts where there are any; `who` names the data set in errors."""
+def variable_genes(
+    adata: AnnData, n_top_genes: int, who: str, *, layer: str | None = None, batches: pd.Categorical | None = None,
+    counts: bool = True,
+) -> NDArray[np.bool_]:  # fmt: skip
+    """Which genes are highly variable, by counts where there are any; `who` names the data set in errors.
+
+    Counts are looked for in ``layers["counts"]``, else in the `layer` or in ``X``; without `counts` the expression in
+    the latter is taken. With `batches`, genes are ranked within each.
+    """
     if n_top_genes >= adata.n_vars:
         return np.ones(adata.n_vars, dtype=bool)
-    layer = "counts" if "counts" in adata.layers else None
-    matrix = Matrix(adata, layer=layer)
-    counts = all(is_counts(chunk) for chunk in matrix)
+    matrix = Matrix(adata, layer="counts" if counts and "counts" in adata.layers else layer)
+    counts = counts and all(is_counts(chunk) for chunk in matrix)
     if not counts and any(chunk.min() < 0 for chunk in matrix):
         raise InputError(f"{who} holds negative values: pass it before scaling, log-normalised or as raw counts.")
     # A bare object, so that scanpy neither sees nor writes anything else of the user's.
     bare = AnnData(matrix.data, uns={"log1p": adata.uns["log1p"]} if "log1p" in adata.uns else {})
+    batch_key = None
+    if batches is not None:
+        batch_key, bare.obs["batch"] = "batch", batches
     _log.info(f"{who}: variable genes by flavor {'seurat_v3' if counts else 'seurat'}.")
     find = seurat_v3 if counts else sc.pp.highly_variable_genes
     try:
-        return find(bare, n_top_genes=n_top_genes, inplace=False)["highly_variable"].to_numpy(dtype=bool)
+        found = find(bare, n_top_genes=n_top_genes, batch_key=batch_key, inplace=False)
+        return found["highly_variable"].to_numpy(dtype=bool)
     except (IndexError, ValueError) as error:
         if isinstance(error, InputError):
             raise

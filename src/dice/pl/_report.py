@@ -52,7 +52,8 @@ def report(
 
     The page needs no network and no server: it can be sent to somebody and opened from a file. Its map switches between
     the representations, colours the cells by any column of ``obs``, and shows label, probability, prediction set and
-    uncertainty of the cell that is pointed at. It holds the names of the cells and all of ``obs``; drop columns first
+    uncertainty of the cell that is pointed at. It starts with the summary of :func:`dice.tl.annotate`, if that was
+    called. It holds the names of the cells and all of ``obs``; drop columns first
     that shall not be passed on.
 
     Parameters
@@ -102,6 +103,7 @@ def report(
         explorer,
         title=title,
         summary=f"{adata.n_obs:,} cells{shown}, {adata.n_vars:,} genes.",
+        overview=sections.overview(adata),
         warnings=sections.warnings(adata),
         figures=_figures(adata, keys, columns, color, reference, truth_key, prior_key, options),
         genes=sections.genes(adata),

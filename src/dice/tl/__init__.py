@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dice.tl._annotate import annotate
 from dice.tl._cluster import cluster
 from dice.tl._cluster_stability import cluster_stability
 from dice.tl._credible_region import credible_region
@@ -15,6 +16,7 @@ from dice.tl._transfer_labels import transfer_labels
 from dice.tl._tune_rho import tune_rho
 
 __all__ = [
+    "annotate",
     "cluster",
     "cluster_stability",
     "credible_region",

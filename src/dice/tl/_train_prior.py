@@ -71,7 +71,8 @@ def train_prior(
         Layer to learn from instead of ``adata.X``.
     mask_var
         Boolean column of ``adata.var`` or mask of the genes to use; None for all. ``"auto"`` takes
-        ``"highly_variable"`` where present.
+        ``"highly_variable"`` where present. A column that was chosen before genes were removed is not used: all genes
+        are then, or the 3,000 most variable of more than 5,000, with a warning.
     scale
         Divide every gene by its standard deviation and cap at 10; False only centres.
     use_rep

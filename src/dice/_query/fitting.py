@@ -1,0 +1,35 @@
+"""Whether a reference has a prior that a query can use."""
+
+from __future__ import annotations
+
+import os
+
+from anndata import AnnData
+
+from dice import _log
+from dice._anndata.genes import FEW, share_of_genes
+from dice._anndata.read import names
+from dice._anndata.store import Prior, find_prior
+from dice._keys import PriorKeys
+
+
+def fitting_prior(
+    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, gene_key: str | None
+) -> Prior | None:
+    """The prior of a reference, if the query has its genes; None where one is to be learned from the cells.
+
+    A prior alone, or a file, is taken as it is: there are no cells to learn another from.
+    """
+    if not isinstance(reference, AnnData):
+        return find_prior(reference, key=prior_key)
+    keys = PriorKeys(prior_key)
+    if keys.uns not in names(reference, "uns") or keys.split not in names(reference, "obs"):
+        return None
+    prior = find_prior(reference, key=prior_key)
+    share = share_of_genes(adata, prior.genes, gene_key=gene_key)
+    found = f"reference.uns[{keys.uns!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
+    if share < FEW:
+        _log.say(f"{found} of them: another one is learned in its place.")
+        return None
+    _log.say(f"{found} of them: it is used (prior_key='new' would learn another beside it).")
+    return prior

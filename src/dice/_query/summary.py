@@ -1,0 +1,129 @@
+"""What became of a query, in ten lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+
+from dice._anndata import read
+from dice._anndata.checks import label_columns
+from dice._core.labels.doubt import CONFIDENT, STATUSES
+from dice._core.prior.prior import LearnedPrior
+from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
+from dice._query.sets import DOUBTFUL
+from dice._query.values import median_depth
+
+LAYER = AnnotateKeys().layer
+
+#: A cluster of so many cells, and with so large a share of cells that are not confident, is to be looked at.
+LOOKED_AT, DOUBTED = 20, 0.5
+#: Labels that are named.
+NAMED = 4
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Lines with a name each, and the figures in them."""
+
+    lines: dict[str, str]
+    figures: dict[str, Any]
+
+    def __str__(self) -> str:
+        width = max(map(len, self.lines))
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in self.lines.items())
+
+
+def summarize(
+    adata: AnnData, reference: object, prior: LearnedPrior, *, layer: str | None, genes: str,
+    labels_key: str | None, clustered: bool,
+) -> Overview:  # fmt: skip
+    """The summary of a query that was annotated, and read from this layer."""
+    figures: dict[str, Any] = {"n_cells": adata.n_obs, "n_genes": len(prior.genes)}
+    depth, known, cells = median_depth(adata, layer), None, f"{adata.n_obs:,} in the query"
+    if isinstance(reference, AnnData):
+        known = median_depth(reference, prior.params.get("layer"))
+        figures["n_reference"], cells = reference.n_obs, f"{cells}, {reference.n_obs:,} in the reference"
+    figures |= {"depth": depth, "reference_depth": known}
+    text = read.record(adata, DenoiseKeys().uns, step="dice.tl.denoise")["genes"]["text"]
+    new = [who for who, used in (("query", layer), ("reference", prior.params.get("layer"))) if used == LAYER]
+    values = f"raw counts of {' and '.join(new)}, log-normalised in layers[{LAYER!r}]" if new else "used as they are"
+    lines = {"genes": genes or f"those of the prior, {text}", "cells": cells, "depth": _depth(depth, known)}
+    lines |= {"values": values, "shift": _strategy(adata, DenoiseKeys().uns), "clusters": "none: too few cells"}
+    figures["n_clusters"] = 0
+    if clustered:
+        choice = read.record(adata, ClusterKeys().uns, step="dice.tl.cluster")["choice"]
+        lines["clusters"], figures["n_clusters"] = str(choice["why"]), int(choice["n_clusters"])
+    if labels_key is None:
+        columns = label_columns(reference) if isinstance(reference, AnnData) else []
+        hint = f", for example {columns[0]!r}" if columns else ""
+        lines["labels"] = f"none: pass the column of the reference that holds them as labels_key{hint}"
+        lines["look at"] = "the clusters (dice.pl.clusters), and cells of large dice_uncertainty"
+        return Overview(lines, figures)
+    return _labelled(adata, LabelKeys(f"{labels_key}_dice"), Overview(lines, figures))
+
+
+def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
+    """The summary with what is said of labels."""
+    record = read.record(adata, keys.uns, step="dice.tl.transfer_labels")
+    auc = float(record["params"]["shift_auc"])
+    differ = "differs from the reference" if auc > DOUBTFUL else "is like the reference"
+    lines, figures = dict(so_far.lines), dict(so_far.figures)
+    lines["shift"] = f"the query {differ} (told apart with an AUC of {auc:.2f}), {_strategy(adata, keys.uns)}"
+    given = read.column(adata, keys.label, step="dice.tl.transfer_labels").value_counts()
+    named = ", ".join(f"{name} {count:,}" for name, count in given.iloc[:NAMED].items())
+    lines["labels"] = f"{len(given)} of {len(record['labels'])}: {named}{', ...' if len(given) > NAMED else ''}"
+    status = read.column(adata, keys.status, step="dice.tl.transfer_labels")
+    shares = {name: float((status == name).mean()) for name in STATUSES} if len(status) else {}
+    lines["status"] = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
+    lines["novel"], novel = _novel(adata)
+    lines["look at"] = _first(adata, keys, status, novel, auc)
+    figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()}
+    figures["n_novel"] = int(read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty").sum())
+    return Overview(lines, figures)
+
+
+def _depth(query: float | None, reference: float | None) -> str:
+    query_text, reference_text = ("unknown, no counts" if d is None else f"{d:,.0f} counts" for d in (query, reference))
+    return f"median cell of the query {query_text}, of the reference {reference_text}"
+
+
+def _strategy(adata: AnnData, key: str) -> str:
+    strategy = str(read.record(adata, key, step="dice.tl.denoise")["shift"]["strategy"])
+    return "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
+
+
+def _novel(adata: AnnData) -> tuple[str, list[tuple[str, int]]]:
+    """Novel cells and groups in words, and the groups with their numbers of cells, largest first."""
+    flags = read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty")
+    groups = read.record(adata, NoveltyKeys().uns, step="dice.tl.novelty").get("groups")
+    text, novel = f"{int(flags.sum()):,} cells", []
+    if isinstance(groups, Mapping):
+        rows = zip(groups["group"], groups["n_cells"], groups["novel"], strict=True)
+        novel = sorted(((str(name), int(n)) for name, n, is_novel in rows if is_novel), key=lambda row: -row[1])
+        text += f" and {len(novel)} of {len(groups['group'])} clusters"
+    return text, novel
+
+
+def _first(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], novel: list[tuple[str, int]], auc: float) -> str:
+    """What deserves a look before anything else."""
+    if novel:
+        named = ", ".join(f"{name} ({n:,} cells)" for name, n in novel[:3])
+        return f"cluster {named}: not like any label of the reference"
+    votes = read.record(adata, keys.uns).get("votes")
+    if isinstance(votes, Mapping):
+        groups = read.column(adata, ClusterKeys().cluster, step="dice.tl.cluster")
+        doubted = (status != CONFIDENT).groupby(groups, observed=True).agg(["mean", "size"])
+        doubted = doubted[(doubted["size"] >= LOOKED_AT) & (doubted["mean"] >= DOUBTED)]
+        if len(doubted):
+            worst = doubted["mean"].idxmax()
+            row = list(map(str, np.ravel(votes["group"]))).index(str(worst))
+            share, size = doubted.loc[worst]
+            return f"cluster {worst} ({size:,.0f} cells): {share:.0%} not confident, its set is {votes['set'][row]}"
+    if auc > DOUBTFUL:
+        return "some cells whose label you know, as the query differs: dice.tl.evaluate(..., protocol='labels')"
+    return f"cells whose obs[{keys.status!r}] is not confident"

@@ -1,0 +1,48 @@
+"""Values as the method expects them: raw counts are log-normalised into a layer, and ``X`` stays as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+from anndata import AnnData
+
+from dice import _log
+from dice._anndata.matrix import Matrix
+from dice._anndata.preprocessing import is_raw, matrix_statistics
+from dice._anndata.write import Slots, write
+from dice._core.measurement.counts import MOSTLY, recover
+from dice._keys import AnnotateKeys
+from dice._scanpy.recipe import TARGET_SUM, log_normalised
+
+
+def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: str) -> str | None:
+    """The layer with log-normalised values: the one that is named, or a new one where that holds raw counts."""
+    if not is_raw(Matrix(adata, layer=layer).sample()):
+        return layer
+    key = AnnotateKeys().layer
+    where = "X" if layer is None else f"layers[{layer!r}]"
+    _log.say(
+        f"{who}.{where} holds raw counts: they are log-normalised to {target_sum:,.5g} counts per cell in "
+        f"{who}.layers[{key!r}], and stay as they are."
+    )
+    write(adata, Slots(layers={key: log_normalised(adata, layer, target_sum)}), copy=False)
+    return key
+
+
+def target_sum_of(adata: AnnData, layer: str | None) -> float:
+    """What the cells of log-normalised values sum to, where that can be seen; else the usual ten thousand."""
+    sample = Matrix(adata, layer=layer).sample()
+    known = 0.0 if is_raw(sample) else matrix_statistics(sample).get("sum_log", 0.0)
+    return known or TARGET_SUM
+
+
+def median_depth(adata: AnnData, layer: str | None) -> float | None:
+    """Median number of counts of a cell in all genes, by a sample; None where the values are no counts."""
+    sample = Matrix(adata, layer=layer).sample()
+    if is_raw(sample):
+        totals, counted = np.asarray(sample.sum(1)).ravel(), np.ones(sample.shape[0], dtype=bool)
+    else:
+        found = recover(sample)
+        totals, counted = np.asarray(found.counts.sum(1)).ravel(), found.whole
+    if not len(totals) or counted.mean() < MOSTLY:
+        return None
+    return float(np.median(totals[counted]))

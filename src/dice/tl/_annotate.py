@@ -1,0 +1,223 @@
+"""Everything that a reference can say of a query, by one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from anndata import AnnData
+
+from dice import _log
+from dice._anndata import read
+from dice._anndata.checks import read_batches, read_labels
+from dice._anndata.genes import genes_in_both
+from dice._anndata.rehearsal import rehearsing
+from dice._anndata.store import Prior, find_prior, remember
+from dice._anndata.write import Slots, as_plain, check_writable, write
+from dice._arguments import new_key, seed, share, whole_number
+from dice._errors import InputError
+from dice._files import check_folder
+from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, PriorKeys
+from dice._query.fitting import fitting_prior
+from dice._query.summary import Overview, summarize
+from dice._query.values import expression_layer, target_sum_of
+from dice._reference.genes import choose_genes
+from dice._scanpy.recipe import TARGET_SUM
+from dice.options import Checks, Shift, Training
+from dice.tl._cluster import cluster
+from dice.tl._denoise import denoise
+from dice.tl._novelty import novelty
+from dice.tl._train_prior import train_prior
+from dice.tl._transfer_labels import transfer_labels
+
+#: Neighbours of a cell in the graphs of :func:`dice.tl.cluster`: fewer cells have no clusters.
+N_NEIGHBORS = 15
+
+
+def annotate(
+    adata: AnnData,
+    reference: AnnData | Prior | str | os.PathLike[str],
+    labels_key: str | None = None,
+    *,
+    alpha: float = 0.1,
+    n_top_genes: int = 3000,
+    batch_key: str | None = "auto",
+    shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
+    layer: str | None = None,
+    gene_key: str | None = None,
+    check: bool | Checks = True,
+    training: Training = Training(),
+    report: str | os.PathLike[str] | None = None,
+    prior_key: str = "dice",
+    random_state: int | np.random.Generator = 0,
+    copy: bool = False,
+) -> AnnData | None:
+    """Denoise, cluster and label a query with a reference: the one call.
+
+    It chooses genes, learns a prior on the reference unless there is one that fits, and calls :func:`denoise`,
+    :func:`cluster` and, with labels, :func:`transfer_labels` and :func:`novelty`. Everything is written at the end: if
+    a step fails, both objects are as they were. A summary of ten lines is shown and kept.
+
+    Parameters
+    ----------
+    adata
+        The query: log-normalised expression, or raw counts. It keeps all of its genes.
+    reference
+        The reference: cells with log-normalised expression or raw counts; or a :class:`dice.Prior`, or the path of a
+        file with one, which is used as it is. A prior inside the reference is used if the query has 80 % of its genes.
+    labels_key
+        Column of ``reference.obs`` with labels. None takes those that a prior was trained with, or does without.
+    alpha
+        Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
+    n_top_genes
+        Number of genes to learn from: the most variable in the reference of those that both have.
+    batch_key
+        Column of ``reference.obs`` with technologies or batches, within each of which variable genes are ranked.
+        ``"auto"`` finds out by columns of such names whether the reference mixes technologies, and says so; None ranks
+        genes over all cells.
+    shift
+        As in :func:`denoise`.
+    layer
+        Layer of both objects to use instead of ``X``.
+    gene_key
+        Column of ``adata.var`` with the gene names, where ``adata.var_names`` are of another kind than the reference's.
+    check
+        As in :func:`denoise`; False, or ``dice.Checks(values=False)``, takes raw counts as they are.
+    training
+        How the prior is trained (:class:`dice.Training`).
+    report
+        File to write a page about the result to, for example ``"report.html"`` (:func:`dice.pl.report`).
+    prior_key
+        Key of the prior in the reference.
+    random_state
+        Seed, or a :class:`numpy.random.Generator` to draw it from.
+    copy
+        Return a copy of the query instead of writing to it. A new prior is stored in the reference all the same.
+
+    Returns
+    -------
+    None, or the copy. Sets all that :func:`denoise`, :func:`cluster`, :func:`transfer_labels` (with
+    ``groupby="dice_cluster"``) and :func:`novelty` (likewise) set in `adata`, what :func:`train_prior` sets in
+    `reference` if it was called, and:
+
+    ``adata.uns["dice_annotate"]``
+        ``summary`` (ten lines of text), ``params`` (figures of the summary), ``call`` and ``warnings``.
+    ``reference.var["dice_genes"]`` bool
+        Genes that were chosen: ``train_prior(reference, mask_var="dice_genes")`` learns from the same.
+    ``adata.layers["dice_lognorm"]``, ``reference.layers["dice_lognorm"]``
+        Log-normalised values, only where ``X`` holds raw counts; ``X`` itself is never changed. Single calls on such
+        an object take ``layer="dice_lognorm"``.
+
+    Examples
+    --------
+    >>> import anndata, dice, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> profiles, types = 3 * rng.gamma(0.3, size=(4, 300)), np.arange(700) % 4
+    >>> cells = anndata.AnnData(rng.poisson(profiles[types]).astype("float32"))
+    >>> cells.obs["cell_type"] = np.array(["B", "T", "NK", "DC"])[types]
+    >>> reference, query = cells[:500].copy(), cells[500:].copy()
+    >>> training = dice.Training(max_steps=20, calibration_fraction=0.3)
+    >>> dice.tl.annotate(query, reference, "cell_type", training=training)
+    >>> query.obs[["dice_cluster", "cell_type_dice", "cell_type_dice_status", "dice_novel"]].shape
+    (200, 4)
+    """
+    check_writable(adata, copy=copy)
+    if reference is adata:
+        raise InputError("adata and reference are the same object: pass the query first and the reference second.")
+    prior_key, random_state = new_key("prior_key", prior_key, "dice"), seed(random_state)
+    alpha, n_top_genes = share("alpha", alpha), whole_number("n_top_genes", n_top_genes, least=2)
+    check = check if isinstance(check, Checks) else Checks(values=bool(check))
+    path = None if report is None else check_folder(report)
+    known = reference if isinstance(reference, AnnData) else None
+    if known is not None and labels_key is not None:
+        read_labels(known, labels_key, "reference")
+    if known is not None and batch_key not in (None, "auto"):
+        read_batches(known, str(batch_key))
+    call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
+    call |= {"batch_key": batch_key, "shift": shift, "layer": layer, "gene_key": gene_key, "check": check}
+    call |= {"prior_key": prior_key, "random_state": random_state}
+    with (
+        _log.recorded() as warned,
+        rehearsing(adata, *([] if known is None else [known])) as stand_ins,
+        _log.progress(total=5, desc="Annotating", unit="step") as bar,
+    ):
+        query, source = stand_ins[0].stage, reference if known is None else stand_ins[1].stage
+        prior, genes = fitting_prior(query, source, prior_key, gene_key), ""
+        if prior is None and isinstance(source, AnnData):
+            genes = _learn(query, source, call, training)
+            prior = find_prior(source, key=prior_key)
+        assert prior is not None
+        bar.update()
+        found = _look(query, source, prior, call, genes, bar)
+        asked = call | {"shift": "given" if isinstance(shift, Mapping) else shift}
+        record = {"summary": str(found), "params": as_plain(found.figures), "call": as_plain(asked)}
+        record["warnings"] = np.array(warned, dtype=str)
+        write(query, Slots(uns={AnnotateKeys().uns: record}), copy=False)
+        if path is not None:
+            from dice.pl._report import report as write_report  # matplotlib is for those who ask for it
+
+            write_report(query, path, reference=source, prior_key=prior_key, random_state=random_state)
+    _log.say(str(found))
+    if genes and known is not None:
+        stand_ins[1].perform()
+        remember(known, prior, prior_key)
+    return stand_ins[0].perform(copy=copy)
+
+
+def _learn(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> str:
+    """Choose genes and train the prior; which genes these are in words."""
+    layer, labels_key, key = call["layer"], call["labels_key"], call["prior_key"]
+    shared = genes_in_both(query, reference, gene_key=call["gene_key"])
+    if call["check"].values:
+        layer = expression_layer(reference, layer, target_sum_of(query, layer), "reference")
+    labels = None if labels_key is None else np.asarray(read_labels(reference, labels_key, "reference").codes)
+    chosen = choose_genes(
+        reference, shared, n_top_genes=call["n_top_genes"], batch_key=call["batch_key"], layer=layer, labels=labels
+    )
+    train_prior(
+        reference, labels_key=labels_key, layer=layer, mask_var=chosen.mask, training=training,
+        check=call["check"].values, key_added=key, random_state=call["random_state"],
+    )  # fmt: skip
+    write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
+    return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})"
+
+
+def _look(
+    query: AnnData, source: AnnData | Prior | str | os.PathLike[str], prior: Prior, call: Mapping[str, Any], genes: str,
+    bar: Any,
+) -> Overview:  # fmt: skip
+    """All that is said of a query under a prior, one verb after the other."""
+    layer, check, seeded = call["layer"], call["check"], {"random_state": call["random_state"]}
+    if check.values:
+        layer = expression_layer(query, layer, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
+    options: dict[str, Any] = {"layer": layer, "check": check} | {
+        name: call[name] for name in ("gene_key", "prior_key")
+    }
+    denoise(query, source, shift=call["shift"], **seeded, **options)
+    bar.update()
+    clusters = _cluster(query, source, call["prior_key"], call["random_state"])
+    bar.update()
+    labels_key = prior.params.get("labels_key") if call["labels_key"] is None else call["labels_key"]
+    if labels_key is not None:
+        said = {"alpha": call["alpha"], "groupby": clusters, "shift": call["shift"]}
+        transfer_labels(query, source, labels_key, **said, **seeded, **options)
+        bar.update()
+        novelty(query, source, groupby=clusters, labels_key=labels_key, **options)
+        bar.update()
+    return summarize(
+        query, source, prior, layer=layer, genes=genes, labels_key=labels_key, clustered=clusters is not None
+    )
+
+
+def _cluster(query: AnnData, source: Any, prior_key: str, random_state: int) -> str | None:
+    """The key of the clusters, or None where there are too few cells for them."""
+    empty, n_cells = DenoiseKeys().empty, query.n_obs
+    if empty in read.names(query, "obs"):
+        n_cells -= int(read.column(query, empty).sum())
+    if n_cells <= N_NEIGHBORS:
+        _log.warn(f"{n_cells} cells with expression are too few for clusters: there are none, and no votes of them.")
+        return None
+    cluster(query, source, prior_key=prior_key, random_state=random_state)
+    return ClusterKeys().cluster

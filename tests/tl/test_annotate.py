@@ -1,0 +1,255 @@
+"""The one call: equal to the single verbs, all or nothing, and clear about what it did."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+import scanpy as sc
+from scipy import sparse
+
+import dice
+
+TRAINING = dice.Training(max_steps=30, calibration_fraction=0.3)
+
+
+def simulated(n_reference=500, n_query=200, n_genes=300):
+    """Raw counts of four types, in genes of which either side has some for itself."""
+    rng = np.random.default_rng(0)
+    profiles = 3 * rng.gamma(0.3, size=(4, n_genes))
+    codes = np.arange(n_reference + n_query) % 4
+    counts = sparse.csr_matrix(rng.poisson(profiles[codes]).astype(np.float32))
+    obs = pd.DataFrame({"cell_type": pd.Categorical([f"type {code}" for code in codes])})
+    cells = ad.AnnData(counts, obs=obs.set_index(np.array([f"cell {i}" for i in range(len(codes))])))
+    cells.var_names = [f"gene {i}" for i in range(n_genes)]
+    return cells[:n_reference, 20:].copy(), cells[n_reference:, : n_genes - 20].copy()
+
+
+def normalised(*adatas):
+    for adata in adatas:
+        sc.pp.normalize_total(adata, target_sum=1e4)
+        sc.pp.log1p(adata)
+    return adatas
+
+
+@pytest.fixture(scope="module")
+def raw():
+    """Raw counts after the call, and what they were before."""
+    reference, query = simulated()
+    before = reference.copy(), query.copy()
+    dice.tl.annotate(query, reference, "cell_type", n_top_genes=150, training=TRAINING)
+    return reference, query, before
+
+
+def same(one, other, path="") -> None:
+    """Equal values in any slot."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for key in one:
+            same(one[key], other[key], f"{path}/{key}")
+    elif sparse.issparse(one):
+        assert abs(one - other).max() < 1e-6, path
+    elif isinstance(one, pd.DataFrame):
+        pd.testing.assert_frame_equal(one, other)
+    elif np.asarray(one).dtype.kind == "f":
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=path)
+    else:
+        np.testing.assert_array_equal(one, other, err_msg=path)
+
+
+def assert_same_slots(one: ad.AnnData, other: ad.AnnData) -> None:
+    pd.testing.assert_frame_equal(one.obs, other.obs)
+    for slot in ("obsm", "varm", "obsp", "uns"):
+        same(dict(getattr(one, slot)), dict(getattr(other, slot)), slot)
+
+
+def one_by_one(reference, query, layer):
+    """The same by single verbs."""
+    training = {"labels_key": "cell_type", "mask_var": "dice_genes", "training": TRAINING}
+    dice.tl.train_prior(reference, layer=layer, **training)
+    dice.tl.denoise(query, reference, layer=layer)
+    dice.tl.cluster(query, reference)
+    dice.tl.transfer_labels(query, reference, "cell_type", groupby="dice_cluster", layer=layer)
+    dice.tl.novelty(query, reference, groupby="dice_cluster", labels_key="cell_type", layer=layer)
+
+
+def test_raw_counts_equal_the_single_verbs(raw):
+    reference, query, (reference_before, query_before) = raw
+    one, two = reference_before.copy(), query_before.copy()
+    one.var["dice_genes"] = reference.var["dice_genes"]
+    for cells, done in ((one, reference), (two, query)):
+        normal = cells.copy()
+        normalised(normal)
+        cells.layers["dice_lognorm"] = normal.X
+        assert abs(normal.X - done.layers["dice_lognorm"]).max() < 1e-6
+        assert abs(done.X - cells.X).max() == 0  # The user's matrix is untouched,
+        assert done.var_names.equals(cells.var_names)  # and so are the genes.
+    one_by_one(one, two, "dice_lognorm")
+    query = query.copy()
+    del query.uns["dice_annotate"]
+    assert_same_slots(query, two)
+    assert_same_slots(reference, one)
+
+
+def test_log_normalised_values_equal_the_single_verbs():
+    reference, query = normalised(*simulated())
+    one, two = reference.copy(), query.copy()
+    dice.tl.annotate(query, reference, "cell_type", n_top_genes=150, training=TRAINING)
+    assert not reference.layers
+    assert not query.layers
+    assert int(reference.var["dice_genes"].sum()) == 150
+    shared = reference.var_names.isin(query.var_names)
+    assert shared[reference.var["dice_genes"]].all()
+    one.var["dice_genes"] = reference.var["dice_genes"]
+    one_by_one(one, two, None)
+    del query.uns["dice_annotate"]
+    assert_same_slots(query, two)
+    assert_same_slots(reference, one)
+
+
+def test_a_failure_writes_nothing(monkeypatch):
+    reference, query = simulated()
+    before = reference.copy(), query.copy()
+
+    def fail(*args, **kwargs):
+        raise dice.DiceError("The last step fails.")
+
+    monkeypatch.setattr("dice.tl._annotate.novelty", fail)
+    with pytest.raises(dice.DiceError, match="The last step fails"):
+        dice.tl.annotate(query, reference, "cell_type", training=TRAINING)
+    for cells, old in zip((reference, query), before, strict=True):
+        assert_same_slots(cells, old)
+        assert cells.var.equals(old.var)
+        assert not cells.layers
+
+
+def test_the_summary_is_said_and_kept(raw, tmp_path, capsys):
+    reference, query, _ = raw
+    record = query.uns["dice_annotate"]
+    lines = record["summary"].splitlines()
+    words = ["genes", "cells", "depth", "values", "shift", "clusters", "labels", "status", "novel", "look at"]
+    assert [line.split("  ")[0] for line in lines] == words
+    assert "150 of the 260 that both have" in lines[0]
+    assert record["params"]["n_clusters"] == query.obs["dice_cluster"].nunique()
+    depth = np.median(np.asarray(query.X.sum(1)))
+    assert record["params"]["depth"] == pytest.approx(depth)
+    query.write_h5ad(tmp_path / "query.h5ad")
+    assert ad.read_h5ad(tmp_path / "query.h5ad").uns["dice_annotate"]["summary"] == record["summary"]
+    capsys.readouterr()
+    # The prior that is there fits, and is used; the page starts with the summary.
+    again, page = query.copy(), tmp_path / "report.html"
+    before = reference.uns["dice"]["sha256"]
+    dice.tl.annotate(again, reference, "cell_type", report=page)
+    said = capsys.readouterr().err
+    assert "holds a prior of 150 genes, and the query has 100% of them: it is used" in said
+    assert "look at" in said
+    assert reference.uns["dice"]["sha256"] == before
+    text = page.read_text()
+    assert text.index("<h2>Summary</h2>") < text.index("<h2>Map</h2>")
+    assert "<th>status</th>" in text
+    same(np.asarray(again.obsm["X_dice"]), np.asarray(query.obsm["X_dice"]))
+
+
+def test_a_prior_that_does_not_fit_is_replaced(raw, capsys):
+    reference, query = raw[0].copy(), raw[2][1].copy()
+    genes = query.var_names[:150].tolist()
+    assert reference.var["dice_genes"][reference.var_names.isin(genes)].sum() < 120
+    few = query[:, genes].copy()
+    with pytest.warns(dice.DiceWarning, match="The query differs"):
+        dice.tl.annotate(few, reference, "cell_type", training=TRAINING)
+    assert "another one is learned in its place" in capsys.readouterr().err
+    assert set(dice.Prior.from_anndata(reference).genes) <= set(genes)
+
+
+def test_without_labels_and_with_a_prior_alone(raw, capsys):
+    reference, query = normalised(*simulated())
+    done = dice.tl.annotate(query, reference, training=TRAINING, copy=True)
+    assert "dice" not in query.uns
+    assert not query.obsm
+    assert {"X_dice", "X_dice_pca"} <= set(done.obsm)
+    assert "dice_novel" not in done.obs
+    assert "labels_key, for example 'cell_type'" in capsys.readouterr().err
+    prior, query = dice.Prior.from_anndata(raw[0]), raw[2][1].copy()
+    dice.tl.annotate(query, prior)
+    assert (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.9
+
+
+def test_a_handful_of_cells(raw):
+    few = raw[2][1][:8].copy()
+    with pytest.warns(dice.DiceWarning) as caught:
+        dice.tl.annotate(few, raw[0], "cell_type")
+    assert any("too few for clusters" in str(warning.message) for warning in caught)
+    assert few.obs["cell_type_dice"].notna().all()
+    assert "dice_cluster" not in few.obs
+
+
+def test_backed_and_views(raw, tmp_path):
+    whole = raw[2][1]
+    view = whole[:100]
+    with pytest.warns(ad.ImplicitModificationWarning):
+        dice.tl.annotate(view, raw[0], "cell_type")
+    assert view.obsm["X_dice"].shape[0] == 100
+    normal = whole.copy()
+    normalised(normal)
+    normal.write_h5ad(tmp_path / "query.h5ad")
+    backed = ad.read_h5ad(tmp_path / "query.h5ad", backed="r")
+    dice.tl.annotate(backed, raw[0], "cell_type")
+    np.testing.assert_allclose(backed.obsm["X_dice"], raw[1].obsm["X_dice"], rtol=1e-3, atol=1e-3)
+    whole.write_h5ad(tmp_path / "raw.h5ad")
+    with pytest.raises(dice.DiceError, match=r"not in memory.*to_memory"):
+        dice.tl.annotate(ad.read_h5ad(tmp_path / "raw.h5ad", backed="r"), raw[0], "cell_type")
+
+
+def test_genes_are_ranked_within_technologies(capsys):
+    """Variable genes are chosen after intersecting with the query, and within assays that differ."""
+    rng = np.random.default_rng(0)
+    reference, query = simulated()
+    smart = np.arange(500) % 8 < 4
+    factor = np.where(smart[:, None], 3 * rng.gamma(0.3, size=280), 1.0)
+    reference.X = sparse.csr_matrix(rng.poisson(reference.X.toarray() * factor).astype(np.float32))
+    reference.obs["assay"] = np.where(smart, "smart", "drop")
+    shared = reference[:, reference.var_names.isin(query.var_names)].copy()
+    normalised(shared)
+    by_hand, chosen = {}, {}
+    for batch_key, column in ((None, None), ("auto", "assay")):
+        cells = reference.copy()
+        dice.tl.annotate(query.copy(), cells, batch_key=batch_key, n_top_genes=60, training=TRAINING)
+        chosen[batch_key] = set(cells.var_names[cells.var["dice_genes"]])
+        whole = reference.copy()
+        normalised(whole)
+        found = sc.pp.highly_variable_genes(
+            whole[:, shared.var_names].copy(), n_top_genes=60, batch_key=column, inplace=False
+        )
+        by_hand[batch_key] = set(shared.var_names[found["highly_variable"].to_numpy()])
+    assert chosen == by_hand
+    assert chosen[None] != chosen["auto"]
+    said = capsys.readouterr().err
+    assert "reference.obs['assay'] explains" in said
+    assert "batch_key=None ranks them over all cells" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"labels_key": "nothing"}, "no column 'nothing'"),
+        ({"report": "nowhere/at/all.html"}, "folder that exists"),
+        ({"batch_key": "nothing"}, "no column 'nothing'"),
+        ({"n_top_genes": 1}, "n_top_genes=1"),
+        ({"alpha": 2}, "alpha=2"),
+        ({"gene_key": "nothing"}, "no column 'nothing'"),
+    ],
+)
+def test_mistakes_are_found_before_the_work(arguments, sentence):
+    reference, query = simulated(100, 50)
+    with pytest.raises(dice.DiceError, match=sentence):
+        dice.tl.annotate(query, reference, **arguments)
+    with pytest.raises(dice.DiceError, match="same object"):
+        dice.tl.annotate(query, query, **arguments)
+
+
+def test_other_names_are_diagnosed():
+    reference, query = simulated(100, 50)
+    query.var["symbol"], query.var_names = query.var_names, [f"ENSG{i:011d}" for i in range(query.n_vars)]
+    with pytest.raises(dice.DiceError, match="gene_key='symbol'"):
+        dice.tl.annotate(query, reference, "cell_type")
