@@ -129,7 +129,7 @@ def test_a_prior_alone_gives_the_same_reasons(reference, tmp_path):
         known = ["reference_mean", "reference_fraction"]
         pd.testing.assert_frame_equal(table.drop(columns=known), whole.drop(columns=known))
         assert table["reference_fraction"].isna().all()
-        assert np.corrcoef(table["reference_mean"], whole["reference_mean"])[0, 1] > 0.97
+        np.testing.assert_allclose(table["reference_mean"], whole["reference_mean"], atol=0.3)
 
 
 @pytest.mark.parametrize("ending", ["h5ad", "zarr"])

@@ -14,7 +14,7 @@ from torch import Tensor
 from dice._anndata.matrix import Matrix
 from dice._anndata.read import names as names_of
 from dice._anndata.write import from_plain
-from dice._core.labels.contributions import sums_by_group, way_slopes
+from dice._core.labels.contributions import known_means, sums_by_group, way_slopes
 from dice._core.labels.model import LabelModel
 from dice._keys import PriorKeys
 from dice._query.query import NETWORK_CHUNK, Query
@@ -138,14 +138,14 @@ def expression_of(matrix: Matrix, groups: Codes, n_groups: int) -> Expression:
 
 
 def known_expression(reference: object, query: Query, model: LabelModel, labels_key: str, prior_key: str) -> Expression:
-    """The same of the reference's labels (C, d): by its cells, or by the means of their latents in its prior."""
+    """The same of the reference's labels (C, d): by its cells, or by what its prior keeps of them."""
     if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
         labelled = read_reference(reference, labels_key, prior_key)
         order = np.array([model.names.index(name) for name in labelled.names] + [-1], dtype=np.intp)
         matrix = Matrix(reference, layer=query.prior.params.get("layer"), genes=own_genes(reference, query))
         return expression_of(matrix, order[labelled.codes], len(model.names))
     projection, genes = query.prior.projection, query.match.prior
-    standardized = model.centres @ projection.loadings[genes].T + projection.center[genes]
-    mean = standardized * projection.scale[genes] + projection.mean[genes]
+    means = known_means(model, projection.loadings)[:, genes] + projection.center[genes]
+    mean = means * projection.scale[genes] + projection.mean[genes]
     least = 0.0 if query.prior.statistics.get("minimum", 0.0) >= 0 else -np.inf
     return Expression(np.maximum(mean, least), np.full(mean.shape, np.nan))

@@ -86,7 +86,7 @@ def label_genes(
       between query and reference was taken away;
     - ``mean``, ``fraction``: mean expression of the group as it is in the matrix, and the share of its cells that
       express the gene; ``reference_mean``, ``reference_fraction``: the same of the reference's cells with that label.
-      With a prior alone, means are what its latents explain of them, and fractions are not known;
+      A prior alone keeps means only as far as latents and classifiers see them, and no fractions;
     - ``score``: how far the group's score is above that of the mean reference cell, and ``remainder``: what of that no
       gene accounts for. The contributions of all genes and the remainder add up to the score.
 
