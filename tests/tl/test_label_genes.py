@@ -192,6 +192,26 @@ def test_labels_that_the_prior_was_not_trained_with(reference):
         dice.tl.label_genes(query, other)
 
 
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_markers_of_the_pancreas(shared_data):
+    """Cells of another technology, a third of whose genes are missing, have their labels for the known reasons."""
+    reference, query = (sc.read_h5ad(shared_data(name)) for name in ("pancreas_cellhint_atlas", "pancreas_baron_h1"))
+    for cells in (reference, query):
+        sc.pp.normalize_total(cells, target_sum=1e4)
+        sc.pp.log1p(cells)
+    markers = {"beta": {"INS", "IAPP"}, "alpha": {"GCG"}, "delta": {"SST"}, "endothelial": {"PLVAP"}}
+    sc.pp.highly_variable_genes(reference, n_top_genes=800)
+    # So few genes lack some of the markers.
+    reference.var["highly_variable"] |= reference.var_names.isin(set.union(*markers.values()))
+    reference = reference[::2, reference.var["highly_variable"]].copy()
+    dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=50))
+    dice.tl.transfer_labels(query, reference)
+    table = dice.tl.label_genes(query, reference)
+    first = {name: set(rows["gene"].head(2)) for name, rows in table[table["contribution"] > 0].groupby("group")}
+    assert {name: genes & first[name] for name, genes in markers.items()} == markers
+    assert (table["remainder"].abs() < 0.15 * table["score"]).all()
+
+
 def test_nothing_is_written(reference):
     query = labelled(reference)
     before = query.copy()

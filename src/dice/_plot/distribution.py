@@ -71,10 +71,26 @@ def _mark(ax: Axes, where: Floats, marks: Marks, size: float | None) -> None:
         draw.scatter(ax, where[marks.cells], label="novel", size=area, zorder=4, **look)
         said.append("o novel")
     if marks.groups:
-        draw.name_groups(ax, list(marks.groups.items()), where, color=RING)
+        _name(ax, where, marks.groups)
         said.append("name: novel group")
     if said:
         ax.text(1, -0.01, ", ".join(said), color=RING, fontsize=9, transform=ax.transAxes, ha="right", va="top")
+
+
+def _name(ax: Axes, where: Floats, groups: Mapping[str, Mask]) -> None:
+    """Names beside the cells of their groups, on the side with more room, and none on another."""
+    low, high = where.min(0), where.max(0)
+    middles = {name: np.median(where[cells], axis=0) for name, cells in groups.items()}
+    heights = {True: np.inf, False: np.inf}
+    for name in sorted(groups, key=lambda name: -middles[name][1]):
+        to_the_right = bool(middles[name][0] < (low[0] + high[0]) / 2)
+        # Nine cells of ten: a single one far away would take the name with it.
+        edge = np.quantile(where[groups[name], 0], 0.9 if to_the_right else 0.1)
+        heights[to_the_right] = min(float(middles[name][1]), heights[to_the_right] - 0.07 * float(high[1] - low[1]))
+        ax.annotate(
+            name, (float(edge), heights[to_the_right]), (9 if to_the_right else -9, 0), textcoords="offset points",
+            va="center", ha="left" if to_the_right else "right", color=RING, fontsize=9, fontweight="bold", zorder=5,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dice._plot.colors import MISSING, REFERENCE, SAFE, Colors
 from dice._plot.layout import MIN_CELLS_UMAP
-from dice._types import Codes, Floats, Mask
+from dice._types import Codes, Floats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -114,20 +114,6 @@ def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
     ax.set_yticks(range(len(names)), names, fontsize=9)
     ax.set_ylim(len(names) - 1 + edge, -edge)
     return np.arange(len(names))
-
-
-def name_groups(ax: Axes, groups: Sequence[tuple[str, Mask]], where: Floats, *, color: str = "black") -> None:
-    """The name of every group at its middle cell."""
-    from matplotlib import patheffects
-
-    for name, cells in groups:
-        own = where[cells]
-        middle = own[np.square(own - np.median(own, axis=0)).sum(1).argmin()]
-        ax.text(
-            float(middle[0]), float(middle[1]), name, ha="center", va="center", fontweight="bold", zorder=5,
-            fontsize=9 if len(groups) <= 30 else 6, color=color,
-            path_effects=[patheffects.withStroke(linewidth=3, foreground="white")],
-        )  # fmt: skip
 
 
 def dots(colors: dict[str, str]) -> list[Line2D]:

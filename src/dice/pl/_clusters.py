@@ -16,7 +16,7 @@ from dice._plot import draw
 from dice._plot.colors import SAFE, Palette, read_colors, read_numbers
 from dice._plot.figure import PANEL, finish, panels
 from dice._plot.layout import layout, umap_options
-from dice._types import Seed
+from dice._types import Floats, Mask, Seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +91,7 @@ def clusters(
     draw.scatter_colored(axes[1], where, colors, size=size)
     draw.style_map(axes[1], title=title or _counted(len(named)), n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
-    draw.name_groups(axes[1], named, where)
+    _name(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by re-measurements", where)], None, size)
     axes[2].collections[-1].set_clim(0, 1)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
@@ -124,3 +124,17 @@ def _curve(ax: Axes, record: Mapping[str, Any]) -> None:
     ax.set_ylim(-0.05, 1.1)
     ax.set_title("agreement of two measurements", fontsize=11)
     draw.plain(ax, x="resolution", y="adjusted mutual information")
+
+
+def _name(ax: Axes, groups: list[tuple[str, Mask]], where: Floats) -> None:
+    """The name of every cluster at its middle cell."""
+    from matplotlib import patheffects
+
+    for name, cells in groups:
+        own = where[cells]
+        middle = own[np.square(own - np.median(own, axis=0)).sum(1).argmin()]
+        ax.text(
+            float(middle[0]), float(middle[1]), name, ha="center", va="center", fontweight="bold", zorder=5,
+            fontsize=9 if len(groups) <= 30 else 6,
+            path_effects=[patheffects.withStroke(linewidth=2, foreground="white")],
+        )  # fmt: skip
