@@ -160,8 +160,8 @@ def novelty() -> Figure:
     reference = reference[~reference.obs["cell_type"].str.startswith("B.")].copy()
     dice.tl.train_prior(reference, labels_key="cell_type")
     dice.tl.denoise(query, reference)
-    dice.tl.novelty(query, reference)
-    return dice.pl.novelty(query, groupby="cell_type", return_fig=True)
+    dice.tl.novelty(query, reference, groupby="cell_type")
+    return dice.pl.novelty(query, return_fig=True)
 
 
 def training() -> Figure:
@@ -226,6 +226,11 @@ def transfer_sets() -> Figure:
     return dice.pl.transfer(labelled(), "cell_type", return_fig=True)
 
 
+def label_genes() -> Figure:
+    genes = dice.tl.label_genes(labelled(), teaseq()[0], "cell_type", n_genes=8)
+    return dice.pl.label_genes(genes, ncols=4, return_fig=True)
+
+
 def reliability() -> Figure:
     return dice.pl.reliability(labelled(), "cell_type", return_fig=True)
 
@@ -252,7 +257,7 @@ FIGURES = {
     for plot in (
         setup_1, setup_2, setup_3, setup_4, samples, samples_rho, fewer_clusters, more_clusters, held_out, other_study,
         latents, on_reference, uncertainty, novelty, boundary, training, scree, evaluation, transfer, transfer_sets,
-        reliability, rho, report, measured_noise,
+        label_genes, reliability, rho, report, measured_noise,
     )
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dice import pl
@@ -22,6 +23,67 @@ def test_novel_cells_are_ringed_and_counted(novel):
     share = called.sum() / 15
     assert [label.get_text() for label in axes[1].get_yticklabels()] == [f"T ({share:.0%})", "NK (0%)", "B (0%)"]
     assert axes[0].get_title() == f"{called.sum()} of 45 cells are novel"
+
+
+@pytest.fixture
+def grouped(novel):
+    """Groups were tested, and one of them was called."""
+    novel.obs["cluster"] = pd.Categorical(novel.obs["cell_type"].astype(str) + "1", categories=["B1", "NK1", "T1"])
+    novel.obs["dice_novel_group"] = (novel.obs["cluster"] == "T1").to_numpy()
+    novel.uns["dice_novelty"] = {"call": {"groupby": "cluster"}}
+    return novel
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_novel_groups_are_named(grouped):
+    """Without a column of labels the groups that were tested are drawn."""
+    axes = pl.novelty(grouped, show=False)
+    called = grouped.obs["dice_novel"].sum()
+    assert axes[0].get_title() == f"{called} of 45 cells and 1 of 3 groups are novel"
+    assert texts(axes[0]) == ["T1", "o novel, name: novel group"]
+    # The name stands beside its cells, level with them.
+    own = grouped.obsm["X_dice_pca_umap"][(grouped.obs["cluster"] == "T1").to_numpy()]
+    x, y = axes[0].texts[0].xy
+    assert own[:, 0].min() <= x <= own[:, 0].max()
+    assert y == pytest.approx(np.median(own[:, 1]))
+    weights = {label.get_text().split(" ")[0]: label.get_fontweight() for label in axes[1].get_yticklabels()}
+    assert weights == {"T1": "bold", "NK1": "normal", "B1": "normal"}
+
+
+def test_names_of_groups_in_one_place_do_not_cover_each_other(grouped):
+    grouped.obs["cluster"] = pd.Categorical(np.where(np.arange(45) % 2, "even", "odd"))
+    grouped.obs["dice_novel_group"] = True
+    ax = pl.novelty(grouped, show=False)[0]
+    ax.figure.canvas.draw()
+    one, other = (text.get_window_extent() for text in ax.texts[:2])
+    assert not one.overlaps(other)
+
+
+def test_other_labels_leave_novel_groups_on_the_map(grouped):
+    axes = pl.novelty(grouped, groupby="cell_type", show=False)
+    assert texts(axes[0])[0] == "T1"
+    assert {label.get_fontweight() for label in axes[1].get_yticklabels()} == {"normal"}
+
+
+def test_where_nothing_is_novel_nothing_is_explained(grouped):
+    grouped.obs["dice_novel"] = False
+    grouped.obs["dice_novel_group"] = False
+    grouped.obs.loc[grouped.obs_names[:3], "cluster"] = np.nan
+    axes = pl.novelty(grouped, show=False)
+    assert texts(axes[0]) == []
+    assert axes[0].get_title() == "0 of 45 cells and 0 of 3 groups are novel"
+
+
+def test_the_map_grows_with_the_labels(novel):
+    """Beside many labels a small map would leave a gap below."""
+    novel.obs["name"] = [f"label {i % 28}" for i in range(45)]
+    axes = pl.novelty(novel, groupby="name", show=False)
+    axes[0].figure.canvas.draw()
+    boxes = [ax.get_window_extent() for ax in axes]
+    assert boxes[0].height > 0.9 * boxes[1].height
 
 
 def test_without_labels(novel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,29 +19,40 @@ if TYPE_CHECKING:
 
 #: Inches per label, so that sixty of them can still be read.
 _LABEL_HEIGHT = 0.2
+#: Inches by which the map may grow with them.
+_LARGER = 2.5
 RING = "#D55E00"
 
 
+@dataclass(frozen=True)
+class Marks:
+    """What stands out: single cells (n,), and groups by their names with the cells (n,) of each."""
+
+    cells: Mask
+    groups: Mapping[str, Mask] = field(default_factory=dict)
+    #: Whether the rows beside the map are these groups.
+    in_rows: bool = False
+
+
 def map_and_distribution(
-    where: Floats, numbers: Colors, groups: Colors | None, *, title: str, size: float | None, ringed: Mask | None = None
+    where: Floats, numbers: Colors, groups: Colors | None, *, title: str, size: float | None, marks: Marks | None = None
 ) -> tuple[Figure, list[Axes]]:
     """The cells coloured by a number, and boxes per label or a histogram.
 
-    Novel cells are `ringed` on the map, and their share is written beside every label.
+    Novel cells are ringed on the map, and their share is written beside every label; novel groups are named.
     """
-    rows = [] if groups is None else _rows(groups, numbers, ringed)
+    rows = [] if groups is None else _rows(groups, numbers, marks)
     height = max(PANEL, 0.8 + len(rows) * _LABEL_HEIGHT)
-    margin = draw.COLORBAR_WIDTH + 0.07 * max((len(name) for name, *_ in rows), default=0)
-    figure, axes = panels(2, ncols=2, size=(PANEL + 0.4, height), margin=margin, square=False)
+    # Beside many labels the map grows with them, and leaves no gap below.
+    side = PANEL + min(height - PANEL, _LARGER)
+    margin = draw.COLORBAR_WIDTH + 0.07 * max((len(row.name) for row in rows), default=0)
+    figure, axes = panels(2, ncols=2, size=(side + 0.4, height), margin=margin, square=False)
     points = draw.scatter_colored(axes[0], where, numbers, size=size)
     draw.style_map(axes[0], title=title, n_cells=len(where))
     axes[0].set_anchor("N")
     draw.add_colorbar(axes[0], points, label="")
-    if ringed is not None:
-        area = 3 * draw.point_size(len(where), size) + 6
-        look: dict[str, Any] = {"facecolors": "none", "edgecolors": RING, "linewidths": 0.7}
-        draw.scatter(axes[0], where[ringed], label="novel", size=area, zorder=4, **look)
-        axes[0].text(1, 0, "o novel", color=RING, fontsize=9, transform=axes[0].transAxes, ha="right", va="top")
+    if marks is not None:
+        _mark(axes[0], where, marks, size)
     if groups is None:
         known = numbers.values[~numbers.missing]
         axes[1].hist(known, bins=int(np.clip(np.sqrt(len(known)), 5, 50)), color=SAFE[0])
@@ -49,26 +62,71 @@ def map_and_distribution(
     return figure, axes
 
 
-def _rows(groups: Colors, numbers: Colors, ringed: Mask | None) -> list[tuple[str, str, Floats]]:
-    """Name, colour and known numbers of every label, the largest median first and cells without a label last."""
+def _mark(ax: Axes, where: Floats, marks: Marks, size: float | None) -> None:
+    """Rings around novel cells, names over novel groups, and below the map what they mean, if there are any."""
+    said = []
+    if marks.cells.any():
+        area = 3 * draw.point_size(len(where), size) + 6
+        look: dict[str, Any] = {"facecolors": "none", "edgecolors": RING, "linewidths": 0.7}
+        draw.scatter(ax, where[marks.cells], label="novel", size=area, zorder=4, **look)
+        said.append("o novel")
+    if marks.groups:
+        _name(ax, where, marks.groups)
+        said.append("name: novel group")
+    if said:
+        ax.text(1, -0.01, ", ".join(said), color=RING, fontsize=9, transform=ax.transAxes, ha="right", va="top")
+
+
+def _name(ax: Axes, where: Floats, groups: Mapping[str, Mask]) -> None:
+    """Names beside the cells of their groups, on the side with more room, and none on another."""
+    low, high = where.min(0), where.max(0)
+    middles = {name: np.median(where[cells], axis=0) for name, cells in groups.items()}
+    heights = {True: np.inf, False: np.inf}
+    for name in sorted(groups, key=lambda name: -middles[name][1]):
+        to_the_right = bool(middles[name][0] < (low[0] + high[0]) / 2)
+        # Nine cells of ten: a single one far away would take the name with it.
+        edge = np.quantile(where[groups[name], 0], 0.9 if to_the_right else 0.1)
+        heights[to_the_right] = min(float(middles[name][1]), heights[to_the_right] - 0.07 * float(high[1] - low[1]))
+        ax.annotate(
+            name, (float(edge), heights[to_the_right]), (9 if to_the_right else -9, 0), textcoords="offset points",
+            va="center", ha="left" if to_the_right else "right", color=RING, fontsize=9, fontweight="bold", zorder=5,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One label beside the map, with its known numbers."""
+
+    name: str
+    color: str
+    values: Floats
+    novel: bool
+
+
+def _rows(groups: Colors, numbers: Colors, marks: Marks | None) -> list[_Row]:
+    """A row for every label, the largest median first and cells without a label last."""
     rows = []
     for name, color, mine in groups.groups:
-        note = "" if ringed is None else f" ({ringed[mine].mean():.0%})"
-        rows.append((name + note, color, numbers.values[mine & ~numbers.missing]))
+        note = "" if marks is None else f" ({marks.cells[mine].mean():.0%})"
+        novel = marks is not None and marks.in_rows and name in marks.groups
+        rows.append(_Row(name + note, color, numbers.values[mine & ~numbers.missing], novel))
     n_labels = len(rows) - bool(groups.missing.any())
-    order = sorted(rows[:n_labels], key=lambda row: -float(np.median(row[2])) if len(row[2]) else np.inf)
+    order = sorted(rows[:n_labels], key=lambda row: -float(np.median(row.values)) if len(row.values) else np.inf)
     return [*order, *rows[n_labels:]]
 
 
-def _boxes(ax: Axes, rows: list[tuple[str, str, Floats]]) -> None:
+def _boxes(ax: Axes, rows: list[_Row]) -> None:
     """One horizontal box per label with known numbers, which leaves room for long names."""
-    rows = [row for row in rows if len(row[2])]
-    y = draw.name_rows(ax, [name for name, *_ in rows], edge=0.6)
+    rows = [row for row in rows if len(row.values)]
+    y = draw.name_rows(ax, [row.name for row in rows], edge=0.6)
+    for text, row in zip(ax.get_yticklabels(), rows, strict=True):
+        if row.novel:
+            text.set(color=RING, fontweight="bold")
     # Drawn by hand: the option of ``boxplot`` for horizontal boxes differs between matplotlib versions.
-    marks = np.array([np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)) for *_, values in rows])
+    marks = np.array([np.quantile(row.values, (0.05, 0.25, 0.5, 0.75, 0.95)) for row in rows])
     low, left, middle, right, high = marks.reshape(-1, 5).T
     ax.hlines(y, low, high, color="black", linewidth=0.8, zorder=2)
-    look: dict[str, Any] = {"color": [color for _, color, _ in rows], "edgecolor": "black", "linewidth": 0.8}
+    look: dict[str, Any] = {"color": [row.color for row in rows], "edgecolor": "black", "linewidth": 0.8}
     ax.barh(y, right - left, left=left, height=0.7, zorder=3, **look)
     # A dot shows on every colour, and for a label with one cell only.
     ax.scatter(middle, y, s=22, color="white", edgecolor="black", linewidths=0.8, zorder=4)

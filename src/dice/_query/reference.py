@@ -89,6 +89,18 @@ class ReferenceQuery(Query):
         return self.reader.expression(chunk, rows)
 
 
+def own_genes(reference: AnnData, query: Query) -> Codes:
+    """Where a reference has the genes that its prior shares with a query."""
+    names = query.prior.genes[query.match.prior].astype(str)
+    positions = reference.var_names.astype(str).get_indexer(names)
+    if (positions < 0).any():
+        raise InputError(
+            f"The reference has lost {(positions < 0).sum()} genes of its own prior, for example "
+            f"{list(names[positions < 0][:3])}: pass it with all genes that it had in dice.tl.train_prior."
+        )
+    return np.asarray(positions, dtype=np.intp)
+
+
 def as_query(
     reference: AnnData, query: Query, roles: Codes, *, depths: NDArray[np.float32] | None = None
 ) -> ReferenceQuery:
@@ -97,13 +109,7 @@ def as_query(
     Its cells are thinned to log depths of the query, or to other `depths` in ascending order; with none they are whole.
     """
     prior, match = query.prior, query.match
-    layer, names = prior.params.get("layer"), prior.genes[match.prior].astype(str)
-    positions = reference.var_names.astype(str).get_indexer(names)
-    if (positions < 0).any():
-        raise InputError(
-            f"The reference has lost {(positions < 0).sum()} genes of its own prior, for example "
-            f"{list(names[positions < 0][:3])}: pass it with all genes that it had in dice.tl.train_prior."
-        )
+    layer, positions = prior.params.get("layer"), own_genes(reference, query)
     # Both are read under one noise: measured latents and noisy ones lie in different places.
     asked = query.options.likelihood
     assumed = Gaussian() if isinstance(asked, str) and not query.measured else asked

@@ -45,10 +45,10 @@ class Represented:
         """Standardised expression (len(rows), d) of some cells, dense."""
         wanted = np.zeros(self.query.matrix.n_cells, dtype=bool)
         wanted[rows] = True
-        parts = self.query.matrix.each(lambda chunk, cells: self._standardized(chunk, cells)[wanted[cells]])
+        parts = self.query.matrix.each(lambda chunk, cells: self.standardized(chunk, cells)[wanted[cells]])
         return np.concatenate(parts)[np.searchsorted(np.flatnonzero(wanted), rows)]
 
-    def _standardized(self, chunk: Chunk, rows: slice) -> Floats:
+    def standardized(self, chunk: Chunk, rows: slice) -> Floats:
         """Expression (n, d) of a chunk as the reference's would be, dense."""
         likelihood = self.query.likelihood
         x = likelihood.standardizer(self.query.expression(chunk, rows)).dense()
@@ -59,13 +59,13 @@ class Represented:
         """Logits (n, C) of all cells by a classifier of all of the prior's genes, or of latents."""
         if representation != "genes":
             return classifier.logits(self.latents(representation))
-        known = self._observed(classifier)
+        known = self.observed(classifier)
         if not self.query.matrix.n_cells:
             return np.empty((0, len(known.offset)), dtype=np.float32)
-        parts = self.query.matrix.each(lambda chunk, cells: known.logits(self._standardized(chunk, cells)))
+        parts = self.query.matrix.each(lambda chunk, cells: known.logits(self.standardized(chunk, cells)))
         return np.concatenate(parts)
 
-    def _observed(self, classifier: Logistic) -> Logistic:
+    def observed(self, classifier: Logistic) -> Logistic:
         """The same classifier of the genes at hand; the others are filled in by their conditional mean."""
         query, match = self.query, self.query.match
         if match.complete:

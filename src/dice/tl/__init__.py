@@ -9,6 +9,7 @@ from dice.tl._credible_region import credible_region
 from dice.tl._denoise import denoise
 from dice.tl._denoise_to_zarr import denoise_to_zarr
 from dice.tl._evaluate import evaluate
+from dice.tl._label_genes import label_genes
 from dice.tl._neighbors import neighbors
 from dice.tl._novelty import novelty
 from dice.tl._train_prior import train_prior
@@ -23,6 +24,7 @@ __all__ = [
     "denoise",
     "denoise_to_zarr",
     "evaluate",
+    "label_genes",
     "neighbors",
     "novelty",
     "train_prior",

@@ -37,6 +37,11 @@ class Completion:
         single = (x.astype(np.float32) for x in (gram, posterior / noise**2, added))
         return cls(loadings, *single)
 
+    @property
+    def readout(self) -> Floats:
+        """What completed latents are made of (d, k): they are the product of the observed genes with it."""
+        return self.loadings @ (np.eye(len(self.gram)) + self.filter @ (np.eye(len(self.gram)) - self.gram))
+
     def read(self, x: Standardized) -> tuple[Floats, Floats]:
         """Completed latents (n, k), and the squared norms (n,) of what they leave of the observed genes."""
         products = x @ self.loadings
