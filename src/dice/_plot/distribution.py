@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Inches per label, so that sixty of them can still be read.
-_LABEL_HEIGHT = 0.2
+#: Inches per label, and where there are many, so that sixty of them can still be read.
+_LABEL_HEIGHT, _SMALL_HEIGHT, _MANY = 0.2, 0.14, 24
 RING = "#D55E00"
 
 
@@ -28,14 +28,15 @@ def map_and_distribution(
     Novel cells are `ringed` on the map, and their share is written beside every label.
     """
     rows = [] if groups is None else _rows(groups, numbers, ringed)
-    height = max(PANEL, 0.8 + len(rows) * _LABEL_HEIGHT)
-    margin = draw.COLORBAR_WIDTH + 0.07 * max((len(name) for name, *_ in rows), default=0)
-    figure, axes = panels(2, ncols=2, size=(PANEL + 0.4, height), margin=margin, square=False)
+    # The map is as high as the boxes, so that nothing beside them is empty.
+    height = max(PANEL, 0.8 + len(rows) * (_LABEL_HEIGHT if len(rows) <= _MANY else _SMALL_HEIGHT))
+    words = 0.3 + 0.07 * max((len(name) for name, *_ in rows), default=0)
+    widths = height - 0.3 + draw.COLORBAR_WIDTH, PANEL - 0.4 + words
+    figure, axes = panels(2, ncols=2, size=(sum(widths) / 2, height), widths=widths, square=False)
     points = draw.scatter_colored(axes[0], where, numbers, size=size)
     draw.style_map(axes[0], title=title, n_cells=len(where))
-    axes[0].set_anchor("N")
     draw.add_colorbar(axes[0], points, label="")
-    if ringed is not None:
+    if ringed is not None and ringed.any():
         area = 3 * draw.point_size(len(where), size) + 6
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": RING, "linewidths": 0.7}
         draw.scatter(axes[0], where[ringed], label="novel", size=area, zorder=4, **look)
@@ -64,6 +65,7 @@ def _boxes(ax: Axes, rows: list[tuple[str, str, Floats]]) -> None:
     """One horizontal box per label with known numbers, which leaves room for long names."""
     rows = [row for row in rows if len(row[2])]
     y = draw.name_rows(ax, [name for name, *_ in rows], edge=0.6)
+    ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY else 7)
     # Drawn by hand: the option of ``boxplot`` for horizontal boxes differs between matplotlib versions.
     marks = np.array([np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)) for *_, values in rows])
     low, left, middle, right, high = marks.reshape(-1, 5).T
