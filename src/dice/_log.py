@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ParamSpec, Self, TypeVar
 
 from tqdm.auto import tqdm
 
 from dice import settings
 from dice._errors import DiceWarning
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 _logger = logging.getLogger("dice")
 #: Lists that want to hear of warnings; a context variable keeps the calls of several threads apart.
 _listeners: ContextVar[tuple[list[str], ...]] = ContextVar("listeners", default=())
+#: The object that the calls of this context are about.
+_subject: ContextVar[object] = ContextVar("subject", default=None)
+#: What was said about objects that still live, by their identity (AnnData has no hash).
+_said: dict[int, tuple[weakref.ref[object], set[str]]] = {}
+#: Seconds between two lines of progress in a log. All stages of a small workflow are shorter than this, and one of an
+#: hour still gets its ten lines.
+BETWEEN_LINES = 5.0
 
 
 def info(message: str) -> None:
@@ -37,11 +51,50 @@ def say(message: str) -> None:
         tqdm.write(message, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
 
 
-def warn(message: str) -> None:
-    """Warn the user, pointing at the line that called into dice."""
+def warn(message: str, *, about: object = None) -> None:
+    """Warn the user, pointing at the line that called into dice.
+
+    The same sentence is said once about the same object: `about`, or the one that the call is about. Calls record it
+    every time.
+    """
     for listener in _listeners.get():
         listener.append(message)
+    subject = _subject.get() if about is None else about
+    said = set() if subject is None else _said_about(subject)
+    if message in said:
+        return
     warnings.warn(message, DiceWarning, stacklevel=_depth_outside_package())
+    # Not if the user's filters made it an error: that call has failed, and the next one will.
+    said.add(message)
+
+
+def once_per_object(verb: Callable[P, R]) -> Callable[P, R]:
+    """A verb whose warnings are about its first argument, and are said once about each object."""
+    first = next(iter(inspect.signature(verb).parameters))
+
+    @functools.wraps(verb)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        token = _subject.set(args[0] if args else kwargs.get(first))
+        try:
+            return verb(*args, **kwargs)
+        finally:
+            _subject.reset(token)
+
+    return call
+
+
+def _said_about(subject: object) -> set[str]:
+    """Sentences about an object, forgotten with it; of one that cannot be followed, as a path, nothing is kept."""
+    place = id(subject)
+    known = _said.get(place)
+    if known is not None and known[0]() is subject:
+        return known[1]
+    try:
+        holder = weakref.ref(subject, lambda _: _said.pop(place, None))
+    except TypeError:
+        return set()
+    _said[place] = holder, set()
+    return _said[place][1]
 
 
 @contextmanager
@@ -55,15 +108,71 @@ def recorded() -> Iterator[list[str]]:
         _listeners.reset(token)
 
 
-def progress(*, total: int | None, desc: str, unit: str = "it", **kwargs: Any) -> tqdm[Any]:
-    """Progress bar that vanishes when done and is silent at ``settings.verbosity == 0``."""
-    return tqdm(total=total, desc=desc, unit=unit, disable=settings.verbosity < 1, leave=False, **kwargs)
+def progress(*, total: int | None, desc: str, unit: str = "it", **kwargs: Any) -> tqdm[Any] | Lines:
+    """Progress of a stage, silent at ``settings.verbosity == 0``.
+
+    On a terminal and in a notebook it is a bar that vanishes when done; elsewhere, as in the log of a batch job, lines.
+    """
+    if _is_watched():
+        return tqdm(total=total, desc=desc, unit=unit, disable=settings.verbosity < 1, leave=False, **kwargs)
+    return Lines(total, desc, kwargs.get("initial", 0), silent=settings.verbosity < 1)
+
+
+class Lines:
+    """Progress as lines: one for every tenth of the work, those of quick work left out.
+
+    Where the total is not known, lines come ever more rarely.
+    """
+
+    def __init__(self, total: int | None, desc: str, initial: int = 0, *, silent: bool = False) -> None:
+        self.total, self.desc, self.n, self.silent = total, desc, initial, silent
+        self._note = ""
+        self._tenth = self._tenths()
+        self._start = self._last = time.monotonic()
+        self._lines = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lines:
+            self._write("done")
+        self._lines = 0
+
+    def set_description(self, desc: str, refresh: bool = False) -> None:
+        self.desc = desc
+
+    def set_postfix(self, **figures: str) -> None:
+        self._note = "".join(f", {name} {figure}" for name, figure in figures.items())
+
+    def update(self, n: int = 1) -> None:
+        self.n += n
+        now, tenth = time.monotonic(), self._tenths()
+        due = now - self._last >= max(BETWEEN_LINES, 0 if self.total else self._last - self._start)
+        if due and (tenth > self._tenth or not self.total):
+            self._write(f"{100 * self.n / self.total:.0f} %" if self.total else f"{self.n:,}")
+            self._tenth, self._last = tenth, now
+
+    def _tenths(self) -> int:
+        return 10 * self.n // self.total if self.total else 0
+
+    def _write(self, how_far: str) -> None:
+        self._lines += 1
+        if not self.silent and sys.stderr is not None:
+            elapsed = time.monotonic() - self._start
+            sys.stderr.write(f"{self.desc}: {how_far} after {elapsed:.0f} s{self._note}\n")
+
+
+def _is_watched() -> bool:
+    """Whether somebody sees the bar move: a terminal, or the kernel of a notebook."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        return True
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 def _depth_outside_package() -> int:
     """Stack level of the first caller outside of dice, counted as `warnings.warn` in `warn` does."""
-    import inspect
-
     frame = inspect.currentframe()
     depth = 0
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "dice":

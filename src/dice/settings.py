@@ -12,7 +12,8 @@ device: str = "auto"
 #: Cells that are worked on at once; None chooses about 64 MB of expression. A lazy matrix has blocks of its own.
 chunk_size: int | None = None
 
-#: 0 is silent, 1 shows progress, warnings, and what a prior is learned from; 2 also logs what each call decided.
+#: 0 shows no progress, 1 shows it and what a prior is learned from, 2 also says what each call decided. Warnings are
+#: shown once about the same object.
 verbosity: int = 1
 
 __all__ = ["chunk_size", "device", "using", "verbosity"]

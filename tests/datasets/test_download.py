@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from dice import datasets, settings
+from dice import _log, datasets, settings
 from dice._errors import DiceError
 from dice.datasets import _download, _neocortex, _pbmc_citeseq
 from dice.datasets._download import DownloadError, Remote, cache_folder, fetch
@@ -181,6 +181,7 @@ def test_one_progress_bar_or_nothing(server, tmp_path, monkeypatch, capfd) -> No
     fetch(server.remote(), cache_dir=tmp_path / "silent")
     assert capfd.readouterr() == ("", "")
     monkeypatch.setattr(settings, "verbosity", 1)
+    monkeypatch.setattr(_log, "_is_watched", lambda: True)
     fetch(server.remote(), cache_dir=tmp_path / "shown")
     assert "file.bin: " in capfd.readouterr().err
 

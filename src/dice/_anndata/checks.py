@@ -28,7 +28,7 @@ MOST_LABELS = 200
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
     """Labels of all cells; missing ones stay missing (code -1). `who` is what the user calls the object."""
     labels = _read_names(adata, labels_key, who)
-    _question_numbers(labels, f"{who}.obs[{labels_key!r}]")
+    _question_numbers(labels, f"{who}.obs[{labels_key!r}]", adata)
     if len(labels.categories) < 2:
         raise InputError(
             f"{who}.obs[{labels_key!r}] holds {len(labels.categories)} distinct label(s), but at least two "
@@ -37,7 +37,7 @@ def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categ
     return labels
 
 
-def _question_numbers(labels: pd.Categorical, where: str) -> None:
+def _question_numbers(labels: pd.Categorical, where: str, adata: AnnData) -> None:
     """Measurements are no labels; whole numbers may be clusters, or a column that was named by mistake."""
     numbers = labels.categories
     if not pd.api.types.is_numeric_dtype(numbers) or pd.api.types.is_bool_dtype(numbers):
@@ -49,7 +49,8 @@ def _question_numbers(labels: pd.Categorical, where: str) -> None:
         )
     _log.warn(
         f"{where} holds {len(numbers)} different numbers, which are taken as names of labels: set it to "
-        f"{where}.astype(str) if they are, or pass the labels_key of a column with names."
+        f"{where}.astype(str) if they are, or pass the labels_key of a column with names.",
+        about=adata,
     )
 
 

@@ -144,7 +144,14 @@ class Matrix:
         if self.is_lazy:
             with self._names_in_errors():
                 return lazy.total(self.data, self._on_block(partial(lazy.summed, cells), function), desc="Adding up")
-        return lazy.summed(cells, function, ((self.read(rows), rows) for rows in self.slices()))
+        with _log.progress(total=self.n_cells, desc="Adding up", unit="cell") as bar:
+
+            def chunks() -> Iterator[tuple[Chunk, slice]]:
+                for rows in self.slices():
+                    yield self.read(rows), rows
+                    bar.update(rows.stop - rows.start)
+
+            return lazy.summed(cells, function, chunks())
 
     def map_rows(self, function: Callable[[Chunk, slice], NDArray[np.float32]], shape: tuple[int, ...]) -> Any:
         """The array (n_cells, *shape) of a function's results for a lazy matrix, itself lazy."""

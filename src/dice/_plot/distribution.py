@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Inches per label, so that sixty of them can still be read.
-_LABEL_HEIGHT = 0.2
-#: Inches by which the map may grow with them.
-_LARGER = 2.5
+#: Inches per label, and where there are many, so that sixty of them can still be read.
+_LABEL_HEIGHT, _SMALL_HEIGHT, _MANY = 0.2, 0.14, 24
 RING = "#D55E00"
 
 
@@ -42,14 +40,13 @@ def map_and_distribution(
     Novel cells are ringed on the map, and their share is written beside every label; novel groups are named.
     """
     rows = [] if groups is None else _rows(groups, numbers, marks)
-    height = max(PANEL, 0.8 + len(rows) * _LABEL_HEIGHT)
-    # Beside many labels the map grows with them, and leaves no gap below.
-    side = PANEL + min(height - PANEL, _LARGER)
-    margin = draw.COLORBAR_WIDTH + 0.07 * max((len(row.name) for row in rows), default=0)
-    figure, axes = panels(2, ncols=2, size=(side + 0.4, height), margin=margin, square=False)
+    # The map is as high as the boxes, so that nothing beside them is empty.
+    height = max(PANEL, 0.8 + len(rows) * (_LABEL_HEIGHT if len(rows) <= _MANY else _SMALL_HEIGHT))
+    words = 0.3 + 0.07 * max((len(row.name) for row in rows), default=0)
+    widths = height - 0.3 + draw.COLORBAR_WIDTH, PANEL - 0.4 + words
+    figure, axes = panels(2, ncols=2, size=(sum(widths) / 2, height), widths=widths, square=False)
     points = draw.scatter_colored(axes[0], where, numbers, size=size)
     draw.style_map(axes[0], title=title, n_cells=len(where))
-    axes[0].set_anchor("N")
     draw.add_colorbar(axes[0], points, label="")
     if marks is not None:
         _mark(axes[0], where, marks, size)
@@ -119,6 +116,7 @@ def _boxes(ax: Axes, rows: list[_Row]) -> None:
     """One horizontal box per label with known numbers, which leaves room for long names."""
     rows = [row for row in rows if len(row.values)]
     y = draw.name_rows(ax, [row.name for row in rows], edge=0.6)
+    ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY else 7)
     for text, row in zip(ax.get_yticklabels(), rows, strict=True):
         if row.novel:
             text.set(color=RING, fontweight="bold")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dice._plot.colors import MISSING, REFERENCE, SAFE, Colors
+from dice._plot.colors import REFERENCE, SAFE, UNASSIGNED, Colors
 from dice._plot.layout import MIN_CELLS_UMAP
-from dice._types import Codes, Floats
+from dice._plot.names import MANY, name_groups, side
+from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,7 +51,7 @@ def scatter_colored(
     if colors is None:
         return scatter(ax, where, label="cells", zorder=3, color=SAFE[0], **look)
     if colors.missing.any():
-        scatter(ax, where[colors.missing], label="NA", zorder=2, color=MISSING, **look)
+        scatter(ax, where[colors.missing], label="NA", zorder=2, color=colors.absent, **look)
     known = np.flatnonzero(~colors.missing)
     if colors.labels is not None:
         # In file order, one label would cover another wherever labels come in blocks.
@@ -63,31 +64,75 @@ def scatter_colored(
 
 
 def row(
-    axes: list[Axes], colors: Colors | None, maps: list[tuple[str, Floats]], ground: Floats | None, size: float | None
+    axes: list[Axes],
+    colors: Colors | None,
+    maps: list[tuple[str, Floats]],
+    ground: Floats | None,
+    size: float | None,
+    *,
+    same_limits: bool = False,
+    explained: Axes | None = None,
 ) -> None:
-    """Maps with their titles in the same colours, explained beside the last; `ground` is where the reference is."""
+    """Maps with their titles in the same colours; `ground` is where the reference is.
+
+    The colours are explained beside the last map, or the one that is to be `explained`; where there are many, by names
+    on all maps.
+    """
     for ax, (title, where) in zip(axes, maps, strict=True):
         if ground is not None:
             scatter_reference(ax, ground)
         points = scatter_colored(ax, where, colors, size=size)
         style_map(ax, title=title, n_cells=len(where if ground is None else ground))
-    numbers = colors is not None and colors.labels is None
+    if same_limits:
+        x, y = (np.array([getattr(ax, f"get_{axis}lim")() for ax in axes]) for axis in "xy")
+        for ax in axes:
+            ax.set(xlim=(x[:, 0].min(), x[:, 1].max()), ylim=(y[:, 0].min(), y[:, 1].max()))
+    for ax, (_, where) in zip(axes, maps, strict=True):
+        name_many(ax, colors, where)
+    last, numbers = axes[-1] if explained is None else explained, colors is not None and colors.labels is None
     if colors is not None and numbers:
-        add_colorbar(axes[-1], points, label=colors.name)
+        add_colorbar(last, points, label=colors.name)
     entries = _entries(colors, ground)
     if entries:
-        title = "" if colors is None or numbers else colors.name
-        add_legend(axes[-1], dots(entries), title=title, low=numbers)
+        title = "" if colors is None or numbers or named_on_map(colors) else colors.name
+        add_legend(last, dots(entries), title=title, low=numbers)
+
+
+def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
+    """Groups that are named on the map, with their colours and cells: all, where there are many."""
+    named = [] if colors is None else [group for group in colors.groups if group[0] in colors.names]
+    # Cells without a label are everywhere, and have no place for a name.
+    named = [group for group in named if group[0] != UNASSIGNED]
+    return named if len(named) > MANY else []
+
+
+def name_many(ax: Axes, colors: Colors | None, where: Floats, *, zorder: float = 5) -> None:
+    """Names of the groups on the map, where they are too many for a legend."""
+    groups = named_on_map(colors)
+    if groups:
+        name_groups(ax, groups, where, zorder=zorder)
+
+
+def map_side(colors: Colors | None) -> float:
+    """Inches of a map in these colours."""
+    return side(len(named_on_map(colors)))
+
+
+def legend_of(colors: Colors | None) -> dict[str, str]:
+    """Colours that a legend explains: all, or those that have no name on the map."""
+    entries = {} if colors is None else colors.legend
+    named = {name for name, *_ in named_on_map(colors)}
+    return {name: color for name, color in entries.items() if name not in named}
 
 
 def row_margin(colors: Colors | None, ground: Floats | None) -> float:
     """Inches that the legend or the colour bar of a row needs."""
     bar = COLORBAR_WIDTH if colors is not None and colors.labels is None else 0.0
-    return max(bar, legend_width({} if colors is None else colors.legend), legend_width(_entries(None, ground)))
+    return max(bar, legend_width(legend_of(colors)), legend_width(_entries(None, ground)))
 
 
 def _entries(colors: Colors | None, ground: Floats | None) -> dict[str, str]:
-    return ({} if colors is None else colors.legend) | ({} if ground is None else {"reference": REFERENCE})
+    return legend_of(colors) | ({} if ground is None else {"reference": REFERENCE})
 
 
 def style_map(ax: Axes, *, title: str, n_cells: int) -> None:

@@ -28,6 +28,7 @@ def panels(
     ncols: int = 1,
     size: tuple[float, float] = (PANEL, PANEL),
     margin: float = 0.0,
+    widths: tuple[float, ...] | None = None,
     shared: bool = False,
     square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
@@ -45,6 +46,8 @@ def panels(
         Width and height of a panel in inches.
     margin
         Width to add on the right.
+    widths
+        Relative widths of the columns; None for equal ones.
     shared
         Same limits in all panels.
     square
@@ -66,7 +69,7 @@ def panels(
         figsize=(n_cols * size[0] + margin, n_rows * size[1]),
         layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square),
     )
-    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=shared, sharey=shared)
+    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=shared, sharey=shared, width_ratios=widths)
     axes = list(np.ravel(cells))
     for spare in axes[n_panels:]:
         spare.remove()

@@ -24,6 +24,9 @@ from dice._types import Floats, Seed
 MIN_CELLS_UMAP = 4
 #: Up to here neighbours are searched exactly; umap's own search spends longer on its compilation.
 _MAX_EXACT = 50_000
+#: Below this umap compares all pairs of cells, each by a call from Python: 28 s for 2,900 cells, and again whenever cells
+#: are placed. It gets the distances instead.
+_FEW = 4096
 #: Maps of references kept in memory, so that the next figure over the same reference is quick.
 _MAX_MAPS = 2
 _maps: OrderedDict[tuple[str, int, int], Map] = OrderedDict()
@@ -49,14 +52,19 @@ class Map:
         n_neighbors = min(n_neighbors, len(values) - 1)
         self.n_cells, self.n_latent = values.shape
         self._umap: Any = None
+        self._search: Any = None
         if len(values) < MIN_CELLS_UMAP:
             self.coordinates = _first_two(values)
             return
         with _quietly():
+            from sklearn.neighbors import NearestNeighbors
             from umap import UMAP
 
+            if placeable and len(values) < _FEW:
+                self._search = NearestNeighbors(n_neighbors=n_neighbors).fit(values)
             self._umap = UMAP(
                 n_neighbors=n_neighbors,
+                metric="euclidean" if self._search is None else "precomputed",
                 precomputed_knn=(None, None, None) if placeable else _neighbors(values, n_neighbors),
                 # The spectrum of a graph of a handful of cells cannot be computed.
                 init="spectral" if len(values) > 15 else "random",
@@ -64,14 +72,16 @@ class Map:
                 transform_seed=random_state,
                 n_jobs=1,
             )
-            self.coordinates = np.asarray(self._umap.fit_transform(values), dtype=np.float32)
+            known = values if self._search is None else _distances(values)
+            self.coordinates = np.asarray(self._umap.fit_transform(known), dtype=np.float32)
 
     def place(self, values: Floats) -> Floats:
         """Coordinates of cells that the map was not fitted on."""
         if self._umap is None or len(values) == 0:
             return _first_two(values)
         with _quietly():
-            return np.asarray(self._umap.transform(values), dtype=np.float32)
+            near = values if self._search is None else self._search.kneighbors_graph(values, mode="distance")
+            return np.asarray(self._umap.transform(near), dtype=np.float32)
 
     def check_same_space(self, n_latent: int, what: str) -> None:
         """A query can only be placed on the map of the reference whose loadings it was projected on."""
@@ -163,6 +173,13 @@ def _neighbors(values: Floats, n_neighbors: int) -> tuple[Any, Any, None]:
 
     distances, indices = NearestNeighbors(n_neighbors=n_neighbors).fit(values).kneighbors(values)
     return indices, distances, None
+
+
+def _distances(values: Floats) -> Floats:
+    """All distances (n, n); by differences, since equal cells are at a distance of exactly zero."""
+    from scipy.spatial.distance import cdist
+
+    return np.asarray(cdist(values, values), dtype=np.float32)
 
 
 def _first_two(values: Floats) -> Floats:

@@ -14,7 +14,7 @@ from dice._core.clusters.partition import as_graph, communities
 from dice._errors import InputError
 from dice._query.query import Query
 from dice._query.remeasured import Remeasured, remeasured
-from dice._scanpy.graph import NeighborGraph, average_graph, sample_graph
+from dice._scanpy.graph import NeighborGraph, average_graph, sample_graphs
 from dice._types import Codes, Floats
 
 
@@ -86,16 +86,10 @@ def _graphs(cells: Remeasured, n_neighbors: int, random_state: int) -> tuple[lis
     whole cells alone .48.
     """
     n_splits = cells.halves.shape[1]
-    with _log.progress(total=1 + 2 * n_splits, desc="Neighbours", unit="graph") as bar:
-
-        def graph(embedding: Floats) -> NeighborGraph:
-            found = sample_graph(embedding, n_neighbors, "euclidean", random_state)
-            bar.update()
-            return found
-
-        whole = graph(cells.whole)
-        halves = [[graph(cells.halves[:, split, half]) for half in (0, 1)] for split in range(n_splits)]
-    return halves, average_graph([whole, whole, *(half for pair in halves for half in pair)])
+    embeddings = [cells.whole, *(cells.halves[:, split, half] for split in range(n_splits) for half in (0, 1))]
+    whole, *halves = sample_graphs(embeddings, n_neighbors, "euclidean", random_state)
+    pairs = [halves[first : first + 2] for first in range(0, len(halves), 2)]
+    return pairs, average_graph([whole, whole, *halves])
 
 
 def _curve(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -43,15 +43,16 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, card: dict[
     folds = list(_folds(labelled, seed))
     tested = np.concatenate([test for _, test in folds])
     candidates = {}
-    for name in REPRESENTATIONS:
-        features = _Features(name, whole, thin, fit, seed)
-        classifier = features.fit(fit, labelled)
-        candidates[name] = Candidate(
-            classifier,
-            _means(classifier.logits(features.of(fit)), labelled.codes[fit], len(labelled.names)),
-            np.concatenate([features.fit(train, labelled).logits(features.of(test)) for train, test in folds]),
-            classifier.logits(features.of(calibration)),
-        )
+    with _log.progress(total=len(REPRESENTATIONS) * (1 + len(folds)), desc="Learning labels", unit="fit") as bar:
+        for name in REPRESENTATIONS:
+            features = _Features(name, whole, thin, fit, seed, bar.update)
+            classifier = features.fit(fit, labelled)
+            candidates[name] = Candidate(
+                classifier,
+                _means(classifier.logits(features.of(fit)), labelled.codes[fit], len(labelled.names)),
+                np.concatenate([features.fit(train, labelled).logits(features.of(test)) for train, test in folds]),
+                classifier.logits(features.of(calibration)),
+            )
     y, codes = whole.y[fit], labelled.codes[fit]
     # Many held-out cells say no more than some; those that are kept are spread evenly.
     kept = _spread(np.arange(len(tested)))
@@ -73,8 +74,10 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, card: dict[
 class _Features:
     """One representation of the reference's cells, whole and with fewer counts."""
 
-    def __init__(self, name: str, whole: Represented, thin: Represented | None, fit: Codes, seed: int) -> None:
-        self.name, self.whole, self.thin, self.seed = name, whole, thin, seed
+    def __init__(
+        self, name: str, whole: Represented, thin: Represented | None, fit: Codes, seed: int, tell: Callable[[], object]
+    ) -> None:
+        self.name, self.whole, self.thin, self.seed, self.tell = name, whole, thin, seed, tell
         self.known = None if name == "genes" else whole.latents(name)
         self.shallow = None if name == "genes" or thin is None else thin.latents(name)
 
@@ -91,7 +94,9 @@ class _Features:
         if self.thin is not None:
             fewer = self.thin.genes(rows) if self.shallow is None else self.shallow[rows]
             x, codes = np.concatenate([x, fewer]), np.concatenate([codes, codes])
-        return fit_logistic(x, codes, len(labelled.names), strength=strength)
+        fitted = fit_logistic(x, codes, len(labelled.names), strength=strength)
+        self.tell()
+        return fitted
 
 
 def _cells(reference: AnnData, prior: LearnedPrior, labelled: Labelled) -> tuple[Represented, Represented | None]:
@@ -191,7 +196,7 @@ def with_labels(
     """What a prior that has just been learned can tell of labels; None where there are none to learn or to check by."""
     if labels_key is None:
         return None
-    labelled = labels_of(reference, labels_key, roles.astype(np.intp))
+    labelled = labels_of(reference, labels_key, roles.astype(np.intp), "adata")
     if len(labelled.names) < 2 or not len(labelled.cells("train")) or not len(labelled.cells("calibration")):
         return None
     return learn_labels(reference, prior, labelled, card_of(reference, prior, labelled, labels_key), seed)

@@ -14,12 +14,12 @@ from dice._core.labels.doubt import STATUSES
 from dice._core.labels.model import LabelModel
 from dice._core.labels.votes import Votes
 from dice._keys import LabelKeys
+from dice._plot.colors import UNASSIGNED, absent_color
 from dice._query.doubt import Doubt
 from dice._types import Floats
 
 #: Names that files keep for themselves, and the longest one that all of them can hold.
 RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
-UNASSIGNED, UNASSIGNED_COLOR = "unassigned", "#B8B8B8"
 
 
 def label_slots(
@@ -87,7 +87,7 @@ def _labels(
     Labels that no cell has are no categories: scanpy's tests between groups stop at groups without cells.
     """
     names = [*known, *([] if UNASSIGNED in known else [UNASSIGNED])]
-    colors = None if colors is None else [*colors, UNASSIGNED_COLOR][: len(names)]
+    colors = None if colors is None else [*colors, absent_color(colors)][: len(names)]
     codes = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
     codes = np.where(probabilities.max(1, initial=0) < min_probability, names.index(UNASSIGNED), codes)
     used, codes = np.unique(codes, return_inverse=True)

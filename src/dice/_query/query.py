@@ -209,11 +209,11 @@ class Query:
             samples = packed[:, k:].reshape(n, plan.n_samples, k) if plan.n_samples else None
             return Posterior(packed[:, :k], samples, None if variance is None else np.concatenate(variance))
         parts = []
-        with _log.progress(total=n, desc="Denoising", unit="cell") as bar:
+        with _log.progress(total=n * plan.n_steps, desc="Denoising", unit="step") as bar:
+            inference = replace(inference, tell=bar.update)
             for rows in (self.matrix.slices() if plan.needs_genes else None) or self.latents.slices(NETWORK_CHUNK):
                 chunk = self.matrix.read(rows) if plan.needs_genes else None
                 parts.append(inference(self.latents[rows], rows, chunk))
-                bar.update(rows.stop - rows.start)
         if inference.limit:
             _log.warn(f"The device holds no whole chunk: {inference.limit} cells went at a time.")
         return Posterior.joined(parts)

@@ -54,15 +54,16 @@ def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Label
     return labelled
 
 
-def labels_of(reference: AnnData, labels_key: str, roles: Codes) -> Labelled:
-    """Labels and colours of cells with known roles; labels of a single cell are none."""
-    labels = read_labels(reference, labels_key, "reference")
+def labels_of(reference: AnnData, labels_key: str, roles: Codes, who: str = "reference") -> Labelled:
+    """Labels and colours of cells with known roles; labels of a single cell are none. `who` as in `read_labels`."""
+    labels = read_labels(reference, labels_key, who)
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     if (counts == 1).any():
         single = [str(name) for name in labels.categories[counts == 1]]
         _log.warn(
             f"{len(single)} labels of a single cell are left out, for example {single[:5]}: one cell can be learned "
-            "from or checked by, not both; merge them with others to keep them."
+            "from or checked by, not both; merge them with others to keep them.",
+            about=reference,
         )
         labels = labels.remove_categories(labels.categories[counts == 1])
     known = read_colors(reference, labels_key)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -52,11 +53,16 @@ def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
     return np.asarray(cells.obsm["X_umap"], dtype=np.float64)
 
 
-def sample_graphs(samples: Floats, n_neighbors: int, metric: str, random_state: int) -> Iterator[NeighborGraph]:
-    """The graphs of samples (n, n_samples, k), one after the other."""
-    with _log.progress(total=samples.shape[1], desc="Neighbours", unit="sample") as bar:
-        for index in range(samples.shape[1]):
-            yield sample_graph(samples[:, index], n_neighbors, metric, random_state)
+def sample_graphs(
+    embeddings: Sequence[Floats], n_neighbors: int, metric: str, random_state: int
+) -> Iterator[NeighborGraph]:
+    """The graphs of embeddings (n, k) of the same cells, one after the other."""
+    # The first one of a process waits for umap to be compiled: 11.4 s of the 11.6 s that nine graphs of 877 cells took.
+    desc = "Neighbours" if "umap" in sys.modules else "Neighbours (the search is compiled first)"
+    with _log.progress(total=len(embeddings), desc=desc, unit="graph") as bar:
+        for embedding in embeddings:
+            yield sample_graph(embedding, n_neighbors, metric, random_state)
+            bar.set_description("Neighbours", refresh=False)
             bar.update()
 
 

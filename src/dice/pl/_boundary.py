@@ -47,7 +47,7 @@ def boundary(
 
     The weight of an edge of :func:`dice.tl.neighbors` is its mean connectivity over posterior samples:
     near 1 if the cells are neighbours whatever the noise, near 0 if only few samples say so. Groups
-    that are apart have few and weak edges across.
+    that are apart have few and weak edges across, or none, which the picture then says.
 
     Parameters
     ----------
@@ -99,7 +99,10 @@ def boundary(
     ours, area = np.isin(colors.codes, pair), draw.point_size(len(where), size)
     lines = _draw_map(axes[0], where, colors, ours, edges[-1], area=area, color_map=color_map, top=top)
     draw.style_map(axes[0], title=" and ".join(inks), n_cells=adata.n_obs)
-    draw.add_colorbar(axes[0], lines, label="weight of an edge across")
+    if len(edges[-1][1]):
+        draw.add_colorbar(axes[0], lines, label="weight of an edge across")
+    else:
+        axes[0].text(0.5, 0.02, "no edges across", transform=axes[0].transAxes, ha="center", fontsize=9)
     axes[0].legend(handles=draw.dots(inks), loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False, fontsize=9)
     axes[1].set(xlim=(0, top), ylim=(0, 1.02))
     names = [*(f"within {name}" for name in inks), "across"]
@@ -171,6 +174,8 @@ def _draw_weights(ax: Axes, names: list[str], weights: list[Floats], inks: list[
         x = np.concatenate([[0.0], np.sort(found)])
         share = np.linspace(1, 0, len(x)) if len(found) else np.full(1, np.nan)
         ax.step(x, share, where="pre", color=ink, linewidth=1.8, label=f"{name}: {len(found):,} edges")
+    if not any(map(len, weights)):
+        ax.text(0.5, 0.5, "no edges", transform=ax.transAxes, ha="center", va="center", fontsize=9)
     ax.set_box_aspect(1)
     ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     draw.plain(ax, x="weight of an edge", y="share of edges at least as heavy")

@@ -14,9 +14,10 @@ from dice._docs import shared
 from dice._keys import ClusterKeys
 from dice._plot import draw
 from dice._plot.colors import SAFE, Palette, read_colors, read_numbers
-from dice._plot.figure import PANEL, finish, panels
+from dice._plot.figure import finish, panels
 from dice._plot.layout import layout, umap_options
-from dice._types import Floats, Mask, Seed
+from dice._plot.names import name_groups, side
+from dice._types import Seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,18 +81,17 @@ def clusters(
     keys = ClusterKeys(key)
     record = read.record(adata, keys.uns, what="choice of clusters", step=STEP)
     colors = read_colors(adata, keys.cluster, palette, step=STEP)
-    named = [(name, cells) for name, _, cells in colors.groups if name in colors.names]
+    named = [group for group in colors.groups if group[0] in colors.names]
     sure = read_numbers(adata, keys.confidence, color_map, step=STEP)
     options = umap_options(n_neighbors, random_state)
     where = layout(adata, record["params"]["use_rep"], neighbors_key=keys.uns, **options)
-    # Sixty names need a larger map than three.
-    side = PANEL + min(len(named) / 20, 2.5)
-    figure, axes = panels(3, ncols=3, size=(side + 0.4, side), margin=draw.COLORBAR_WIDTH)
+    height = side(len(named))
+    figure, axes = panels(3, ncols=3, size=(height + 0.4, height), margin=draw.COLORBAR_WIDTH)
     _curve(axes[0], record)
     draw.scatter_colored(axes[1], where, colors, size=size)
     draw.style_map(axes[1], title=title or _counted(len(named)), n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
-    _name(axes[1], named, where)
+    name_groups(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by re-measurements", where)], None, size)
     axes[2].collections[-1].set_clim(0, 1)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
@@ -124,17 +124,3 @@ def _curve(ax: Axes, record: Mapping[str, Any]) -> None:
     ax.set_ylim(-0.05, 1.1)
     ax.set_title("agreement of two measurements", fontsize=11)
     draw.plain(ax, x="resolution", y="adjusted Rand index")
-
-
-def _name(ax: Axes, groups: list[tuple[str, Mask]], where: Floats) -> None:
-    """The name of every cluster at its middle cell."""
-    from matplotlib import patheffects
-
-    for name, cells in groups:
-        own = where[cells]
-        middle = own[np.square(own - np.median(own, axis=0)).sum(1).argmin()]
-        ax.text(
-            float(middle[0]), float(middle[1]), name, ha="center", va="center", fontweight="bold", zorder=5,
-            fontsize=9 if len(groups) <= 30 else 6,
-            path_effects=[patheffects.withStroke(linewidth=2, foreground="white")],
-        )  # fmt: skip

@@ -105,7 +105,8 @@ def comparison(
     ground = None if onto is None else onto.coordinates
     margin = max(draw.row_margin(colors, ground) for colors in rows)
     n = len(maps)
-    figure, axes = panels(len(rows) * n, ncols=n if ncols is None else ncols, margin=margin, shared=ground is not None)
+    side, ncols = max(map(draw.map_side, rows)), n if ncols is None else ncols
+    figure, axes = panels(len(rows) * n, ncols=ncols, size=(side, side), margin=margin, shared=ground is not None)
     for i, colors in enumerate(rows):
         draw.row(axes[i * n : (i + 1) * n], colors, list(zip(names, maps, strict=True)), ground, size)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)

@@ -108,7 +108,8 @@ def posterior(
 
     legend = _legend(colors, ground, level)
     margin = draw.legend_width(str(handle.get_label()) for handle in legend)
-    figure, axes = panels(len(rows), ax=ax, ncols=ncols, margin=margin, shared=True)
+    side = draw.map_side(colors)
+    figure, axes = panels(len(rows), ax=ax, ncols=ncols, size=(side, side), margin=margin, shared=True)
     for panel, title, cloud, start in zip(axes, names, samples, observed, strict=True):
         if colors is None:
             draw.scatter_reference(panel, onto.coordinates, label=ground)
@@ -116,6 +117,9 @@ def posterior(
             draw.scatter_colored(panel, onto.coordinates, colors, alpha=0.25)
         _draw_cell(panel, onto, cloud, start, level=level, color=_ink(colors))
         draw.style_map(panel, title=title, n_cells=onto.n_cells)
+    for panel in axes:
+        # Below the samples, which are what the picture is about.
+        draw.name_many(panel, colors, onto.coordinates, zorder=3.4)
     draw.add_legend(axes[min(ncols, len(axes)) - 1], legend)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig, owned=ax is None)
 
@@ -164,14 +168,15 @@ def _draw_cell(ax: Axes, onto: Map, cloud: Floats, start: Floats, *, level: floa
     """
     where = onto.place(cloud)
     area = float(np.clip(2_000 / len(where), 3, 15))
+    # The marker lies below: of a cell that is sure of itself, it would hide all samples.
+    at = onto.place(start[None])
+    ax.scatter(at[:, 0], at[:, 1], s=80, edgecolor="black", label="observed", zorder=3.5, **CROSS)
     draw.scatter(ax, where, label="samples", size=area, zorder=4, color=color, alpha=0.4)
     if len(where) >= MIN_SAMPLES:
         extent = float(np.ptp(onto.coordinates, axis=0).max())
         region = highest_density_region(where, level, min_width=0.01 * (extent or 1.0))
         lines = ax.contour(region.x, region.y, region.density, [region.threshold], colors="black", zorder=5)
         lines.set(label=f"{level:.0%} of samples", linewidth=1.0)
-    at = onto.place(start[None])
-    ax.scatter(at[:, 0], at[:, 1], s=80, edgecolor="black", label="observed", zorder=6, **CROSS)
 
 
 def _legend(colors: Colors | None, ground: str, level: float) -> list[Line2D]:
@@ -181,5 +186,5 @@ def _legend(colors: Colors | None, ground: str, level: float) -> list[Line2D]:
         Line2D([], [], linestyle="", markersize=8, markeredgecolor="black", label="observed", **CROSS),
         *draw.dots({"samples": _ink(colors)}),
         Line2D([], [], color="black", linewidth=1.0, label=f"{level:.0%} of samples"),
-        *draw.dots({ground: REFERENCE} if colors is None else colors.legend),
+        *draw.dots({ground: REFERENCE} if colors is None else draw.legend_of(colors)),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from dice._anndata.store import Prior
 
+#: Inches of panels in a row: what a page can show without making them small.
+PAGE = 11.0
 #: By default, rho in units of the prior's latent scale, of which half is the usual default of tl.denoise.
 STEPS = (0.1, 0.5, 2.0)
 
@@ -111,12 +114,13 @@ def rho(
         maps = [(start, onto.coordinates[len(known) :])]
         maps += [(title, onto.place(latents)) for title, latents in denoised]
     n_panels, margin = len(maps) + (curve is not None), draw.row_margin(colors, ground) if maps else 0.0
-    figure, axes = panels(n_panels, ncols=n_panels, margin=margin, square=False)
+    side, ncols = draw.map_side(colors), _columns(n_panels, draw.map_side(colors))
+    figure, axes = panels(n_panels, ncols=ncols, size=(side, side), margin=margin)
     if curve is not None:
         _draw_curve(axes[0], curve)
     if maps:
-        draw.row(axes[-len(maps) :], colors, maps, ground, size)
-        _same_limits(axes[-len(maps) :])
+        explained = axes[min(ncols, n_panels) - 1] if n_panels > 1 else axes[0]
+        draw.row(axes[-len(maps) :], colors, maps, ground, size, same_limits=True, explained=explained)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
@@ -131,10 +135,10 @@ def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
     draw.plain(ax, x="rho (PCA units)", y=f"loss ({curve['criterion']})")
 
 
-def _same_limits(axes: list[Axes]) -> None:
-    x, y = (np.array([getattr(ax, f"get_{axis}lim")() for ax in axes]) for axis in "xy")
-    for ax in axes:
-        ax.set(xlim=(x[:, 0].min(), x[:, 1].max()), ylim=(y[:, 0].min(), y[:, 1].max()))
+def _columns(n_panels: int, side: float) -> int:
+    """Panels in a row that fit a page, and leave the fewest places of the last row empty."""
+    most = max(int(PAGE / side), 1)
+    return math.ceil(n_panels / math.ceil(n_panels / most))
 
 
 def _choose(n: int, n_cells: int, random_state: int) -> Codes:

@@ -11,7 +11,7 @@ from anndata import AnnData
 
 from dice._docs import shared
 from dice._plot import draw
-from dice._plot.colors import SAFE, read_groups
+from dice._plot.colors import SAFE, UNASSIGNED, read_groups
 from dice._plot.figure import finish
 from dice._plot.transferred import Transferred
 
@@ -83,9 +83,11 @@ def transfer(
         colors = read_groups(adata, groupby)
         groups = pd.Series(np.array([*colors.names, "NA"], dtype=object)[colors.codes])
         columns = pd.get_dummies(pd.Series(found.label.astype(object)))
+        # A label that no cell was given is a column of zeros: it was there to be given.
+        columns = columns.reindex(columns=columns.columns.union(found.names), fill_value=False)
         title = "transferred labels, % of a row" if title is None else title
     shares = columns.astype(float).groupby(groups.to_numpy()).mean()
-    order = [*found.names, "unassigned"]
+    order = [*found.names, UNASSIGNED]
     shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
     sizes = pd.Series(np.minimum(found.sets.sum(1), _MANY))
     counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(1, _MANY + 1))

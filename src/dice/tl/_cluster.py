@@ -23,6 +23,7 @@ from dice._scanpy.graph import graph_slots
 from dice.options import Options
 
 
+@_log.once_per_object
 def cluster(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

@@ -21,6 +21,7 @@ from dice._scanpy.graph import leiden
 SUPPORTED = 0.5
 
 
+@_log.once_per_object
 def cluster_stability(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

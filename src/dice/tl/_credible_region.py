@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from anndata import AnnData
 
+from dice import _log
 from dice._anndata.read import array, names
 from dice._arguments import new_key, number, said
 from dice._core.posterior.credible import CredibleRegion
@@ -12,6 +13,7 @@ from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
 
 
+@_log.once_per_object
 def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key: str = "X_dice") -> CredibleRegion:
     """Where a cell's true latents are, with probability `level`.
 

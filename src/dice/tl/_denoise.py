@@ -16,6 +16,7 @@ from dice._query.query import Query
 from dice.options import Checks, Direct, Gaussian, Gibbs, LogDensity, Options, Rho, Shift, StudentT
 
 
+@_log.once_per_object
 def denoise(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

@@ -25,6 +25,7 @@ from dice._query.stream import StreamedQuery
 from dice.options import Options
 
 
+@_log.once_per_object
 def denoise_to_zarr(
     source: AnnData | str | os.PathLike[str],
     reference: AnnData | Prior | str | os.PathLike[str],

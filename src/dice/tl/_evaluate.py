@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Protocol = Literal["embedding", "paper", "labels"]
 
 
+@_log.once_per_object
 def evaluate(
     adata: AnnData,
     labels_key: str,

@@ -6,6 +6,7 @@ import os
 
 from anndata import AnnData
 
+from dice import _log
 from dice._anndata.store import Prior
 from dice._anndata.write import Slots, check_writable, result_key, write
 from dice._arguments import choice, seed, whole_number
@@ -17,6 +18,7 @@ from dice._scanpy.graph import average_graph, graph_slots, sample_graphs
 METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
 
 
+@_log.once_per_object
 def neighbors(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
@@ -90,7 +92,7 @@ def neighbors(
     if adata.n_obs <= n_neighbors:
         raise InputError(f"{adata.n_obs} cells are too few for n_neighbors={n_neighbors}: pass a smaller number.")
     samples = posterior_samples(adata, reference, n_samples, key, prior_key)
-    graph = average_graph(sample_graphs(samples, n_neighbors, metric, random_state))
+    graph = average_graph(sample_graphs(list(samples.swapaxes(0, 1)), n_neighbors, metric, random_state))
     entry, obsp = graph_slots(key_added, graph, n_neighbors, metric, random_state, key)
     slots = Slots(obsp=obsp, uns={key_added: entry | {"n_samples": n_samples}})
     return write(adata, slots, copy=copy)

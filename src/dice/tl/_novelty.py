@@ -23,6 +23,7 @@ from dice._query.query import Query
 from dice.options import Checks, Options
 
 
+@_log.once_per_object
 def novelty(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

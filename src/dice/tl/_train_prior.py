@@ -9,7 +9,7 @@ import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice import settings
+from dice import _log, settings
 from dice._anndata.preprocessing import check_expression
 from dice._anndata.store import Prior, remember
 from dice._anndata.write import check_writable, write
@@ -27,6 +27,7 @@ from dice._reference.measure import clean
 from dice.options import Mixup, Training, torch_device
 
 
+@_log.once_per_object
 def train_prior(
     adata: AnnData,
     *,

@@ -28,6 +28,7 @@ from dice._query.sets import find_shift, predict_sets
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
 
+@_log.once_per_object
 def transfer_labels(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],

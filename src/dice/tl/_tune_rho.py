@@ -8,6 +8,7 @@ from typing import Literal
 
 from anndata import AnnData
 
+from dice import _log
 from dice._anndata.counts import CountsLayer
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
@@ -17,6 +18,7 @@ from dice._query.rho import find_curve
 from dice.options import Checks, Options
 
 
+@_log.once_per_object
 def tune_rho(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

@@ -7,7 +7,7 @@ distributed as the posterior whose noise is the likelihood's plus rho^2 in every
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -40,6 +40,10 @@ def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geom
     return values
 
 
+def silent(*_: object) -> None:
+    """Tell nobody how far the work is."""
+
+
 def split_gibbs(
     denoiser: Denoiser,
     step: LikelihoodStep,
@@ -50,6 +54,7 @@ def split_gibbs(
     *,
     n_samples: int = 0,
     literal: bool = False,
+    tell: Callable[[], object] = silent,
 ) -> Posterior:
     """Run independent chains from `start` (n, k) and sum them up.
 
@@ -71,6 +76,8 @@ def split_gibbs(
         Chains whose last state is kept.
     literal
         Whether the prior step is the network's own ``draw`` in place of the few-step sampler.
+    tell
+        Called after every iteration.
     """
     draw = denoiser.draw if literal else partial(sample_sde, denoiser)
     n_chains, smoothed = max(settings.n_chains, n_samples), settings.average == "rao-blackwell"
@@ -87,6 +94,7 @@ def split_gibbs(
                     states.add(u)
                     if smoothed:
                         smooth.add(denoiser(z, level))
+                tell()
             last.append(u)
         single = states.n == 1
         variance = probe_variance(denoiser, z, level, noise) if single else states.variance.mean(1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._core.posterior.direct import Posterior, direct, direct_measured
-from dice._core.posterior.gibbs import exact_split, split_gibbs, wiener_start
+from dice._core.posterior.gibbs import exact_split, silent, split_gibbs, wiener_start
 from dice._core.posterior.likelihood import GaussianLikelihood, Latents
 from dice._core.posterior.memory import Halving, OutOfMemory
 from dice._core.posterior.noise import CellNoise
@@ -66,6 +67,8 @@ class Inference:
     own: Mask | None = None
     #: Log depth (n,) of all cells where a layer of counts tells it.
     log_depth: NDArray[np.float32] | None = None
+    #: Called with the number of cells that took a step; see `Plan.n_steps`.
+    tell: Callable[[int], object] = silent
 
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
         """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` where single genes matter."""
@@ -78,6 +81,8 @@ class Inference:
             y, x = y - away, None if x is None else x - away @ self.likelihood.loadings.T
         observed = Observation(y, noise, residual, x, measured)
         found = self._fitting(observed, seeds)
+        if self.plan.n_steps == 1:
+            self.tell(len(y))
         result = found.map(lambda part, power: part.cpu().numpy())
         if latents.empty.any():
             self._set_prior(result, latents.empty, noise, seeds)
@@ -179,13 +184,14 @@ class Inference:
                 reference_noise=self.prior.noise / scale if plan.deconvolve else None,
             )
         gaussian = GaussianStep(y, s[:, None].square() * self._torch.spread, self._torch.axes)
+        told: dict[str, Any] = {"n_samples": plan.n_samples, "tell": partial(self.tell, len(y))}
         if plan.method == "split":
             rest, level = exact_split(gaussian, rho)
             start, rhos = wiener_start(gaussian, rho), [level] * len(plan.rhos)
-            return split_gibbs(denoiser, rest, start, rhos, noise, plan.gibbs, n_samples=plan.n_samples)
+            return split_gibbs(denoiser, rest, start, rhos, noise, plan.gibbs, **told)
         step = self._likelihood_step(gaussian, observed)
         chain = [float(value) / scale for value in plan.rhos]
-        result = split_gibbs(denoiser, step, y, chain, noise, plan.gibbs, n_samples=plan.n_samples, literal=True)
+        result = split_gibbs(denoiser, step, y, chain, noise, plan.gibbs, literal=True, **told)
         if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
             result = replace(result, acceptance=float(step.acceptance.mean()))
         return result

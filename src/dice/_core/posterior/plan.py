@@ -44,6 +44,12 @@ class Plan:
         return float(self.rhos[-1])
 
     @property
+    def n_steps(self) -> int:
+        """Steps that every cell takes: iterations of all chains, or one."""
+        chained = self.method in ("split", "gibbs")
+        return max(self.gibbs.n_chains, self.n_samples) * len(self.rhos) if chained else 1
+
+    @property
     def needs_genes(self) -> bool:
         """Whether the steps look at single genes, beyond the latents of a cell."""
         return callable(self.likelihood) or (isinstance(self.likelihood, StudentT) and self.likelihood.per_gene)
