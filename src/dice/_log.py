@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,6 +18,7 @@ from dice._errors import DiceWarning
 _logger = logging.getLogger("dice")
 #: Lists that want to hear of warnings; a context variable keeps the calls of several threads apart.
 _listeners: ContextVar[tuple[list[str], ...]] = ContextVar("listeners", default=())
+_wording: ContextVar[Callable[[str], str] | None] = ContextVar("wording", default=None)
 
 
 def info(message: str) -> None:
@@ -27,14 +28,27 @@ def info(message: str) -> None:
         tqdm.write(message)
 
 
-def say(message: str) -> None:
+def say(message: str, *, result: bool = False) -> None:
     """Say what everybody should read once; shown at ``settings.verbosity >= 1``.
 
-    It goes to standard error, as results do to standard output; in a notebook to where results go, without alarm.
+    It goes to standard error, as results do to standard output; in a notebook to where results go, without alarm. Who
+    calls with words of his own (`worded`) shows a `result` himself.
     """
     _logger.info(message)
-    if settings.verbosity >= 1:
-        tqdm.write(message, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
+    wording = _wording.get()
+    if settings.verbosity >= 1 and not (result and wording is not None):
+        text = message if wording is None else wording(message)
+        tqdm.write(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
+
+
+@contextmanager
+def worded(wording: Callable[[str], str]) -> Iterator[None]:
+    """Within a block, say everything in other words: those of the command line."""
+    token = _wording.set(wording)
+    try:
+        yield
+    finally:
+        _wording.reset(token)
 
 
 def warn(message: str) -> None:
