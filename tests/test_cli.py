@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -13,7 +14,8 @@ import pytest
 
 import dice
 from dice import _demo
-from dice.cli import VERBS, main
+from dice.cli import VERBS, _parser, main
+from dice.cli._words import in_flags
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +137,81 @@ def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_pa
     choice = ("--representation", "denoised", "--min-gene-overlap", 0.5)
     said = summary(capsys, "transfer", files[1], trained, "-o", labelled, "--labels", "cell_type", *choice)
     found = ad.read_h5ad(labelled)
-    assert said["warnings"] == list(query.uns["cell_type_dice"]["warnings"])
+    assert len(said["warnings"]) == len(query.uns["cell_type_dice"]["warnings"])
+    assert "with dice evaluate --protocol labels." in said["warnings"][0]
     assert (found.obs["cell_type_dice"].astype(str) == query.obs["cell_type_dice"].astype(str)).all()
     np.testing.assert_array_equal(found.obsm["cell_type_dice_prob"], query.obsm["cell_type_dice_prob"])
     known = found.obs["cell_type"].isin(reference.obs["cell_type"])
     assert (found.obs["cell_type_dice"].astype(str) == found.obs["cell_type"].astype(str))[known].mean() > 0.6
+
+
+def test_annotation_clusters_and_novelty_equal_the_calls(files, tmp_path, capsys):
+    """Raw counts in files: the one command, and the single ones."""
+    folder, rng = tmp_path, np.random.default_rng(0)
+    profiles, codes = 3 * rng.gamma(0.3, size=(4, 200)), np.arange(700) % 4
+    cells = ad.AnnData(rng.poisson(profiles[codes]).astype(np.float32))
+    cells.obs["cell_type"] = pd.Categorical([f"type {code}" for code in codes])
+    cells.obs_names = [f"cell {i}" for i in range(700)]
+    reference, query = cells[:500].copy(), cells[500:].copy()
+    reference.write_h5ad(folder / "reference.h5ad")
+    query.write_h5ad(folder / "query.h5ad")
+    training = ("--max-steps", 20, "--calibration-fraction", 0.3, "--n-top-genes", 150)
+    command = ("annotate", folder / "query.h5ad", folder / "reference.h5ad", "--labels", "cell_type", *training)
+    written = ("-o", folder / "out.h5ad", "--trained", folder / "trained.h5ad", "--report", folder / "report.html")
+    said = summary(capsys, *command, *written)
+    options = {"n_top_genes": 150, "training": dice.Training(max_steps=20, calibration_fraction=0.3)}
+    dice.tl.annotate(query, reference, "cell_type", **options)
+    found, trained = ad.read_h5ad(folder / "out.h5ad"), ad.read_h5ad(folder / "trained.h5ad")
+    assert said["summary"] == query.uns["dice_annotate"]["summary"]
+    assert trained.uns["dice"]["sha256"] == reference.uns["dice"]["sha256"]
+    assert "<h2>Summary</h2>" in (folder / "report.html").read_text()
+    for column in ("dice_cluster", "cell_type_dice", "cell_type_dice_status", "dice_novel_group"):
+        assert (found.obs[column].astype(str) == query.obs[column].astype(str)).all(), column
+    # Once more with the prior that is there: the summary is a result, and shown once.
+    capsys.readouterr()
+    assert (
+        main([*map(str, command[:1]), str(folder / "query.h5ad"), str(folder / "trained.h5ad"), *map(str, written[:2])])
+        == 0
+    )
+    captured = capsys.readouterr()
+    assert captured.out.count("look at") == 1
+    assert "look at" not in captured.err
+    assert "it is used (--prior-key new" in captured.err
+
+    layer = ("--layer", "dice_lognorm")
+    again = ("novelty", folder / "out.h5ad", folder / "trained.h5ad", "--groupby", "dice_cluster", *layer)
+    said = summary(capsys, *again, "-o", folder / "tested.h5ad")
+    assert len(said["groups"]) == query.obs["dice_cluster"].nunique()
+    np.testing.assert_allclose(ad.read_h5ad(folder / "tested.h5ad").obs["dice_novelty"], query.obs["dice_novelty"])
+    said = summary(capsys, "cluster", folder / "out.h5ad", folder / "trained.h5ad", "-o", folder / "clustered.h5ad")
+    assert said["clusters"] == {str(n): int(c) for n, c in query.obs["dice_cluster"].value_counts().items()}
+
+
+def test_results_are_tables(files, tmp_path, capsys):
+    folder, *_ = files
+    command = ["transfer", folder / "query.h5ad", folder / "trained.h5ad", "-o", tmp_path / "out.h5ad", "--quiet"]
+    assert main([*map(str, command)]) == 0
+    printed = capsys.readouterr().out
+    assert "{" not in printed
+    labels = ad.read_h5ad(tmp_path / "out.h5ad").obs["cell_type_dice"].value_counts()
+    assert re.search(rf"^labels\n  {re.escape(labels.index[0])} +{labels.iloc[0]}$", printed, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence", "words"),
+    [
+        ("denoise q r -o x", "pass check=dice.Checks(min_gene_overlap=0.15).", "pass --min-gene-overlap 0.15."),
+        ("denoise q r -o x", "method=dice.Gibbs(fast=True, n_iterations=30)", "--method gibbs --fast --n-iterations 30"),
+        ("transfer q r -o x", "call dice.tl.train_prior(ref, labels_key='a b').", "run dice train --labels 'a b'."),
+        ("transfer q r -o x", "a larger dice.Training(calibration_fraction=).", "a larger --calibration-fraction."),
+        ("annotate q r -o x", "pass gene_key='symbol'.", "pass --gene-key symbol."),
+        ("annotate q r -o x", "batch_key=None ranks.", "--reference-batch-key none ranks."),
+        ("prepare q -o x", "pass a larger max_pct_mt.", "pass a larger --max-pct-mt."),
+        ("prepare q -o x", "in adata.obs['max_pct_mt'], adata.X", "in obs['max_pct_mt'], X"),
+    ],
+)  # fmt: skip
+def test_sentences_speak_of_flags(command, sentence, words):
+    assert words in in_flags(sentence, _parser().parse_args(command.split()))
 
 
 def test_evaluation_equals_the_call(files, tmp_path, capsys):
@@ -191,19 +263,31 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
     folder, *_ = files
     trained, query, out = folder / "trained.h5ad", folder / "query.h5ad", tmp_path / "out.h5ad"
     (tmp_path / "text.h5ad").write_text("no cells")
+    counts, raw = tmp_path / "counts.h5ad", ad.read_h5ad(query)
+    raw.X = np.round(np.expm1(raw.X.toarray())).astype(np.float32)
+    raw.write_h5ad(counts)
     cases = [
         (["denoise", tmp_path / "none.h5ad", trained, "-o", out], "There is no file"),
         (["denoise", tmp_path / "text.h5ad", trained, "-o", out], "cannot be read as .h5ad or .zarr"),
         (["denoise", query, query, "-o", out], "holds no prior"),
         (["denoise", query, trained, "-o", tmp_path / "out.loom"], "neither .h5ad nor .zarr"),
         (["denoise", query, trained, "-o", tmp_path / "no" / "out.h5ad"], "There is no folder"),
-        (["denoise", query, trained, "-o", out, "--rho", -1], "rho=-1"),
+        (["denoise", query, trained, "-o", out, "--rho", -1], "--rho -1 is not a number"),
         (["denoise", query, trained, "-o", out, "--n-chains", 3], "belong to --method gibbs"),
         (["denoise", query, trained, "-o", out, "--method", "gibbs", "--deconvolve"], "belong to --method direct"),
         (["denoise", query, trained, "-o", out, "--df", 3], "belong to --likelihood student_t"),
         (["denoise", query, trained, "-o", out, "--method", "magic"], "There is no method 'magic'"),
         (["train", query, "-o", tmp_path / "prior.zarr", "--prior-only"], "one .h5ad file"),
-        (["train", query, "-o", out, "--labels", "nothing"], "no column 'nothing'"),
+        (["train", query, "-o", out, "--labels", "nothing"], "no column 'nothing' in obs"),
+        (["train", query, "-o", out, "--max-steps", 0], "--max-steps 0 is not a whole number"),
+        (["train", query, "-o", out, "--mixup-points", 5], "name their column of obs with --labels."),
+        (["train", counts, "-o", out], "run dice prepare on the counts first"),
+        (["train", counts, "-o", out], "or pass --no-check."),
+        (["denoise", counts, trained, "-o", out], "or pass --no-check."),
+        (["annotate", query, query, "-o", out, "--labels", "nothing"], "no column 'nothing'"),
+        (["annotate", query, trained, "-o", out, "--report", tmp_path / "no" / "r.html"], "folder that exists"),
+        (["cluster", query, "-o", out], "dice train"),
+        (["novelty", query, query, "-o", out], "dice train"),
         (["evaluate", query, "--labels", "cell_type"], "has no 'X_dice_pca'"),
     ]
     for arguments, message in cases:
@@ -213,7 +297,8 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
         assert captured.err.startswith("dice: ")
         assert captured.err.count("\n") == 1
         assert not captured.out
-    assert [path.name for path in tmp_path.iterdir()] == ["text.h5ad"]
+        assert not re.search(r"check=|labels_key|dice\.tl\.|sc\.pp\.", captured.err)
+    assert {path.name for path in tmp_path.iterdir()} == {"text.h5ad", "counts.h5ad"}
 
 
 def test_a_failed_write_keeps_the_old_file(files, tmp_path, monkeypatch, capsys):

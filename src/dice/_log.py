@@ -25,6 +25,8 @@ R = TypeVar("R")
 _logger = logging.getLogger("dice")
 #: Lists that want to hear of warnings; a context variable keeps the calls of several threads apart.
 _listeners: ContextVar[tuple[list[str], ...]] = ContextVar("listeners", default=())
+#: What is said in other words, those of the command line.
+_wording: ContextVar[Callable[[str], str] | None] = ContextVar("wording", default=None)
 #: The object that the calls of this context are about.
 _subject: ContextVar[object] = ContextVar("subject", default=None)
 #: What was said about objects that still live, by their identity (AnnData has no hash).
@@ -41,14 +43,27 @@ def info(message: str) -> None:
         tqdm.write(message)
 
 
-def say(message: str) -> None:
+def say(message: str, *, result: bool = False) -> None:
     """Say what everybody should read once; shown at ``settings.verbosity >= 1``.
 
-    It goes to standard error, as results do to standard output; in a notebook to where results go, without alarm.
+    It goes to standard error, as results do to standard output; in a notebook to where results go, without alarm. Who
+    calls with words of his own (`worded`) shows a `result` himself.
     """
     _logger.info(message)
-    if settings.verbosity >= 1:
-        tqdm.write(message, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
+    wording = _wording.get()
+    if settings.verbosity >= 1 and not (result and wording is not None):
+        text = message if wording is None else wording(message)
+        tqdm.write(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
+
+
+@contextmanager
+def worded(wording: Callable[[str], str]) -> Iterator[None]:
+    """Within a block, say everything in other words: those of the command line."""
+    token = _wording.set(wording)
+    try:
+        yield
+    finally:
+        _wording.reset(token)
 
 
 def warn(message: str, *, about: object = None) -> None:
@@ -69,11 +84,16 @@ def warn(message: str, *, about: object = None) -> None:
 
 
 def once_per_object(verb: Callable[P, R]) -> Callable[P, R]:
-    """A verb whose warnings are about its first argument, and are said once about each object."""
+    """A verb whose warnings are about its first argument, and are said once about each object.
+
+    Those of a verb that another one calls are about the object of the outer call.
+    """
     first = next(iter(inspect.signature(verb).parameters))
 
     @functools.wraps(verb)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _subject.get() is not None:
+            return verb(*args, **kwargs)
         token = _subject.set(args[0] if args else kwargs.get(first))
         try:
             return verb(*args, **kwargs)

@@ -23,6 +23,8 @@ def fitting_prior(
     if not isinstance(reference, AnnData):
         return find_prior(reference, key=prior_key)
     keys = PriorKeys(prior_key)
+    if keys.uns in names(reference, "uns") and not reference.n_obs:
+        return find_prior(reference, key=prior_key)
     if keys.uns not in names(reference, "uns") or keys.split not in names(reference, "obs"):
         return None
     prior = find_prior(reference, key=prior_key)

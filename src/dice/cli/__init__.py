@@ -12,10 +12,13 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from dice import DiceError, DiceWarning, __version__, settings
+from dice import DiceError, DiceWarning, __version__, _log, settings
+from dice.cli._words import in_flags, table
 
 #: Verbs in the order of a work flow; each is a module that says what it does, takes and returns.
-VERBS = ("demo", "prepare", "train", "denoise", "transfer", "evaluate", "report")
+VERBS = (
+    "demo", "annotate", "prepare", "train", "denoise", "cluster", "transfer", "novelty", "evaluate", "report"
+)  # fmt: skip
 #: Exit codes beside 0: an error that was told, wrong usage (argparse's), Ctrl-C (a shell's own).
 FAILED, INTERRUPTED = 1, 130
 
@@ -34,13 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception as error:
             if args.debug:
                 raise
-            print(f"dice: {_sentence(error)}", file=sys.stderr)
+            print(f"dice: {in_flags(_sentence(error), args)}", file=sys.stderr)
             return FAILED
     if args.json:
         summary = {"command": args.command, **summary, "seconds": time.perf_counter() - start, "warnings": warned}
         print(json.dumps(summary, default=_plain))
     else:
-        print(summary.get("text") or "\n".join(f"{name}: {value}" for name, value in summary.items()))
+        print(summary.get("text") or table(summary))
     return 0
 
 
@@ -87,11 +90,11 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         if issubclass(category, DiceWarning):
-            warned.append(str(message))
+            warned.append(in_flags(str(message), args))
             if not args.quiet:
-                print(f"dice: warning: {message}", file=sys.stderr)
+                print(f"dice: warning: {warned[-1]}", file=sys.stderr)
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _log.worded(lambda message: f"dice: {in_flags(message, args)}"):
         warnings.simplefilter("default")
         warnings.showwarning = show  # type: ignore[assignment]
         try:

@@ -62,29 +62,37 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="dask scheduler whose workers share streamed work")
 
 
-def add_query(parser: argparse.ArgumentParser) -> None:
-    """What every verb that looks at a query takes."""
-    add_fields(
-        parser, Options, skip=("rho", "n_samples", "likelihood", "method", "check", "random_state", "counts_layer")
-    )
-    add_fields(parser, Shift, skip=("strategy",))
+def add_checks(parser: argparse.ArgumentParser) -> None:
+    """What every verb that reads a query takes: where its values and its prior are, and what is asked of it."""
+    add_fields(parser, Options, skip={item.name for item in fields(Options)} - {"layer", "gene_key"})
     parser.add_argument("--no-check", action="store_true", help="take the values as they are")
     add_fields(parser, Checks, skip=("values",))
     parser.add_argument("--prior-key", default="dice", help="key of the prior in the reference (default dice)")
+
+
+def read_checks(args: argparse.Namespace) -> dict[str, Any]:
+    """The same as arguments of a verb."""
+    check = Checks(values=not args.no_check, min_gene_overlap=args.min_gene_overlap)
+    return {"layer": args.layer, "gene_key": args.gene_key, "check": check, "prior_key": args.prior_key}
+
+
+def add_query(parser: argparse.ArgumentParser) -> None:
+    """What verbs take that find a shift as well."""
+    add_fields(parser, Options, skip={item.name for item in fields(Options)} - {"shift"})
+    add_fields(parser, Shift, skip=("strategy",))
+    add_checks(parser)
     add_device(parser)
     add_seed(parser)
 
 
 def read_query(args: argparse.Namespace) -> dict[str, Any]:
     """The same as arguments of a verb."""
-    return {
-        "shift": False if args.shift == "none" else Shift(args.shift, args.batch_key),
-        "layer": args.layer,
-        "gene_key": args.gene_key,
-        "check": Checks(values=not args.no_check, min_gene_overlap=args.min_gene_overlap),
-        "prior_key": args.prior_key,
-        "random_state": args.seed,
-    }
+    shift = False if args.shift == "none" else Shift(args.shift, args.batch_key)
+    return {"shift": shift, **read_checks(args), "random_state": args.seed}
+
+
+def add_labels(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--labels", metavar="COLUMN", help=text)
 
 
 def add_posterior(parser: argparse.ArgumentParser) -> None:

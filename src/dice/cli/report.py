@@ -22,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--truth", metavar="COLUMN", help="column of obs with known labels, to judge transferred ones")
     parser.add_argument("--title", default="dice report", help="title of the page")
     parser.add_argument("--max-cells", type=int, default=100_000, help="most cells on the map (default 100000)")
+    parser.add_argument("--prior-key", default="dice", help="key of the prior in the reference (default dice)")
+    parser.add_argument("--n-neighbors", type=int, default=15, help="neighbours that UMAP looks at (default 15)")
     add_seed(parser)
 
 
@@ -38,6 +40,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         truth_key=args.truth,
         title=args.title,
         max_cells=args.max_cells,
+        prior_key=args.prior_key,
+        n_neighbors=args.n_neighbors,
         random_state=args.seed,
     )
     return {"output": str(args.output), "n_cells": adata.n_obs}

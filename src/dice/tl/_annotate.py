@@ -159,7 +159,7 @@ def annotate(
             from dice.pl._report import report as write_report  # matplotlib is for those who ask for it
 
             write_report(query, path, reference=source, prior_key=prior_key, random_state=random_state)
-    _log.say(str(found))
+    _log.say(str(found), result=True)
     if genes and known is not None:
         stand_ins[1].perform()
         remember(known, prior, prior_key)

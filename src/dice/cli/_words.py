@@ -1,0 +1,103 @@
+"""Sentences and results in the words of the command line: flags, commands and tables."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+#: Commands by the names of the functions that they call.
+COMMANDS = {
+    "tl.annotate": "annotate", "pp.prepare": "prepare", "tl.train_prior": "train", "tl.denoise": "denoise",
+    "tl.denoise_to_zarr": "denoise", "tl.cluster": "cluster", "tl.transfer_labels": "transfer",
+    "tl.novelty": "novelty", "tl.evaluate": "evaluate", "pl.report": "report",
+}  # fmt: skip
+#: Arguments whose flags have another name.
+FLAGS = {"labels_key": "labels", "truth_key": "truth", "random_state": "seed"}
+#: What a flag of another command may be called in a sentence of this one.
+ELSEWHERE = {
+    "protocol",
+    "calibration_fraction",
+    "validation_fraction",
+    "max_steps",
+    "min_gene_overlap",
+    "labels_key",
+    "n_samples",
+}
+_NUMBER = r"-?\d[\d.e+-]*(?<![.])|'[^']*'|\"[^\"]*\"|[A-Za-z_]\w*"
+_PHRASES = (
+    (
+        r"call sc\.pp\.normalize_total\([^)]*\) and sc\.pp\.log1p\([^)]*\) first",
+        "run dice prepare on the counts first, or dice annotate, which normalises them itself",
+    ),
+    (r"check=False", "--no-check"),
+    (r"check=dice\.Checks\(([^()]*)\)", r"\1"),
+    (r"method=dice\.Gibbs\(([^()]*)\)", r"--method gibbs \1"),
+    (r"training=dice\.Training\(([^()]*)\)", r"\1"),
+    (r"dice\.Training\(([^()]*)\)", r"\1"),
+    (r"\bcall adata = adata\.to_memory\(\) first", "leave --stream out"),
+    (r"\bcall (?=dice\.)", "run "),
+)
+
+
+def in_flags(sentence: str, args: argparse.Namespace) -> str:
+    """A sentence that speaks of Python's arguments, in flags of the command that was run."""
+    for pattern, words in _PHRASES:
+        sentence = re.sub(pattern, words, sentence)
+    for name, command in COMMANDS.items():
+        sentence = re.sub(rf"dice\.{re.escape(name)}\b(\([^()]*\))?", lambda m, c=command: _command(c, m[1]), sentence)
+    if hasattr(args, "reference_batch_key"):  # There, the query's batches have the short name.
+        sentence = re.sub(r"\bbatch_key=", "reference_batch_key=", sentence)
+    known = set(vars(args)) | {name for name, flag in FLAGS.items() if hasattr(args, flag)} | ELSEWHERE
+    # "gene_key='symbol'" with its value, "labels_key=" without one, and "n_top_genes" as a word of its own.
+    sentence = re.sub(rf"(?<![\w.'\-])(\w+)=({_NUMBER})?", lambda m: _flag(m, known), sentence)
+    sentence = re.sub(r"(--[\w-]+(?: [\w.]+)?), (?=--)", r"\1 ", sentence)
+    longer = "|".join(sorted((name for name in known if "_" in name), key=len, reverse=True))
+    sentence = re.sub(rf"(?<![\w.'\"\-\[])({longer})(?![\w'\"=\]])", lambda m: _dashed(m[1]), sentence)
+    return re.sub(r"\badata\.(?=obs|var|uns|layers|X\b)", "", sentence)
+
+
+def _command(name: str, arguments: str | None) -> str:
+    """A call as a command: of its arguments those with a name."""
+    named = re.findall(rf"\w+=(?:{_NUMBER})", arguments or "")
+    return " ".join([f"dice {name}", *named])
+
+
+def _flag(found: re.Match[str], known: set[str]) -> str:
+    name, value = found[1], found[2]
+    if name not in known:
+        return found[0]
+    if value in (None, "True"):
+        return _dashed(name)
+    return f"{_dashed(name)} {'none' if value == 'None' else shlex.quote(value.strip(chr(39)))}"
+
+
+def _dashed(name: str) -> str:
+    return f"--{FLAGS.get(name, name).replace('_', '-')}"
+
+
+def table(summary: Mapping[str, Any]) -> str:
+    """Results by name, one below the other; what has parts is a table of its own."""
+    plain = {name: value for name, value in summary.items() if not isinstance(value, Mapping)}
+    lines = _rows(plain, "")
+    for name, parts in summary.items():
+        if isinstance(parts, Mapping):
+            lines += ["", name, *(_rows(parts, "  ") or ["  none"])]
+    return "\n".join(lines)
+
+
+def _rows(values: Mapping[str, Any], indent: str) -> list[str]:
+    width = max((len(str(name)) for name in values), default=0)
+    return [f"{indent}{name!s:<{width}}  {_short(value)}" for name, value in values.items()]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return "yes" if value else "no" if value is False else "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if hasattr(value, "dtype") or isinstance(value, float):
+        return f"{float(value):.4g}"
+    return str(value)
