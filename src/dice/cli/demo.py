@@ -6,7 +6,7 @@ from typing import Any
 
 from dice.cli._options import add_seed
 
-HELP = "denoise held-out cells of scanpy's bundled pbmc68k_reduced and compare with PCA"
+HELP = "annotate the cells of one study by an atlas of others, and compare with PCA"
 EXAMPLES = "  dice demo\n  dice demo --output here --seed 1"
 
 
@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     from dice import _demo
 
-    table = _demo.run(args.output, random_state=args.seed)
-    files = [args.output / "query.h5ad", args.output / "umap.png"]
-    text = f"{table.round(3).to_string(na_rep='-')}\n\nWritten: {files[0]}, {files[1]}"
-    rows = {name: row.dropna().to_dict() for name, row in table.iterrows()}
-    return {"text": text, "table": rows, "output": [str(file) for file in files]}
+    found = _demo.run(args.output, random_state=args.seed)
+    files = [str(file) for file in found.files]
+    shown = found.table.round(3).to_string(na_rep="-", float_format=lambda x: f"{x:.3f}".removesuffix(".000"))
+    rows = {name: row.dropna().to_dict() for name, row in found.table.iterrows()}
+    return {"text": f"{found.cells}\n\n{shown}\n\nWritten: {', '.join(files)}", "table": rows, "output": files}

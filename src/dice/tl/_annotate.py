@@ -36,6 +36,7 @@ from dice.tl._transfer_labels import transfer_labels
 N_NEIGHBORS = 15
 
 
+@_log.once_per_object
 def annotate(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],
