@@ -101,3 +101,22 @@ def test_errors_name_the_fix(graph):
     del graph.uns["dice_neighbors"]["params"]["use_rep"]
     with pytest.raises(InputError, match="set use_rep"):
         pl.boundary(graph, "cell_type")
+
+
+def test_no_edges_are_said_to_be_none(query):
+    link(query, [(0, 3, 0.9), (1, 4, 0.8)])
+    axes = pl.boundary(query, "cell_type", groups=("B", "NK"), use_rep="X_dice", show=False)
+    assert [text.get_text() for text in axes[0].texts] == ["no edges across"]
+    # A colour bar would explain nothing.
+    assert not axes[0].child_axes
+    assert [line.get_label() for line in axes[1].lines][-1] == "across: 0 edges"
+    assert not axes[1].texts
+    link(query, [(2, 5, 0.9)])
+    axes = pl.boundary(query, "cell_type", groups=("B", "NK"), use_rep="X_dice", show=False)
+    assert [text.get_text() for text in axes[1].texts] == ["no edges"]
+
+
+def test_edges_have_a_colour_bar(graph):
+    axes = pl.boundary(graph, "cell_type", groups=("B", "NK"), use_rep="X_dice", show=False)
+    assert len(axes[0].child_axes) == 1
+    assert not axes[0].texts

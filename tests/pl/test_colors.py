@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dice._plot.colors import MISSING, SAFE, distinct, read_colors
+from dice._plot.colors import ABSENT, MISSING, SAFE, distinct, read_colors
+from dice._plot.palette import ALIKE, lab
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 11, 20, 28, 60, 102])
@@ -63,3 +64,27 @@ def test_a_colour_map_serves_labels_and_numbers(query):
 def test_too_few_stored_colours_are_replaced(query):
     query.uns["cell_type_colors"] = ["#111111"]
     assert read_colors(query, "cell_type").legend["B"] == SAFE[0]
+
+
+@pytest.mark.parametrize("n", [3, 12, 37, 60])
+def test_colours_are_told_apart_and_seen_on_white(n):
+    places = lab(distinct(n))
+    apart = np.linalg.norm(places[:, None] - places, axis=-1) + 1e3 * np.eye(n)
+    assert apart.min() > (22 if n <= 37 else 18)
+    # Neither pastels nor greys, which are for cells without a label.
+    assert places[:, 0].max() < 75
+    assert np.hypot(places[:, 1], places[:, 2]).min() > 20
+    assert np.linalg.norm(places - lab([MISSING]), axis=1).min() > ALIKE
+
+
+def test_cells_without_a_label_have_a_colour_of_their_own(labelled):
+    labelled.obs.loc[labelled.obs_names[3], "cell_type_dice"] = np.nan
+    labelled.uns["cell_type_dice_colors"] = ["#BBBBBB", "#AFAFAF", "#0072B2", "#B8B8B8"]
+    legend = read_colors(labelled, "cell_type_dice").legend
+    assert legend["unassigned"] == legend["NA"] == ABSENT[1]
+    assert legend["B"] == "#bbbbbb"
+
+
+def test_lab():
+    np.testing.assert_allclose(lab(["white", "black"]), [[100, 0, 0], [0, 0, 0]], atol=0.1)
+    np.testing.assert_allclose(lab(["red"]), [[53.2, 80.1, 67.2]], atol=0.2)

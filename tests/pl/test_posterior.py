@@ -113,3 +113,18 @@ def test_errors_of_slots(query, reference):
     del query.obsm["X_dice_samples"]
     with pytest.raises(SlotError, match=r"run dice\.tl\.denoise with n_samples=200 first"):
         pl.posterior(query, 0)
+
+
+def test_samples_lie_above_the_marker(query, reference):
+    (ax,) = pl.posterior(query, "cell0", reference=reference, show=False)
+    found = layers(ax)
+    order = [found[name].get_zorder() for name in ("reference", "observed", "samples", "90% of samples")]
+    assert order == sorted(order)
+
+
+def test_many_groups_are_named_below_the_samples(query, reference):
+    reference.obs["many"] = [f"type {i % 30}" for i in range(reference.n_obs)]
+    (ax,) = pl.posterior(query, "cell0", reference=reference, color="many", show=False)
+    assert legend_labels(ax) == ["observed", "samples", "90% of samples"]
+    assert len(ax.texts) == 30
+    assert max(text.get_zorder() for text in ax.texts) < layers(ax)["observed"].get_zorder()

@@ -6,6 +6,8 @@ import pytest
 import dice
 from dice import pl
 from dice._errors import InputError, SlotError
+from dice._plot.figure import PANEL
+from dice.pl._rho import _columns
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +104,20 @@ def test_errors_name_the_fix(pair):
         pl.rho(query, reference, n_cells=0)
     with pytest.raises(SlotError, match="set color to one of"):
         pl.rho(query, reference, color="nothing")
+
+
+@pytest.mark.parametrize(("n_panels", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (5, 3), (6, 3), (7, 3)])
+def test_panels_go_in_rows_that_fit_a_page(n_panels, columns):
+    assert _columns(n_panels, PANEL) == columns
+
+
+def test_many_groups_and_rhos_fit_a_page(pair):
+    reference, query = pair
+    query = query.copy()
+    query.obs["many"] = [f"a long name {i % 30}" for i in range(query.n_obs)]
+    figure = pl.rho(query, reference, rhos=[1, 10, 30], color="many", return_fig=True)
+    # Five panels beside each other and their legend were 30 inches wide.
+    assert figure.get_figwidth() < 13
+    axes = [ax for ax in figure.axes if ax.get_title()]
+    assert len({round(ax.get_position().y0, 2) for ax in axes}) == 2
+    assert all(len(ax.texts) == 30 for ax in axes)

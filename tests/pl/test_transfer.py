@@ -116,3 +116,10 @@ def test_errors_name_the_fix(labelled):
         pl.reliability(labelled, "cell_type", truth_key="other")
     with pytest.raises(InputError, match="pass 1 or more"):
         pl.reliability(labelled, "cell_type", n_bins=0)
+
+
+def test_labels_never_given_keep_their_column(labelled):
+    labelled.obs["cell_type_dice"] = labelled.obs["cell_type_dice"].astype(str).replace("NK", "B").astype("category")
+    shares = matrix(pl.transfer(labelled, "cell_type", groupby="cell_type", show=False)[0])
+    assert list(shares.columns) == ["B", "NK", "T", "unassigned"]
+    assert (shares["NK"] == 0).all()

@@ -75,3 +75,14 @@ def test_errors_name_the_fix(query):
     del query.obs["dice_uncertainty"]
     with pytest.raises(SlotError, match=r"run dice\.tl\.denoise first"):
         pl.uncertainty(query)
+
+
+@pytest.mark.parametrize("n_groups", [3, 12, 37, 45])
+def test_the_map_is_as_high_as_the_boxes(query, n_groups):
+    query.obs["many"] = [f"label {i % n_groups}" for i in range(45)]
+    figure = pl.uncertainty(query, groupby="many", return_fig=True)
+    figure.canvas.draw()
+    left, right = (ax.get_window_extent() for ax in figure.axes)
+    assert left.height > 0.85 * right.height
+    # Beside the map there is room for the colour bar and the names, and for nothing else.
+    assert left.width > 0.3 * figure.bbox.width

@@ -135,8 +135,8 @@ def _assign(names: list[str], stored: Any, palette: Palette | None) -> list[str]
             raise InputError(message)
         return colors
     # What has no label looks like what has no value.
-    absent = absent_color(color for name, color in zip(names, colors, strict=True) if name != UNASSIGNED)
-    return [absent if name == UNASSIGNED else color for name, color in zip(names, colors, strict=True)]
+    own = absent_color(color for name, color in zip(names, colors, strict=True) if name != UNASSIGNED)
+    return [own if name == UNASSIGNED else color for name, color in zip(names, colors, strict=True)]
 
 
 def _sample(name: str, n: int) -> list[str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MANY = 20
 #: Width and height of a letter, as parts of the font size; bold DejaVu, matplotlib's own font.
 LETTER, LINE = 0.7, 1.25
+#: Names up to this length stay on the middle cell of their group.
+SHORT = 3
 #: Inches of a panel that its title and the names of its axes take.
 FRAME = 0.5
 #: A place for a name is worse by so many inches of distance for every square inch of cells that it covers, and of names
@@ -42,12 +44,17 @@ def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats
     size = 9 if len(groups) <= MANY else 7 if len(groups) <= 40 else 6
     halo = [patheffects.withStroke(linewidth=2, foreground="white")]
     middles = np.array([_middle(where[cells]) for *_, cells in groups], dtype=np.float64).reshape(-1, 2)
+    # Held, so that lines to the names move nothing.
+    ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
     low, high = (np.array(edge) for edge in zip(ax.get_xlim(), ax.get_ylim(), strict=True))
     edge = side(len(groups)) - FRAME
     inches = edge / (high - low)
     half = 0.5 * size / 72 * np.array([(LETTER * len(name), LINE) for name, *_ in groups]).reshape(-1, 2)
     every = (where - low) * inches
-    placed = place_boxes((middles - low) * inches, half, every, edge)
+    placed = (middles - low) * inches
+    # Numbers of clusters hide little, and belong on them.
+    if max((len(name) for name, *_ in groups), default=0) > SHORT:
+        placed = place_boxes(placed, half, every, edge)
     for (name, color, _), start, at, reach in zip(groups, (middles - low) * inches, placed, half, strict=True):
         end = np.clip(start, at - reach, at + reach)
         if (end != start).any():

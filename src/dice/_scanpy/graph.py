@@ -62,8 +62,8 @@ def sample_graphs(
     with _log.progress(total=len(embeddings), desc=desc, unit="graph") as bar:
         for embedding in embeddings:
             yield sample_graph(embedding, n_neighbors, metric, random_state)
-            bar.set_description("Neighbours", refresh=False)
             bar.update()
+            bar.set_description("Neighbours", refresh=False)
 
 
 def average_graph(graphs: Iterable[NeighborGraph]) -> NeighborGraph:
