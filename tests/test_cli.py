@@ -201,7 +201,7 @@ def test_results_are_tables(files, tmp_path, capsys):
     ("command", "sentence", "words"),
     [
         ("denoise q r -o x", "pass check=dice.Checks(min_gene_overlap=0.15).", "pass --min-gene-overlap 0.15."),
-        ("denoise q r -o x", "method=dice.Gibbs(fast=True, n_iterations=30)", "--method gibbs --fast --n-iterations 30"),
+        ("denoise q r -o x", "method=dice.Gibbs(fast=True, n_chains=30)", "--method gibbs --fast --n-chains 30"),
         ("transfer q r -o x", "call dice.tl.train_prior(ref, labels_key='a b').", "run dice train --labels 'a b'."),
         ("transfer q r -o x", "a larger dice.Training(calibration_fraction=).", "a larger --calibration-fraction."),
         ("annotate q r -o x", "pass gene_key='symbol'.", "pass --gene-key symbol."),

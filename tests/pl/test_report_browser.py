@@ -58,7 +58,7 @@ def opened(browser, tmp_path):
     """Open a page with a map of `n` cells."""
 
     def open_page(n: int = 9, figures: str = ""):
-        sections = dict.fromkeys(("warnings", "genes", "parameters"), "") | {"figures": figures}
+        sections = dict.fromkeys(("overview", "warnings", "genes", "parameters"), "") | {"figures": figures}
         (tmp_path / "report.html").write_text(page(explorer(n), title="t", summary="s", **sections), encoding="utf-8")
         browser.get((tmp_path / "report.html").as_uri())
         settle(browser)

@@ -46,8 +46,11 @@ def in_flags(sentence: str, args: argparse.Namespace) -> str:
     """A sentence that speaks of Python's arguments, in flags of the command that was run."""
     for pattern, words in _PHRASES:
         sentence = re.sub(pattern, words, sentence)
-    for name, command in COMMANDS.items():
-        sentence = re.sub(rf"dice\.{re.escape(name)}\b(\([^()]*\))?", lambda m, c=command: _command(c, m[1]), sentence)
+    sentence = re.sub(
+        rf"dice\.({'|'.join(map(re.escape, COMMANDS))})\b(\([^()]*\))?",
+        lambda m: _command(COMMANDS[m[1]], m[2]),
+        sentence,
+    )
     if hasattr(args, "reference_batch_key"):  # There, the query's batches have the short name.
         sentence = re.sub(r"\bbatch_key=", "reference_batch_key=", sentence)
     known = set(vars(args)) | {name for name, flag in FLAGS.items() if hasattr(args, flag)} | ELSEWHERE
