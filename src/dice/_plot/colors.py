@@ -28,7 +28,7 @@ MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
 ABSENT = (MISSING, "#1A1A1A", "#E600E6")
 UNASSIGNED = "unassigned"
 SEQUENTIAL = "viridis"
-#: More colours than this are not told apart anyway: the two nearest of so many are 16 apart in CIELAB.
+#: More colours than this are not told apart anyway: the two nearest of so many are 15 apart in CIELAB.
 MOST_COLORS = 102
 
 

@@ -13,10 +13,10 @@ from dice._types import Floats, Mask
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: More groups than this are named on the map: a legend of two columns is half as wide as a panel, and eyes do not
-#: carry more colours from there to the map.
+#: More groups than this are named on the map: a judgement, not a measurement. A legend of two columns of long names is
+#: as wide as a panel already.
 MANY = 20
-#: Width and height of a letter, as parts of the font size; bold DejaVu, matplotlib's own font.
+#: Width and height of a letter, as parts of the font size: an estimate for bold DejaVu, matplotlib's own font.
 LETTER, LINE = 0.7, 1.25
 #: Names up to this length stay on the middle cell of their group.
 SHORT = 3
