@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 
 import anndata as ad
 import numpy as np
@@ -125,8 +126,13 @@ def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_pa
     files = [tmp_path / f"{name}.h5ad" for name in names]
     for cells, file in zip((reference, query), files, strict=True):
         cells.write_h5ad(tmp_path / "raw.h5ad")
-        summary(capsys, "prepare", tmp_path / "raw.h5ad", "-o", file, "--n-top-genes", 1000, "--min-cells", 1)
-        dice.pp.prepare(cells, n_top_genes=1000, min_cells=1)
+        said = summary(capsys, "prepare", tmp_path / "raw.h5ad", "-o", file, "--n-top-genes", 1000, "--min-cells", 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dice.pp.prepare(cells, n_top_genes=1000, min_cells=1)
+        if cells is reference:
+            assert "as technologies do" in " ".join(said["warnings"])
+            assert "pass --batch-key" in " ".join(said["warnings"])
     dice.tl.train_prior(reference, labels_key="cell_type", training=dice.Training(max_steps=60))
     classifier = dice.Classifier("denoised")
     options = {"classifier": classifier, "check": dice.Checks(min_gene_overlap=0.5)}

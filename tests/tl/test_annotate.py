@@ -175,6 +175,20 @@ def test_without_labels_and_with_a_prior_alone(raw, capsys):
     assert (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.9
 
 
+@pytest.mark.parametrize("differs", [False, True])
+def test_a_type_that_the_reference_lacks_is_to_be_looked_at_first(differs, monkeypatch):
+    """Also where the query differs as a whole, as the cells are unlike the reference without their shift."""
+    reference, query = simulated()
+    reference = reference[reference.obs["cell_type"] != "type 3"].copy()
+    if differs:
+        monkeypatch.setattr("dice._query.summary.DOUBTFUL", 0.0)
+    dice.tl.annotate(query, reference, "cell_type", training=TRAINING)
+    new = query.obs.loc[query.obs["cell_type"] == "type 3", "dice_cluster"].mode()[0]
+    lines = query.uns["dice_annotate"]["summary"].splitlines()
+    assert lines[-1].startswith(f"look at   cluster {new} (50 cells): like no label of the reference")
+    assert ("can be enough for it" in lines[-2]) == differs
+
+
 def test_a_handful_of_cells(raw):
     few = raw[2][1][:8].copy()
     with pytest.warns(dice.DiceWarning) as caught:

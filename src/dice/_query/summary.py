@@ -12,7 +12,7 @@ from anndata import AnnData
 
 from dice._anndata import read
 from dice._anndata.checks import label_columns
-from dice._core.labels.doubt import CONFIDENT, STATUSES
+from dice._core.labels.doubt import CONFIDENT, STATUSES, UNLIKE
 from dice._core.prior.prior import LearnedPrior
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
 from dice._query.sets import DOUBTFUL
@@ -81,6 +81,8 @@ def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
     shares = {name: float((status == name).mean()) for name in STATUSES} if len(status) else {}
     lines["status"] = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
     lines["novel"], novel = _novel(adata)
+    if novel and auc > DOUBTFUL:
+        lines["novel"] += "; that the query differs as a whole can be enough for it"
     lines["look at"] = _first(adata, keys, status, novel, auc)
     figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()}
     figures["n_novel"] = int(read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty").sum())
@@ -111,9 +113,14 @@ def _novel(adata: AnnData) -> tuple[str, list[tuple[str, int]]]:
 
 def _first(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], novel: list[tuple[str, int]], auc: float) -> str:
     """What deserves a look before anything else."""
+    groups = read.column(adata, ClusterKeys().cluster) if novel else None
+    if groups is not None and auc > DOUBTFUL:
+        # Another technology alone makes clusters novel; the status of cells has the shift taken away.
+        unlike = (status == UNLIKE).groupby(groups, observed=True).mean()
+        novel = [(name, n) for name, n in novel if unlike[name] >= DOUBTED]
     if novel:
         named = ", ".join(f"{name} ({n:,} cells)" for name, n in novel[:3])
-        return f"cluster {named}: not like any label of the reference"
+        return f"cluster {named}: like no label of the reference"
     votes = read.record(adata, keys.uns).get("votes")
     if isinstance(votes, Mapping):
         groups = read.column(adata, ClusterKeys().cluster, step="dice.tl.cluster")

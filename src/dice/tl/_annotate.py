@@ -177,11 +177,11 @@ def _learn(query: AnnData, reference: AnnData, call: Mapping[str, Any], training
     chosen = choose_genes(
         reference, shared, n_top_genes=call["n_top_genes"], batch_key=call["batch_key"], layer=layer, labels=labels
     )
+    write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
     train_prior(
-        reference, labels_key=labels_key, layer=layer, mask_var=chosen.mask, training=training,
+        reference, labels_key=labels_key, layer=layer, mask_var=PriorKeys(key).genes, training=training,
         check=call["check"].values, key_added=key, random_state=call["random_state"],
     )  # fmt: skip
-    write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
     return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})"
 
 
