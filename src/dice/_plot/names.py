@@ -58,7 +58,7 @@ def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats
     for (name, color, _), start, at, reach in zip(groups, (middles - low) * inches, placed, half, strict=True):
         end = np.clip(start, at - reach, at + reach)
         if (end != start).any():
-            line: dict[str, Any] = {"color": color, "linewidth": 1.0, "zorder": zorder - 0.5, "path_effects": halo}
+            line: dict[str, Any] = {"color": color, "linewidth": 1.0, "zorder": zorder - 0.5}
             ax.plot(*(np.stack([start, end], axis=1) / inches[:, None] + low[:, None]), **line)
         x, y = at / inches + low
         ax.text(

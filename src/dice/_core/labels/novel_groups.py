@@ -52,6 +52,14 @@ class Displaced:
         """Variance of the excess by chance, around a displacement of `allowed`."""
         return self.by_chance * (self.by_chance + 2 * allowed) * 2 / self.directions
 
+    def freedom(self, allowed: float, spread: float) -> Floats:
+        """Degrees of freedom of a scaled chi-squared variable with the mean and variance of the squared displacement.
+
+        `allowed` and `spread` are mean and variance of that beyond chance.
+        """
+        variance = spread + self.noise(allowed)
+        return np.clip(2 * (allowed + self.by_chance) ** 2 / variance, 1, self.directions)
+
 
 def compare_groups(
     groups: Groups, query: Floats, codes: NDArray[np.integer], calibration: Floats, known: NDArray[np.integer]
@@ -80,15 +88,18 @@ def compare_groups(
     parts = parts.only(~np.isnan(parts.square), drop=True)
     if not len(parts.square):
         return np.full(len(found.square), np.nan), found.excess, np.nan
-    allowed, spread = _allowance(parts)
-    total = allowed + found.by_chance
-    # The first two moments of the squared displacement of known groups are those of a scaled chi-squared variable.
-    freedom = np.clip(2 * total**2 / (spread + found.noise(allowed)), 1, found.directions)
-    return stats.chi2.sf(found.square / total * freedom, freedom), found.excess, allowed
+    allowed, spread, known_freedom = _allowance(parts)
+    # The scale of the squared displacement is itself known from few parts: by the chi-squared test, 140 held-out blood
+    # cells with 56 calibration cells had a false group, and 20 k-means clusters of bmmc were false in 20 % (13 % now).
+    ratio, freedom = found.square / (allowed + found.by_chance), found.freedom(allowed, spread)
+    return stats.f.sf(ratio, freedom, known_freedom), found.excess, allowed
 
 
-def _allowance(parts: Displaced) -> tuple[float, float]:
-    """Mean and variance of the displacement beyond chance that parts of known groups have, with a margin."""
+def _allowance(parts: Displaced) -> tuple[float, float, float]:
+    """Mean and variance of the displacement beyond chance that parts of known groups have, with a margin.
+
+    The last figure is the degrees of freedom of the mean.
+    """
     weight = 1 / (parts.by_chance + LEAST_ALLOWED)
     weight /= weight.sum()
     mean = float(weight @ parts.excess)
@@ -96,7 +107,8 @@ def _allowance(parts: Displaced) -> tuple[float, float]:
     # What few parts say is uncertain: one standard error more.
     mean = max(mean, 0.0) + float(np.sqrt(spread * (weight**2).sum()))
     spread = max(spread - float(weight @ parts.noise(mean)), 0.0)
-    return max(MARGIN * mean, LEAST_ALLOWED), MARGIN**2 * spread
+    allowed, spread = max(MARGIN * mean, LEAST_ALLOWED), MARGIN**2 * spread
+    return allowed, spread, float(weight @ parts.freedom(allowed, spread)) / float((weight**2).sum())
 
 
 def displacement(groups: Groups, y: Floats, codes: NDArray[np.integer], scatter: Floats) -> Displaced:
