@@ -30,11 +30,11 @@ LOOK: dict[str, dict[str, Any]] = {
 
 def draw_demo(adata: AnnData, labels_key: str, path: Path) -> None:
     """Draw a query that :func:`dice.tl.annotate` labelled, with its own labels in the first two maps, to a file."""
-    keys, clusters = LabelKeys(f"{labels_key}_dice"), ClusterKeys()
+    keys = LabelKeys(f"{labels_key}_dice")
     options: dict[str, Any] = {"n_neighbors": 15, "random_state": 0}
     before = layout(adata, "X_dice_pca", **options)
-    after = layout(adata, "X_dice", neighbors_key=clusters.uns, **options)
-    truth, found = read_colors(adata, labels_key), read_colors(adata, clusters.cluster)
+    after = layout(adata, "X_dice", neighbors_key=ClusterKeys().uns, **options)
+    truth, found = read_colors(adata, labels_key), read_colors(adata, ClusterKeys().cluster)
     given = read_colors(adata, keys.label)
     # A type has the same colour whoever says so.
     shared = {name: (truth.labels or {}).get(name, color) for name, color in (given.labels or {}).items()}
