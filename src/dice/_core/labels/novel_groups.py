@@ -3,7 +3,8 @@
 The noise of single cells averages out in a group. What is left is how far its mean is from where its cells should be
 if they were what they are taken for: the means of known groups, mixed as the classifier mixes them. Cells of a known
 type are not spread around one mean alone, and a cluster may be any part of a type: that parts of known groups are
-displaced as well is measured on calibration cells, and allowed for as a variance between groups.
+displaced as well is measured on calibration cells, and allowed for as a variance between groups; where most groups of a
+query are displaced further, as by another technology, so far.
 """
 
 from __future__ import annotations
@@ -89,6 +90,12 @@ def compare_groups(
     if not len(parts.square):
         return np.full(len(found.square), np.nan), found.excess, np.nan
     allowed, spread, known_freedom = _allowance(parts)
+    # Another technology displaces all groups, and a new type its own: what most groups of the query have is usual. Of
+    # Baron's pancreas cells under an atlas of other studies, nine of ten clusters were novel without it.
+    tested = found.excess[~np.isnan(found.excess)]
+    usual = float(np.quantile(tested, 0.5, method="lower")) if len(tested) else 0.0
+    larger = max(MARGIN * usual / allowed, 1.0)
+    allowed, spread = larger * allowed, larger**2 * spread
     # The scale of the squared displacement is itself known from few parts: by the chi-squared test, 140 held-out blood
     # cells with 56 calibration cells had a false group, and 20 k-means clusters of bmmc were false in 20 % (13 % now).
     ratio, freedom = found.square / (allowed + found.by_chance), found.freedom(allowed, spread)
