@@ -17,6 +17,7 @@ import dice
 from dice import _demo
 from dice.cli import VERBS, _parser, main
 from dice.cli._words import in_flags
+from dice.datasets._download import DownloadError
 
 
 @pytest.fixture(scope="module")
@@ -334,14 +335,23 @@ def test_interrupted(files, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("dice: interrupted.\n")
 
 
-def test_demo_writes_what_it_says(tmp_path, capsys):
-    assert main(["demo", "--output", str(tmp_path / "demo")]) == 0
-    printed = capsys.readouterr().out
-    for word in ("PCA", "DICE", "silhouette", "ari", "nmi", "clisi", "label_accuracy", "seconds", "umap.png"):
-        assert word in printed
-    query = ad.read_h5ad(tmp_path / "demo" / "query.h5ad")
-    assert {"X_dice", "X_dice_pca", "X_dice_labels"} <= set(query.obsm)
-    assert (tmp_path / "demo" / "umap.png").read_bytes().startswith(b"\x89PNG")
+def test_demo_writes_what_it_says(tmp_path, monkeypatch, capsys):
+    """Without a registry, cells that come with scanpy take the place of two studies."""
+
+    def unreachable(**_):
+        raise DownloadError("No connection.")
+
+    monkeypatch.setattr(dice.datasets, "pancreas", unreachable)
+    folder = tmp_path / "demo"
+    assert main(["demo", "--output", str(folder)]) == 0
+    captured = capsys.readouterr()
+    for word in ("pbmc68k", _demo.OURS, _demo.PLAIN, "macro-F1", "cluster ARI", "set coverage", "seconds", "demo.png"):
+        assert word in captured.out
+    assert "No connection. Blood cells" in captured.err
+    query = ad.read_h5ad(folder / "query.h5ad")
+    assert {"dice_cluster", "cell_type_dice", "cell_type_dice_status"} <= set(query.obs)
+    assert "<svg" in (folder / "report.html").read_text() or "data:image" in (folder / "report.html").read_text()
+    assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_hold_out_divides_the_cells():
