@@ -146,3 +146,26 @@ class ClusterKeys:
     @property
     def uns(self) -> str:
         return self.key
+
+
+@dataclass(frozen=True)
+class FeatureKeys:
+    """Slots written by :func:`dice.tl.transfer_features`."""
+
+    key: str
+
+    @property
+    def mean(self) -> str:
+        return self.key
+
+    @property
+    def low(self) -> str:
+        return f"{self.key}_low"
+
+    @property
+    def high(self) -> str:
+        return f"{self.key}_high"
+
+    @property
+    def uns(self) -> str:
+        return self.key

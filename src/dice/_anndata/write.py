@@ -13,6 +13,9 @@ from dice._arguments import is_key, new_key, said
 from dice._errors import InputError
 from dice._keys import DenoiseKeys, PriorKeys
 
+#: Names that files keep for themselves, and the longest one that all of them can hold.
+RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
+
 
 @dataclass(frozen=True)
 class Slots:
@@ -93,6 +96,17 @@ def _taken(adata: AnnData) -> set[str]:
     ]
     columns = [PriorKeys(key).split for key in priors] + [DenoiseKeys(key).uncertainty for key in records]
     return {*priors, *records, *columns}
+
+
+def column_names(names: list[str]) -> list[str]:
+    """Names of columns, which are names of entries in files: short, without slashes, and still told apart."""
+    columns: list[str] = []
+    for name in names:
+        column = name.replace("/", "_").replace("\\", "_")[:MAX_COLUMN]
+        while column in columns or column in RESERVED:
+            column += "_"
+        columns.append(column)
+    return columns
 
 
 def holds_prior(adata: AnnData, key: str) -> bool:
