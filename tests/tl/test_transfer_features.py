@@ -250,3 +250,27 @@ def test_bad_arguments_are_told_in_one_sentence(reference, query):
         dice.tl.transfer_features(query, dice.Prior.from_anndata(reference), "protein", key_added="other")
     with pytest.raises(ValueError, match="There is no file"):
         dice.tl.transfer_features(query, "nowhere.h5ad", "protein", key_added="other")
+
+
+def test_a_shallow_query_is_compared_with_cells_that_are_as_shallow():
+    rng = np.random.default_rng(0)
+    profiles = rng.gamma(0.3, size=(4, 150))
+    profiles *= 600 / profiles.sum(1, keepdims=True)
+
+    def measured(n, share, seed):
+        rng = np.random.default_rng(seed)
+        codes = rng.integers(4, size=n)
+        counts = rng.poisson(share * profiles[codes] * rng.lognormal(0, 0.2, size=(n, 1)))
+        total = np.maximum(counts.sum(1, keepdims=True), 1)
+        cells = ad.AnnData(sparse.csr_matrix(np.log1p(1e4 * counts / total).astype(np.float32)))
+        cells.obs_names = [f"{seed}-{i}" for i in range(n)]
+        cells.obsm["protein"] = (codes[:, None] + 0.3 * rng.normal(size=(n, 1))).astype(np.float32)
+        return cells
+
+    reference, query = measured(900, 1.0, 1), measured(500, 0.1, 2)
+    dice.tl.train_prior(reference, n_latent=6, training=dice.Training(max_steps=50))
+    dice.tl.transfer_features(query, reference, "protein")
+    assert query.uns["protein_dice"]["params"]["depth_share"] == pytest.approx(0.1, rel=0.15)
+    truth = query.obsm["protein"][:, 0]
+    low, high = (query.obsm[f"protein_dice_{end}"].to_numpy()[:, 0] for end in ("low", "high"))
+    assert ((low <= truth) & (truth <= high)).mean() == pytest.approx(0.9, abs=0.05)

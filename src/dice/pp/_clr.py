@@ -55,8 +55,8 @@ def clr(
     >>> import dice
     >>> cells = ad.AnnData(np.zeros((2, 1)), obsm={"protein": np.array([[0.0, 3.0], [7.0, 7.0]])})
     >>> dice.pp.clr(cells)
-    >>> cells.obsm["protein_clr"].to_numpy().round(3).tolist()
-    [[0.0, 0.916], [0.693, 0.693]]
+    >>> cells.obsm["protein_clr"].to_numpy(float).round(3).tolist()
+    [[0.0, 0.916], [0.629, 0.629]]
     """
     check_writable(adata, copy=copy)
     across = choice("across", across, ("features", "cells"))
