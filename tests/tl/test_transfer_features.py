@@ -147,6 +147,7 @@ def test_a_real_mudata_object(trained, predicted, query):
     mudata = pytest.importorskip("mudata", reason="mudata is optional, and not installed")
     mudata.set_options(pull_on_update=False)
     protein = ad.AnnData(trained.obsm["protein"].to_numpy(np.float32), trained.obs[[]])
+    protein.var_names = [f"protein {name}" for name in protein.var_names]
     dice.tl.transfer_features(query, mudata.MuData({"rna": trained.copy(), "adt": protein}), "mod:adt")
     np.testing.assert_allclose(query.obsm["adt_dice"], predicted.obsm["protein_dice"], atol=1e-4)
 
