@@ -104,6 +104,21 @@ def test_transfer_equals_the_call(files, tmp_path, capsys):
     np.testing.assert_allclose(streamed.obsm["cell_type_dice_prob"], found.obsm["cell_type_dice_prob"], atol=1e-3)
 
 
+def test_transfer_of_features_equals_the_call(files, tmp_path, capsys):
+    folder, reference, query = files
+    reference, query = reference.copy(), query.copy()
+    reference.obsm["adt"] = np.asarray(reference.obsm["X_dice_pca"])[:, :2]
+    reference.write_h5ad(tmp_path / "reference.h5ad")
+    dice.tl.transfer_features(query, reference, "adt", alpha=0.2)
+    command = ("transfer", folder / "query.h5ad", tmp_path / "reference.h5ad", "--features", "adt", "--alpha", 0.2)
+    said = summary(capsys, *command, "-o", tmp_path / "features.h5ad")
+    assert said["features"] == 2
+    assert said["useless"] == []
+    found = ad.read_h5ad(tmp_path / "features.h5ad")
+    np.testing.assert_allclose(found.obsm["adt_dice"], query.obsm["adt_dice"], atol=1e-4)
+    np.testing.assert_allclose(found.obsm["adt_dice_low"], query.obsm["adt_dice_low"], atol=1e-4)
+
+
 def test_a_prior_alone_transfers_its_labels(files, tmp_path, capsys):
     folder, reference, query = files
     query = query.copy()

@@ -165,3 +165,26 @@ class AnnotateKeys:
     def layer(self) -> str:
         """Layer with log-normalised values, where ``X`` holds raw counts."""
         return "dice_lognorm"
+
+
+@dataclass(frozen=True)
+class FeatureKeys:
+    """Slots written by :func:`dice.tl.transfer_features`."""
+
+    key: str
+
+    @property
+    def mean(self) -> str:
+        return self.key
+
+    @property
+    def low(self) -> str:
+        return f"{self.key}_low"
+
+    @property
+    def high(self) -> str:
+        return f"{self.key}_high"
+
+    @property
+    def uns(self) -> str:
+        return self.key

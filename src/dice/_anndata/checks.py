@@ -61,14 +61,14 @@ def label_columns(adata: AnnData) -> list[str]:
     return sorted(columns, key=lambda name: not re.search("type|label|annot", name.lower()))[:3]
 
 
-def read_batches(adata: AnnData, batch_key: str) -> pd.Categorical:
+def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categorical:
     """Batches of all cells, none of them missing."""
-    batches = _read_names(adata, batch_key, "adata")
+    batches = _read_names(adata, batch_key, who)
     missing = adata.obs_names[batches.codes < 0]
     if len(missing):
         raise InputError(
-            f"{len(missing)} cells have no value in adata.obs[{batch_key!r}], for example {list(missing[:5])}: fill it "
-            f"in, or remove them with adata[adata.obs[{batch_key!r}].notna()].copy()."
+            f"{len(missing)} cells have no value in {who}.obs[{batch_key!r}], for example {list(missing[:5])}: fill it "
+            f"in, or remove them with {who}[{who}.obs[{batch_key!r}].notna()].copy()."
         )
     return batches
 

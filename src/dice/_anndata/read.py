@@ -27,23 +27,59 @@ def names(adata: AnnData, *slots: Slot) -> list[str]:
 def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> pd.Series[Any]:
     """One value per cell, that the call `step` writes to ``obs``, or that is chosen by an argument of a call.
 
-    What a user chooses may be a gene as well. Lazy numbers, which columns of ``obs`` cannot be, are in ``obsm``.
+    What a user chooses may be a gene as well, or a column of a table in ``obsm``: ``"protein_dice:CD4"``. Lazy
+    numbers, which columns of ``obs`` cannot be, are in ``obsm``.
     """
     if key in adata.obs:
         return adata.obs[key]
     if key in adata.obsm and adata.obsm[key].shape[1:] == (1,):
         values = adata.obsm[key]
+    elif (table := _column_of_table(adata, key)) is not None:
+        return table
     elif step is not None:
         raise SlotError(f"adata.obs has no column {key!r}: run {step} first.")
     elif key in adata.var_names:
         values = adata[:, key].X
     else:
         raise SlotError(
-            f"{key!r} is neither a column of adata.obs nor a gene: set {argument} to one of {names(adata, 'obs')[:20]}."
+            f"{key!r} is neither a column of adata.obs nor a gene, nor 'TABLE:COLUMN' of adata.obsm: set {argument} to "
+            f"one of {names(adata, 'obs')[:20]}."
         )
     values = values.compute() if hasattr(values, "compute") else values
     values = values.toarray() if hasattr(values, "toarray") else values
     return pd.Series(np.asarray(values).ravel())
+
+
+def _column_of_table(adata: AnnData, key: str) -> pd.Series[Any] | None:
+    """The column that ``"protein_dice:CD4"`` names, if there is such a table."""
+    slot, _, name = str(key).partition(":")
+    table = adata.obsm.get(slot)
+    return table[name] if isinstance(table, pd.DataFrame) and name in table.columns else None
+
+
+def feature_table(adata: AnnData, key: str) -> pd.DataFrame:
+    """``obsm[key]`` as a table; arrays are named by ``uns["<key>_names"]``, or by numbers."""
+    values = adata.obsm[key]
+    if isinstance(values, pd.DataFrame):
+        return values.set_axis(values.columns.astype(str), axis=1)
+    names = adata.uns.get(f"{key}_names")
+    return named_table(dense(values), adata, names if np.ndim(names) == 1 else None, key)
+
+
+def named_table(values: Any, adata: AnnData, names: Any, key: str = "") -> pd.DataFrame:
+    """Values (n, F) of all cells as a table; without as many names, features are numbered."""
+    values = np.asarray(values)
+    if values.ndim != 2:
+        raise InputError(f"obsm[{key!r}] has the shape {values.shape}, and not (cells, features): pass another key.")
+    if names is None or len(names) != values.shape[1]:
+        names = [f"{key} {i}" for i in range(values.shape[1])]
+    return pd.DataFrame(values, index=adata.obs_names, columns=[str(name) for name in names])
+
+
+def dense(values: Any) -> Any:
+    """Any array in memory."""
+    values = values.compute() if hasattr(values, "compute") else values
+    return values.toarray() if hasattr(values, "toarray") else np.asarray(values)
 
 
 def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any = slice(None)) -> Any:

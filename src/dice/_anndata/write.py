@@ -15,6 +15,8 @@ from dice._arguments import is_key, new_key, said
 from dice._errors import InputError
 from dice._keys import DenoiseKeys, PriorKeys
 
+#: Names that files keep for themselves, and the longest one that all of them can hold.
+RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 #: Who wants to know what is written; a context variable keeps the calls of several threads apart.
 _watchers: ContextVar[tuple[Callable[[AnnData, Slots], None], ...]] = ContextVar("watchers", default=())
 
@@ -110,6 +112,17 @@ def _taken(adata: AnnData) -> set[str]:
     ]
     columns = [PriorKeys(key).split for key in priors] + [DenoiseKeys(key).uncertainty for key in records]
     return {*priors, *records, *columns}
+
+
+def column_names(names: list[str]) -> list[str]:
+    """Names of columns, which are names of entries in files: short, without slashes, and still told apart."""
+    columns: list[str] = []
+    for name in names:
+        column = name.replace("/", "_").replace("\\", "_")[:MAX_COLUMN]
+        while column in columns or column in RESERVED:
+            column += "_"
+        columns.append(column)
+    return columns
 
 
 def holds_prior(adata: AnnData, key: str) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dice._core.labels.classify import blend, log_loss, macro_f1, softmax
+from dice._core.blend import blend_labels
+from dice._core.labels.classify import log_loss, macro_f1, softmax
 from dice._core.labels.likeness import disagreement, expected_error, moves
 from dice._core.labels.model import REPRESENTATIONS, LabelModel
 from dice._query.represented import Represented
@@ -58,7 +59,7 @@ def classify(query: Represented, model: LabelModel, classifier: Classifier) -> C
     alike = [softmax(found + shifts[name][codes]) for name, found in zip(candidates, plain, strict=True)]
     usual, judged = [softmax(found) for found in plain], [p[held_out] for p in alike]
     several = len(candidates) > 1
-    weights = blend(judged, codes[held_out]) if several else np.ones(1)
+    weights = blend_labels(judged, codes[held_out]) if several else np.ones(1)
     known = _mixed(weights, usual)
     wrong = known.argmax(1) != codes
     return Classified(

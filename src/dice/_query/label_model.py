@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from dice._core.labels.novelty import within_groups
 from dice._core.prior.prior import LearnedPrior
 from dice._errors import InputError
 from dice._keys import PriorKeys
+from dice._query.held_out import evenly, folds_of
 from dice._query.query import Query
 from dice._query.reference import Labelled, ReferenceQuery, as_query, labels_of, read_reference
 from dice._query.represented import Represented
@@ -28,8 +29,6 @@ from dice.options import Options
 
 #: Cells that a classifier of genes is fitted to at most: they are dense in memory.
 MAX_GENE_CELLS = 5000
-#: Fewer held-out cells than this cannot tell classifiers apart: all cells are then held out in turn, in so many folds.
-MIN_HELD_OUT, FOLDS = 50, 5
 #: Classifiers also see every cell with fewer counts, down to this share of the typical depth. Accuracy / macro-F1 on 14
 #: pairs of technologies .823 / .769 with and .820 / .752 without (one seed; docs/labels.md has shallow queries).
 LEAST_DEPTH = 0.05
@@ -39,8 +38,8 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, card: dict[
     """Fit the classifiers to all labelled cells but those of the calibration; see what they say of held-out ones."""
     whole, thin = _cells(reference, prior, labelled)
     fit, calibration = labelled.cells("train", "validation"), labelled.cells("calibration")
-    calibration = _spread(calibration)
-    folds = list(_folds(labelled, seed))
+    calibration = evenly(calibration, MOST_CELLS)
+    folds = list(folds_of(labelled.cells("train"), labelled.cells("validation"), seed))
     tested = np.concatenate([test for _, test in folds])
     candidates = {}
     with _log.progress(total=len(REPRESENTATIONS) * (1 + len(folds)), desc="Learning labels", unit="fit") as bar:
@@ -55,7 +54,7 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, card: dict[
             )
     y, codes = whole.y[fit], labelled.codes[fit]
     # Many held-out cells say no more than some; those that are kept are spread evenly.
-    kept = _spread(np.arange(len(tested)))
+    kept = evenly(np.arange(len(tested)), MOST_CELLS)
     candidates = {name: replace(candidate, held_out=candidate.held_out[kept]) for name, candidate in candidates.items()}
     model = LabelModel(
         names=labelled.names,
@@ -134,24 +133,6 @@ def _scores(model: LabelModel) -> dict[str, Any]:
     f1 = [None if np.isnan(score) else round(score, 4) for score in f1_scores(probabilities, codes)]
     right = round(float((probabilities.argmax(1) == codes).mean()), 4)
     return {"held_out": len(codes), "accuracy": right, "f1": f1}
-
-
-def _folds(labelled: Labelled, seed: int) -> Iterator[tuple[Codes, Codes]]:
-    """Cells to fit and to judge by: those that stopped the training, or all in turn where they are too few."""
-    train, validation = labelled.cells("train"), labelled.cells("validation")
-    if len(validation) >= MIN_HELD_OUT:
-        yield train, validation
-        return
-    cells = np.random.default_rng(seed).permutation(np.concatenate([train, validation]))
-    for fold in range(FOLDS):
-        test = np.arange(len(cells)) % FOLDS == fold
-        if test.any() and not test.all():
-            yield cells[~test], cells[test]
-
-
-def _spread(cells: Codes) -> Codes:
-    """At most `MOST_CELLS` of these, evenly spread."""
-    return cells[np.linspace(0, len(cells) - 1, min(len(cells), MOST_CELLS)).astype(np.intp)]
 
 
 def _some(rows: Codes, codes: Codes, seed: int) -> tuple[Codes, Codes]:

@@ -9,7 +9,7 @@ import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._anndata.write import Slots
+from dice._anndata.write import Slots, column_names
 from dice._core.labels.doubt import STATUSES
 from dice._core.labels.model import LabelModel
 from dice._core.labels.votes import Votes
@@ -17,9 +17,6 @@ from dice._keys import LabelKeys
 from dice._plot.colors import UNASSIGNED, absent_color
 from dice._query.doubt import Doubt
 from dice._types import Floats
-
-#: Names that files keep for themselves, and the longest one that all of them can hold.
-RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 
 
 def label_slots(
@@ -37,7 +34,7 @@ def label_slots(
     names, sets = model.names, doubt.sets
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     label, used = _labels(names, colors, probabilities, min_probability)
-    frame = {"index": adata.obs_names, "columns": _columns(names)}
+    frame = {"index": adata.obs_names, "columns": column_names(names)}
     uns: dict[str, Any] = {keys.uns: record | {"labels": np.array(names, dtype=str)}}
     if used is not None:
         uns[keys.colors] = used
@@ -93,17 +90,6 @@ def _labels(
     used, codes = np.unique(codes, return_inverse=True)
     label = pd.Categorical.from_codes(codes, [names[code] for code in used])
     return label, None if colors is None else [colors[code] for code in used]
-
-
-def _columns(names: list[str]) -> list[str]:
-    """Names of columns, which are names of entries in files: short, without slashes, and still told apart."""
-    columns: list[str] = []
-    for name in names:
-        column = name.replace("/", "_").replace("\\", "_")[:MAX_COLUMN]
-        while column in columns or column in RESERVED:
-            column += "_"
-        columns.append(column)
-    return columns
 
 
 def _in_words(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:

@@ -17,6 +17,7 @@ from dice._core.measurement.matching import LikeQuery
 from dice._core.posterior.likelihood import Latents
 from dice._core.prior.presets import ROLES
 from dice._errors import InputError
+from dice._query.held_out import cells_of
 from dice._query.query import Query
 from dice._types import Chunk, Codes
 from dice.options import Gaussian
@@ -34,8 +35,7 @@ class Labelled:
 
     def cells(self, *roles: str) -> Codes:
         """Positions of the labelled cells with any of these roles."""
-        wanted = [ROLES.index(role) for role in roles]
-        return np.flatnonzero(np.isin(self.roles, wanted) & (self.codes >= 0))
+        return cells_of(self.roles, self.codes >= 0, *roles)
 
 
 def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Labelled:
@@ -103,11 +103,17 @@ def own_genes(reference: AnnData, query: Query) -> Codes:
 
 
 def as_query(
-    reference: AnnData, query: Query, roles: Codes, *, depths: NDArray[np.float32] | None = None
+    reference: AnnData,
+    query: Query,
+    roles: Codes,
+    *,
+    depths: NDArray[np.float32] | None = None,
+    share: float | None = None,
 ) -> ReferenceQuery:
     """The reference as if it had been measured like the query; `roles` are those of its cells.
 
     Its cells are thinned to log depths of the query, or to other `depths` in ascending order; with none they are whole.
+    With a `share`, all of them keep that share of their counts instead.
     """
     prior, match = query.prior, query.match
     layer, positions = prior.params.get("layer"), own_genes(reference, query)
@@ -123,8 +129,9 @@ def as_query(
     plain = Query.matched(prior, options, replace(match, query=positions), matrix, counts=counts)
     known = query.latents.log_depth[~np.isnan(query.latents.log_depth)]
     # Counts in a layer are read as they are: thinning needs them where the expression is read.
+    thins = query.measured and counts is None
     if depths is None:
-        depths = np.sort(known) if query.measured and counts is None else np.empty(0, np.float32)
+        depths = np.sort(known) if thins and share is None else np.empty(0, np.float32)
     own = (roles != ROLES.index("calibration")) & query.measured
-    reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own)
+    reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own, share if thins else None)
     return ReferenceQuery(**{item.name: getattr(plain, item.name) for item in fields(plain)}, reader=reader)

@@ -50,12 +50,12 @@ class DomainShift:
         return {"effective_calibration": self.effective, "shift_auc": self.auc}
 
 
-def find_shift(query: Represented, model: LabelModel, seed: int) -> DomainShift:
-    """Compare the latents of the query with those of the calibration cells."""
+def find_shift(query: Represented, calibration_y: Floats, seed: int) -> DomainShift:
+    """Compare the latents of the query with those of the calibration cells (m, k), in PCA units."""
     scale = query.query.prior.latent_scale
     # In the order of their seeds, which does not depend on where cells are in a file.
     order = np.argsort(query.query.seeds, kind="stable")
-    found = measure_domain_shift(model.calibration_y / scale, query.y[order] / scale, seed)
+    found = measure_domain_shift(calibration_y / scale, query.y[order] / scale, seed)
     ratios = np.empty(len(order))
     ratios[order] = found.query
     return DomainShift(found.reference, ratios, found.auc)

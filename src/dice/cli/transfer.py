@@ -11,6 +11,7 @@ HELP = "give the cells of a query the labels of a reference, with probabilities 
 EXAMPLES = """\
   dice transfer query.h5ad trained.h5ad -o labelled.h5ad --labels cell_type
   dice transfer query.zarr trained.zarr -o labelled.zarr --labels cell_type --alpha 0.05 --stream
+  dice transfer query.h5ad trained.h5ad -o with_proteins.h5ad --features protein
   dice train ref.h5ad -o prior.h5ad --prior-only --labels type && dice transfer query.h5ad prior.h5ad -o out.h5ad"""
 
 
@@ -22,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _files.add_output(parser, "the query with its labels")
     parser.add_argument(
         "--labels", metavar="COLUMN", help="column of labels (default: those the prior was trained with)"
+    )
+    parser.add_argument(
+        "--features", metavar="KEY", help="predict these features of the reference (obsm, obs, layer:NAME), not labels"
     )
     parser.add_argument("--stream", action="store_true", help="read expression chunk by chunk instead of all at once")
     parser.add_argument("--groupby", metavar="COLUMN", help="column of the query's obs with clusters that vote")
@@ -38,6 +42,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     output = _files.check_output(args.output)
     query, reference = map(dice.read_lazy if args.stream else _files.read, (args.query, args.reference))
+    if args.features is not None:
+        return _features(args, query, reference, output)
     dice.tl.transfer_labels(
         query,
         reference,
@@ -58,6 +64,23 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "labels": _counts(query.obs[key]),
         "status": _counts(query.obs[f"{key}_status"]),
         "classifier": query.uns[key]["params"]["classifier"],
+    }
+
+
+def _features(args: argparse.Namespace, query: Any, reference: Any, output: Any) -> dict[str, Any]:
+    """The same for numbers: they have intervals, and neither clusters nor classifiers."""
+    import dice
+
+    options = read_query(args)
+    dice.tl.transfer_features(query, reference, args.features, alpha=args.alpha, key_added=args.key_added, **options)
+    _files.write(query, output)
+    key = args.key_added or f"{args.features.partition(':')[2] or args.features}_dice"
+    table = query.uns[key]["features"]
+    return {
+        "output": str(output),
+        "n_cells": query.n_obs,
+        "features": len(table["name"]),
+        "useless": [str(name) for name, useless in zip(table["name"], table["useless"], strict=True) if useless],
     }
 
 

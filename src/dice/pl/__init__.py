@@ -6,6 +6,7 @@ from dice.pl._boundary import boundary
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._evaluation import evaluation
+from dice.pl._features import features
 from dice.pl._label_genes import label_genes
 from dice.pl._novelty import novelty
 from dice.pl._posterior import posterior
@@ -22,6 +23,7 @@ __all__ = [
     "clusters",
     "comparison",
     "evaluation",
+    "features",
     "label_genes",
     "novelty",
     "posterior",

@@ -48,7 +48,8 @@ def comparison(
     adata
         Annotated data with the representations in ``obsm``, as of :func:`dice.tl.denoise`.
     color
-        Column or columns of ``obs``, or genes; None draws all cells alike. Labels have the colours
+        Column or columns of ``obs``, genes, or columns of tables in ``obsm``, for example
+        ``"protein_dice:CD4"`` for a predicted protein; None draws all cells alike. Labels have the colours
         of ``uns[f"{color}_colors"]`` where present, numbers the colour map that `palette` names;
         cells without a value are light grey.
     use_rep

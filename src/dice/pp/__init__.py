@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dice.pp._clr import clr
 from dice.pp._correct_batches import correct_batches
 from dice.pp._prepare import prepare
 from dice.pp._shared_genes import shared_genes
 
-__all__ = ["correct_batches", "prepare", "shared_genes"]
+__all__ = ["clr", "correct_batches", "prepare", "shared_genes"]

@@ -13,6 +13,7 @@ from dice.tl._label_genes import label_genes
 from dice.tl._neighbors import neighbors
 from dice.tl._novelty import novelty
 from dice.tl._train_prior import train_prior
+from dice.tl._transfer_features import transfer_features
 from dice.tl._transfer_labels import transfer_labels
 from dice.tl._tune_rho import tune_rho
 
@@ -28,6 +29,7 @@ __all__ = [
     "neighbors",
     "novelty",
     "train_prior",
+    "transfer_features",
     "transfer_labels",
     "tune_rho",
 ]

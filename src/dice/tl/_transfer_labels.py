@@ -143,7 +143,7 @@ def transfer_labels(
         warn_of_unlearned(model)
         query = Query.of(adata, prior, options)
         cells = Represented.of(query)
-        separated = find_shift(cells, model, options.random_state)
+        separated = find_shift(cells, model.calibration_y, options.random_state)
         found = classify(cells, model, kind)
         _log.info(f"Classifier: {found.name}.")
         predicted = predict_sets(sets, alpha, found, model, separated, cells)

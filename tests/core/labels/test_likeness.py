@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._core.labels.classify import blend, fit_logistic, softmax
+from dice._core.blend import blend_labels
+from dice._core.labels.classify import fit_logistic, softmax
 from dice._core.labels.likeness import disagreement, expected_error, moves, smallest_sets, tempered
 
 
@@ -49,5 +50,5 @@ def test_flattened_until_the_error_is_as_expected():
 def test_few_cells_hardly_move_the_weights():
     good, bad = np.array([[0.9, 0.1]]), np.array([[0.2, 0.8]])
     for n, least, most in ((5, 0.5, 0.55), (5000, 0.9, 1)):
-        weights = blend([np.repeat(good, n, 0), np.repeat(bad, n, 0)], np.zeros(n, dtype=int))
+        weights = blend_labels([np.repeat(good, n, 0), np.repeat(bad, n, 0)], np.zeros(n, dtype=int))
         assert least < weights[0] < most

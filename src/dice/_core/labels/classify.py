@@ -1,8 +1,7 @@
-"""Multinomial logistic regression, figures of how well it predicts, and mixtures of several."""
+"""Multinomial logistic regression, and figures of how well it predicts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,16 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dice._core.blend import FLOOR
 from dice._types import Floats
 
 #: Inverse penalty of the regression, for standardised genes and for scaled latents.
 GENE_STRENGTH, LATENT_STRENGTH = 0.1, 0.5
-#: Probabilities count as at least this in a log-loss: one sure error is not the end.
-FLOOR = 1e-4
-#: Pseudo-count of the weights of a mixture: so many cells that all candidates predict alike. Accuracy / macro-F1 over
-#: 14 pairs of technologies without it .803 / .742, with 100 cells .822 / .755, with equal weights .820 / .750; over
-#: four random splits .867 / .802, .873 / .802 and .871 / .798 (one seed).
-PSEUDO_CELLS = 100.0
 
 
 @dataclass(frozen=True)
@@ -95,23 +89,6 @@ def f1_scores(probabilities: Floats, codes: NDArray[np.integer]) -> list[float]:
         hit, n = np.sum((guess == label) & (codes == label)), np.sum(codes == label)
         scores.append(float(2 * hit / (np.sum(guess == label) + n)) if n else float("nan"))
     return scores
-
-
-def blend(
-    candidates: Sequence[Floats], codes: NDArray[np.integer], *, pseudo: float = PSEUDO_CELLS, n_steps: int = 300
-) -> Floats:
-    """Weights of the candidates' probabilities (n, C) whose mixture is least surprised by the true classes.
-
-    The likelihood is concave in the weights, and every step of expectation maximisation raises it. Equal weights count
-    as `pseudo` cells: few held-out cells cannot tell classifiers apart.
-    """
-    rows = np.arange(len(codes))
-    true = np.maximum(np.stack([p[rows, codes] for p in candidates]), FLOOR)
-    weights = np.full(len(true), 1 / len(true))
-    for _ in range(n_steps):
-        shares = weights[:, None] * true
-        weights = ((shares / shares.sum(0)).sum(1) + pseudo / len(true)) / max(len(codes) + pseudo, 1)
-    return weights
 
 
 def _tensor(x: Floats) -> torch.Tensor:

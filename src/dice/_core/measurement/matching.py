@@ -29,10 +29,12 @@ class LikeQuery:
     #: Cell seeds (n,) of the reference, and cells (n,) that the loadings were computed from.
     seeds: NDArray[np.int64]
     own: Mask
+    #: Share of its counts that every cell keeps, whatever the depths say.
+    share: float | None = None
 
     def expression(self, chunk: Chunk, rows: slice) -> Chunk:
         """Log-normalised expression of a chunk, as shallow as the query's."""
-        if not len(self.depths):
+        if not len(self.depths) and self.share is None:
             return chunk
         cells = recover(chunk)
         shallow = thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows])
@@ -46,6 +48,8 @@ class LikeQuery:
 
     def _shares(self, cells: Recovered, seeds: NDArray[np.int64]) -> Floats:
         """Share (n,) of its counts that every cell keeps to be as deep as a random cell of the query."""
+        if self.share is not None:
+            return np.full(len(seeds), self.share)
         ranks = (seeds.astype(np.uint64) % np.uint64(len(self.depths))).astype(np.intp)
         with np.errstate(invalid="ignore"):
             return np.exp(np.minimum(np.nan_to_num(self.depths[ranks] - cells.log_depth), 0.0))

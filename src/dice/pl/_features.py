@@ -1,0 +1,147 @@
+"""Predicted features: which of them can be read, and whether they are what was measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from anndata import AnnData
+
+from dice._anndata import read
+from dice._core.features.intervals import correlations
+from dice._docs import shared
+from dice._plot import draw
+from dice._plot.colors import MISSING, SAFE
+from dice._plot.figure import finish, panels
+from dice._plot.predicted import PredictedTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Features whose names are written, and cells that are drawn of one.
+N_NAMED, MOST_CELLS = 5, 1000
+#: Features that are drawn by default.
+N_DRAWN = 3
+
+
+@shared
+def features(
+    adata: AnnData,
+    key: str,
+    *,
+    names: str | Sequence[str] | None = None,
+    truth_key: str | None = None,
+    key_added: str | None = None,
+    show: bool | None = None,
+    save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
+) -> Any:
+    """Draw which predicted features can be read, and, where they were measured too, how right they are.
+
+    First, all features ranked by how well they were predicted of held-out cells of the reference; those that must not
+    be read are grey. Where features of `adata` were measured, their correlation with the predictions lies beside it;
+    then follow the share of cells whose interval holds the measured value, for each feature in the same order, and
+    measured against predicted values of some features with the intervals as lines.
+
+    Parameters
+    ----------
+    adata
+        Query, as of :func:`dice.tl.transfer_features`.
+    key
+        The key of the reference whose features were transferred.
+    names
+        Features to draw cell by cell; None is the three best ones.
+    truth_key
+        Key of ``adata.obsm`` with measured features; None is `key`, if it is there.
+    key_added
+        Key of the predictions; None is ``f"{key}_dice"``.
+    {figure}
+
+    Returns
+    -------
+    {axes} Writes nothing.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, query = dice.datasets.synthetic(1)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    >>> for cells in (reference, query):
+    ...     cells.obsm["protein"] = cells.obsm["U_true"][:, :2]
+    >>> dice.tl.transfer_features(query, reference, "protein")
+    >>> figure = dice.pl.features(query, "protein", return_fig=True)
+    >>> len(figure.axes)
+    4
+    """
+    if truth_key is None and key in read.names(adata, "obsm"):
+        truth_key = key
+    found = PredictedTable.of(adata, f"{key}_dice" if key_added is None else key_added, truth_key)
+    drawn = found.chosen(names, N_DRAWN) if found.truth is not None else []
+    n_panels = 1 if found.truth is None else 2 + len(drawn)
+    figure, axes = panels(n_panels, ncols=min(n_panels, 5), square=False)
+    _ranked(axes[0], found)
+    if found.truth is not None:
+        _coverage(axes[1], found)
+        for ax, feature in zip(axes[2:], drawn, strict=True):
+            _cells(ax, found, feature)
+    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+
+
+def _ranked(ax: Axes, found: PredictedTable) -> None:
+    """Correlations in held-out cells, and in these."""
+    order, places = found.ranked, np.arange(len(found.names))
+    useless = found.useless[order]
+    if found.truth is not None:
+        own = correlations(found.mean, found.truth)[order]
+        ax.scatter(places, own, s=10, marker="x", linewidths=0.8, color=SAFE[1], label="in these cells", zorder=2)
+    for which, color, label in ((~useless, SAFE[0], "held-out reference"), (useless, MISSING, "do not read")):
+        values = found.correlation[order][which]
+        ax.scatter(places[which], values, s=14, color=color, linewidths=0, label=label, zorder=3)
+    best = [found.names[i] for i in order[:N_NAMED]]
+    look: dict[str, Any] = {"fontsize": 8, "ha": "right", "va": "top", "transform": ax.transAxes}
+    ax.text(0.99, 0.99, "\n".join(["best predicted:", *best]), **look)
+    ax.axhline(0, color="black", linewidth=0.6)
+    ax.set_title(f"{(~useless).sum()} of {len(useless)} features can be read", fontsize=10)
+    ax.legend(frameon=False, fontsize=8, loc="lower left")
+    draw.plain(ax, x="features, ranked", y="correlation")
+
+
+def _coverage(ax: Axes, found: PredictedTable) -> None:
+    """Share of the cells with a measured value whose interval holds it, in the same order."""
+    order, truth = found.ranked, np.asarray(found.truth)
+    known = ~np.isnan(truth)
+    n = np.maximum(known.sum(0), 1)
+    held = (found.low <= truth) & (truth <= found.high)
+    share = np.where(known.any(0), held.sum(0) / n, np.nan)[order]
+    useless, places = found.useless[order], np.arange(len(order))
+    promised = 1 - found.alpha
+    half = 1.96 * np.sqrt(promised * found.alpha / np.median(n))
+    ax.axhspan(promised - half, promised + half, color=SAFE[4], alpha=0.25, linewidth=0, label="95 % by chance")
+    ax.axhline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
+    ax.scatter(places, share, s=14, c=np.where(useless, MISSING, SAFE[0]), linewidths=0, zorder=3)
+    lowest = np.nanmin(share) if np.isfinite(share).any() else 0.5
+    ax.set_ylim(min(0.5, float(lowest) - 0.02), 1.01)
+    ax.set_title(f"intervals hold {np.nanmean(share) if known.any() else np.nan:.1%} on average", fontsize=10)
+    ax.legend(frameon=False, fontsize=8, loc="lower left")
+    draw.plain(ax, x="features, ranked", y="share of intervals that hold")
+
+
+def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
+    """Measured against predicted values, with the intervals."""
+    truth = np.asarray(found.truth)[:, feature]
+    known = np.flatnonzero(~np.isnan(truth))
+    some = known[np.linspace(0, len(known) - 1, min(len(known), MOST_CELLS)).astype(np.intp)]
+    mean, low, high = (part[some, feature] for part in (found.mean, found.low, found.high))
+    inside = (low <= truth[some]) & (truth[some] <= high)
+    many = len(some) > 200
+    ax.vlines(mean, low, high, color=MISSING, linewidth=0.5, alpha=0.35, rasterized=many, label="interval")
+    for which, color, label in ((inside, SAFE[0], "inside"), (~inside, SAFE[5], "outside")):
+        where = np.stack([mean[which], truth[some][which]], axis=1)
+        draw.scatter(ax, where, label=label, size=draw.point_size(len(some)), zorder=3, color=color)
+    correlation = correlations(found.mean[:, [feature]], truth[:, None])[0]
+    note = ", do not read" if found.useless[feature] else ""
+    ax.set_title(f"{found.names[feature]}: correlation {correlation:.2f}{note}", fontsize=10)
+    ax.legend(frameon=False, fontsize=8, loc="upper left", markerscale=2)
+    draw.plain(ax, x="predicted", y="measured")

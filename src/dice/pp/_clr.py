@@ -1,0 +1,63 @@
+"""Normalisation of proteins."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from anndata import AnnData
+
+from dice._anndata.proteins import normalised_proteins
+from dice._anndata.write import check_writable, write
+from dice._arguments import choice
+
+
+def clr(
+    adata: AnnData,
+    key: str = "protein",
+    *,
+    across: Literal["features", "cells"] = "features",
+    key_added: str | None = None,
+    copy: bool = False,
+) -> AnnData | None:
+    """Centred log-ratios of protein counts: log1p(count / geometric mean), the mean being that of counts + 1.
+
+    The formula is that of Seurat and muon. They take the mean of every protein across cells by default (Seurat's
+    ``margin=1``, muon's ``axis=0``), here ``across="cells"``. The default here is the mean of every cell across its
+    proteins (``margin=2``, ``axis=1``): it takes away how strongly a cell was stained as a whole, and does not depend
+    on what other cells there are, so that a reference and a query can be compared.
+
+    Parameters
+    ----------
+    adata
+        Cells with counts of proteins in ``obsm``.
+    key
+        Key of ``obsm``: an array or a DataFrame. NaN is 'not measured' and stays NaN.
+    across
+        What geometric means are taken over: the ``"features"`` of a cell, or all ``"cells"`` of a feature.
+    key_added
+        Key of the result, by default ``"<key>_clr"``.
+    copy
+        Return a copy instead of writing to `adata`.
+
+    Returns
+    -------
+    None, or the copy. Sets:
+
+    ``adata.obsm["protein_clr"]`` DataFrame (n_obs, n_proteins) float32
+        Normalised proteins; those of an array are called as in ``adata.uns["protein_names"]`` or by number.
+    ``adata.uns["protein_clr"]``
+        ``params``: the key of the counts and what means were taken over.
+
+    Examples
+    --------
+    >>> import anndata as ad
+    >>> import numpy as np
+    >>> import dice
+    >>> cells = ad.AnnData(np.zeros((2, 1)), obsm={"protein": np.array([[0.0, 3.0], [7.0, 7.0]])})
+    >>> dice.pp.clr(cells)
+    >>> cells.obsm["protein_clr"].to_numpy(float).round(3).tolist()
+    [[0.0, 0.916], [0.629, 0.629]]
+    """
+    check_writable(adata, copy=copy)
+    across = choice("across", across, ("features", "cells"))
+    return write(adata, normalised_proteins(adata, key, across, key_added), copy=copy)

@@ -1,0 +1,277 @@
+"""Features of a query: predictions, intervals, and whatever a reference may hold in their place."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from simulation import simulate
+
+import dice
+
+#: One of the features is noise.
+pytestmark = pytest.mark.filterwarnings("ignore:.*cannot be predicted from expression:dice.DiceWarning")
+
+
+def with_features(adata, seed):
+    """Two features of the types, one of them with noise, one of a gene, and one of nothing."""
+    rng, codes = np.random.default_rng(seed), adata.obs["cell_type"].cat.codes.to_numpy()
+    values = np.stack(
+        [3.0 * (codes == 3) + 0.2 * rng.normal(size=len(codes)), codes + rng.normal(size=len(codes)),
+         2 * adata.X[:, 0] + 0.1 * rng.normal(size=len(codes)), rng.normal(size=len(codes))], axis=1,
+    )  # fmt: skip
+    adata.obsm["protein"] = pd.DataFrame(values, adata.obs_names, ["CD14", "CD3/CD4", "CD8", "isotype"])
+    return adata
+
+
+@pytest.fixture(scope="module")
+def trained():
+    reference = with_features(simulate(1200, 0), 0)
+    dice.tl.train_prior(reference, n_latent=6, preset="gmm")
+    return reference
+
+
+@pytest.fixture
+def reference(trained):
+    return trained.copy()
+
+
+@pytest.fixture
+def query():
+    return with_features(simulate(600, 1), 1)
+
+
+@pytest.fixture(scope="module")
+def predicted(trained):
+    query = with_features(simulate(600, 1), 1)
+    with pytest.warns(dice.DiceWarning, match=r"1 of 4 features cannot be predicted from expression.*isotype"):
+        dice.tl.transfer_features(query, trained, "protein")
+    return query
+
+
+def test_slots(predicted):
+    mean, low, high = (predicted.obsm[f"protein_dice{end}"] for end in ("", "_low", "_high"))
+    assert list(mean.columns) == list(low.columns) == list(high.columns) == ["CD14", "CD3_CD4", "CD8", "isotype"]
+    assert set(mean.dtypes) == {np.dtype(np.float32)}
+    assert (low.to_numpy() < mean.to_numpy()).all()
+    assert (mean.to_numpy() < high.to_numpy()).all()
+    record = predicted.uns["protein_dice"]
+    features = pd.DataFrame(record["features"]).set_index("name")
+    assert list(features["useless"]) == [False, False, False, True]
+    np.testing.assert_allclose(features["width"], (high - low).mean(), rtol=1e-4)
+    assert (features["n_cells"] == 1200).all()
+    np.testing.assert_allclose(record["candidates"]["weights"].sum(1), 1, rtol=1e-5)
+    assert record["call"]["key"] == "protein"
+    assert record["params"]["widened"] == 1
+    assert record["params"]["shift_auc"] < 0.65
+
+
+def test_intervals_hold_what_was_measured(predicted):
+    truth = predicted.obsm["protein"].to_numpy()
+    mean, low, high = (predicted.obsm[f"protein_dice{end}"].to_numpy() for end in ("", "_low", "_high"))
+    np.testing.assert_allclose(((low <= truth) & (truth <= high)).mean(0), 0.9, atol=0.04)
+    found = [np.corrcoef(mean[:, i], truth[:, i])[0, 1] for i in range(4)]
+    told = predicted.uns["protein_dice"]["features"]["correlation"]
+    assert found[0] > 0.95
+    np.testing.assert_allclose(found, told, atol=0.08)
+
+
+def test_own_features_are_not_looked_at(trained, predicted, query):
+    query.obsm["protein"] = query.obsm["protein"] * np.nan
+    before = trained.obsm["protein"].copy()
+    dice.tl.transfer_features(query, trained, "protein")
+    pd.testing.assert_frame_equal(query.obsm["protein_dice"], predicted.obsm["protein_dice"])
+    pd.testing.assert_frame_equal(trained.obsm["protein"], before)
+    # Once more, and nothing else is in the way.
+    dice.tl.transfer_features(query, trained, "protein")
+
+
+def test_a_cell_does_not_depend_on_others(trained, predicted, query):
+    order = np.random.default_rng(0).permutation(query.n_obs)
+    shuffled = query[order].copy()
+    dice.tl.transfer_features(shuffled, trained, "protein", shift=False)
+    dice.tl.transfer_features(query, trained, "protein", shift=False)
+    np.testing.assert_allclose(shuffled.obsm["protein_dice"], query.obsm["protein_dice"].iloc[order], atol=1e-4)
+
+
+def test_alpha(trained, predicted, query):
+    dice.tl.transfer_features(query, trained, "protein", alpha=0.4, key_added="half")
+    inside = (query.obsm["half_low"].to_numpy() > predicted.obsm["protein_dice_low"].to_numpy()).mean()
+    assert inside == 1
+
+
+@pytest.mark.parametrize("kind", ["array", "sparse", "columns", "column", "layer", "file"])
+def test_wherever_features_are(reference, predicted, query, kind, tmp_path):
+    values, key = reference.obsm["protein"].to_numpy(), "adt"
+    title, names = "adt", [f"adt {i}" for i in range(4)]
+    if kind == "array":
+        reference.obsm["adt"], reference.uns["adt_names"] = values, np.array(list("abcd"))
+        names = list("abcd")
+    elif kind == "sparse":
+        reference.obsm["adt"] = sparse.csr_matrix(values)
+    elif kind == "columns":
+        key, title, names = ["one", "two"], "features", ["one", "two"]
+        reference.obs["one"], reference.obs["two"] = values[:, 0], values[:, 1]
+    elif kind == "column":
+        reference.obs["adt"], names = values[:, 0], ["adt"]
+    elif kind == "layer":
+        reference.layers["adt"] = np.tile(values, (1, 15))
+        key, names = "layer:adt", list(reference.var_names)
+    else:
+        del reference.obsm["protein"]
+        reference.obsm["adt"] = values
+        reference.write_h5ad(tmp_path / "reference.h5ad")
+        reference = tmp_path / "reference.h5ad"
+    dice.tl.transfer_features(query, reference, key)
+    found = query.obsm[f"{title}_dice"]
+    assert list(found.columns) == names
+    np.testing.assert_allclose(found.iloc[:, 0], predicted.obsm["protein_dice"]["CD14"], atol=1e-4)
+
+
+def test_modalities(trained, predicted, query):
+    protein = ad.AnnData(trained.obsm["protein"].to_numpy(np.float32)[::-1], trained.obs.iloc[::-1][[]])
+    both = SimpleNamespace(mod={"rna": trained, "adt": protein})
+    dice.tl.transfer_features(query, both, "mod:adt")
+    np.testing.assert_allclose(query.obsm["adt_dice"], predicted.obsm["protein_dice"], atol=1e-4)
+    with pytest.raises(KeyError, match="no modality 'atac'"):
+        dice.tl.transfer_features(query, both, "mod:atac")
+    with pytest.raises(ValueError, match="0 modalities of the reference have a prior"):
+        dice.tl.transfer_features(query, SimpleNamespace(mod={"adt": protein}), "mod:adt")
+
+
+def test_a_real_mudata_object(trained, predicted, query):
+    mudata = pytest.importorskip("mudata", reason="mudata is optional, and not installed")
+    mudata.set_options(pull_on_update=False)
+    protein = ad.AnnData(trained.obsm["protein"].to_numpy(np.float32), trained.obs[[]])
+    protein.var_names = [f"protein {name}" for name in protein.var_names]
+    dice.tl.transfer_features(query, mudata.MuData({"rna": trained.copy(), "adt": protein}), "mod:adt")
+    np.testing.assert_allclose(query.obsm["adt_dice"], predicted.obsm["protein_dice"], atol=1e-4)
+
+
+def test_missing_values_are_not_learned_from(reference, predicted, query):
+    values = reference.obsm["protein"]
+    values.iloc[::2, 0] = np.nan
+    values.iloc[:5] = np.nan
+    dice.tl.transfer_features(query, reference, "protein")
+    assert np.isfinite(query.obsm["protein_dice"].to_numpy()).all()
+    assert np.corrcoef(query.obsm["protein_dice"]["CD14"], predicted.obsm["protein_dice"]["CD14"])[0, 1] > 0.98
+    n_cells = query.uns["protein_dice"]["features"]["n_cells"]
+    assert n_cells[0] < 600 < n_cells[1]
+
+
+def test_constant_features_tell_nothing(reference, query):
+    reference.obsm["protein"]["CD8"] = 7.0
+    with pytest.warns(dice.DiceWarning, match=r"1 features hardly vary in the reference, for example \['CD8'\]"):
+        dice.tl.transfer_features(query, reference, "protein")
+    np.testing.assert_allclose(query.obsm["protein_dice"]["CD8"], 7, rtol=1e-6)
+    assert query.uns["protein_dice"]["features"]["useless"][2]
+
+
+def test_a_query_that_differs_gets_wider_intervals(reference, query):
+    query.X = np.maximum(query.X + np.random.default_rng(3).normal(size=query.n_vars) * (query.X > 0.5), 0)
+    with pytest.warns(dice.DiceWarning, match="intervals are 1.5 times as wide"):
+        dice.tl.transfer_features(query, reference, "protein", check=False, shift=False)
+    assert query.uns["protein_dice"]["params"]["widened"] == 1.5
+    reference.obs["batch"] = pd.Categorical(np.arange(reference.n_obs) % 3)
+    with pytest.warns(dice.DiceWarning, match="those between the reference's own batches"):
+        dice.tl.transfer_features(query, reference, "protein", batch_key="batch", check=False, shift=False)
+    assert query.uns["protein_dice"]["params"]["widened"] == 1
+
+
+def test_batches_are_held_out_as_a_whole(reference, query):
+    reference.obs["batch"] = pd.Categorical(np.arange(reference.n_obs) % 3)
+    dice.tl.transfer_features(query, reference, "protein")
+    within = query.uns["protein_dice"]["features"]["held_out_width"][2]
+    reference.obsm["protein"]["CD8"] += 2.0 * (np.arange(reference.n_obs) % 3)
+    dice.tl.transfer_features(query, reference, "protein", batch_key="batch")
+    assert query.uns["protein_dice"]["features"]["held_out_width"][2] > 2 * within
+    reference.obs["batch"] = "same"
+    with pytest.raises(ValueError, match="a single batch, which cannot be held out"):
+        dice.tl.transfer_features(query, reference, "protein", batch_key="batch")
+
+
+def test_no_cells(reference, query):
+    none = query[:0].copy()
+    dice.tl.transfer_features(none, reference, "protein")
+    assert none.obsm["protein_dice"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", ["h5ad", "zarr"])
+def test_round_trip(predicted, tmp_path, kind):
+    path, cells = tmp_path / f"cells.{kind}", predicted.copy()
+    del cells.obsm["protein"]
+    getattr(cells, f"write_{kind}")(path)
+    again = getattr(ad, f"read_{kind}")(path)
+    pd.testing.assert_frame_equal(again.obsm["protein_dice_low"], predicted.obsm["protein_dice_low"])
+    table, before = again.uns["protein_dice"]["features"], predicted.uns["protein_dice"]["features"]
+    assert list(table["name"]) == list(before["name"])
+    np.testing.assert_allclose(table["correlation"], before["correlation"])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda r: r.obsm.pop("protein"), KeyError, "no features 'protein': name one of obsm"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", np.inf), ValueError, r"\['CD8'\] are infinite in some cells"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", np.nan), ValueError, "known in fewer than 20 cells"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", "high"), ValueError, r"\['CD8'\] are no numbers"),
+        (lambda r: setattr(r.obsm["protein"], "columns", list("aabc")), ValueError, r"names that repeat.*\['a'\]"),
+        (lambda r: r.obsm.__setitem__("protein", np.ones((r.n_obs, 2, 2))), ValueError, r"not \(cells, features\)"),
+        (lambda r: r.obs.pop("dice_split"), KeyError, "no obs\\['dice_split'\\]"),
+    ],
+)
+def test_bad_features_are_told_in_one_sentence(reference, query, spoil, error, message):
+    spoil(reference)
+    before = set(query.obsm), set(query.uns)
+    with pytest.raises(error, match=message):
+        dice.tl.transfer_features(query, reference, "protein")
+    assert before == (set(query.obsm), set(query.uns))
+
+
+def test_bad_arguments_are_told_in_one_sentence(reference, query):
+    for arguments, error, message in [
+        ({"key": "layer:counts"}, KeyError, "no layer 'counts'"),
+        ({"key": "mod:protein"}, ValueError, "names a modality, but the reference has none"),
+        ({"key": ["age"]}, KeyError, "no column 'age'"),
+        ({"key": "protein", "alpha": 2}, ValueError, "alpha=2"),
+        ({"key": "protein", "key_added": "a/b"}, ValueError, "key_added='a/b'"),
+    ]:
+        with pytest.raises(error, match=message):
+            dice.tl.transfer_features(query, reference, **arguments)
+    query.obsm["protein_dice"] = np.zeros((query.n_obs, 2))
+    with pytest.raises(ValueError, match="'protein_dice' that is no prediction of dice"):
+        dice.tl.transfer_features(query, reference, "protein")
+    with pytest.raises(ValueError, match="the same object"):
+        dice.tl.transfer_features(reference, reference, "protein")
+    with pytest.raises(ValueError, match="which a prior alone has not"):
+        dice.tl.transfer_features(query, dice.Prior.from_anndata(reference), "protein", key_added="other")
+    with pytest.raises(ValueError, match="There is no file"):
+        dice.tl.transfer_features(query, "nowhere.h5ad", "protein", key_added="other")
+
+
+def test_a_shallow_query_is_compared_with_cells_that_are_as_shallow():
+    rng = np.random.default_rng(0)
+    profiles = rng.gamma(0.3, size=(4, 150))
+    profiles *= 600 / profiles.sum(1, keepdims=True)
+
+    def measured(n, share, seed):
+        rng = np.random.default_rng(seed)
+        codes = rng.integers(4, size=n)
+        counts = rng.poisson(share * profiles[codes] * rng.lognormal(0, 0.2, size=(n, 1)))
+        total = np.maximum(counts.sum(1, keepdims=True), 1)
+        cells = ad.AnnData(sparse.csr_matrix(np.log1p(1e4 * counts / total).astype(np.float32)))
+        cells.obs_names = [f"{seed}-{i}" for i in range(n)]
+        cells.obsm["protein"] = (codes[:, None] + 0.3 * rng.normal(size=(n, 1))).astype(np.float32)
+        return cells
+
+    reference, query = measured(900, 1.0, 1), measured(500, 0.1, 2)
+    dice.tl.train_prior(reference, n_latent=6, training=dice.Training(max_steps=50))
+    dice.tl.transfer_features(query, reference, "protein")
+    assert query.uns["protein_dice"]["params"]["depth_share"] == pytest.approx(0.1, rel=0.15)
+    truth = query.obsm["protein"][:, 0]
+    low, high = (query.obsm[f"protein_dice_{end}"].to_numpy()[:, 0] for end in ("low", "high"))
+    assert ((low <= truth) & (truth <= high)).mean() == pytest.approx(0.9, abs=0.05)
