@@ -37,11 +37,12 @@ def main() -> None:
     arguments = parser.parse_args()
     dice.settings.verbosity = 0
     warnings.simplefilter("ignore")
-    rows, done = resume("transfer", ["pair", "seed"])
+    rows, done = resume("transfer", ["pair", "seed", "method"])
     for seed in range(arguments.seeds):
         for name in arguments.pairs:
-            if (name, seed) not in done:
-                rows += run(name, seed)
+            missing = [method for method in METHODS if (name, seed, method) not in done]
+            if missing:
+                rows += run(name, seed, missing)
                 save(*report(pd.DataFrame(rows)))
     save(*report(pd.DataFrame(rows)))
 
@@ -62,13 +63,13 @@ def report(rows: pd.DataFrame) -> tuple:
     return "transfer", "Label transfer", own, tables, __doc__.split("\n\n")[2]
 
 
-def run(name: str, seed: int) -> list[dict[str, object]]:
+def run(name: str, seed: int, methods: list[str]) -> list[dict[str, object]]:
     reference, query, key = transfer(name, seed)
     truth = query.obs[key].astype(str).to_numpy()
     rows = []
-    for method, classify in METHODS.items():
+    for method in methods:
         start = time.perf_counter()
-        guess = classify(reference, query, key, seed)
+        guess = METHODS[method](reference, query, key, seed)
         rows.append({"pair": name, "method": method, "seed": seed, "seconds": time.perf_counter() - start})
         rows[-1] |= scores(truth, guess)
     return rows
