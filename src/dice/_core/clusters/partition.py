@@ -32,12 +32,14 @@ def as_graph(connectivities: Any) -> Graph:
     return igraph.Graph(n=connectivities.shape[0], edges=edges, edge_attrs={"weight": upper.data})
 
 
-def communities(graph: Graph, resolution: float, *, method: Method = "leiden", random_state: int = 0) -> Codes:
-    """The cluster of every node, by modularity; Leiden takes two iterations, as scanpy advises."""
+def communities(
+    graph: Graph, resolution: float, *, method: Method = "leiden", random_state: int = 0, n_iterations: int = 2
+) -> Codes:
+    """The cluster of every node, by modularity; two iterations of Leiden, as scanpy advises, or with -1 until it rests."""
     with _igraph_seed(random_state):
         if method == "leiden":
             found = graph.community_leiden(
-                objective_function="modularity", weights="weight", resolution=resolution, n_iterations=2
+                objective_function="modularity", weights="weight", resolution=resolution, n_iterations=n_iterations
             )
         else:
             found = graph.community_multilevel(weights="weight", resolution=resolution)
