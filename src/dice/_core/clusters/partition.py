@@ -35,7 +35,7 @@ def as_graph(connectivities: Any) -> Graph:
 def communities(
     graph: Graph, resolution: float, *, method: Method = "leiden", random_state: int = 0, n_iterations: int = 2
 ) -> Codes:
-    """The cluster of every node, by modularity; two iterations of Leiden, as scanpy advises, or with -1 until it rests."""
+    """The cluster of every node, by modularity; two iterations of Leiden, as scanpy advises, or -1 until it rests."""
     with _igraph_seed(random_state):
         if method == "leiden":
             found = graph.community_leiden(
