@@ -293,7 +293,7 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
         (["denoise", tmp_path / "text.h5ad", trained, "-o", out], "cannot be read as .h5ad or .zarr"),
         (["denoise", query, query, "-o", out], "holds no prior"),
         (["denoise", query, trained, "-o", tmp_path / "out.loom"], "neither .h5ad nor .zarr"),
-        (["denoise", query, trained, "-o", tmp_path / "no" / "out.h5ad"], "There is no folder"),
+        (["denoise", query, trained, "-o", tmp_path / "no" / "out.h5ad"], "there is no folder"),
         (["denoise", query, trained, "-o", out, "--rho", -1], "--rho -1 is not a number"),
         (["denoise", query, trained, "-o", out, "--n-chains", 3], "belong to --method gibbs"),
         (["denoise", query, trained, "-o", out, "--method", "gibbs", "--deconvolve"], "belong to --method direct"),

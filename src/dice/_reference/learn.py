@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import threading
 import time
@@ -23,7 +22,7 @@ from dice._core.prior.denoiser import Denoiser
 from dice._core.prior.mixup import LabelMixup
 from dice._core.prior.training import Trainer
 from dice._errors import InputError
-from dice._files import atomic
+from dice._files import atomic, check_target
 from dice._threads import one_torch_thread
 from dice._types import Floats
 from dice.options import Mixup, Training
@@ -57,9 +56,7 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
         if training.validation_fraction == 0:
             raise InputError(f"preset={preset!r} chooses its size on held-out cells: pass validation_fraction=0.1.")
     if training.checkpoint is not None:
-        target = Path(training.checkpoint)
-        if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
-            raise InputError(f"checkpoint={str(target)!r} cannot be written: pass a file name in a folder that exists.")
+        check_target(training.checkpoint, argument="checkpoint=")
     return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
 
 

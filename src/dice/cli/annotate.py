@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dice._files import check_target
 from dice.cli import _files
 from dice.cli._options import add_fields, add_labels, add_query, read_fields, read_query
 from dice.cli._words import in_flags
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     output = _files.check_output(args.output)
     trained = None if args.trained is None else _files.check_output(args.trained)
+    if args.report is not None:
+        check_target(args.report)
     query, reference = _files.read(args.query), _files.read(args.reference)
     batches = None if args.reference_batch_key == "none" else args.reference_batch_key
     dice.tl.annotate(

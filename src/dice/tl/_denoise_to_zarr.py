@@ -19,6 +19,7 @@ from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior, own_cells
 from dice._anndata.write import as_plain, embedding_key
 from dice._errors import InputError
+from dice._files import check_target
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
 from dice._query.stream import StreamedQuery
@@ -115,10 +116,8 @@ def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
 
 
 def _check_output(output: str | os.PathLike[str], overwrite: bool) -> Path:
-    path = Path(output)
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InputError(f"{str(output)!r} cannot be written: name a store in a folder that exists.")
-    if path.is_file() or (path.exists() and not overwrite):
+    path = check_target(output, store=True)
+    if path.exists() and not overwrite:
         raise InputError(f"{str(output)!r} is there already: name another output, or pass overwrite=True for a store.")
     return path
 

@@ -1,0 +1,145 @@
+"""Files and stores that are written whole or not at all, and what stands in their way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import anndata as ad
+import numpy as np
+import pytest
+
+import dice
+from dice._files import atomic, check_target
+from dice.cli import main
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc, where nobody can make a file")
+
+
+def obstacle(path, **options):
+    """The sentence about a place that cannot be written."""
+    with pytest.raises(dice.DiceError) as caught:
+        check_target(path, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_in_the_way_is_said(tmp_path):
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir()
+    file.write_text("old")
+    (folder / "notes.txt").write_text("mine")
+    assert "(it is a folder)" in obstacle(folder)
+    assert "(it is a file)" in obstacle(file, store=True)
+    assert "(it is a folder with other files)" in obstacle(folder, store=True)
+    assert f"(there is no folder {str(tmp_path / 'no')!r})" in obstacle(tmp_path / "no" / "file")
+    assert "(there is no folder" in obstacle(file / "file")
+    assert "is no path" in obstacle(3)
+    assert obstacle(folder, argument="checkpoint=").startswith("checkpoint='")
+    assert file.read_text() == "old"
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_what_can_be_written_is_left_as_it_is(tmp_path):
+    store, empty, file = tmp_path / "cells.zarr", tmp_path / "empty.zarr", tmp_path / "file"
+    ad.AnnData(np.zeros((3, 2), np.float32)).write_zarr(store)
+    empty.mkdir()
+    file.write_text("old")
+    for path in (store, empty, tmp_path / "new.zarr"):
+        assert check_target(path, store=True) == path
+    for path in (file, str(tmp_path / "new")):
+        assert check_target(path) == Path(path)
+    assert {path.name for path in tmp_path.iterdir()} == {"cells.zarr", "empty.zarr", "file"}
+    assert file.read_text() == "old"
+
+
+@needs_proc
+def test_a_file_system_that_refuses_is_found_by_trying():
+    """Root may write everywhere, as far as rights tell."""
+    for store in (False, True):
+        assert "cannot be written (No such file or directory)" in obstacle("/proc/out", store=store)
+
+
+def test_a_full_disk_is_found_by_trying(tmp_path, monkeypatch):
+    def full(self, content):
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert "(No space left on device)" in obstacle(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+#: Commands with an output, each of which has to be told of it before anything is read.
+COMMANDS = {
+    "annotate": ("query", "reference", "-o"), "prepare": ("query", "-o"), "train": ("reference", "-o"),
+    "denoise": ("query", "reference", "-o"), "cluster": ("query", "-o"), "transfer": ("query", "reference", "-o"),
+    "novelty": ("query", "reference", "-o"), "report": ("query", "-o"),
+    "evaluate": ("query", "--labels", "x", "--table"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_look_at_their_output_first(command, tmp_path, capsys):
+    """The input does not exist either, but it is the output that is told of."""
+    folder = tmp_path / "folder.h5ad"
+    folder.mkdir()
+    (tmp_path / "file.zarr").write_text("old")
+    outputs = {folder: "(it is a folder)", tmp_path / "no" / "out.h5ad": "(there is no folder"}
+    if command not in ("report", "evaluate"):
+        outputs[tmp_path / "file.zarr"] = "(it is a file)"
+    for output, reason in outputs.items():
+        assert main([command, *COMMANDS[command], str(output), "--quiet"]) == 1
+        said = capsys.readouterr().err
+        assert reason in said
+        assert said.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"folder.h5ad", "file.zarr"}
+
+
+def test_second_outputs_are_looked_at_first_too(tmp_path, capsys):
+    for flag in ("--report", "--trained"):
+        more = (flag, str(tmp_path / "no" / "out.h5ad"))
+        assert main(["annotate", "query", "reference", "-o", str(tmp_path / "out.h5ad"), *more]) == 1
+        assert "(there is no folder" in capsys.readouterr().err
+    (tmp_path / "file").write_text("old")
+    assert main(["demo", "--output", str(tmp_path / "file")]) == 1
+    assert "(there is no folder" in capsys.readouterr().err
+    with pytest.raises(dice.DiceError, match="it is a folder"):
+        dice.pl.report(None, tmp_path)
+
+
+FULL = """
+import resource, signal, sys
+import anndata as ad, numpy as np
+from pathlib import Path
+from dice.cli import _files
+cells = ad.AnnData(np.random.default_rng(0).random((500, 300), dtype=np.float32))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    _files.write(cells, Path(sys.argv[1]))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of file sizes")
+@pytest.mark.parametrize("limit", [1000, 100_000])
+def test_a_disk_that_fills_up_is_told_without_the_words_of_hdf5(limit, tmp_path):
+    """HDF5 fails in two ways: while it writes, and when it closes a file whose end it has kept back."""
+    output = tmp_path / "out.h5ad"
+    output.write_text("old")
+    run = subprocess.run([sys.executable, "-c", FULL, output, str(limit)], capture_output=True, text=True)
+    expected = f"FileError {str(output)!r} cannot be written (File too large): pass a path in a folder that exists"
+    assert run.stdout.lower().startswith(expected.lower()), run
+    assert run.stdout.count("\n") == 1
+    assert "errno" not in run.stdout + run.stderr
+    assert output.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_other_errors_are_left_alone(tmp_path):
+    with pytest.raises(RuntimeError, match="of another kind"), atomic(tmp_path / "out"):
+        raise RuntimeError("of another kind")
+    assert not list(tmp_path.iterdir())
