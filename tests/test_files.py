@@ -12,8 +12,9 @@ import pytest
 
 import dice
 from dice._files import atomic, check_target
-from dice.cli import main
+from dice.cli import _files, main
 
+FIXTURE = Path(__file__).parent / "fixtures" / "prior_format1_edm.h5ad"
 needs_proc = pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc, where nobody can make a file")
 
 
@@ -143,3 +144,56 @@ def test_other_errors_are_left_alone(tmp_path):
     with pytest.raises(RuntimeError, match="of another kind"), atomic(tmp_path / "out"):
         raise RuntimeError("of another kind")
     assert not list(tmp_path.iterdir())
+
+
+def cells(value=0, n=3):
+    return ad.AnnData(np.full((n, 2), value, np.float32))
+
+
+def link(path, target):
+    try:
+        path.symlink_to(target)
+    except OSError:
+        pytest.skip("this user may not make links")
+    return path
+
+
+@pytest.mark.parametrize("suffix", _files.SUFFIXES)
+@pytest.mark.parametrize("there", [True, False])
+def test_links_are_followed(suffix, there, tmp_path):
+    """A link stays one, also one to a file that is not there yet, and to a folder on another disk."""
+    (tmp_path / "disk").mkdir()
+    real = tmp_path / "disk" / f"real{suffix}"
+    if there:
+        _files.write(cells(1), real)
+    output = link(tmp_path / f"out{suffix}", Path("disk") / real.name)
+    assert _files.check_output(output) == output
+    _files.write(cells(2), output)
+    assert output.is_symlink()
+    assert not real.is_symlink()
+    assert _files.read(real).X[0, 0] == 2
+    assert list((tmp_path / "disk").iterdir()) == [real]
+    assert {path.name for path in tmp_path.iterdir()} == {"disk", output.name}
+
+
+def test_links_to_nowhere_are_told(tmp_path):
+    link(tmp_path / "one", tmp_path / "two").with_name("two").symlink_to(tmp_path / "one")
+    assert "(its links lead in a circle)" in obstacle(tmp_path / "one")
+    assert "(there is no folder" in obstacle(link(tmp_path / "lost", tmp_path / "no" / "file"))
+    assert "(it is a folder)" in obstacle(link(tmp_path / "folder", tmp_path))
+
+
+def test_a_prior_and_a_stream_follow_links(tmp_path):
+    prior, query = dice.Prior.load(FIXTURE), ad.AnnData(np.ones((6, 20), np.float32))
+    query.var_names = prior.genes.astype(str)
+    for name in ("prior.h5ad", "denoised.zarr"):
+        (tmp_path / name).mkdir()
+        link(tmp_path / f"link_{name}", tmp_path / name / name)
+    prior.save(tmp_path / "link_prior.h5ad")
+    assert dice.Prior.load(tmp_path / "prior.h5ad" / "prior.h5ad").sha256 == prior.sha256
+    for again in (False, True):
+        dice.tl.denoise_to_zarr(query, prior, tmp_path / "link_denoised.zarr", overwrite=again, check=False)
+        assert ad.read_zarr(tmp_path / "denoised.zarr" / "denoised.zarr").obsm["X_dice"].shape[0] == 6
+    assert all((tmp_path / f"link_{name}").is_symlink() for name in ("prior.h5ad", "denoised.zarr"))
+    for name in ("prior.h5ad", "denoised.zarr"):
+        assert [path.name for path in (tmp_path / name).iterdir()] == [name]

@@ -23,7 +23,7 @@ def check_target(path: str | os.PathLike[str], *, store: bool = False, argument:
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"{path!a} is no path: pass a file name, for example 'report.html'.")
-    reason = _obstacle(Path(path), store)
+    reason = _obstacle(followed(path), store)
     if reason is not None:
         what = "name a store" if store else "pass a file name"
         raise InputError(
@@ -34,6 +34,8 @@ def check_target(path: str | os.PathLike[str], *, store: bool = False, argument:
 
 def _obstacle(target: Path, store: bool) -> str | None:
     """What stands in the way of a file or a store, in words; None if nothing does."""
+    if target.is_symlink():
+        return "its links lead in a circle"
     if target.is_dir() and not store:
         return "it is a folder"
     if target.is_file() and store:
@@ -61,6 +63,11 @@ def _may_be_replaced(folder: Path) -> bool:
     return not names or not names.isdisjoint(STORE_FILES)
 
 
+def followed(path: str | os.PathLike[str]) -> Path:
+    """Where links lead: what is replaced is the file, not the link to it."""
+    return Path(os.path.realpath(path))
+
+
 @contextmanager
 def atomic(path: str | os.PathLike[str], *, store: bool = False) -> Iterator[Path]:
     """A name beside `path` to write to, which takes its place only when the block succeeds.
@@ -68,7 +75,7 @@ def atomic(path: str | os.PathLike[str], *, store: bool = False) -> Iterator[Pat
     An error leaves neither a half-written file nor a trace; an existing file, or a `store` in a folder, stays as it
     was. (A killed process leaves the name beside, which begins with a dot.)
     """
-    target = Path(path)
+    target = followed(path)
     draft = _beside(target)
     try:
         yield draft

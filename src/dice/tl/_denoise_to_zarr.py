@@ -19,7 +19,7 @@ from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior, own_cells
 from dice._anndata.write import as_plain, embedding_key
 from dice._errors import InputError
-from dice._files import check_target
+from dice._files import check_target, followed
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
 from dice._query.stream import StreamedQuery
@@ -119,7 +119,7 @@ def _check_output(output: str | os.PathLike[str], overwrite: bool) -> Path:
     path = check_target(output, store=True)
     if path.exists() and not overwrite:
         raise InputError(f"{str(output)!r} is there already: name another output, or pass overwrite=True for a store.")
-    return path
+    return followed(path)
 
 
 def _fingerprint(query: Query, keys: DenoiseKeys) -> dict[str, Any]:
