@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._files import atomic, check_target
+from dice._files import atomic, check_target, held, replace_store
 from dice.cli import _files, main
 
 FIXTURE = Path(__file__).parent / "fixtures" / "prior_format1_edm.h5ad"
@@ -197,3 +197,91 @@ def test_a_prior_and_a_stream_follow_links(tmp_path):
     assert all((tmp_path / f"link_{name}").is_symlink() for name in ("prior.h5ad", "denoised.zarr"))
     for name in ("prior.h5ad", "denoised.zarr"):
         assert [path.name for path in (tmp_path / name).iterdir()] == [name]
+
+
+WRITER = """
+import sys
+import anndata as ad, numpy as np
+from pathlib import Path
+from dice.cli import _files
+output, value = Path(sys.argv[1]), float(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(25):
+    _files.write(ad.AnnData(np.full((50, 20), value, np.float32)), output)
+"""
+
+
+@pytest.mark.parametrize("suffix", _files.SUFFIXES)
+def test_two_processes_that_write_one_output_leave_one_whole_file(suffix, tmp_path):
+    output = tmp_path / f"out{suffix}"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", WRITER, output, str(value)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for value in (1, 2)
+    ]  # fmt: skip
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        assert writer.communicate(timeout=120)[1] == ""
+        assert writer.returncode == 0
+    values = _files.read(output).X
+    assert values.shape == (50, 20)
+    assert len(np.unique(values)) == 1
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def stores(folder, *values):
+    """Stores that differ in one value."""
+    for value in values:
+        cells(value).write_zarr(folder / f"{value}.zarr")
+    return [folder / f"{value}.zarr" for value in values]
+
+
+def test_a_store_that_comes_in_between_is_replaced_too(tmp_path, monkeypatch):
+    target, ours, theirs = stores(tmp_path, 0, 1, 2)
+    rename = Path.rename
+
+    def late(self, other):
+        if self == ours and theirs.exists():
+            rename(theirs, target)
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", late)
+    replace_store(ours, target)
+    assert ad.read_zarr(target).X[0, 0] == 1
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_an_old_store_goes_back_where_the_new_one_does_not_come(error, tmp_path, monkeypatch):
+    target, ours = stores(tmp_path, 0, 1)
+    rename = Path.rename
+
+    def refuse(self, other):
+        if self == ours:
+            raise error
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(type(error)):
+        replace_store(ours, target)
+    assert ad.read_zarr(target).X[0, 0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {target.name, ours.name}
+
+
+def test_one_stream_at_a_time_into_one_store(tmp_path, monkeypatch):
+    """Its unfinished store has one place, from where a killed call is taken up: a second call would write there too."""
+    prior, query = dice.Prior.load(FIXTURE), ad.AnnData(np.ones((6, 20), np.float32))
+    query.var_names, output = prior.genes.astype(str), tmp_path / "out.zarr"
+    with held(output), pytest.raises(dice.DiceError, match="is being written by another process: wait for it"):
+        dice.tl.denoise_to_zarr(query, prior, output, check=False)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / ".out.zarr.lock").touch()  # of a process that was killed
+    dice.tl.denoise_to_zarr(query, prior, output, check=False)
+    assert list(tmp_path.iterdir()) == [output]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +16,10 @@ from dice._errors import FileError, InputError
 
 #: Files of which one says that a folder is a store of zarr's, of format 2 or 3.
 STORE_FILES = (".zgroup", ".zarray", "zarr.json")
+#: What renaming says where another process has just put its own store.
+TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+#: Each try is lost to another process that has finished, so this many writers of one store at the same moment are safe.
+TRIES = 100
 
 
 def check_target(path: str | os.PathLike[str], *, store: bool = False, argument: str = "") -> Path:
@@ -99,12 +105,75 @@ def atomic(path: str | os.PathLike[str], *, store: bool = False) -> Iterator[Pat
 
 
 def replace_store(draft: Path, target: Path) -> None:
-    """Put a whole store where another one may be, which makes room at the last moment."""
-    aside = _beside(target)
-    with suppress(FileNotFoundError):
-        target.rename(aside)
-    draft.rename(target)
-    _remove(aside)
+    """Put a whole store where another one may be, which makes room at the last moment.
+
+    Folders cannot be exchanged at once. Where several processes do this, one whole store is there in the end; where
+    one is interrupted, the old store goes back.
+    """
+    for _ in range(TRIES):
+        aside = _beside(target)
+        try:
+            with suppress(FileNotFoundError):
+                target.rename(aside)
+            draft.rename(target)
+            return
+        except OSError as error:
+            if error.errno not in TAKEN:
+                raise
+        finally:
+            if not target.exists():
+                with suppress(OSError):
+                    aside.rename(target)
+            if target.exists():
+                _remove(aside)
+    raise FileError(f"{str(target)!r} is replaced by others all the time: name another output.")
+
+
+@contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Keep other processes from the same `output` while a block works on it over a long time.
+
+    The lock is the file system's, so that of a killed process is gone with it; where there are no locks, nobody is
+    kept out.
+    """
+    lock = output.with_name(f".{output.name}.lock")
+    with lock.open("a") as stream:
+        if not _lock(stream.fileno()) or not _is(lock, stream.fileno()):
+            raise InputError(
+                f"{str(output)!r} is being written by another process: wait for it, or name another output."
+            )
+        try:
+            yield
+        finally:
+            # Whoever has opened it meanwhile finds that it is gone; Windows does not let go of an open file.
+            if sys.platform != "win32":
+                _remove(lock)
+    if sys.platform == "win32":
+        _remove(lock)
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether an open file is ours alone, or cannot be anybody's."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+    return True
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    """Whether a file that is open is still the one at `path`."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _beside(target: Path) -> Path:

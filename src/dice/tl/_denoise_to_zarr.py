@@ -19,7 +19,7 @@ from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior, own_cells
 from dice._anndata.write import as_plain, embedding_key
 from dice._errors import InputError
-from dice._files import check_target, followed
+from dice._files import check_target, followed, held
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
 from dice._query.stream import StreamedQuery
@@ -99,13 +99,13 @@ def denoise_to_zarr(
     size = asked.chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
     keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
-    with _log.recorded() as warned:
+    with held(target), _log.recorded() as warned:
         chunked = in_chunks(adata, size, asked.layer, asked.counts_layer, asked.batch_key)
         plain = replace(Query.of(chunked, prior, asked), own=own_cells(adata, prior))
         draft = Draft(target, adata.n_obs, size)
         draft.open(_fingerprint(plain, keys), adata)
         slots = StreamedQuery(**vars(plain), draft=draft, keys=keys).slots(keys, warned)
-    draft.complete(adata, slots, copy_x=copy_x)
+        draft.complete(adata, slots, copy_x=copy_x)
 
 
 def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
