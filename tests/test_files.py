@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import anndata as ad
@@ -285,3 +289,80 @@ def test_one_stream_at_a_time_into_one_store(tmp_path, monkeypatch):
     (tmp_path / ".out.zarr.lock").touch()  # of a process that was killed
     dice.tl.denoise_to_zarr(query, prior, output, check=False)
     assert list(tmp_path.iterdir()) == [output]
+
+
+@contextmanager
+def ordinary_user():
+    """Rights hold for everybody but root, who is somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    pwd = pytest.importorskip("pwd")
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError:
+        pytest.skip("root may write everywhere, and there is no user 'nobody' to be instead")
+    group = os.getegid()
+    os.setegid(nobody.pw_gid)
+    os.seteuid(nobody.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+
+
+@pytest.fixture
+def read_only():
+    """A folder with a file and a store that everybody may read and nobody may change.
+
+    Not pytest's own, into which no other user may look.
+    """
+    if sys.platform == "win32":
+        pytest.skip("rights of folders are other ones on Windows")
+    above = Path(tempfile.mkdtemp())
+    above.chmod(0o755)
+    folder = above / "read_only"
+    folder.mkdir()
+    for suffix in _files.SUFFIXES:
+        _files.write(cells(1), folder / f"old{suffix}")
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(above)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_read_only_folder_is_found_before_the_work(command, read_only, capsys):
+    """For new files and for old ones, which may be replaced no more than added to."""
+    suffixes = _files.SUFFIXES if command not in ("report", "evaluate") else (".h5ad",)
+    before = sorted(path.name for path in read_only.rglob("*"))
+    main([command, *COMMANDS[command], "/no/out.h5ad", "--quiet"])  # All is imported while we may.
+    capsys.readouterr()
+    with ordinary_user():
+        for output in (read_only / f"{name}{suffix}" for name in ("new", "old") for suffix in suffixes):
+            assert main([command, *COMMANDS[command], str(output), "--quiet"]) == 1
+            said = capsys.readouterr().err
+            assert f"{str(output)!r} cannot be written (Permission denied)" in said
+            assert said.count("\n") == 1
+    assert sorted(path.name for path in read_only.rglob("*")) == before
+
+
+def test_a_read_only_folder_is_told_by_every_call_that_writes(read_only):
+    prior, query = dice.Prior.load(FIXTURE), ad.AnnData(np.ones((6, 20), np.float32))
+    query.var_names = prior.genes.astype(str)
+    calls = [
+        lambda folder: prior.save(folder / "prior.h5ad"),
+        lambda folder: dice.tl.denoise_to_zarr(query, prior, folder / "new.zarr", check=False),
+        lambda folder: dice.tl.train_prior(query, training=dice.Training(checkpoint=folder / "state"), check=False),
+        lambda folder: dice.pl.report(query, folder / "report.html"),
+        lambda folder: _files.write(query, folder / "old.h5ad"),
+        lambda folder: _files.write(query, folder / "old.zarr"),
+    ]
+    for call in calls:
+        with pytest.raises(dice.DiceError, match="cannot be written"):  # All is imported while we may.
+            call(read_only / "old.h5ad")
+        with ordinary_user(), pytest.raises(dice.DiceError, match=r"cannot be written \(Permission denied\)"):
+            call(read_only)
+    assert {path.name for path in read_only.iterdir()} == {"old.h5ad", "old.zarr"}
+    assert _files.read(read_only / "old.h5ad").X[0, 0] == _files.read(read_only / "old.zarr").X[0, 0] == 1
