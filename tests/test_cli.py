@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+import signal
 import subprocess
 import sys
 import warnings
 
 import anndata as ad
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 
 import dice
 from dice import _demo
+from dice._core.prior.training import Trainer
 from dice.cli import VERBS, _parser, main
 from dice.cli._words import in_flags
 from dice.datasets._download import DownloadError
@@ -293,7 +298,7 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
         (["denoise", tmp_path / "text.h5ad", trained, "-o", out], "cannot be read as .h5ad or .zarr"),
         (["denoise", query, query, "-o", out], "holds no prior"),
         (["denoise", query, trained, "-o", tmp_path / "out.loom"], "neither .h5ad nor .zarr"),
-        (["denoise", query, trained, "-o", tmp_path / "no" / "out.h5ad"], "There is no folder"),
+        (["denoise", query, trained, "-o", tmp_path / "no" / "out.h5ad"], "there is no folder"),
         (["denoise", query, trained, "-o", out, "--rho", -1], "--rho -1 is not a number"),
         (["denoise", query, trained, "-o", out, "--n-chains", 3], "belong to --method gibbs"),
         (["denoise", query, trained, "-o", out, "--method", "gibbs", "--deconvolve"], "belong to --method direct"),
@@ -348,6 +353,57 @@ def test_interrupted(files, tmp_path, monkeypatch, capsys):
     arguments = ["denoise", files[0] / "query.h5ad", files[0] / "trained.h5ad", "-o", tmp_path / "out.h5ad"]
     assert main([*map(str, arguments)]) == 130
     assert capsys.readouterr().err.endswith("dice: interrupted.\n")
+
+
+@pytest.fixture
+def ctrl_c_at(monkeypatch):
+    """Ctrl-C within a certain training step, as a terminal sends it."""
+    steps, step, before = itertools.count(1), Trainer._step, signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupted_at(number):
+        def interrupted(self):
+            if next(steps) == number:
+                signal.raise_signal(signal.SIGINT)
+            return step(self)
+
+        monkeypatch.setattr(Trainer, "_step", interrupted)
+
+    yield interrupted_at
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("suffix", [".h5ad", ".zarr"])
+@pytest.mark.parametrize("step", [5, 20])
+def test_ctrl_c_in_training_keeps_the_old_output(step, suffix, files, tmp_path, ctrl_c_at, capsys):
+    output, state = tmp_path / f"out{suffix}", tmp_path / "state.npz"
+    cells = ad.AnnData(np.ones((2, 3), np.float32))
+    (cells.write_h5ad if suffix == ".h5ad" else cells.write_zarr)(output)
+    arguments = ["train", files[0] / "reference.h5ad", "-o", output, "--max-steps", 20, "--checkpoint", state]
+    ctrl_c_at(step)
+    assert main([*map(str, arguments)]) == 130
+    captured = capsys.readouterr()
+    assert captured.err.endswith("dice: interrupted.\n")
+    assert not captured.out
+    assert ad.io.read_elem(open_any(output)).shape == (2, 3)
+    assert {path.name for path in tmp_path.iterdir()} == {output.name, state.name}
+    # The same command goes on, and ends as if nothing had happened.
+    assert main([*map(str, arguments), "--quiet"]) == 0
+    options = {"training": dice.Training(max_steps=20, keep_interrupted=False), "copy": True}
+    expected = dice.tl.train_prior(ad.read_h5ad(files[0] / "reference.h5ad"), **options).uns["dice"]["sha256"]
+    assert dice.Prior.load(output).sha256 == expected
+
+
+def open_any(path):
+    return zarr.open_group(path, mode="r") if path.is_dir() else h5py.File(path)
+
+
+def test_ctrl_c_in_training_can_keep_the_best_so_far(files, tmp_path, ctrl_c_at, capsys):
+    output = tmp_path / "out.h5ad"
+    ctrl_c_at(5)
+    arguments = ["train", files[0] / "reference.h5ad", "-o", output, "--max-steps", 20, "--keep-interrupted"]
+    said = summary(capsys, *arguments)
+    assert "interrupted at step 5 of at most 20; the prior is the best so far" in " ".join(said["warnings"])
+    assert dice.Prior.load(output).n_latent == said["n_latent"]
 
 
 def test_demo_writes_what_it_says(tmp_path, monkeypatch, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score
 
 import dice
 from dice import _log
-from dice._files import atomic
+from dice._files import atomic, check_target
 from dice._plot.demo import draw_demo
 from dice.datasets._download import DownloadError
 
@@ -35,9 +36,12 @@ class Demonstration:
 
 def run(folder: Path, *, random_state: int = 0) -> Demonstration:
     """Annotate a query by one call, compare, and write query, report and picture to `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    cells, reference, query = cells_of(folder, random_state)
     files = [folder / name for name in ("query.h5ad", "report.html", "demo.png")]
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        check_target(file)
+    cells, reference, query = cells_of(folder, random_state)
     start = time.perf_counter()
     dice.tl.annotate(query, reference, LABELS, report=files[1], random_state=random_state)
     seconds = {OURS: time.perf_counter() - start}

@@ -9,7 +9,8 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._anndata.checks import check_n_latent, gene_mask, named_mask, read_batches, read_labels
+from dice._anndata import read
+from dice._anndata.checks import check_n_latent, gene_mask, named_mask, read_batches, read_groups, read_labels
 from dice._anndata.preprocessing import check_expression, is_counts
 
 COUNTS = np.random.default_rng(0).poisson(2, size=(30, 20)).astype(np.float32)
@@ -46,6 +47,21 @@ def test_labels():
         read_labels(cells(t=list("xyxy")), "u")
     with pytest.raises(dice.DiceError, match=r"1 distinct label\(s\), but at least two are needed"):
         read_labels(cells(t=["x"] * 4), "t")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t"])
+@pytest.mark.parametrize("kind", [list, pd.Categorical])
+def test_a_name_without_a_letter_is_missing(blank, kind):
+    adata = cells(t=kind(["x", blank, "y", "x"]))
+    for found in (read_labels(adata, "t"), read_groups(adata, "t")):
+        assert list(found.categories) == ["x", "y"]
+        assert list(found.codes) == [0, -1, 1, 0]
+    assert list(read.labels(adata, "t", "labels_key")) == ["x", None, "y", "x"]
+    assert list(adata.obs["t"]) == ["x", blank, "y", "x"]
+    with pytest.raises(dice.DiceError, match=r"1 distinct label\(s\)"):
+        read_labels(cells(t=kind(["x", blank, "x", "x"])), "t")
+    with pytest.raises(dice.DiceError, match="no group at all"):
+        read_groups(cells(t=kind([blank] * 4)), "t")
 
 
 def test_batches():

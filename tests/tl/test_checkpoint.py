@@ -61,12 +61,14 @@ def ctrl_c():
 class Bar:
     """A progress bar that does something at a certain step."""
 
+    stage = "Training prior"
+
     def __init__(self, at, action):
         self.at, self.action, self.step = at, action, 0
 
     def __call__(self, *, desc="", initial=0, **_):
-        if desc != "Training prior":
-            return contextlib.nullcontext(SimpleNamespace(update=lambda *_: None))
+        if desc != self.stage:
+            return contextlib.nullcontext(SimpleNamespace(update=lambda *_: None, set_postfix=lambda **_: None))
         self.step = initial
         return self
 
@@ -122,6 +124,24 @@ def test_ctrl_c_returns_the_best_prior_and_can_be_taken_up(interrupt, whole, tmp
     with np.load(tmp_path / "state") as state:
         assert state["progress"][0] == 57
     assert train(checkpoint=tmp_path / "state").uns["dice"]["sha256"] == whole["sha256"]
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("stage", ["Learning noise", "Training prior"])
+@pytest.mark.parametrize("step", [7, 20])
+def test_ctrl_c_ends_a_call_that_is_not_to_be_kept(step, stage, monkeypatch):
+    """Also where it comes with the last step, and in both trainings that a reference with counts needs."""
+    rng = np.random.default_rng(0)
+    rates = 3 * rng.gamma(0.3, size=(4, 100))[np.arange(400) % 4]
+    counts = rng.poisson(rates) + (np.arange(100) == 0)
+    adata = ad.AnnData(np.log1p(1e4 * counts / counts.sum(1, keepdims=True)).astype(np.float32))
+    monkeypatch.setattr(Bar, "stage", stage)
+    monkeypatch.setattr(_log, "progress", Bar(step, lambda: signal.raise_signal(signal.SIGINT)))
+    training = dice.Training(max_steps=20, keep_interrupted=False)
+    with pytest.raises(KeyboardInterrupt):
+        dice.tl.train_prior(adata, n_latent=5, training=training)
+    assert not any((adata.uns, adata.varm, adata.obsm, len(adata.obs.columns)))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_ctrl_c_before_the_first_evaluation_keeps_what_was_learned(monkeypatch):

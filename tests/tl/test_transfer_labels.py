@@ -186,13 +186,14 @@ def test_named_classifiers(trained, representation):
     assert (query.obs["mine"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
 
 
-def test_missing_labels_and_unused_categories(trained, reference):
+@pytest.mark.parametrize("missing", [np.nan, ""])
+def test_missing_labels_and_unused_categories(missing, trained, reference):
     """Cells without a label are not learned from, and a category without cells is none."""
-    categories = ["nobody", *TYPES]
+    categories = ["", "nobody", *TYPES]
     labels = reference.obs["cell_type"].astype(object)
-    labels[::5] = np.nan
+    labels[::5] = missing
     reference.obs["cell_type"] = pd.Categorical(labels, categories=categories)
-    reference.uns["cell_type_colors"] = ["#000000", *COLORS]
+    reference.uns["cell_type_colors"] = ["#ffffff", "#000000", *COLORS]
     query = simulate(100, 6)
     dice.tl.transfer_labels(query, reference, "cell_type")
     assert list(query.obs["cell_type_dice"].cat.categories) == TYPES
@@ -320,7 +321,7 @@ def test_the_refined_atlas_labels_a_query(trained):
 
 @pytest.mark.parametrize(
     "names",
-    [["", "B", "Plasma", "Mono"], ["A", "A | B", "B", "C"], ["_index", ".", "..", "a\\b"], ["x" * 300, "b", "c", "d"]],
+    [["-", "B", "Plasma", "Mono"], ["A", "A | B", "B", "C"], ["_index", ".", "..", "a\\b"], ["x" * 300, "b", "c", "d"]],
 )
 def test_odd_names_survive(reference, names, tmp_path):
     """Also those that read like sets of others, or that files keep for themselves."""

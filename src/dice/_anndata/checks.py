@@ -14,6 +14,7 @@ from scipy import sparse
 from dice import _log
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import is_counts
+from dice._anndata.read import is_blank
 from dice._arguments import known_key, said
 from dice._core.prior.presets import ROLES
 from dice._core.prior.schema import MAX_LATENT
@@ -26,8 +27,8 @@ MOST_LABELS = 200
 
 
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
-    """Labels of all cells; missing ones stay missing (code -1). `who` is what the user calls the object."""
-    labels = _read_names(adata, labels_key, who)
+    """Labels of all cells; missing ones, as ``""``, have the code -1. `who` is what the user calls the object."""
+    labels = _without_blanks(_read_names(adata, labels_key, who))
     _question_numbers(labels, f"{who}.obs[{labels_key!r}]", adata)
     if len(labels.categories) < 2:
         raise InputError(
@@ -74,9 +75,9 @@ def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categ
 
 
 def read_groups(adata: AnnData, groupby: str) -> pd.Categorical:
-    """Groups of the cells, of which there is at least one; cells without a group have the code -1."""
+    """Groups of the cells, of which there is at least one; cells without a group, as ``""``, have the code -1."""
     known_key(groupby, adata.obs, "column", "adata.obs")
-    groups = pd.Categorical(adata.obs[groupby]).remove_unused_categories()
+    groups = _without_blanks(pd.Categorical(adata.obs[groupby]).remove_unused_categories())
     if not len(groups.categories):
         raise InputError(f"adata.obs[{groupby!r}] holds no group at all: pass a column with clusters or labels.")
     return groups
@@ -117,6 +118,12 @@ def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
         same = sorted(set(texts[texts.duplicated()]))[:5]
         raise InputError(f"{where} holds values that differ but read the same, {same}: set it to {where}.astype(str).")
     return names
+
+
+def _without_blanks(names: pd.Categorical) -> pd.Categorical:
+    blank = [is_blank(name) for name in names.categories]
+    # In their order, which pandas' own removal changes; and as they are, where there is nothing to remove.
+    return names.set_categories(names.categories[~np.array(blank)]) if any(blank) else names
 
 
 def check_counts(adata: AnnData, layer: str | None) -> None:

@@ -23,7 +23,7 @@ from dice import _log
 from dice._anndata.files import LAZY
 from dice._anndata.write import Slots
 from dice._errors import InputError
-from dice._files import atomic
+from dice._files import atomic, replace_store
 from dice._types import Chunk
 
 #: What an array in a store of AnnData's says of itself.
@@ -106,11 +106,9 @@ class Draft:
         self.close()
 
     def close(self) -> None:
-        """Put the finished store in its place; one that is there already makes room at the last moment."""
+        """Put the finished store in its place, and that of an earlier call away."""
         zarr.consolidate_metadata(self.folder / "store")
-        if self.output.exists():
-            self.output.rename(self.folder / "old")
-        (self.folder / "store").rename(self.output)
+        replace_store(self.folder / "store", self.output)
         shutil.rmtree(self.folder)
 
     def _split(self, name: str) -> tuple[Path, str]:

@@ -119,10 +119,17 @@ def embeddings(adata: AnnData, keys: Sequence[str], *, argument: str = "use_rep"
 
 
 def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
-    """A column of ``obs`` as it is, chosen by an argument of a call."""
+    """A column of ``obs`` as it is, but for names without a letter; chosen by an argument of a call."""
     if not isinstance(key, str) or key not in adata.obs:
         raise SlotError(f"adata.obs has no column {said(key)}: set {argument} to one of {_listed(adata, 'obs')}.")
-    return np.asarray(adata.obs[key], dtype=object)
+    values = np.array(adata.obs[key], dtype=object)
+    values[[is_blank(value) for value in values]] = None
+    return values
+
+
+def is_blank(name: Any) -> bool:
+    """Whether a name has no letter: tables that were written as text have it where a value is missing."""
+    return isinstance(name, str) and not name.strip()
 
 
 def _listed(adata: AnnData, slot: Slot) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import threading
 import time
@@ -23,7 +22,7 @@ from dice._core.prior.denoiser import Denoiser
 from dice._core.prior.mixup import LabelMixup
 from dice._core.prior.training import Trainer
 from dice._errors import InputError
-from dice._files import atomic
+from dice._files import atomic, check_target
 from dice._threads import one_torch_thread
 from dice._types import Floats
 from dice.options import Mixup, Training
@@ -57,9 +56,7 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
         if training.validation_fraction == 0:
             raise InputError(f"preset={preset!r} chooses its size on held-out cells: pass validation_fraction=0.1.")
     if training.checkpoint is not None:
-        target = Path(training.checkpoint)
-        if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
-            raise InputError(f"checkpoint={str(target)!r} cannot be written: pass a file name in a folder that exists.")
+        check_target(training.checkpoint, argument="checkpoint=")
     return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
 
 
@@ -76,7 +73,8 @@ def learn(
         return _frozen(denoiser), {name: np.asarray(values) for name, values in columns.items()}
     overrides = {name: getattr(training, name) for name in OVERRIDES}
     trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
-    train(trainer, None if training.checkpoint is None else Path(training.checkpoint), seed, mixup)
+    path = None if training.checkpoint is None else Path(training.checkpoint)
+    train(trainer, path, seed, mixup, keep_interrupted=training.keep_interrupted)
     _log.info(
         f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
         f"denoiser's at step {trainer.best_step}."
@@ -86,7 +84,13 @@ def learn(
 
 
 def train(
-    trainer: Trainer, path: Path | None, seed: int, mixup: LabelMixup | None = None, desc: str = "Training prior"
+    trainer: Trainer,
+    path: Path | None,
+    seed: int,
+    mixup: LabelMixup | None = None,
+    desc: str = "Training prior",
+    *,
+    keep_interrupted: bool = True,
 ) -> None:
     """Drive a training to its end, from where a checkpoint at `path` has left off."""
     keeper = None
@@ -95,15 +99,17 @@ def train(
         keeper.resume()
     small = sum(weights.numel() for weights in trainer.denoiser.parameters()) < SMALL_NETWORK
     with one_torch_thread() if small else nullcontext():
-        drive(trainer, keeper, desc)
+        drive(trainer, keeper, desc, keep_interrupted=keep_interrupted)
 
 
 def _frozen(denoiser: Denoiser) -> Denoiser:
     return denoiser.cpu().requires_grad_(False).eval()
 
 
-def drive(trainer: Trainer, checkpoint: Checkpoint | None = None, desc: str = "Training prior") -> None:
-    """Train to the end, or to the best so far when the user interrupts."""
+def drive(
+    trainer: Trainer, checkpoint: Checkpoint | None, desc: str = "Training prior", *, keep_interrupted: bool = True
+) -> None:
+    """Train to the end, or, when the user interrupts, to the best so far, unless that is not to be kept."""
     total = trainer.config.max_steps
     with (
         _log.progress(total=total, initial=trainer.step, desc=desc, unit="step") as bar,
@@ -118,19 +124,21 @@ def drive(trainer: Trainer, checkpoint: Checkpoint | None = None, desc: str = "T
                     checkpoint.save_if_due()
                 if interrupted():
                     raise KeyboardInterrupt
+            if interrupted() and not keep_interrupted:  # Within what comes after the last step.
+                raise KeyboardInterrupt
         except KeyboardInterrupt:
-            if trainer.step == 0:
+            if checkpoint is not None and trainer.step and trainer.between_steps:
+                checkpoint.save()
+            if trainer.step == 0 or not keep_interrupted:
                 raise
-            _conclude(trainer, checkpoint)
+            _conclude(trainer)
             return
     if checkpoint is not None:
         checkpoint.save()
 
 
-def _conclude(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
-    """Make the most of an interrupted training; its checkpoint is written first and knows nothing of it."""
-    if checkpoint is not None and trainer.between_steps:
-        checkpoint.save()
+def _conclude(trainer: Trainer) -> None:
+    """Make the most of an interrupted training; its checkpoint was written before and knows nothing of it."""
     if not trainer.history or trainer.history[-1][0] != trainer.step:
         trainer.evaluate()
     trainer.restore_best()

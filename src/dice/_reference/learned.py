@@ -28,7 +28,10 @@ def statistics(sample: Chunk, cells: ReferenceCells) -> dict[str, float]:
 def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:
     """The arguments of a call, as they are stored in its prior; where the checkpoint was is nobody's business."""
     mixed = {} if mixup is None else {f"mixup_{name}": value for name, value in asdict(mixup).items()}
-    return as_plain(arguments | mixed | asdict(training) | {"checkpoint": None})
+    settings = asdict(training) | {"checkpoint": None}
+    # What would have happened on Ctrl-C says nothing of the prior, and must not change its checksum.
+    del settings["keep_interrupted"]
+    return as_plain(arguments | mixed | settings)
 
 
 def prior_slots(

@@ -73,7 +73,7 @@ def measure(
         trainer.restore_best()
     else:
         path = None if training.checkpoint is None else _beside(training.checkpoint)
-        train(trainer, path, seed, desc="Learning noise")
+        train(trainer, path, seed, desc="Learning noise", keep_interrupted=training.keep_interrupted)
     network = trainer.denoiser.cpu().requires_grad_(False).eval()
     assert isinstance(network, MeasurementNetwork)
     return network

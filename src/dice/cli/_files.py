@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import secrets
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dice._errors import InputError
+from dice._files import atomic, check_target
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -35,9 +34,7 @@ def check_output(path: Path) -> Path:
     """Find out before the work, not after it, that there is no way to write."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"The output {str(path)!r} is neither .h5ad nor .zarr: give it one of these endings.")
-    if not path.parent.is_dir():
-        raise InputError(f"There is no folder {str(path.parent)!r} for the output: make it first.")
-    return path
+    return check_target(path, store=path.suffix == ".zarr")
 
 
 def read(path: Path) -> AnnData:
@@ -55,18 +52,6 @@ def read(path: Path) -> AnnData:
 
 def write(adata: AnnData, path: Path) -> None:
     """Write all of an object; lazy arrays in it are streamed."""
-    from dice._files import atomic
-
-    if path.suffix == ".h5ad":
-        with atomic(path) as draft:
-            adata.write_h5ad(draft)
-        return
-    draft = path.with_name(f".{secrets.token_hex(6)}.{path.name}")
-    try:
-        adata.write_zarr(draft)
-        if path.exists():
-            path.rename(draft.with_name(f"{draft.name}.old"))
-        draft.rename(path)
-    finally:
-        for rest in (draft, draft.with_name(f"{draft.name}.old")):
-            shutil.rmtree(rest, ignore_errors=True)
+    store = path.suffix == ".zarr"
+    with atomic(path, store=store) as draft:
+        (adata.write_zarr if store else adata.write_h5ad)(draft)

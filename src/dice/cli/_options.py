@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, replace
 from typing import Any, TypeVar
 
 from dice import settings
 from dice._errors import InputError
-from dice.options import Checks, Direct, Gaussian, Gibbs, Options, Shift, StudentT
+from dice.options import Checks, Direct, Gaussian, Gibbs, Options, Shift, StudentT, Training
 
 T = TypeVar("T")
 
@@ -93,6 +93,17 @@ def read_query(args: argparse.Namespace) -> dict[str, Any]:
 
 def add_labels(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--labels", metavar="COLUMN", help=text)
+
+
+def add_training(parser: argparse.ArgumentParser) -> None:
+    add_fields(parser, Training)
+    text = "on Ctrl-C, write the best prior so far; otherwise the old output stays, and the exit code is 130"
+    parser.add_argument("--keep-interrupted", action="store_true", help=text)
+
+
+def read_training(args: argparse.Namespace) -> Training:
+    """In a shell, Ctrl-C means stop: what comes next in a script must not go on with half a training."""
+    return replace(read_fields(args, Training), keep_interrupted=args.keep_interrupted)
 
 
 def add_posterior(parser: argparse.ArgumentParser) -> None:

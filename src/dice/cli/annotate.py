@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dice._files import check_target
 from dice.cli import _files
-from dice.cli._options import add_fields, add_labels, add_query, read_fields, read_query
+from dice.cli._options import add_labels, add_query, add_training, read_query, read_training
 from dice.cli._words import in_flags
-from dice.options import Training
 
 HELP = "denoise, cluster and label a query with a reference: everything at once, from raw counts on"
 EXAMPLES = """\
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page about the result (.html)")
     parser.add_argument("--trained", type=Path, metavar="FILE", help="write the reference with its prior")
-    add_fields(parser, Training)
+    add_training(parser)
     add_query(parser)
 
 
@@ -38,6 +38,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
     output = _files.check_output(args.output)
     trained = None if args.trained is None else _files.check_output(args.trained)
+    if args.report is not None:
+        check_target(args.report)
     query, reference = _files.read(args.query), _files.read(args.reference)
     batches = None if args.reference_batch_key == "none" else args.reference_batch_key
     dice.tl.annotate(
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         alpha=args.alpha,
         n_top_genes=args.n_top_genes,
         batch_key=batches,
-        training=read_fields(args, Training),
+        training=read_training(args),
         report=args.report,
         **read_query(args),
     )

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dice._files import atomic, check_target
 from dice.cli import _files
 from dice.cli._options import add_seed
 
@@ -28,8 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     import dice
-    from dice._files import atomic
 
+    if args.table is not None:
+        check_target(args.table)
     table = dice.tl.evaluate(
         _files.read(args.cells),
         args.labels,

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dice._files import check_target
 from dice.cli import _files
 from dice.cli._options import add_seed
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     import dice
 
+    check_target(args.output)
     adata = _files.read(args.cells)
     dice.pl.report(
         adata,

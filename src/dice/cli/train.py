@@ -5,8 +5,8 @@ from dataclasses import fields
 from typing import Any
 
 from dice.cli import _files
-from dice.cli._options import add_device, add_fields, add_scheduler, add_seed, number_or_word, read_fields
-from dice.options import Mixup, Training
+from dice.cli._options import add_device, add_scheduler, add_seed, add_training, number_or_word, read_training
+from dice.options import Mixup
 
 HELP = "learn a prior on a reference"
 EXAMPLES = """\
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layer", help="layer to use in place of X")
     parser.add_argument("--counts-layer", help="layer with the raw counts beneath")
     parser.add_argument("--no-check", action="store_true", help="take the values as they are")
-    add_fields(parser, Training)
+    add_training(parser)
     add_device(parser)
     add_seed(parser)
     add_scheduler(parser)
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         mask_var=args.mask_var,
         layer=args.layer,
         counts_layer=args.counts_layer,
-        training=read_fields(args, Training),
+        training=read_training(args),
         check=not args.no_check,
         random_state=args.seed,
     )

@@ -69,6 +69,9 @@ class Training:
     checkpoint
         File (.npz) to keep the state of the training in, every 200 steps and on Ctrl-C. Where it exists, the training
         goes on from it, and a call with the same arguments on the same machine ends with the same prior to the bit.
+    keep_interrupted
+        Whether Ctrl-C ends the training with the best prior so far, and a warning. Otherwise it ends the call, which
+        then has written nothing but its checkpoint.
     """
 
     max_steps: int | None = described("most training steps", None)
@@ -78,6 +81,8 @@ class Training:
     calibration_fraction: float = described("share of the cells kept for sets and p-values", 0.1)
     max_cells: int = described("most cells to train on", 1_000_000)
     checkpoint: str | os.PathLike[str] | None = described("file to keep the training in, and to go on from", None)
+    # Without a help text, so without a flag: the command line has one with another default.
+    keep_interrupted: bool = True
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
@@ -91,6 +96,7 @@ class Training:
             validation_fraction=number("validation_fraction", self.validation_fraction, least=0, most=0.5),
             calibration_fraction=number("calibration_fraction", self.calibration_fraction, least=0, most=0.5),
             max_cells=whole_number("max_cells", self.max_cells, least=2),
+            keep_interrupted=bool(self.keep_interrupted),
         )
 
 

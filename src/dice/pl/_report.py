@@ -10,7 +10,7 @@ from anndata import AnnData
 
 from dice._anndata import read
 from dice._docs import shared
-from dice._files import atomic
+from dice._files import atomic, check_target
 from dice._plot import sections
 from dice._plot.layout import as_keys, umap_options
 from dice._plot.page import page, picture
@@ -93,6 +93,7 @@ def report(
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
+    check_target(path)
     keys = as_keys(use_rep)
     options = umap_options(n_neighbors, random_state)
     columns = sections.read_columns(adata, color)

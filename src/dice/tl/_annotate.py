@@ -18,7 +18,7 @@ from dice._anndata.store import Prior, find_prior, remember
 from dice._anndata.write import Slots, as_plain, check_writable, write
 from dice._arguments import new_key, seed, share, whole_number
 from dice._errors import InputError
-from dice._files import check_folder
+from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, PriorKeys
 from dice._query.fitting import fitting_prior
 from dice._query.summary import Overview, summarize
@@ -130,7 +130,7 @@ def annotate(
     prior_key, random_state = new_key("prior_key", prior_key, "dice"), seed(random_state)
     alpha, n_top_genes = share("alpha", alpha), whole_number("n_top_genes", n_top_genes, least=2)
     check = check if isinstance(check, Checks) else Checks(values=bool(check))
-    path = None if report is None else check_folder(report)
+    path = None if report is None else check_target(report)
     known = reference if isinstance(reference, AnnData) else None
     if known is not None and labels_key is not None:
         read_labels(known, labels_key, "reference")

@@ -19,6 +19,7 @@ from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior, own_cells
 from dice._anndata.write import as_plain, embedding_key
 from dice._errors import InputError
+from dice._files import check_target, followed, held
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
 from dice._query.stream import StreamedQuery
@@ -98,13 +99,13 @@ def denoise_to_zarr(
     size = asked.chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
     keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
-    with _log.recorded() as warned:
+    with held(target), _log.recorded() as warned:
         chunked = in_chunks(adata, size, asked.layer, asked.counts_layer, asked.batch_key)
         plain = replace(Query.of(chunked, prior, asked), own=own_cells(adata, prior))
         draft = Draft(target, adata.n_obs, size)
         draft.open(_fingerprint(plain, keys), adata)
         slots = StreamedQuery(**vars(plain), draft=draft, keys=keys).slots(keys, warned)
-    draft.complete(adata, slots, copy_x=copy_x)
+        draft.complete(adata, slots, copy_x=copy_x)
 
 
 def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
@@ -115,12 +116,10 @@ def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
 
 
 def _check_output(output: str | os.PathLike[str], overwrite: bool) -> Path:
-    path = Path(output)
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InputError(f"{str(output)!r} cannot be written: name a store in a folder that exists.")
-    if path.is_file() or (path.exists() and not overwrite):
+    path = check_target(output, store=True)
+    if path.exists() and not overwrite:
         raise InputError(f"{str(output)!r} is there already: name another output, or pass overwrite=True for a store.")
-    return path
+    return followed(path)
 
 
 def _fingerprint(query: Query, keys: DenoiseKeys) -> dict[str, Any]:

@@ -1,0 +1,368 @@
+"""Files and stores that are written whole or not at all, and what stands in their way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import anndata as ad
+import numpy as np
+import pytest
+
+import dice
+from dice._files import atomic, check_target, held, replace_store
+from dice.cli import _files, main
+
+FIXTURE = Path(__file__).parent / "fixtures" / "prior_format1_edm.h5ad"
+needs_proc = pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc, where nobody can make a file")
+
+
+def obstacle(path, **options):
+    """The sentence about a place that cannot be written."""
+    with pytest.raises(dice.DiceError) as caught:
+        check_target(path, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_in_the_way_is_said(tmp_path):
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir()
+    file.write_text("old")
+    (folder / "notes.txt").write_text("mine")
+    assert "(it is a folder)" in obstacle(folder)
+    assert "(it is a file)" in obstacle(file, store=True)
+    assert "(it is a folder with other files)" in obstacle(folder, store=True)
+    assert f"(there is no folder {str(tmp_path / 'no')!r})" in obstacle(tmp_path / "no" / "file")
+    assert "(there is no folder" in obstacle(file / "file")
+    assert "is no path" in obstacle(3)
+    assert obstacle(folder, argument="checkpoint=").startswith("checkpoint='")
+    assert file.read_text() == "old"
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_what_can_be_written_is_left_as_it_is(tmp_path):
+    store, empty, file = tmp_path / "cells.zarr", tmp_path / "empty.zarr", tmp_path / "file"
+    ad.AnnData(np.zeros((3, 2), np.float32)).write_zarr(store)
+    empty.mkdir()
+    file.write_text("old")
+    for path in (store, empty, tmp_path / "new.zarr"):
+        assert check_target(path, store=True) == path
+    for path in (file, str(tmp_path / "new")):
+        assert check_target(path) == Path(path)
+    assert {path.name for path in tmp_path.iterdir()} == {"cells.zarr", "empty.zarr", "file"}
+    assert file.read_text() == "old"
+
+
+@needs_proc
+def test_a_file_system_that_refuses_is_found_by_trying():
+    """Root may write everywhere, as far as rights tell."""
+    for store in (False, True):
+        assert "cannot be written (No such file or directory)" in obstacle("/proc/out", store=store)
+
+
+def test_a_full_disk_is_found_by_trying(tmp_path, monkeypatch):
+    def full(self, content):
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert "(No space left on device)" in obstacle(tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+#: Commands with an output, each of which has to be told of it before anything is read.
+COMMANDS = {
+    "annotate": ("query", "reference", "-o"), "prepare": ("query", "-o"), "train": ("reference", "-o"),
+    "denoise": ("query", "reference", "-o"), "cluster": ("query", "-o"), "transfer": ("query", "reference", "-o"),
+    "novelty": ("query", "reference", "-o"), "report": ("query", "-o"),
+    "evaluate": ("query", "--labels", "x", "--table"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_look_at_their_output_first(command, tmp_path, capsys):
+    """The input does not exist either, but it is the output that is told of."""
+    folder = tmp_path / "folder.h5ad"
+    folder.mkdir()
+    (tmp_path / "file.zarr").write_text("old")
+    outputs = {folder: "(it is a folder)", tmp_path / "no" / "out.h5ad": "(there is no folder"}
+    if command not in ("report", "evaluate"):
+        outputs[tmp_path / "file.zarr"] = "(it is a file)"
+    for output, reason in outputs.items():
+        assert main([command, *COMMANDS[command], str(output), "--quiet"]) == 1
+        said = capsys.readouterr().err
+        assert reason in said
+        assert said.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"folder.h5ad", "file.zarr"}
+
+
+def test_second_outputs_are_looked_at_first_too(tmp_path, capsys):
+    for flag in ("--report", "--trained"):
+        more = (flag, str(tmp_path / "no" / "out.h5ad"))
+        assert main(["annotate", "query", "reference", "-o", str(tmp_path / "out.h5ad"), *more]) == 1
+        assert "(there is no folder" in capsys.readouterr().err
+    (tmp_path / "file").write_text("old")
+    assert main(["demo", "--output", str(tmp_path / "file")]) == 1
+    assert "(there is no folder" in capsys.readouterr().err
+    with pytest.raises(dice.DiceError, match="it is a folder"):
+        dice.pl.report(None, tmp_path)
+
+
+FULL = """
+import resource, signal, sys
+import anndata as ad, numpy as np
+from pathlib import Path
+from dice.cli import _files
+cells = ad.AnnData(np.random.default_rng(0).random((500, 300), dtype=np.float32))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    _files.write(cells, Path(sys.argv[1]))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of file sizes")
+@pytest.mark.parametrize("limit", [1000, 100_000])
+def test_a_disk_that_fills_up_is_told_without_the_words_of_hdf5(limit, tmp_path):
+    """HDF5 fails in two ways: while it writes, and when it closes a file whose end it has kept back."""
+    output = tmp_path / "out.h5ad"
+    output.write_text("old")
+    run = subprocess.run([sys.executable, "-c", FULL, output, str(limit)], capture_output=True, text=True)
+    expected = f"FileError {str(output)!r} cannot be written (File too large): pass a path in a folder that exists"
+    assert run.stdout.lower().startswith(expected.lower()), run
+    assert run.stdout.count("\n") == 1
+    assert "errno" not in run.stdout + run.stderr
+    assert output.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_other_errors_are_left_alone(tmp_path):
+    with pytest.raises(RuntimeError, match="of another kind"), atomic(tmp_path / "out"):
+        raise RuntimeError("of another kind")
+    assert not list(tmp_path.iterdir())
+
+
+def cells(value=0, n=3):
+    return ad.AnnData(np.full((n, 2), value, np.float32))
+
+
+def link(path, target):
+    try:
+        path.symlink_to(target)
+    except OSError:
+        pytest.skip("this user may not make links")
+    return path
+
+
+@pytest.mark.parametrize("suffix", _files.SUFFIXES)
+@pytest.mark.parametrize("there", [True, False])
+def test_links_are_followed(suffix, there, tmp_path):
+    """A link stays one, also one to a file that is not there yet, and to a folder on another disk."""
+    (tmp_path / "disk").mkdir()
+    real = tmp_path / "disk" / f"real{suffix}"
+    if there:
+        _files.write(cells(1), real)
+    output = link(tmp_path / f"out{suffix}", Path("disk") / real.name)
+    assert _files.check_output(output) == output
+    _files.write(cells(2), output)
+    assert output.is_symlink()
+    assert not real.is_symlink()
+    assert _files.read(real).X[0, 0] == 2
+    assert list((tmp_path / "disk").iterdir()) == [real]
+    assert {path.name for path in tmp_path.iterdir()} == {"disk", output.name}
+
+
+def test_links_to_nowhere_are_told(tmp_path):
+    link(tmp_path / "one", tmp_path / "two").with_name("two").symlink_to(tmp_path / "one")
+    assert "(its links lead in a circle)" in obstacle(tmp_path / "one")
+    assert "(there is no folder" in obstacle(link(tmp_path / "lost", tmp_path / "no" / "file"))
+    assert "(it is a folder)" in obstacle(link(tmp_path / "folder", tmp_path))
+
+
+def test_a_prior_and_a_stream_follow_links(tmp_path):
+    prior, query = dice.Prior.load(FIXTURE), ad.AnnData(np.ones((6, 20), np.float32))
+    query.var_names = prior.genes.astype(str)
+    for name in ("prior.h5ad", "denoised.zarr"):
+        (tmp_path / name).mkdir()
+        link(tmp_path / f"link_{name}", tmp_path / name / name)
+    prior.save(tmp_path / "link_prior.h5ad")
+    assert dice.Prior.load(tmp_path / "prior.h5ad" / "prior.h5ad").sha256 == prior.sha256
+    for again in (False, True):
+        dice.tl.denoise_to_zarr(query, prior, tmp_path / "link_denoised.zarr", overwrite=again, check=False)
+        assert ad.read_zarr(tmp_path / "denoised.zarr" / "denoised.zarr").obsm["X_dice"].shape[0] == 6
+    assert all((tmp_path / f"link_{name}").is_symlink() for name in ("prior.h5ad", "denoised.zarr"))
+    for name in ("prior.h5ad", "denoised.zarr"):
+        assert [path.name for path in (tmp_path / name).iterdir()] == [name]
+
+
+WRITER = """
+import sys
+import anndata as ad, numpy as np
+from pathlib import Path
+from dice.cli import _files
+output, value = Path(sys.argv[1]), float(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(25):
+    _files.write(ad.AnnData(np.full((50, 20), value, np.float32)), output)
+"""
+
+
+@pytest.mark.parametrize("suffix", _files.SUFFIXES)
+def test_two_processes_that_write_one_output_leave_one_whole_file(suffix, tmp_path):
+    output = tmp_path / f"out{suffix}"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", WRITER, output, str(value)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for value in (1, 2)
+    ]  # fmt: skip
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        assert writer.communicate(timeout=120)[1] == ""
+        assert writer.returncode == 0
+    values = _files.read(output).X
+    assert values.shape == (50, 20)
+    assert len(np.unique(values)) == 1
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def stores(folder, *values):
+    """Stores that differ in one value."""
+    for value in values:
+        cells(value).write_zarr(folder / f"{value}.zarr")
+    return [folder / f"{value}.zarr" for value in values]
+
+
+def test_a_store_that_comes_in_between_is_replaced_too(tmp_path, monkeypatch):
+    target, ours, theirs = stores(tmp_path, 0, 1, 2)
+    rename = Path.rename
+
+    def late(self, other):
+        if self == ours and theirs.exists():
+            rename(theirs, target)
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", late)
+    replace_store(ours, target)
+    assert ad.read_zarr(target).X[0, 0] == 1
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_an_old_store_goes_back_where_the_new_one_does_not_come(error, tmp_path, monkeypatch):
+    target, ours = stores(tmp_path, 0, 1)
+    rename = Path.rename
+
+    def refuse(self, other):
+        if self == ours:
+            raise error
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(type(error)):
+        replace_store(ours, target)
+    assert ad.read_zarr(target).X[0, 0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {target.name, ours.name}
+
+
+def test_one_stream_at_a_time_into_one_store(tmp_path, monkeypatch):
+    """Its unfinished store has one place, from where a killed call is taken up: a second call would write there too."""
+    prior, query = dice.Prior.load(FIXTURE), ad.AnnData(np.ones((6, 20), np.float32))
+    query.var_names, output = prior.genes.astype(str), tmp_path / "out.zarr"
+    with held(output), pytest.raises(dice.DiceError, match="is being written by another process: wait for it"):
+        dice.tl.denoise_to_zarr(query, prior, output, check=False)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / ".out.zarr.lock").touch()  # of a process that was killed
+    dice.tl.denoise_to_zarr(query, prior, output, check=False)
+    assert list(tmp_path.iterdir()) == [output]
+
+
+@contextmanager
+def ordinary_user():
+    """Rights hold for everybody but root, who is somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    pwd = pytest.importorskip("pwd")
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError:
+        pytest.skip("root may write everywhere, and there is no user 'nobody' to be instead")
+    group = os.getegid()
+    os.setegid(nobody.pw_gid)
+    os.seteuid(nobody.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+
+
+@pytest.fixture
+def read_only():
+    """A folder with a file and a store that everybody may read and nobody may change.
+
+    Not pytest's own, into which no other user may look.
+    """
+    if sys.platform == "win32":
+        pytest.skip("rights of folders are other ones on Windows")
+    above = Path(tempfile.mkdtemp())
+    above.chmod(0o755)
+    folder = above / "read_only"
+    folder.mkdir()
+    for suffix in _files.SUFFIXES:
+        _files.write(cells(1), folder / f"old{suffix}")
+    folder.chmod(0o555)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(above)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_read_only_folder_is_found_before_the_work(command, read_only, capsys):
+    """For new files and for old ones, which may be replaced no more than added to."""
+    suffixes = _files.SUFFIXES if command not in ("report", "evaluate") else (".h5ad",)
+    before = sorted(path.name for path in read_only.rglob("*"))
+    main([command, *COMMANDS[command], "/no/out.h5ad", "--quiet"])  # All is imported while we may.
+    capsys.readouterr()
+    with ordinary_user():
+        for output in (read_only / f"{name}{suffix}" for name in ("new", "old") for suffix in suffixes):
+            assert main([command, *COMMANDS[command], str(output), "--quiet"]) == 1
+            said = capsys.readouterr().err
+            assert f"{str(output)!r} cannot be written (Permission denied)" in said
+            assert said.count("\n") == 1
+    assert sorted(path.name for path in read_only.rglob("*")) == before
+
+
+def test_a_read_only_folder_is_told_by_every_call_that_writes(read_only):
+    prior, query = dice.Prior.load(FIXTURE), ad.AnnData(np.ones((6, 20), np.float32))
+    query.var_names = prior.genes.astype(str)
+    calls = [
+        lambda folder: prior.save(folder / "prior.h5ad"),
+        lambda folder: dice.tl.denoise_to_zarr(query, prior, folder / "new.zarr", check=False),
+        lambda folder: dice.tl.train_prior(query, training=dice.Training(checkpoint=folder / "state"), check=False),
+        lambda folder: dice.pl.report(query, folder / "report.html"),
+        lambda folder: _files.write(query, folder / "old.h5ad"),
+        lambda folder: _files.write(query, folder / "old.zarr"),
+    ]
+    for call in calls:
+        with pytest.raises(dice.DiceError, match="cannot be written"):  # All is imported while we may.
+            call(read_only / "old.h5ad")
+        with ordinary_user(), pytest.raises(dice.DiceError, match=r"cannot be written \(Permission denied\)"):
+            call(read_only)
+    assert {path.name for path in read_only.iterdir()} == {"old.h5ad", "old.zarr"}
+    assert _files.read(read_only / "old.h5ad").X[0, 0] == _files.read(read_only / "old.zarr").X[0, 0] == 1
