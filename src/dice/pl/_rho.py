@@ -65,7 +65,7 @@ def rho(
         AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one; None takes the
         prior inside `adata` itself. Only an AnnData object is drawn.
     rhos
-        Values in PCA units; None takes the best one of the curve and the ends of its grid, or without a
+        Values in the units of the PCA; None takes the best one of the curve and the ends of its grid, or without a
         curve 0.1, 0.5 and 2 times the prior's latent scale.
     color
         Column of ``obs``, or a gene.

@@ -30,7 +30,7 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key:
 
     Returns
     -------
-    A region with a method ``contains(points)`` for points (m, k) in PCA units; nothing is written.
+    A region with a method ``contains(points)`` for points (m, k) in coordinates of the PCA; nothing is written.
 
     Examples
     --------

@@ -46,7 +46,7 @@ def denoise(
         AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one; None takes the
         prior inside `adata` itself.
     rho
-        How much the prior may move a cell beyond the measured noise, in PCA units. Larger values pull harder
+        How much the prior may move a cell beyond the measured noise, in the units of the PCA. Larger values pull harder
         towards the reference. ``"auto"`` is 0 where the noise is measured, and half of the prior's latent scale where
         it is assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the
         paper does. :func:`dice.tl.tune_rho` finds the value that predicts held-out genes best under assumed noise.
@@ -97,7 +97,8 @@ def denoise(
     ``adata.obsm["X_dice_samples"]`` (n_obs, n_samples, k) float32
         Posterior samples, if asked for.
     ``adata.obs["dice_uncertainty"]`` float32
-        Posterior standard deviation, root mean square over the latents, in PCA units.
+        How far a cell may be from where it is drawn: the posterior's standard deviation, root mean square over the
+        coordinates, in the units of the PCA.
     ``adata.obs["dice_empty"]`` bool
         Cells without any expression of the prior's genes, which get the prior; only if there are any.
     ``adata.uns["X_dice"]``

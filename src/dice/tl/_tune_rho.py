@@ -49,7 +49,7 @@ def tune_rho(
         standardised expression). ``"counts"`` splits raw counts in two and predicts one half from the other (Poisson
         loss).
     grid
-        Values of rho in PCA units; None is from 0 to 1.5 times the latent scale.
+        Values of rho in the units of the PCA coordinates; None is from 0 to 1.5 times the latent scale.
     counts_layer
         Layer with the raw counts for ``criterion="counts"``.
     layer, gene_key, check, prior_key
