@@ -99,7 +99,7 @@ bench-scale: $(DEV)  ## memory and time up to a million cells; 1 GB of temporary
 
 bench-speed: $(BENCH)  ## seconds and memory, alone and beside other tools; CELLTYPIST=path/to/python where that one is
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py $(ARGS)
-	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed_peers.py $(addprefix --celltypist ,$(CELLTYPIST))
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed_peers.py $(addprefix --celltypist ,$(CELLTYPIST)) $(PEERS)
 
 figures: $(DEV)  ## draw the pictures of docs/figures.md again; NAMES=... for some of them
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py $(NAMES)
@@ -116,7 +116,7 @@ faults: $(DEV)  ## kills, full disks, vanished files; the table lands in docs/be
 
 bench-labels: $(DEV)  ## measure label transfer, sets, novelty and rho; hours, taken up where it was left
 	for name in transfer sets novelty rho; do \
-		OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py --seeds 5 || exit 1; done
+		OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 build: $(DEV)  ## build sdist and wheel into dist/ and check them
 	rm -rf dist

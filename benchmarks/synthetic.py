@@ -36,12 +36,12 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import torch
-from report import OUT, publish, resume
+from report import OUT, prepare, publish, resume
 from synthetic_pages import LITERAL, RHOS, about_k, about_setups
 
 import dice
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracle import exact_mixture
 
 KS = (5, 10, 15, 20, 25, 50, 100, 200)
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="some of the experiments")
     parser.add_argument("--literal", type=int, default=0, metavar="CELLS")
     arguments = parser.parse_args()
-    dice.settings.verbosity = 0
+    prepare()
     OUT.mkdir(parents=True, exist_ok=True)
     if arguments.literal and "setups" in arguments.only and not LITERAL.exists():
         pd.DataFrame([literal(arguments.literal)]).round(5).to_csv(LITERAL, index=False)
