@@ -66,7 +66,7 @@ def repeat(
     prepare()
     rows, done = resume(name, [across, "seed"])
     for seed in range(arguments.seeds):
-        for data in arguments.names:
+        for data in trial.some(arguments.names):
             if (data, seed) not in done:
                 rows += [{across: data, "seed": seed} | row for row in run(data, seed)]
                 show(pd.DataFrame(rows))

@@ -38,6 +38,7 @@ import pandas as pd
 import torch
 from report import OUT, prepare, publish, resume
 from synthetic_pages import LITERAL, RHOS, about_k, about_setups
+from trial import some
 
 import dice
 
@@ -106,12 +107,12 @@ def setups(seed: int) -> Iterator[dict[str, object]]:
     """Rows of the four queries of a seed, which share their reference."""
     reference, _ = dice.datasets.synthetic(1, random_state=seed)
     priors = {"DICE": learn(reference, "default", seed), "GMM": learn(reference, "gmm", seed)}
-    for setup in range(1, 5):
+    for setup in some((1, 2, 3, 4)):
         _, query = dice.datasets.synthetic(setup, random_state=seed)
         judge = Judge(priors["DICE"], query)
         about = {"data": f"Setup {setup}", "seed": seed}
         yield about | judge.row("PCA", "-", judge.start)
-        tunings = {"auto": "auto", "scale": judge.prior.latent_scale, **{str(rho): float(rho) for rho in RHOS}}
+        tunings = {"auto": "auto", "scale": judge.prior.latent_scale, **{str(rho): float(rho) for rho in some(RHOS)}}
         for name, rho in tunings.items():
             for method, learned in priors.items():
                 cells, used, level = denoise(query, learned, rho)
@@ -123,7 +124,7 @@ def setups(seed: int) -> Iterator[dict[str, object]]:
 def latents(seed: int) -> Iterator[dict[str, object]]:
     """Rows of one query of Setup 1 with priors of more and more latents."""
     reference, query = dice.datasets.synthetic(1, random_state=seed)
-    for k in KS:
+    for k in some(KS):
         learned = learn(reference, "default", seed, n_latent=k)
         judge = Judge(learned, query)
         about = {"data": "Setup 1", "seed": seed, "k": k}

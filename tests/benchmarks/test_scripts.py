@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
 #: What every target is asked for, so that it takes seconds, and the tables that it has to come to.
 TARGETS = {
-    "bench-citeseq": ('ARGS=--seeds 1 --methods PCA MAGIC DICE --steps 5 --stand-in "$DICE_TRIAL"', ["citeseq"]),
+    "bench-citeseq": ("ARGS=--seeds 1 --methods PCA MAGIC DICE --steps 5 --stand-in {folder}", ["citeseq"]),
     "bench-clusters": (
         "ARGS=--seeds 1 --null-seeds 1 --nulls shuffled --data bmmc 'cells -> nuclei'",
         ["clusters", "clusters_others", "clusters_null"],
@@ -24,13 +24,13 @@ TARGETS = {
     "bench-depth": ("ARGS=--seeds 1 --data bmmc", ["depth"]),
     "bench-features": ("ARGS=--seeds 1 --pairs bmmc", ["features"]),
     "bench-labels": ("ARGS=--seeds 1", ["transfer", "coverage", "novelty", "rho"]),
-    "bench-neocortex": ('ARGS=--seeds 1 --methods PCA DICE --steps 5 --stand-in "$DICE_TRIAL"', ["neocortex"]),
+    "bench-neocortex": ("ARGS=--seeds 1 --methods PCA DICE --steps 5 --stand-in {folder}", ["neocortex"]),
     "bench-real": ("ARGS=--seeds 1 --data bmmc --methods PCA MAGIC Harmony DICE 'DICE graph'", ["real"]),
     "bench-scale": ("ARGS=--largest 500 --reference 500 --without-cluster", ["scale_reference", "scale_query"]),
     "bench-shift": ("ARGS=--seeds 1 --pairs '3pv1 -> 3pv2'", ["shift"]),
     "bench-speed": (
-        "ARGS=--only cells products --max-cells 1000|PEERS=--repeats 1 --cells 100 --tools DICE MAGIC",
-        ["speed_cells", "speed_products", "speed_peers"],
+        "ARGS=--only cells --max-cells 1000|PEERS=--repeats 1 --cells 200 --tools DICE MAGIC",
+        ["speed_cells", "speed_peers"],
     ),
     "bench-synthetic": ("ARGS=--seeds 1 --literal 0", ["synthetic", "mismatch", "ablation_k"]),
 }
@@ -44,9 +44,18 @@ def test_every_target_is_tried() -> None:
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 @pytest.mark.parametrize("target", TARGETS)
 def test_target_comes_to_its_table(target, tmp_path) -> None:
-    variables, tables = TARGETS[target]
+    given, tables = TARGETS[target]
+    variables = given.format(folder=tmp_path).split("|")
     # Without DEV and BENCH there is nothing to install first. Functions that run once need not be compiled well.
-    command = ["make", "-s", target, f"BIN={Path(sys.executable).parent}", "DEV=", "BENCH=", *variables.split("|")]
+    command = [
+        "make",
+        "-s",
+        target,
+        f"BIN={Path(sys.executable).parent}",
+        "DEV=",
+        "BENCH=",
+        *variables.format(folder=tmp_path).split("|"),
+    ]
     paths = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     settings = {"DICE_TRIAL": str(tmp_path), "NUMBA_OPT": "0", "PYTHONPATH": paths}
     # A make that runs these tests hands its own variables down: ARGS would be those of the tests.
