@@ -47,15 +47,7 @@ def test_target_comes_to_its_table(target, tmp_path) -> None:
     given, tables = TARGETS[target]
     variables = given.format(folder=tmp_path).split("|")
     # Without DEV and BENCH there is nothing to install first. Functions that run once need not be compiled well.
-    command = [
-        "make",
-        "-s",
-        target,
-        f"BIN={Path(sys.executable).parent}",
-        "DEV=",
-        "BENCH=",
-        *variables.format(folder=tmp_path).split("|"),
-    ]
+    command = ["make", "-s", target, f"BIN={Path(sys.executable).parent}", "DEV=", "BENCH=", *variables]
     paths = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     settings = {"DICE_TRIAL": str(tmp_path), "NUMBA_OPT": "0", "PYTHONPATH": paths}
     # A make that runs these tests hands its own variables down: ARGS would be those of the tests.
