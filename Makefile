@@ -13,7 +13,7 @@ TUTORIAL := $(VENV)/.installed-tutorial
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format docs figures tutorials build clean distclean
+.PHONY: help install demo test trial lint types format docs figures tutorials build clean distclean
 .PHONY: bench-shift bench-citeseq bench-clusters bench-depth bench-features bench-labels bench-neocortex bench-real bench-scale bench-speed bench-synthetic
 
 help:  ## show this list
@@ -49,7 +49,10 @@ demo: $(DEV)  ## train, denoise and compare on real data; writes dice_demo/
 # One thread per worker, so that the workers do not fight over the cores. Numba has to be told too: its first parallel
 # function (scanpy's normalize_total) otherwise raises the thread count of the OpenMP that torch uses.
 test: lint types  ## lint, types and tests
-	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not trial" $(ARGS)
+
+trial: $(DEV)  ## start every benchmark as its target does, on simulated cells, through to its table
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m trial $(ARGS)
 
 lint: $(DEV)  ## ruff: rules and formatting
 	$(BIN)/ruff check
@@ -99,7 +102,7 @@ bench-scale: $(DEV)  ## memory and time up to a million cells; 1 GB of temporary
 
 bench-speed: $(BENCH)  ## seconds and memory, alone and beside other tools; CELLTYPIST=path/to/python where that one is
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py $(ARGS)
-	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed_peers.py $(addprefix --celltypist ,$(CELLTYPIST))
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed_peers.py $(addprefix --celltypist ,$(CELLTYPIST)) $(PEERS)
 
 figures: $(DEV)  ## draw the pictures of docs/figures.md again; NAMES=... for some of them
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py $(NAMES)
@@ -116,7 +119,7 @@ faults: $(DEV)  ## kills, full disks, vanished files; the table lands in docs/be
 
 bench-labels: $(DEV)  ## measure label transfer, sets, novelty and rho; hours, taken up where it was left
 	for name in transfer sets novelty rho; do \
-		OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py --seeds 5 || exit 1; done
+		OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py $(ARGS) || exit 1; done
 
 build: $(DEV)  ## build sdist and wheel into dist/ and check them
 	rm -rf dist

@@ -29,9 +29,7 @@ import argparse
 import contextlib
 import io
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 
 import anndata as ad
 import numpy as np
@@ -39,8 +37,8 @@ import pandas as pd
 import real
 import scanpy as sc
 from data import FILES, load, variable_genes
-from peers import embed
-from report import interval, markdown, publish, resume
+from peers import embed, installed
+from report import interval, markdown, prepare, publish, resume
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
@@ -87,10 +85,10 @@ def at_default(cells: Embedding, seed: int) -> np.ndarray:
     return leiden(cells, random_state=seed)
 
 
-#: What clusters the projection, and the package that it needs.
-PROJECTED: dict[str, tuple[Callable[[Embedding, int], np.ndarray], str]] = {
-    "PCA, resolution 1": (at_default, "scanpy"),
-    "PhenoGraph": (phenograph, "phenograph"),
+#: What clusters the projection.
+PROJECTED: dict[str, Callable[[Embedding, int], np.ndarray]] = {
+    "PCA, resolution 1": at_default,
+    "PhenoGraph": phenograph,
 }
 EMBEDDED = {"Harmony, resolution 1": "Harmony", "scVI, resolution 1": "scVI-10"}
 OURS, GRAPH = "DICE cluster", "DICE graph, resolution 1"
@@ -158,7 +156,7 @@ def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]
         return {"method": method, **found}
 
     two = projected_halves(query, reference, seed)
-    for method, (cluster, _) in PROJECTED.items():
+    for method, cluster in PROJECTED.items():
         if method in methods:
             cells = query.obsm["X_dice_pca"]
             clusters, seconds = _timed(cluster, cells, seed)
@@ -191,7 +189,7 @@ def run_null(kind: str, name: str, seed: int, methods: list[str]) -> Iterator[di
     dice.tl.cluster(cells, random_state=seed)
     n_clusters, seconds = cells.obs["dice_cluster"].nunique(), time.perf_counter() - start
     yield {"method": OURS, "n_clusters": n_clusters, "one": float(n_clusters == 1), "seconds": seconds}
-    for method, (cluster, _) in PROJECTED.items():
+    for method, cluster in PROJECTED.items():
         if method in methods:
             clusters, seconds = _timed(cluster, cells.obsm["X_dice_pca"], seed)
             n_clusters = len(np.unique(clusters))
@@ -223,12 +221,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--null-seeds", type=int, default=20)
     arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.filterwarnings("ignore")
-    missing = [m for m, (_, package) in PROJECTED.items() if find_spec(package) is None]
-    methods = [m for m in arguments.methods if m not in missing]
-    for method in missing:
-        print(f"{method} is left out: it is not installed.", flush=True)
+    prepare()
+    able = set(installed(EMBEDDED.get(method, method) for method in arguments.methods))
+    methods = [method for method in arguments.methods if EMBEDDED.get(method, method) in able]
     for page, jobs in {
         "clusters": [(name, seed) for seed in range(arguments.seeds) for name in arguments.data if name in FILES],
         "clusters_others": [

@@ -14,8 +14,6 @@ averaged graph.
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from collections.abc import Iterator
 
 import anndata as ad
@@ -24,9 +22,10 @@ import pandas as pd
 import scanpy as sc
 from data import FILES, MAX_CELLS, hold_out, load, variable_genes, without_single_cells
 from real import averaged
-from report import publish, resume
+from report import publish, repeat
 from shift import agreement
 from sklearn.neighbors import KNeighborsClassifier
+from trial import some
 
 import dice
 
@@ -36,20 +35,11 @@ METHODS = {"DICE": "auto", "no shift": False}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Queries with fewer counts than their reference.")
-    parser.add_argument("--data", nargs="*", default=DATA, choices=list(FILES))
-    parser.add_argument("--seeds", type=int, default=5)
-    arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.simplefilter("ignore")
-    rows, done = resume("depth", ["data", "seed"])
-    for seed in range(arguments.seeds):
-        for name in arguments.data:
-            if (name, seed) in done:
-                continue
-            rows += [{"data": name, "seed": seed} | row for row in run(name, seed)]
-            note = __doc__.split("\n\n", 2)[2]
-            publish("depth", pd.DataFrame(rows), by=["counts", "method"], title="Shallow queries", note=note)
+    repeat("depth", FILES, run, show, usual=DATA)
+
+
+def show(rows: pd.DataFrame) -> None:
+    publish("depth", rows, by=["counts", "method"], title="Shallow queries", note=__doc__.split("\n\n", 2)[2])
 
 
 def run(name: str, seed: int) -> Iterator[dict[str, object]]:
@@ -60,7 +50,7 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
     query = query[query.obs["cell_type"].isin(reference.obs["cell_type"])].copy()
     reference = variable_genes(reference)
     dice.tl.train_prior(reference, random_state=seed)
-    for share in SHARES:
+    for share in some(SHARES):
         shallow = thinned(query, share, seed)[:, reference.var_names].copy()
         for row in judged(shallow, reference, seed):
             print(

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from report import OUT, prepare
 
 import dice
 from dice.metrics import clisi, silhouette
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracle import exact_mixture
-
-OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks"
 
 
 def scores(setup: int) -> list[dict[str, object]]:
@@ -43,10 +42,10 @@ def scores(setup: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    dice.settings.verbosity = 0
+    prepare()
     table = pd.DataFrame([row for setup in (1, 2, 3, 4) for row in scores(setup)])
-    OUTPUT.mkdir(exist_ok=True)
-    table.round(4).to_csv(OUTPUT / "differences.csv", index=False)
+    OUT.mkdir(parents=True, exist_ok=True)
+    table.round(4).to_csv(OUT / "differences.csv", index=False)
     print(table.round(3).to_string(index=False))
 
 

@@ -12,15 +12,13 @@ conformal ones on a tenth of the reference's cells, as wide for all cells. total
 
 from __future__ import annotations
 
-import argparse
 import time
-import warnings
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 from proteins import PAIRS, correlations, proteins
-from report import OUT, resume, save, summary
+from report import OUT, repeat, save, summary
 from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
@@ -34,27 +32,18 @@ FIGURES = ["correlation", "coverage", "held", "width", "useless", "order", "seco
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
-    arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.simplefilter("ignore")
-    rows, done = resume("features", ["pair", "seed"])
-    for seed in range(arguments.seeds):
-        for name in arguments.pairs:
-            if (name, seed) not in done:
-                rows += run(name, seed)
-                report(pd.DataFrame(rows))
-    report(pd.DataFrame(rows))
+    # Once more at the end: there may be new rows of features_peers.py alone.
+    show(repeat("features", PAIRS, run, show, across="pair", option="--pairs"))
 
 
-def report(rows: pd.DataFrame) -> None:
+def show(rows: pd.DataFrame) -> None:
     own, peers = rows, OUT / "features_peers.csv"
     if peers.exists():
         rows = pd.concat([rows, pd.read_csv(peers)])
+    # Where no protein was called useless, there is no order to judge.
+    figures = [figure for figure in FIGURES if figure in rows]
     tables = {
-        name: summary(rows[rows["pair"] == name], ["method"], FIGURES) for name in PAIRS if name in set(rows["pair"])
+        name: summary(rows[rows["pair"] == name], ["method"], figures) for name in PAIRS if name in set(rows["pair"])
     }
     save("features", "Features of a query", own, tables, __doc__.split("\n\n")[2])
 
@@ -66,7 +55,7 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
     for method, predict in METHODS.items():
         start = time.perf_counter()
         mean, half, extra = predict(reference, query, seed)
-        row = {"pair": name, "method": method, "seed": seed, "seconds": time.perf_counter() - start}
+        row = {"method": method, "seconds": time.perf_counter() - start}
         rows.append(row | scores(mean, half, truth, extra.pop("flags", None)) | extra)
         print(rows[-1], flush=True)
     return rows

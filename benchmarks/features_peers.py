@@ -15,14 +15,15 @@ import argparse
 import time
 import warnings
 from importlib.metadata import version
-from pathlib import Path
 
 import anndata as ad
 import numpy as np
 import pandas as pd
+from peers import installed
 from proteins import PAIRS, clr, correlations, proteins
+from report import OUT
 
-OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks" / "features_peers.csv"
+OUTPUT = OUT / "features_peers.csv"
 
 
 def main() -> None:
@@ -32,6 +33,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=200)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    if not installed(["totalVI"]):
+        return
     label = f"totalVI of scvi-tools {version('scvi-tools')}, {arguments.epochs} epochs"
     done = set(pd.read_csv(OUTPUT)[["method", "pair", "seed"]].itertuples(index=False)) if OUTPUT.exists() else set()
     for seed in range(arguments.seeds):

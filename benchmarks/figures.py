@@ -22,12 +22,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import scanpy as sc
+import trial
 from matplotlib.figure import Figure
 from PIL import Image
+from report import prepare
 
 import dice
 
-FOLDER = Path(__file__).parents[1] / "docs" / "_static" / "figures"
+FOLDER = trial.FOLDER or Path(__file__).parents[1] / "docs" / "_static" / "figures"
 DPI = 80
 
 
@@ -281,7 +283,7 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="*", help="figures to draw, by default all")
     names = parser.parse_args().names or list(FIGURES)
     mpl.use("Agg")
-    dice.settings.verbosity = 0
+    prepare()
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names:
         save(FIGURES[name](), FOLDER / f"{name}.png")

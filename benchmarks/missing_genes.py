@@ -10,11 +10,11 @@ regression trained on the reference.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from data import hold_out, load, variable_genes
+from report import OUT, prepare
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -23,17 +23,17 @@ import dice
 
 #: Hardly more than the measured noise of about 0.9: what serves label transfer, unlike clustering, best.
 RHO = 0.5
-OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=2)
-    dice.settings.verbosity = 0
-    rows = [row for seed in range(parser.parse_args().seeds) for row in run(seed)]
+    arguments = parser.parse_args()
+    prepare()
+    rows = [row for seed in range(arguments.seeds) for row in run(seed)]
     table = pd.DataFrame(rows).groupby(["dropped", "method"], sort=False).mean().drop(columns="seed")
-    OUTPUT.mkdir(exist_ok=True)
-    table.round(4).to_csv(OUTPUT / "missing_genes.csv")
+    OUT.mkdir(parents=True, exist_ok=True)
+    table.round(4).to_csv(OUT / "missing_genes.csv")
     print(table.round(3).to_string())
 
 

@@ -17,17 +17,15 @@ writes docs/benchmarks/n_latent.csv and .md. Data are looked for in DICE_DATA (d
 from __future__ import annotations
 
 import argparse
-import os
 import time
-import warnings
-from pathlib import Path
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 import scanpy as sc
 import torch
-from sklearn.exceptions import ConvergenceWarning
+from data import find
+from report import OUT, prepare
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -38,8 +36,6 @@ from dice._core.prior import presets
 from dice._core.projection import elbow, fit_projection
 from dice._scanpy.graph import leiden
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "docs" / "benchmarks"
 DATA = {
     "bmmc_neurips_cite": None,
     "pbmc_teaseq": None,
@@ -53,8 +49,7 @@ N_CELLS = 4000
 
 def load(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
     """Reference and held-out cells: log-normalised, the reference's 3,000 highly variable genes."""
-    path = Path(os.environ.get("DICE_DATA", ROOT.parent / "shared" / "data")) / f"{name}.h5ad"
-    adata = ad.read_h5ad(path)
+    adata = ad.read_h5ad(find(name))
     if DATA[name]:
         column, value = DATA[name]
         adata = adata[adata.obs[column] == value]
@@ -139,8 +134,7 @@ def main() -> None:
     parser.add_argument("--max-steps", type=int, default=400)
     parser.add_argument("--data", nargs="*", default=list(DATA))
     arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.filterwarnings("ignore", category=ConvergenceWarning)  # 100 iterations of the regression are enough
+    prepare()  # 100 iterations of the regression are enough: its warnings are not shown
     rows: list[dict[str, object]] = []
     OUT.mkdir(parents=True, exist_ok=True)
     # Written after every data set: a long run that is cut short is not lost.

@@ -10,14 +10,13 @@ at the network, which is therefore not trained.
 
 from __future__ import annotations
 
-import argparse
-import warnings
+from collections.abc import Iterator
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 from data import load, variable_genes
-from report import resume, save, summary
+from report import repeat, save, summary
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -30,34 +29,28 @@ LEAST, FDR = 20, 0.1
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.simplefilter("ignore")
-    rows, done = resume("novelty", ["data", "seed"])
-    for seed in range(arguments.seeds):
-        for name in DATA:
-            if (name, seed) in done:
-                continue
-            adata = load(DATA[name])
-            adata.obs["cell_type"] = adata.obs["cell_type"].astype(str)
-            counts = adata.obs["cell_type"].value_counts()
-            for left in counts.index[counts >= LEAST]:
-                rows += run(adata, name, left, seed)
-            save(*report(pd.DataFrame(rows)))
+    repeat("novelty", DATA, run, show)
 
 
-def report(rows: pd.DataFrame) -> tuple:
+def show(rows: pd.DataFrame) -> None:
     # Seeds are the repetitions: types are averaged within each first.
     means = rows.groupby(["data", "method", "seed"], sort=False)[["auroc", "fdp", "power"]].mean().reset_index()
     types = summary(rows, ["data", "left_out", "method"], ["auroc"])
     wide = types.set_index(["data", "left_out", "method"])["auroc"].unstack().reset_index()  # noqa: PD010
     tables = {"Mean over types": summary(means, ["data", "method"], ["auroc", "fdp", "power"]), "AUROC by type": wide}
-    return "novelty", "Novelty", rows, tables, __doc__.split("\n\n")[2]
+    save("novelty", "Novelty", rows, tables, __doc__.split("\n\n")[2])
 
 
-def run(adata: ad.AnnData, name: str, left: str, seed: int) -> list[dict[str, object]]:
+def run(name: str, seed: int) -> Iterator[dict[str, object]]:
+    adata = load(DATA[name])
+    adata.obs["cell_type"] = adata.obs["cell_type"].astype(str)
+    counts = adata.obs["cell_type"].value_counts()
+    for left in counts.index[counts >= LEAST]:
+        yield from without(adata, left, seed)
+
+
+def without(adata: ad.AnnData, left: str, seed: int) -> list[dict[str, object]]:
+    """Rows of one type that is left out of the reference."""
     rng = np.random.default_rng(seed)
     novel = (adata.obs["cell_type"] == left).to_numpy()
     test = (rng.random(adata.n_obs) < 0.2) | novel
@@ -77,7 +70,7 @@ def run(adata: ad.AnnData, name: str, left: str, seed: int) -> list[dict[str, ob
     doubt = 1 - regression.predict_proba(y / scale).max(1)
     rows.append({"method": "1 - max probability", "auroc": roc_auc_score(truth, doubt)})
     rows.append({"method": "Symphony's score", "auroc": roc_auc_score(truth, mapping_score(known, y, seed))})
-    return [{"data": name, "left_out": left, "seed": seed} | row for row in rows]
+    return [{"left_out": left} | row for row in rows]
 
 
 def latents(query: ad.AnnData, reference: ad.AnnData) -> np.ndarray:

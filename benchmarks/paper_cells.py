@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,8 +155,7 @@ def options(experiment: Experiment, argv: Sequence[str] | None) -> argparse.Name
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> None:
     """All methods for all seeds, row by row; goes on where an earlier run stopped."""
     arguments = options(experiment, argv)
-    dice.settings.verbosity = 0
-    warnings.filterwarnings("ignore")
+    report.prepare()
     if arguments.stand_in:
         report.OUT = arguments.stand_in
         experiment = replace(experiment, title=f"{experiment.title}: a trial on a stand-in")
@@ -165,12 +163,10 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> None:
         data = experiment.load(arguments)
     except (OSError, ImportError) as error:
         sys.exit(str(error))
+    methods = peers.installed(arguments.methods)
     rows, done = report.resume(experiment.name, ["seed", "k", "method"])
     wanted = [
-        (k, method)
-        for k in arguments.n_latent
-        for method in arguments.methods
-        if k == experiment.n_latent or method in ALONG_K
+        (k, method) for k in arguments.n_latent for method in methods if k == experiment.n_latent or method in ALONG_K
     ]
     for seed in range(arguments.seeds):
         missing = [(k, method) for k, method in wanted if (seed, k, method) not in done]

@@ -11,7 +11,8 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 
 import anndata as ad
 import numpy as np
@@ -112,6 +113,29 @@ PEERS: dict[str, Callable[..., Embeddings]] = {
     "scVI-10": scvi(10),
     "scVI-25": scvi(25),
 }
+#: What the others need beyond what dice itself does.
+PACKAGES = {
+    "MAGIC": "magic",
+    "scVI-10": "scvi",
+    "scVI-25": "scvi",
+    "PhenoGraph": "phenograph",
+    "symphony": "symphonypy",
+    "scanvi": "scvi",
+    "totalVI": "scvi",
+    "celltypist": "celltypist",
+}
+
+
+def installed(methods: Iterable[str]) -> list[str]:
+    """Those of the methods that can be run; says which cannot."""
+    found = []
+    for method in methods:
+        package = PACKAGES.get(method)
+        if package and find_spec(package) is None:
+            print(f"{method} is left out: the Python package {package} is not installed.", flush=True)
+        else:
+            found.append(method)
+    return found
 
 
 def embed(name: str, reference: ad.AnnData, query: ad.AnnData, seed: int) -> Embeddings:

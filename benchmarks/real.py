@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import time
-import warnings
 from collections.abc import Callable, Iterator
 
 import anndata as ad
@@ -30,8 +29,8 @@ import numpy as np
 import pandas as pd
 import peers
 from data import FILES, Missing, find, load, pair, variable_genes
-from peers import PEERS, embed
-from report import OUT, interval, markdown, publish
+from peers import PEERS, embed, installed
+from report import OUT, interval, markdown, prepare, publish
 from shifts import PAIRS as SHIFTS
 from shifts import pair_of
 from sklearn.metrics import f1_score
@@ -229,8 +228,8 @@ def main() -> None:
     parser.add_argument("--scvi-epochs", type=int, help="instead of scVI's own choice, said in its rows")
     arguments = parser.parse_args()
     peers.scvi_epochs = arguments.scvi_epochs
-    dice.settings.verbosity = 0
-    warnings.filterwarnings("ignore")
+    prepare()
+    methods = installed(arguments.methods)
     paths = [path for path in (OUT / f"{page}.csv" for page in PAGES) if path.exists()]
     rows = pd.concat([pd.DataFrame({"data": [], "seed": [], "method": []}), *map(pd.read_csv, paths)])
     rows = rows.astype({"seed": int})
@@ -238,7 +237,7 @@ def main() -> None:
     for seed in range(arguments.first_seed, arguments.seeds):
         for name in available:
             done = set(rows[(rows.data == name) & (rows.seed == seed)].method)
-            for row in run(name, seed, [m for m in arguments.methods if row_name(m) not in done]):
+            for row in run(name, seed, [m for m in methods if row_name(m) not in done]):
                 print(name, seed, {k: round(x, 3) if isinstance(x, float) else x for k, x in row.items()}, flush=True)
                 rows = pd.concat([rows, pd.DataFrame([{"data": name, "seed": seed, **row}])], ignore_index=True)
                 show(rows)

@@ -2,20 +2,75 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shlex
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import trial
 from scipy import stats
 
-OUT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+#: Where tables land; those of a trial do not mix with measured ones.
+OUT = trial.FOLDER or Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 PACKAGES = ("torch", "numpy", "scikit-learn", "anndata", "scanpy")
+
+
+def prepare() -> None:
+    """What every script does before it measures: no chatter, and few steps of training where it is tried out."""
+    import dice
+
+    dice.settings.verbosity = 0
+    warnings.simplefilter("ignore")
+    trial.shorten()
+
+
+def repeat(
+    name: str,
+    choices: Iterable[str],
+    run: Callable[[str, int], Iterable[dict[str, object]]],
+    show: Callable[[pd.DataFrame], None],
+    *,
+    across: str = "data",
+    option: str = "--data",
+    usual: Iterable[str] | None = None,
+) -> pd.DataFrame:
+    """The command line of a script that measures every data set with every seed, and all rows that it comes to.
+
+    Parameters
+    ----------
+    name
+        Name of its files: what an earlier, interrupted call has measured is not measured again.
+    choices
+        Data sets that there are.
+    run
+        Rows of one data set and seed, without those two columns.
+    show
+        Writes the tables; called after every data set, so that a long run that is cut short is not lost.
+    across, option
+        What a data set is called in the table and on the command line.
+    usual
+        Data sets that are measured if none is asked for; by default all.
+    """
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__.split("\n")[0])
+    parser.add_argument(option, dest="names", nargs="*", choices=list(choices), default=list(usual or choices))
+    parser.add_argument("--seeds", type=int, default=5)
+    arguments = parser.parse_args()
+    prepare()
+    rows, done = resume(name, [across, "seed"])
+    for seed in range(arguments.seeds):
+        for data in trial.some(arguments.names):
+            if (data, seed) not in done:
+                rows += [{across: data, "seed": seed} | row for row in run(data, seed)]
+                show(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def resume(name: str, by: list[str]) -> tuple[list[dict[str, object]], set[tuple]]:

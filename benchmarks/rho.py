@@ -10,58 +10,47 @@ as a share of the best loss for genes, of the loss's range over the grid for cou
 
 from __future__ import annotations
 
-import argparse
 import time
-import warnings
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 from data import FILES, hold_out, load, variable_genes
-from report import resume, save, summary
+from report import repeat, save, summary
 
 import dice
 
 CRITERIA = ("genes", "counts")
+SETUPS = ("Setup 1", "Setup 2", "Setup 3", "Setup 4")
 MAX_CELLS, MAX_STEPS = 4000, 600
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.simplefilter("ignore")
-    rows, done = resume("rho", ["data", "seed"])
-    for seed in range(arguments.seeds):
-        for name in (*FILES, "Setup 1", "Setup 2", "Setup 3", "Setup 4"):
-            if (name, seed) not in done:
-                rows += run(name, seed)
-                save(*report(pd.DataFrame(rows)))
+    repeat("rho", (*FILES, *SETUPS), run, show)
 
 
-def report(rows: pd.DataFrame) -> tuple:
+def show(rows: pd.DataFrame) -> None:
     single = rows.drop_duplicates(["data", "criterion", "seed"])
     measures = ["best", "default", "tuned", "tune_seconds", "train_seconds"]
     tables = {"Best rho, in latent scales, and what others lose": summary(single, ["data", "criterion"], measures)}
     relative = summary(rows, ["data", "criterion", "rho"], ["excess"])
     wide = relative.set_index(["data", "criterion", "rho"])["excess"].unstack().reset_index()  # noqa: PD010
     tables["Loss above the best of the grid, relative, by rho in latent scales"] = wide
-    return "rho", "Choosing rho", rows, tables, __doc__.split("\n\n")[2]
+    save("rho", "Choosing rho", rows, tables, __doc__.split("\n\n")[2])
 
 
 def run(name: str, seed: int) -> list[dict[str, object]]:
     reference, query = pair(name, seed)
     start = time.perf_counter()
     training = dice.Training(max_steps=MAX_STEPS)
-    settings = {"n_latent": 15, "scale": False} if name.startswith("Setup") else {"training": training}
+    settings = {"n_latent": 15, "scale": False} if name in SETUPS else {"training": training}
     dice.tl.train_prior(reference, random_state=seed, **settings)
     train_seconds = time.perf_counter() - start
     scale = dice.Prior.from_anndata(reference).latent_scale
     first, second = query[::2].copy(), query[1::2].copy()
     rows = []
     for criterion in CRITERIA:
-        if criterion == "counts" and name.startswith("Setup"):
+        if criterion == "counts" and name in SETUPS:
             continue
         start = time.perf_counter()
         dice.tl.tune_rho(first, reference, criterion=criterion, random_state=seed)
@@ -72,7 +61,7 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
         unit = loss.min() if criterion == "genes" else np.ptp(loss)
         excess = (loss - loss.min()) / unit
         chosen = int(np.argmin(abs(grid - first.uns["dice_rho"]["rho"])))
-        row = {"data": name, "criterion": criterion, "seed": seed, "best": grid[loss.argmin()] / scale}
+        row = {"criterion": criterion, "best": grid[loss.argmin()] / scale}
         row |= {"default": excess[np.argmin(abs(grid / scale - 0.5))], "tuned": excess[chosen]}
         row |= {"tune_seconds": seconds, "train_seconds": train_seconds}
         rows += [row | {"rho": round(rho / scale, 3), "excess": x} for rho, x in zip(grid, excess, strict=True)]
@@ -80,7 +69,7 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
 
 
 def pair(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
-    if name.startswith("Setup"):
+    if name in SETUPS:
         return dice.datasets.synthetic(int(name[-1]), random_state=seed)
     adata = load(FILES[name])
     adata = hold_out(adata, min(adata.n_obs, MAX_CELLS), seed)[1]

@@ -9,13 +9,10 @@ the share of query cells whose set holds their label; its error combines query a
 
 from __future__ import annotations
 
-import argparse
-import warnings
-
 import numpy as np
 import pandas as pd
 from data import FILES, hold_out, load, variable_genes
-from report import resume, save, summary
+from report import repeat, save, summary
 
 import dice
 from dice._core.labels.conformal import label_p_values, label_scores
@@ -30,20 +27,10 @@ MAX_CELLS, MAX_STEPS = 5000, 600
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.simplefilter("ignore")
-    rows, done = resume("coverage", ["data", "seed"])
-    for seed in range(arguments.seeds):
-        for name in FILES:
-            if (name, seed) not in done:
-                rows += run(name, seed)
-                save(*report(pd.DataFrame(rows)))
+    repeat("coverage", FILES, run, show)
 
 
-def report(rows: pd.DataFrame) -> tuple:
+def show(rows: pd.DataFrame) -> None:
     measures = ["coverage", "within", "worst_class", "size"]
     tables = {
         f"alpha = {alpha:g}": summary(rows[rows["alpha"] == alpha], ["data", "classifier", "method"], measures)
@@ -53,7 +40,7 @@ def report(rows: pd.DataFrame) -> tuple:
         ' "within" is the share of splits whose coverage is within two standard errors of 1 - alpha; "worst_class" the '
         "smallest coverage of a class with at least 20 query cells."
     )
-    return "coverage", "Coverage of prediction sets", rows, tables, note
+    save("coverage", "Coverage of prediction sets", rows, tables, note)
 
 
 def run(name: str, seed: int) -> list[dict[str, object]]:
@@ -79,7 +66,7 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
     for classifier, representation in (("DICE", "auto"), ("PCA", "projection")):
         found = classify(cells, model, dice.Classifier(representation))
         calibration = found.known[found.n_held_out :]
-        row = {"data": name, "classifier": classifier}
+        row = {"classifier": classifier}
         rows += judge(model.calibration_codes, found.probabilities, calibration, truth, seed, row)
     return rows
 
@@ -102,7 +89,6 @@ def judge(codes, probabilities, calibration, truth, seed: int, row: dict[str, ob
                 | {
                     "method": method + (" per class" if per_class else ""),
                     "alpha": alpha,
-                    "seed": seed,
                     "coverage": inside.mean(),
                     "within": float(abs(inside.mean() - 1 + alpha) < 2 * error),
                     "worst_class": min(classes),

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import io
-import warnings
 from collections.abc import Iterator
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 import scanpy as sc
-from report import OUT, publish
+from peers import installed
+from report import OUT, prepare, publish
 from shifts import PAIRS, pair_of, third_of_types
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
@@ -57,7 +56,7 @@ def own_scale(query: ad.AnnData, reference: ad.AnnData) -> ad.AnnData:
     return moved
 
 
-def run(name: str, seed: int) -> Iterator[dict[str, object]]:
+def run(name: str, seed: int, peers: list[str]) -> Iterator[dict[str, object]]:
     reference, whole = pair_of(name, seed)
     dice.tl.train_prior(reference, labels_key="cell_type", random_state=seed)
     dice.tl.denoise(reference, method=dice.Direct(uncertainty=False))
@@ -88,9 +87,9 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
         own = own_scale(query, reference)
         dice.tl.denoise(own, reference, rho=scale / 2, check=False, shift=False)
         yield {**row, "strategy": "standardize", **score(model, own.obsm["X_dice"] / scale, truth)}
-        if importlib.util.find_spec("symphonypy"):
-            for name, guess in symphony(reference, query):
-                yield {**row, "strategy": name, **agreement(guess, truth)}
+        if "symphony" in peers:
+            for strategy, guess in symphony(reference, query):
+                yield {**row, "strategy": strategy, **agreement(guess, truth)}
 
 
 def symphony(reference: ad.AnnData, query: ad.AnnData) -> Iterator[tuple[str, np.ndarray]]:
@@ -119,15 +118,15 @@ def main() -> None:
     parser.add_argument("--pairs", nargs="*", default=list(PAIRS))
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.filterwarnings("ignore")
+    prepare()
+    peers = installed(["symphony"])
     path = OUT / "shift.csv"
     rows = pd.read_csv(path) if path.exists() else pd.DataFrame({"data": [], "seed": []})
     for seed in range(arguments.seeds):
         for name in arguments.pairs:
             if ((rows.data == name) & (rows.seed == seed)).any():
                 continue
-            found = pd.DataFrame([{"data": name, "seed": seed, **row} for row in run(name, seed)])
+            found = pd.DataFrame([{"data": name, "seed": seed, **row} for row in run(name, seed, peers)])
             print(found.drop(columns=["data", "seed"]).round(3).to_string(index=False), flush=True)
             rows = pd.concat([rows, found], ignore_index=True)
             publish("shift", rows, by=["composition", "strategy"], title="Queries of other technologies", note=NOTE)

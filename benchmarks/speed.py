@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 from clock import extra_memory, timed
-from report import save
+from report import prepare, save
 from scipy import sparse
 from torch.nn.modules.module import register_module_forward_hook
 from torch.profiler import ProfilerActivity, profile
@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--max-cells", type=int, default=CELLS[-1], help="cells of the largest query")
     parser.add_argument("--measure", type=json.loads, help="one measurement [cells, latents, samples], as JSON")
     arguments = parser.parse_args()
-    dice.settings.verbosity = 0
+    prepare()
     if arguments.measure:
         print(json.dumps(measure(*arguments.measure)))
         return

@@ -120,6 +120,8 @@ def compare(arguments: argparse.Namespace, folder: Path) -> None:
                 failed[tool] = found
             else:
                 rows += [{"data": data, "tool": tool, "seed": repeat, **row} for row in found]
+        if not rows:
+            sys.exit("No tool could be run, so that there is nothing to compare; the reasons are above.")
         table = with_ratios(rows)
         tables = {
             str(task): summary(part, ["tool", "version"], ["seconds", "times DICE", "extra MB"])

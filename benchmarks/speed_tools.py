@@ -20,6 +20,7 @@ from types import ModuleType
 
 import anndata as ad
 import numpy as np
+import trial
 from clock import Clock
 
 LABELS = "cell_type"
@@ -63,6 +64,7 @@ def _warm_dice(reference: ad.AnnData) -> ModuleType:
     import dice
 
     dice.settings.verbosity = 0
+    trial.shorten()
     few = reference[:200].copy()
     dice.tl.train_prior(few, training=dice.Training(max_steps=2))
     dice.tl.denoise(few)

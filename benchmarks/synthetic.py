@@ -36,12 +36,13 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 import torch
-from report import OUT, publish, resume
+from report import OUT, prepare, publish, resume
 from synthetic_pages import LITERAL, RHOS, about_k, about_setups
+from trial import some
 
 import dice
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracle import exact_mixture
 
 KS = (5, 10, 15, 20, 25, 50, 100, 200)
@@ -106,12 +107,12 @@ def setups(seed: int) -> Iterator[dict[str, object]]:
     """Rows of the four queries of a seed, which share their reference."""
     reference, _ = dice.datasets.synthetic(1, random_state=seed)
     priors = {"DICE": learn(reference, "default", seed), "GMM": learn(reference, "gmm", seed)}
-    for setup in range(1, 5):
+    for setup in some((1, 2, 3, 4)):
         _, query = dice.datasets.synthetic(setup, random_state=seed)
         judge = Judge(priors["DICE"], query)
         about = {"data": f"Setup {setup}", "seed": seed}
         yield about | judge.row("PCA", "-", judge.start)
-        tunings = {"auto": "auto", "scale": judge.prior.latent_scale, **{str(rho): float(rho) for rho in RHOS}}
+        tunings = {"auto": "auto", "scale": judge.prior.latent_scale, **{str(rho): float(rho) for rho in some(RHOS)}}
         for name, rho in tunings.items():
             for method, learned in priors.items():
                 cells, used, level = denoise(query, learned, rho)
@@ -123,7 +124,7 @@ def setups(seed: int) -> Iterator[dict[str, object]]:
 def latents(seed: int) -> Iterator[dict[str, object]]:
     """Rows of one query of Setup 1 with priors of more and more latents."""
     reference, query = dice.datasets.synthetic(1, random_state=seed)
-    for k in KS:
+    for k in some(KS):
         learned = learn(reference, "default", seed, n_latent=k)
         judge = Judge(learned, query)
         about = {"data": "Setup 1", "seed": seed, "k": k}
@@ -204,7 +205,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="some of the experiments")
     parser.add_argument("--literal", type=int, default=0, metavar="CELLS")
     arguments = parser.parse_args()
-    dice.settings.verbosity = 0
+    prepare()
     OUT.mkdir(parents=True, exist_ok=True)
     if arguments.literal and "setups" in arguments.only and not LITERAL.exists():
         pd.DataFrame([literal(arguments.literal)]).round(5).to_csv(LITERAL, index=False)

@@ -23,6 +23,8 @@ from pathlib import Path
 import anndata as ad
 import numpy as np
 import torch
+from data import find
+from report import prepare
 
 import dice
 from dice._anndata.matrix import Matrix
@@ -36,8 +38,7 @@ def bmmc() -> tuple[np.ndarray, bool]:
     """4,000 random cells, 3,000 highly variable genes."""
     import scanpy as sc
 
-    folder = Path(os.environ.get("DICE_DATA", ROOT.parent / "shared" / "data"))
-    adata = ad.read_h5ad(folder / "bmmc_neurips_cite.h5ad")
+    adata = ad.read_h5ad(find("bmmc_neurips_cite"))
     sc.pp.normalize_total(adata, target_sum=1e4)
     sc.pp.log1p(adata)
     cells = np.random.default_rng(0).permutation(adata.n_obs)[:4000]
@@ -85,7 +86,7 @@ def speed(name: str, preset: str, max_steps: int | None) -> None:
 
 def oracle(seeds: int, rhos: tuple[float, ...] = (20, 30, 60)) -> None:
     """Setups 1-4: one reference for all of them per seed, and a query for each."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.append(str(ROOT / "tests"))
     from oracle import exact_mixture
 
     errors = np.empty((seeds, 4, len(rhos)))
@@ -118,7 +119,7 @@ def main() -> None:
     parser.add_argument("--presets", nargs="*", default=["default", "paper-small", "gmm"])
     parser.add_argument("--max-steps", type=int, help="shorten the trained presets")
     arguments = parser.parse_args()
-    dice.settings.verbosity = 0
+    prepare()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}")
     if arguments.oracle:
         oracle(arguments.seeds)

@@ -9,14 +9,12 @@ cells whose type the reference has.
 
 from __future__ import annotations
 
-import argparse
 import time
-import warnings
 
 import anndata as ad
 import numpy as np
 import pandas as pd
-from report import OUT, resume, save, summary
+from report import OUT, repeat, save, summary
 from shifts import TRANSFER, transfer
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
@@ -31,23 +29,11 @@ MAX_STEPS = 600
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--pairs", nargs="*", default=list(TRANSFER))
-    arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.simplefilter("ignore")
-    rows, done = resume("transfer", ["pair", "seed", "method"])
-    for seed in range(arguments.seeds):
-        for name in arguments.pairs:
-            missing = [method for method in METHODS if (name, seed, method) not in done]
-            if missing:
-                rows += run(name, seed, missing)
-                save(*report(pd.DataFrame(rows)))
-    save(*report(pd.DataFrame(rows)))
+    # Once more at the end: there may be new rows of transfer_peers.py alone.
+    show(repeat("transfer", TRANSFER, run, show, across="pair", option="--pairs"))
 
 
-def report(rows: pd.DataFrame) -> tuple:
+def show(rows: pd.DataFrame) -> None:
     own, peers = rows, OUT / "transfer_peers.csv"
     if peers.exists():
         rows = pd.concat([rows, pd.read_csv(peers)])
@@ -60,17 +46,17 @@ def report(rows: pd.DataFrame) -> tuple:
         wide = summary(rows, ["pair", "method"], [measure]).set_index(["pair", "method"])[measure].unstack()  # noqa: PD010
         tables[measure] = wide.reindex(rows["pair"].unique())[list(rows["method"].unique())].fillna("-").reset_index()
     tables["seconds"] = summary(rows, ["method"], ["seconds"])
-    return "transfer", "Label transfer", own, tables, __doc__.split("\n\n")[2]
+    save("transfer", "Label transfer", own, tables, __doc__.split("\n\n")[2])
 
 
-def run(name: str, seed: int, methods: list[str]) -> list[dict[str, object]]:
+def run(name: str, seed: int) -> list[dict[str, object]]:
     reference, query, key = transfer(name, seed)
     truth = query.obs[key].astype(str).to_numpy()
     rows = []
-    for method in methods:
+    for method, classify in METHODS.items():
         start = time.perf_counter()
-        guess = METHODS[method](reference, query, key, seed)
-        rows.append({"pair": name, "method": method, "seed": seed, "seconds": time.perf_counter() - start})
+        guess = classify(reference, query, key, seed)
+        rows.append({"method": method, "seconds": time.perf_counter() - start})
         rows[-1] |= scores(truth, guess)
     return rows
 

@@ -15,15 +15,16 @@ import argparse
 import time
 import warnings
 from importlib.metadata import version
-from pathlib import Path
 
 import anndata as ad
 import numpy as np
 import pandas as pd
+from peers import installed
+from report import OUT
 from shifts import TRANSFER, transfer
 from sklearn.metrics import f1_score
 
-OUTPUT = Path(__file__).parents[1] / "docs" / "benchmarks" / "transfer_peers.csv"
+OUTPUT = OUT / "transfer_peers.csv"
 
 
 def main() -> None:
@@ -33,6 +34,8 @@ def main() -> None:
     parser.add_argument("--pairs", nargs="*", default=list(TRANSFER))
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    if not installed([arguments.method]):
+        return
     title, package, classify = METHODS[arguments.method]
     label = f"{title} {version(package)}"
     done = set(pd.read_csv(OUTPUT)[["method", "pair", "seed"]].itertuples(index=False)) if OUTPUT.exists() else set()

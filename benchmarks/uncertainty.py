@@ -11,14 +11,13 @@ one random half of its counts; the AUROC of the uncertainty for cells whose othe
 from __future__ import annotations
 
 import argparse
-import warnings
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 import scanpy as sc
 from data import FILES, pair, without_single_cells
-from report import publish
+from report import prepare, publish
 from sklearn.metrics import roc_auc_score
 
 import dice
@@ -29,8 +28,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=list(FILES), choices=list(FILES))
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
-    dice.settings.verbosity = 0
-    warnings.simplefilter("ignore")
+    prepare()
     rows = []
     for seed in range(arguments.seeds):
         for name in arguments.data:
