@@ -30,7 +30,7 @@ def clustered(query, n_clusters):
             "spread": np.full(4, 0.05),
         },
         "choice": {"resolution": 1.0, "agreement": 0.9, "n_clusters": n_clusters},
-        "call": {"min_agreement": 0.75},
+        "call": {"min_agreement": 0.85},
     }
     return query
 

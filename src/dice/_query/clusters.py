@@ -31,6 +31,8 @@ class Clusters:
     chosen: int | None
     #: Whether halves of the counts have chosen, or else posterior samples.
     measured: bool
+    #: Agreement that was asked for.
+    asked: float
 
     @property
     def n_clusters(self) -> int:
@@ -44,6 +46,9 @@ class Clusters:
             return f"{two.capitalize()} agree on no clusters: all cells are one."
         resolution, agreement = self.curve.resolution[self.chosen], self.curve.agreement[self.chosen]
         finest = f"resolution {resolution:.3g} is the finest that {two} agree on (agreement {agreement:.2f})"
+        if agreement < self.asked:
+            together = f"keep the same pairs of cells together ({self.curve.pairs[self.chosen]:.2f})"
+            finest = f"resolution {resolution:.3g} is the finest at which {two} {together}"
         if self.n_clusters == 1:
             return f"Nothing but depth, or chance, sets cells apart, and {finest}: all cells are one cluster."
         return f"{self.n_clusters} clusters: {finest}."
@@ -78,7 +83,7 @@ def find_clusters(
     everywhere, sure = np.full(n, -1), np.full(n, np.nan)
     everywhere[some], sure[some] = codes, kept
     placed = _placed(averaged[0], some, n), _placed(averaged[1], some, n)
-    return Clusters(everywhere, sure, placed, curve, chosen, query.measured)
+    return Clusters(everywhere, sure, placed, curve, chosen, query.measured, min_agreement)
 
 
 def _graphs(cells: Remeasured, n_neighbors: int, random_state: int) -> tuple[list[list[NeighborGraph]], NeighborGraph]:

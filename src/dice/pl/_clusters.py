@@ -123,4 +123,4 @@ def _curve(ax: Axes, record: Mapping[str, Any]) -> None:
     ax.text(0.03, 0.03, "numbers: clusters of a half", transform=ax.transAxes, fontsize=8)
     ax.set_ylim(-0.05, 1.1)
     ax.set_title("agreement of two measurements", fontsize=11)
-    draw.plain(ax, x="resolution", y="adjusted Rand index")
+    draw.plain(ax, x="resolution", y="adjusted mutual information")

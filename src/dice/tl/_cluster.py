@@ -30,7 +30,7 @@ def cluster(
     *,
     n_neighbors: int = 15,
     n_splits: int = 4,
-    min_agreement: float = 0.75,
+    min_agreement: float = 0.85,
     key: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_cluster",
@@ -56,8 +56,8 @@ def cluster(
     n_splits
         How often the counts are split into two halves.
     min_agreement
-        Agreement that is asked for: adjusted Rand index, 1 for equal clusters and 0 for chance. Smaller values give
-        more clusters that are less sure.
+        Agreement that is asked for: adjusted mutual information, 1 for equal clusters and 0 for chance. Smaller values
+        give more clusters that are less sure. Where no resolution has it, the adjusted Rand index must be 0.15 less.
     key
         Key of the denoised embedding.
     prior_key
@@ -80,8 +80,8 @@ def cluster(
     ``adata.obsp["dice_cluster_connectivities"]``, ``adata.obsp["dice_cluster_distances"]`` (n_obs, n_obs) CSR
         The graph that was clustered, for ``neighbors_key="dice_cluster"`` in scanpy's tools.
     ``adata.uns["dice_cluster"]``
-        ``curve`` (``resolution``, ``n_clusters``, ``agreement``, ``spread`` over splits), ``choice`` (``resolution``,
-        ``agreement``, ``n_clusters``, and ``why`` in a sentence), ``call`` and ``warnings``.
+        ``curve`` (``resolution``, ``n_clusters``, ``agreement`` and its ``spread`` over splits, ``pairs``), ``choice``
+        (``resolution``, ``agreement``, ``n_clusters``, and ``why`` in a sentence), ``call`` and ``warnings``.
     ``adata.uns["dice_cluster_colors"]``
         A colour for every cluster.
 

@@ -17,10 +17,11 @@ from dice._core.clusters.choice import (
 )
 
 
-def curve(agreement, n_clusters):
+def curve(agreement, n_clusters, pairs=None):
     n = len(agreement)
+    pairs = np.zeros(n) if pairs is None else np.array(pairs)
     return AgreementCurve(
-        np.arange(n, dtype=float), np.array(n_clusters, dtype=float), np.array(agreement), np.zeros(n)
+        np.arange(n, dtype=float), np.array(n_clusters, dtype=float), np.array(agreement), np.zeros(n), pairs
     )
 
 
@@ -31,6 +32,13 @@ def test_the_finest_agreeing_resolution_is_chosen_even_beyond_a_dip():
 def test_agreement_on_one_cluster_is_no_choice():
     assert curve([1.0, 1.0, 0.1], [1, 1, 4]).choice(0.85) is None
     assert curve([0.2, 0.1], [2, 3]).choice(0.85) is None
+
+
+def test_pairs_decide_where_agreement_is_nowhere_as_good_as_asked():
+    pairs = [1.0, 0.9, 0.75, 0.7, 0.6]
+    assert curve([1.0, 0.8, 0.78, 0.75, 0.7], [1, 3, 4, 5, 6], pairs).choice(0.85) == 3
+    assert curve([1.0, 0.86, 0.78, 0.75, 0.7], [1, 3, 4, 5, 6], pairs).choice(0.85) == 1
+    assert curve([1.0, 0.8, 0.78, 0.75, 0.7], [1, 3, 4, 5, 6], pairs).choice(0.95) == 1
 
 
 def truth(n=400, seed=0):
@@ -70,11 +78,11 @@ def test_the_search_ends(agrees, last):
     assert found.resolution[-1] <= last < found.resolution[-1] * 1.25
 
 
-def test_agreement_is_the_adjusted_rand_index_of_two_halves():
+def test_pairs_are_counted_by_the_adjusted_rand_index_of_two_halves():
     # Of 10 pairs of cells the halves put 4 and 2 together, 2 of them in common: (2 - .8) / (3 - .8).
     halves = np.array([[[0, 0, 0, 1, 1], [0, 0, 2, 1, 1]]])
     found, _ = explore(lambda resolution: halves, 0.7, lambda resolution: None)
-    np.testing.assert_allclose(found.agreement, 1.2 / 2.2)
+    np.testing.assert_allclose(found.pairs, 1.2 / 2.2)
 
 
 def test_spread_is_that_over_splits():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
 from dice._types import Codes, Floats
 
@@ -19,6 +19,11 @@ from dice._types import Codes, Floats
 COARSE, FIRST, STEP, ALWAYS, FINEST = 0.0016, 0.05, 1.25, 2.0, 20.0
 #: Resolutions in a row without agreement after which finer ones are not tried.
 PATIENCE = 3
+#: Where no resolution has the agreement that is asked for, halves must keep the same pairs of cells together by so much
+#: less. Types that shade into each other never have a high mutual information: nuclei under a prior of cells, and cells
+#: of four technologies under one of Baron's, have ARI .45 and .58 so, and .26 and .59 at their best mutual information.
+#: Of 80 homogeneous types one was cut.
+PAIRS = 0.15
 #: Kappa, from 0 for chance to 1, by which two halves must tell two clusters apart.
 TOLD = 0.5
 #: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
@@ -34,14 +39,22 @@ class AgreementCurve:
     resolution: Floats
     #: Clusters of a half, mean over all.
     n_clusters: Floats
-    #: Adjusted Rand index of two halves, mean and standard deviation over splits.
+    #: Adjusted mutual information of two halves, mean and standard deviation over splits.
     agreement: Floats
     spread: Floats
+    #: Adjusted Rand index of two halves, which looks at pairs of cells that are together; mean over splits.
+    pairs: Floats
 
     def choice(self, least: float) -> int | None:
-        """Position of the finest resolution with an agreement of `least` on two clusters or more, if there is one."""
-        good = np.flatnonzero((self.agreement >= least) & (self.n_clusters >= 1.5))
-        return int(good[-1]) if len(good) else None
+        """Position of the finest resolution with an agreement of `least` on two clusters or more.
+
+        Without one, that of the finest at which halves agree on pairs of cells, if there is one.
+        """
+        for good in (self.agreement >= least, self.pairs >= least - PAIRS):
+            found = np.flatnonzero(good & (self.n_clusters >= 1.5))
+            if len(found):
+                return int(found[-1])
+        return None
 
 
 def explore(
@@ -56,12 +69,13 @@ def explore(
     while resolution <= ALWAYS or (failed < PATIENCE and resolution <= FINEST):
         tell(resolution)
         pairs = clusters(resolution)
-        agreements = [adjusted_rand_score(*pair) for pair in pairs]
+        agreements = [adjusted_mutual_info_score(*pair) for pair in pairs]
+        together = np.mean([adjusted_rand_score(*pair) for pair in pairs])
         sizes = [len(np.unique(half)) for pair in pairs for half in pair]
-        rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements)))
+        rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements), together))
         curve = AgreementCurve(*np.array(rows).T)
         chosen = pairs if curve.choice(least) == len(rows) - 1 else chosen
-        failed = 0 if np.mean(agreements) >= least else failed + 1
+        failed = 0 if np.mean(agreements) >= least or together >= least - PAIRS else failed + 1
         resolution = min(2 * resolution, FIRST) if resolution < FIRST else resolution * STEP
     return curve, chosen
 
