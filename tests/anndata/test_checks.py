@@ -11,7 +11,8 @@ from scipy import sparse
 import dice
 from dice._anndata import read
 from dice._anndata.checks import check_n_latent, gene_mask, named_mask, read_batches, read_groups, read_labels
-from dice._anndata.preprocessing import check_expression, is_counts
+from dice._anndata.kinds import check_expression
+from dice._anndata.preprocessing import is_counts
 
 COUNTS = np.random.default_rng(0).poisson(2, size=(30, 20)).astype(np.float32)
 
@@ -24,6 +25,8 @@ def test_raw_counts_are_refused(convert):
         check_expression(convert(COUNTS))
     for harmless in (np.log1p(COUNTS), np.minimum(COUNTS, 1), COUNTS - 1, COUNTS * 0, COUNTS[:0]):
         check_expression(convert(harmless))
+    with pytest.raises(dice.DiceError, match=r"values up to \S+, which are no logarithms.*sc.pp.log1p"):
+        check_expression(convert(COUNTS * 30.37))
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])

@@ -267,3 +267,22 @@ def test_other_names_are_diagnosed():
     query.var["symbol"], query.var_names = query.var_names, [f"ENSG{i:011d}" for i in range(query.n_vars)]
     with pytest.raises(dice.DiceError, match="gene_key='symbol'"):
         dice.tl.annotate(query, reference, "cell_type")
+
+
+def test_estimated_counts_are_normalised_as_raw_ones_are(raw):
+    """Counts without ambient molecules, or of transcripts, are no whole numbers."""
+    reference, query = simulated()
+    reference.X = reference.X * 30.37
+    dice.tl.annotate(query, reference, "cell_type", n_top_genes=150, training=TRAINING)
+    assert (query.obs["cell_type_dice"] == query.obs["cell_type"]).mean() > 0.9
+    np.testing.assert_allclose(np.expm1(reference.layers["dice_lognorm"][:20].toarray()).sum(1), 1e4, rtol=1e-3)
+
+
+def test_objects_that_cannot_be_written_are_refused_first(tmp_path):
+    reference, query = simulated()
+    reference.write_h5ad(tmp_path / "reference.h5ad")
+    backed = ad.read_h5ad(tmp_path / "reference.h5ad", backed="r")[:300]
+    with pytest.raises(dice.DiceError, match=r"call reference\.to_memory\(\) first"):
+        dice.tl.annotate(query, backed, "cell_type", training=TRAINING)
+    with pytest.raises(dice.DiceError, match=r"adata is no AnnData object but 'query.h5ad'"):
+        dice.tl.annotate("query.h5ad", reference, "cell_type")

@@ -275,3 +275,31 @@ def test_a_shallow_query_is_compared_with_cells_that_are_as_shallow():
     truth = query.obsm["protein"][:, 0]
     low, high = (query.obsm[f"protein_dice_{end}"].to_numpy()[:, 0] for end in ("low", "high"))
     assert ((low <= truth) & (truth <= high)).mean() == pytest.approx(0.9, abs=0.05)
+
+
+def test_cells_without_expression_have_the_intervals_of_all(reference, query):
+    query.X[:40] = 0
+    with pytest.warns(dice.DiceWarning, match="40 cells"):
+        dice.tl.transfer_features(query, reference, "protein")
+    low, high = (query.obsm[f"protein_dice_{end}"].to_numpy() for end in ("low", "high"))
+    marginal = query.uns["protein_dice"]["features"]["marginal_width"]
+    np.testing.assert_allclose((high - low)[:40], np.tile(marginal, (40, 1)), rtol=1e-4)
+    truth = query.obsm["protein"].to_numpy()[:40]
+    assert ((truth >= low[:40]) & (truth <= high[:40])).mean() > 0.8
+
+
+def test_what_tells_nothing_is_said(reference, query):
+    """A constant that is not exact in floating point, and an alpha that the cells are too few for."""
+    reference.obs["constant"] = 0.1
+    with pytest.warns(dice.DiceWarning, match=r"1 features hardly vary.*constant"):
+        dice.tl.transfer_features(query, reference, "constant")
+    assert query.uns["constant_dice"]["features"]["useless"].all()
+    with pytest.warns(dice.DiceWarning, match=r"4 features are known in too few cells for alpha=0.0005"):
+        dice.tl.transfer_features(query, reference, "protein", alpha=0.0005)
+    assert query.uns["protein_dice"]["features"]["useless"].all()
+
+
+def test_tables_of_others_are_not_overwritten(reference, query):
+    query.obsm["protein_dice_low"] = np.ones((query.n_obs, 1))
+    with pytest.raises(dice.DiceError, match="adata has a 'protein_dice_low' that is no prediction"):
+        dice.tl.transfer_features(query, reference, "protein")

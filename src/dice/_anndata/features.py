@@ -128,8 +128,9 @@ def feature_key(adata: AnnData, key_added: Any, title: str) -> str:
     key = new_key("key_added", f"{title}_dice".replace("/", "_") if key_added is None else key_added, "protein_dice")
     entry = adata.uns.get(key)
     ours = isinstance(entry, Mapping) and "features" in entry
-    if not ours and (key in adata.obsm or key in adata.uns):
+    taken = [name for name in (key, f"{key}_low", f"{key}_high") if name in adata.obsm or name in adata.uns]
+    if not ours and taken:
         raise InputError(
-            f"adata has a {key!r} that is no prediction of dice: pass another key_added, or remove it first."
+            f"adata has a {taken[0]!r} that is no prediction of dice: pass another key_added, or remove it first."
         )
     return key

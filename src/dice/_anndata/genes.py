@@ -120,8 +120,9 @@ def check_unique(names: pd.Index, where: str) -> None:
     """Duplicate gene names cannot be matched: name five of them."""
     if not names.is_unique:
         doubles = list(names[names.duplicated()].unique()[:5])
-        column = where.startswith("adata.var[")
-        fix = f"adata = adata[:, ~{where}.duplicated()]" if column else "adata.var_names_make_unique()"
+        who = where.partition(".")[0] if where.startswith(("adata.", "reference.")) else "adata"
+        column = where.startswith(f"{who}.var[")
+        fix = f"{who} = {who}[:, ~{where}.duplicated()]" if column else f"{who}.var_names_make_unique()"
         raise InputError(f"{where} holds duplicate names, for example {doubles}: call {fix} first.")
 
 

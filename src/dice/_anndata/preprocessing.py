@@ -53,24 +53,10 @@ Statistics = Mapping[str, float]
 
 def is_counts(chunk: Chunk, *, least: int = 0) -> bool:
     """Whether all values are whole numbers from 0 on, and at least so many of them other than 0."""
-    values = _values(chunk)
+    values = stored_values(chunk)
     if np.count_nonzero(values) < least:
         return False
     return not values.size or bool(values.min() >= 0 and values.max() < np.inf and not np.any(values % 1))
-
-
-def is_raw(chunk: Chunk) -> bool:
-    """Whether a sample of cells holds raw counts; zeros, ones and twos alone may be either."""
-    return bool(_values(chunk).max(initial=0) >= 3) and is_counts(chunk)
-
-
-def check_expression(chunk: Chunk) -> None:
-    """Refuse raw counts where log-normalised expression is expected."""
-    if is_raw(chunk):
-        raise InputError(
-            "The matrix holds raw counts, but log-normalised expression is expected: call sc.pp.normalize_total(adata, "
-            "target_sum=1e4) and sc.pp.log1p(adata) first, or pass check=False."
-        )
 
 
 def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
@@ -82,7 +68,7 @@ def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> d
     total that every cell has once it is undone, or 0 where the cells do not agree on one.
     """
     used = sample if genes is None else sample[:, genes]
-    values = _values(used)
+    values = stored_values(used)
     if not used.shape[0] or not np.isfinite(np.sum(values, dtype=np.float64)):
         return {}
     low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
@@ -100,14 +86,15 @@ def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> d
     }
 
 
-def _values(chunk: Chunk) -> Floats:
+def stored_values(chunk: Chunk) -> Floats:
+    """All values of a dense matrix, and those of a sparse one that are stored."""
     return chunk.data if sparse.issparse(chunk) else chunk
 
 
 def _row_sums(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
     """Sum of ``function(x)`` over the genes of every cell, for functions that keep zero; infinite if it overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
-        values = function(_values(chunk).astype(np.float64))
+        values = function(stored_values(chunk).astype(np.float64))
         if sparse.issparse(chunk):
             values = sparse.csr_array((values, chunk.indices, chunk.indptr), shape=chunk.shape)
         return np.asarray(values.sum(1)).ravel()
@@ -142,7 +129,9 @@ def check_query(sample: Chunk, match: GeneMatch, prior: LearnedPrior, *, layer: 
     """
     ours = matrix_statistics(sample, match.query)
     if ours and not ours.keys() <= prior.statistics.keys():
-        check_expression(sample[:, match.query])
+        problem = _Pair(ours, {"counts": 0.0, "sum_log": 0.0}, layer).counts()
+        if problem:
+            raise InputError(f"{problem}, or pass check=False.")
     elif ours:
         pair = _Pair(ours, prior.statistics, layer)
         problem = pair.counts() or pair.centred() or pair.transformed() or pair.other_sum()

@@ -77,11 +77,14 @@ def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
     return None
 
 
-def check_writable(adata: AnnData, *, copy: bool) -> None:
+def check_writable(adata: AnnData, *, copy: bool, who: str = "adata") -> None:
     """What AnnData itself would refuse only after all the work: copies and views of objects on disk."""
+    if not isinstance(adata, AnnData):
+        raise InputError(f"{who} is no AnnData object but {said(adata)}: read it first, for example by ad.read_h5ad.")
     if adata.isbacked and (copy or adata.is_view):
         raise InputError(
-            "A copy or a view of an object that is backed by a file cannot be written to: call adata.to_memory() first."
+            f"A copy or a view of an object that is backed by a file cannot be written to: call {who}.to_memory() "
+            "first."
         )
 
 

@@ -86,6 +86,9 @@ def predict_features(
     shift = find_shift(new, known.y[calibration if len(calibration) else fit], seed)
     widened = WIDER if shift.doubtful and batch_key is None else 1.0
     mean, half = model.widened(widened)(_view(new))
+    # Nothing is known of a cell without expression but what all cells have in common.
+    empty = query.latents.empty
+    mean[empty], half[empty] = model.centre, widened * model.judged.marginal_width / 2
     found = PredictedFeatures(mean, half, model, shift, widened, share, len(fit) + len(calibration))
     _warn(found, features.names, batch_key, alpha)
     return found
@@ -123,6 +126,13 @@ def _warn(found: PredictedFeatures, names: list[str], batch_key: str | None, alp
     if constant.any():
         same = [names[i] for i in np.flatnonzero(constant)[:5]]
         _log.warn(f"{constant.sum()} features hardly vary in the reference, for example {same}: they tell nothing.")
+    unbounded = np.isinf(judged.width)
+    if unbounded.any():
+        few = [names[i] for i in np.flatnonzero(unbounded)[:5]]
+        _log.warn(
+            f"{unbounded.sum()} features are known in too few cells for alpha={alpha:g}, for example {few}: their "
+            "intervals have no end; pass a larger alpha."
+        )
     if useless.any():
         wide = [names[i] for i in np.flatnonzero(useless & ~constant)[:5]]
         if wide:

@@ -6,8 +6,9 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
+from dice._anndata.kinds import is_raw, is_unlogged
 from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import is_raw, matrix_statistics
+from dice._anndata.preprocessing import matrix_statistics
 from dice._anndata.write import Slots, write
 from dice._core.measurement.counts import MOSTLY, recover
 from dice._keys import AnnotateKeys
@@ -16,22 +17,23 @@ from dice._scanpy.recipe import TARGET_SUM, log_normalised
 
 def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: str) -> str | None:
     """The layer with log-normalised values: the one that is named, or a new one where that holds raw counts."""
-    if not is_raw(Matrix(adata, layer=layer).sample()):
+    sample = Matrix(adata, layer=layer).sample()
+    if not is_unlogged(sample):
         return layer
     key = AnnotateKeys().layer
-    where = "X" if layer is None else f"layers[{layer!r}]"
+    where, values = "X" if layer is None else f"layers[{layer!r}]", log_normalised(adata, layer, target_sum)
     _log.say(
-        f"{who}.{where} holds raw counts: they are log-normalised to {target_sum:,.5g} counts per cell in "
-        f"{who}.layers[{key!r}], and stay as they are."
+        f"{who}.{where} holds {'raw counts' if is_raw(sample) else 'values that are not logged'}: they are "
+        f"log-normalised to {target_sum:,.5g} counts per cell in {who}.layers[{key!r}], and stay as they are."
     )
-    write(adata, Slots(layers={key: log_normalised(adata, layer, target_sum)}), copy=False)
+    write(adata, Slots(layers={key: values}), copy=False)
     return key
 
 
 def target_sum_of(adata: AnnData, layer: str | None) -> float:
     """What the cells of log-normalised values sum to, where that can be seen; else the usual ten thousand."""
     sample = Matrix(adata, layer=layer).sample()
-    known = 0.0 if is_raw(sample) else matrix_statistics(sample).get("sum_log", 0.0)
+    known = 0.0 if is_unlogged(sample) else matrix_statistics(sample).get("sum_log", 0.0)
     return known or TARGET_SUM
 
 

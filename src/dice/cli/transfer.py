@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
+from dice._errors import InputError
 from dice.cli import _files
 from dice.cli._options import add_fields, add_query, add_scheduler, read_fields, read_query
 from dice.options import Classifier, Sets
@@ -71,11 +73,13 @@ def _features(args: argparse.Namespace, query: Any, reference: Any, output: Any)
     """The same for numbers: they have intervals, and neither clusters nor classifiers."""
     import dice
 
+    if args.labels or args.groupby:
+        raise InputError("--features takes neither --labels nor --groupby: leave them out, or transfer labels first.")
     options = read_query(args)
     dice.tl.transfer_features(query, reference, args.features, alpha=args.alpha, key_added=args.key_added, **options)
     _files.write(query, output)
-    key = args.key_added or f"{args.features.partition(':')[2] or args.features}_dice"
-    table = query.uns[key]["features"]
+    records = [entry for entry in query.uns.values() if isinstance(entry, Mapping) and "features" in entry]
+    table = next(entry["features"] for entry in records if entry["call"]["key"] == args.features)
     return {
         "output": str(output),
         "n_cells": query.n_obs,

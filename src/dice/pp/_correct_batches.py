@@ -9,8 +9,8 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata.checks import gene_mask, named_mask, read_batches
+from dice._anndata.kinds import check_expression
 from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import check_expression
 from dice._anndata.write import Slots, as_plain, check_writable, write
 from dice._arguments import new_key, seed, whole_number
 from dice._core.projection import fit_projection

@@ -132,10 +132,8 @@ def annotate(
     check = check if isinstance(check, Checks) else Checks(values=bool(check))
     path = None if report is None else check_target(report)
     known = reference if isinstance(reference, AnnData) else None
-    if known is not None and labels_key is not None:
-        read_labels(known, labels_key, "reference")
-    if known is not None and batch_key not in (None, "auto"):
-        read_batches(known, str(batch_key))
+    if known is not None:
+        _check_reference(known, labels_key, batch_key)
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
     call |= {"batch_key": batch_key, "shift": shift, "layer": layer, "gene_key": gene_key, "check": check}
     call |= {"prior_key": prior_key, "random_state": random_state}
@@ -165,6 +163,15 @@ def annotate(
         stand_ins[1].perform()
         remember(known, prior, prior_key)
     return stand_ins[0].perform(copy=copy)
+
+
+def _check_reference(reference: AnnData, labels_key: str | None, batch_key: str | None) -> None:
+    """Find before the work what the reference lacks."""
+    check_writable(reference, copy=False, who="reference")
+    if labels_key is not None:
+        read_labels(reference, labels_key, "reference")
+    if batch_key not in (None, "auto"):
+        read_batches(reference, str(batch_key), "reference")
 
 
 def _learn(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> str:

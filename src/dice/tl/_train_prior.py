@@ -10,7 +10,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log, settings
-from dice._anndata.preprocessing import check_expression
+from dice._anndata.kinds import check_expression
 from dice._anndata.store import Prior, remember
 from dice._anndata.write import check_writable, write
 from dice._arguments import new_key, seed, short_seed

@@ -38,7 +38,8 @@ class Judged:
     def useless(self) -> Mask:
         """Features that must not be read: to know the cell says nothing about them."""
         alike = ~(self.width < USELESS * self.marginal_width)
-        return alike & ~(self.correlation > np.sqrt(1 - USELESS**2))
+        unknown = np.isnan(self.correlation) | np.isinf(self.width)
+        return unknown | (alike & ~(self.correlation > np.sqrt(1 - USELESS**2)))
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class FeatureModel:
             Share of cells whose interval may miss the feature.
         """
         centre, scale = np.nanmean(values[fit], axis=0), np.nanstd(values[fit], axis=0)
-        scale = np.where(scale > 0, scale, 1.0)
+        # A constant is not always exact: 0.1 in all cells has a deviation of 1e-17.
+        scale = np.where(scale > 1e-9 * np.abs(centre), scale, 1.0)
         values = (values - centre) / scale
         parts, held_out = [], []
         for train, test in folds:
