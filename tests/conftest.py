@@ -27,3 +27,12 @@ def shared_data() -> Callable[[str], Path]:
         return file
 
     return path
+
+
+@pytest.fixture(autouse=True)
+def settings_as_before():
+    """Scripts that are imported by tests may silence the package: for themselves alone."""
+    from dice import settings
+
+    with settings.using(verbosity=settings.verbosity, device=settings.device, chunk_size=settings.chunk_size):
+        yield

@@ -74,7 +74,7 @@ def _features(args: argparse.Namespace, query: Any, reference: Any, output: Any)
     import dice
 
     if args.labels or args.groupby:
-        raise InputError("--features takes neither --labels nor --groupby: leave them out, or transfer labels first.")
+        raise InputError("Features have neither labels nor clusters that vote: leave --labels and --groupby out.")
     options = read_query(args)
     dice.tl.transfer_features(query, reference, args.features, alpha=args.alpha, key_added=args.key_added, **options)
     _files.write(query, output)
