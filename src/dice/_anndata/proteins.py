@@ -16,7 +16,8 @@ from dice._errors import InputError
 def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | None) -> Slots:
     """Centred log-ratios of ``obsm[key]``, and the record of how they were made."""
     known_key(key, adata.obsm, "array", "adata.obsm")
-    table, added = feature_table(adata, key), result_key(adata, key_added or f"{key}_clr", "protein_clr")
+    added = f"{key}_clr" if key_added is None else key_added
+    table, added = feature_table(adata, key), result_key(adata, added, "protein_clr", besides=key)
     counts = table.to_numpy(dtype=np.float64, na_value=np.nan)
     wrong = np.flatnonzero((counts < 0).any(1) | np.isinf(counts).any(1))
     if len(wrong):

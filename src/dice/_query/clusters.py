@@ -45,10 +45,10 @@ class Clusters:
         if self.chosen is None:
             return f"{two.capitalize()} agree on no clusters: all cells are one."
         resolution, agreement = self.curve.resolution[self.chosen], self.curve.agreement[self.chosen]
-        finest = f"resolution {resolution:.3g} is the finest that {two} agree on (agreement {agreement:.2f})"
+        which = f"that {two} agree on (agreement {agreement:.2f})"
         if agreement < self.asked:
-            together = f"keep the same pairs of cells together ({self.curve.pairs[self.chosen]:.2f})"
-            finest = f"resolution {resolution:.3g} is the finest at which {two} {together}"
+            which = f"at which {two} keep the same pairs of cells together ({self.curve.pairs[self.chosen]:.2f})"
+        finest = f"resolution {resolution:.3g} is the finest {which}"
         if self.n_clusters == 1:
             return f"Nothing but depth, or chance, sets cells apart, and {finest}: all cells are one cluster."
         return f"{self.n_clusters} clusters: {finest}."

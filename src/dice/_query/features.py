@@ -14,12 +14,13 @@ from dice._anndata import lazy
 from dice._anndata.checks import read_batches, read_roles
 from dice._anndata.features import Features
 from dice._anndata.write import Slots, column_names
+from dice._core.evenly import evenly
 from dice._core.features.candidates import CANDIDATES, View
 from dice._core.features.model import FeatureModel
 from dice._core.measurement.matching import WHOLE_SHARE
 from dice._errors import InputError
 from dice._keys import FeatureKeys
-from dice._query.held_out import cells_of, evenly, folds_by_batch, folds_of
+from dice._query.held_out import cells_of, folds_by_batch, folds_of
 from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._query.represented import Represented

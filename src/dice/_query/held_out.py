@@ -39,8 +39,3 @@ def _in_turn(cells: Codes, fold: Codes) -> Iterator[tuple[Codes, Codes]]:
         test = fold == number
         if test.any() and not test.all():
             yield cells[~test], cells[test]
-
-
-def evenly(cells: Codes, most: int) -> Codes:
-    """At most so many of these cells, evenly spread."""
-    return cells[np.linspace(0, len(cells) - 1, min(len(cells), most)).astype(np.intp)]

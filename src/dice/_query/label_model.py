@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._anndata.read import names as names_of
 from dice._anndata.read import record
+from dice._core.evenly import evenly
 from dice._core.labels.card import make_card
 from dice._core.labels.classify import GENE_STRENGTH, LATENT_STRENGTH, Logistic, f1_scores, fit_logistic, softmax
 from dice._core.labels.model import MOST_CELLS, REPRESENTATIONS, Candidate, LabelModel
@@ -20,7 +21,7 @@ from dice._core.labels.novelty import within_groups
 from dice._core.prior.prior import LearnedPrior
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice._query.held_out import evenly, folds_of
+from dice._query.held_out import folds_of
 from dice._query.query import Query
 from dice._query.reference import Labelled, ReferenceQuery, as_query, labels_of, read_reference
 from dice._query.represented import Represented

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._anndata.matrix import Matrix, Part
+from dice._core.evenly import evenly
 from dice._core.posterior.likelihood import GaussianLikelihood, Latents
 from dice._core.projection import Projection, adopt_projection, fit_projection
 from dice._errors import InputError
@@ -46,7 +47,7 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
             "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
         )
     few = np.flatnonzero(~seen)
-    few = few[np.linspace(0, len(few) - 1, min(len(few), CALIBRATION_CELLS)).astype(np.intp)]
+    few = evenly(few, CALIBRATION_CELLS)
     calibration = {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
     return Reduced(projection, latents, calibration)
 

@@ -10,6 +10,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice._anndata import read
+from dice._core.evenly import evenly
 from dice._core.features.intervals import correlations
 from dice._docs import shared
 from dice._plot import draw
@@ -132,7 +133,7 @@ def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
     """Measured against predicted values, with the intervals."""
     truth = np.asarray(found.truth)[:, feature]
     known = np.flatnonzero(~np.isnan(truth))
-    some = known[np.linspace(0, len(known) - 1, min(len(known), MOST_CELLS)).astype(np.intp)]
+    some = evenly(known, MOST_CELLS)
     mean, low, high = (part[some, feature] for part in (found.mean, found.low, found.high))
     inside = (low <= truth[some]) & (truth[some] <= high)
     many = len(some) > 200

@@ -56,7 +56,8 @@ def novelty(
         Share of cells called novel that may belong to the reference after all (Benjamini-Hochberg).
     groupby
         Column of ``adata.obs`` with clusters, for example ``"dice_cluster"``, each of which is tested as a whole: is
-        its mean further from known groups than parts of these are? Groups with fewer than 20 cells are not tested.
+        its mean further from known groups than parts of these, and than most of the query's groups? Those with fewer
+        than 20 cells are not tested.
     labels_key
         Column of ``reference.obs`` with labels to group by; None groups by clusters. ``"auto"`` takes the labels that
         the prior was trained with, where the reference has them.

@@ -17,7 +17,7 @@ from dice._types import Codes, Floats
 #: of a quarter from there. All are tried up to `ALWAYS`, as agreement may fall and rise again, finer ones only as long
 #: as measurements agree.
 COARSE, FIRST, STEP, ALWAYS, FINEST = 0.0016, 0.05, 1.25, 2.0, 20.0
-#: Resolutions in a row without agreement after which finer ones are not tried.
+#: Resolutions in a row that are not chosen after which finer ones are not tried.
 PATIENCE = 3
 #: Where no resolution has the agreement that is asked for, halves must keep the same pairs of cells together by so much
 #: less. Types that shade into each other never have a high mutual information: nuclei under a prior of cells, and cells
@@ -74,8 +74,10 @@ def explore(
         sizes = [len(np.unique(half)) for pair in pairs for half in pair]
         rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements), together))
         curve = AgreementCurve(*np.array(rows).T)
-        chosen = pairs if curve.choice(least) == len(rows) - 1 else chosen
-        failed = 0 if np.mean(agreements) >= least or together >= least - PAIRS else failed + 1
+        if curve.choice(least) == len(rows) - 1:
+            chosen, failed = pairs, 0
+        else:
+            failed += 1
         resolution = min(2 * resolution, FIRST) if resolution < FIRST else resolution * STEP
     return curve, chosen
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from dice._core.labels.conformal import effective_size
 from dice._core.labels.novelty import Groups
 from dice._types import Floats, Mask
 
@@ -112,10 +113,10 @@ def _allowance(parts: Displaced) -> tuple[float, float, float]:
     mean = float(weight @ parts.excess)
     spread = float(weight @ (parts.excess - mean) ** 2)
     # What few parts say is uncertain: one standard error more.
-    mean = max(mean, 0.0) + float(np.sqrt(spread * (weight**2).sum()))
+    mean = max(mean, 0.0) + float(np.sqrt(spread / effective_size(weight)))
     spread = max(spread - float(weight @ parts.noise(mean)), 0.0)
     allowed, spread = max(MARGIN * mean, LEAST_ALLOWED), MARGIN**2 * spread
-    return allowed, spread, float(weight @ parts.freedom(allowed, spread)) / float((weight**2).sum())
+    return allowed, spread, effective_size(weight) * float(weight @ parts.freedom(allowed, spread))
 
 
 def displacement(groups: Groups, y: Floats, codes: NDArray[np.integer], scatter: Floats) -> Displaced:
