@@ -76,7 +76,7 @@ def by_symphony(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -
 
 
 def by_scanvi(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
-    """SCVI on the reference, scANVI on its labels, surgery for the query."""
+    """SCVI on the reference, scANVI on its labels, surgery for the query, each for its own default of epochs."""
     import scvi
 
     scvi.settings.seed = seed
@@ -86,12 +86,12 @@ def by_scanvi(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> 
     scvi.model.SCVI.setup_anndata(reference, batch_key="source", labels_key=key)
     silent = {"enable_progress_bar": False, "accelerator": "cpu"}
     base = scvi.model.SCVI(reference, n_layers=2, n_latent=30)
-    base.train(max_epochs=60, **silent)
+    base.train(**silent)
     model = scvi.model.SCANVI.from_scvi_model(base, unlabeled_category="unknown", labels_key=key)
-    model.train(max_epochs=20, **silent)
+    model.train(**silent)
     query.obs[key + "_true"], query.obs[key] = query.obs[key], "unknown"
     mapped = scvi.model.SCANVI.load_query_data(query, model)
-    mapped.train(max_epochs=40, plan_kwargs={"weight_decay": 0.0}, **silent)
+    mapped.train(plan_kwargs={"weight_decay": 0.0}, **silent)
     guess = np.asarray(mapped.predict(query)).astype(str)
     query.obs[key] = query.obs.pop(key + "_true")
     return guess
