@@ -75,6 +75,22 @@ def test_batches():
         read_batches(cells(b=[1, "1", 2, 2]), "b")
 
 
+def test_names_of_cells_are_no_batches():
+    """A handful of cells may be of a donor each."""
+    assert len(read_batches(cells(b=list("wxyz")), "b").categories) == 4
+    many = ad.AnnData(np.zeros((40, 3), np.float32))
+    many.obs["barcode"] = many.obs["pair"] = many.obs_names
+    many.obs.loc[many.obs_names[:2], "pair"] = "twins"
+    many.obs["donor"] = [str(i // 2) for i in range(40)]
+    assert len(read_batches(many, "donor").categories) == 20
+    with pytest.raises(
+        dice.DiceError, match=r"reference.obs\['barcode'\] holds another value for every cell, as .*donor"
+    ):
+        read_batches(many, "barcode", "reference")
+    with pytest.raises(dice.DiceError, match=r"another value for 40 cells, 39 in all"):
+        read_batches(many, "pair")
+
+
 @pytest.mark.parametrize("n_latent", [0, 10, 2.5, True, "many"])
 def test_impossible_numbers_of_latents(n_latent):
     with pytest.raises(dice.DiceError, match=r"pass a (whole )?number"):
