@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import anndata as ad
 import numpy as np
 import pandas as pd
@@ -31,6 +33,15 @@ def normalised(*adatas):
         sc.pp.normalize_total(adata, target_sum=1e4)
         sc.pp.log1p(adata)
     return adatas
+
+
+def never_trains(monkeypatch):
+    """Whatever is wrong must be found before the minutes that a training takes."""
+
+    def fail(*args, **kwargs):
+        raise AssertionError("The prior is trained.")
+
+    monkeypatch.setattr("dice.tl._annotate.train_prior", fail)
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +271,98 @@ def test_mistakes_are_found_before_the_work(arguments, sentence):
         dice.tl.annotate(query, reference, **arguments)
     with pytest.raises(dice.DiceError, match="same object"):
         dice.tl.annotate(query, query, **arguments)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(("who", "name"), [("adata", "query"), ("reference", "reference")])
+def test_values_that_are_not_finite_are_found_before_the_training(who, name, value, logged, monkeypatch):
+    """In the words of the single verbs, and by the name that the object has in this call."""
+    pair = dict(zip(("reference", "query"), simulated(100, 50), strict=True))
+    if logged:
+        normalised(*pair.values())
+    cells = pair[name]
+    cells.X = cells.X.toarray()
+    cells.X[7, 100] = value
+    cell = re.escape(repr([cells.obs_names[7]]))
+    never_trains(monkeypatch)
+    with pytest.raises(
+        dice.DiceError, match=rf"1 cells hold NaN or infinite values, for example {cell} in {who}\."
+    ) as e:
+        dice.tl.annotate(pair["query"], pair["reference"], "cell_type")
+    assert "adata" not in str(e.value).replace(who, "")
+
+
+BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"shift": "none"}, "There is no shift 'none'"),
+        ({"shift": {"strategy": "other"}}, r"pass query.uns\['X_dice'\]\['shift'\]"),
+        ({"shift": BAD_SHIFT}, r"stored shift has the batches \['a'\], but the query has None"),
+        ({"shift": dice.Shift(batch_key="site")}, "no column 'site' in adata.obs"),
+        ({"shift": dice.Shift(batch_key="barcode")}, r"adata.obs\['barcode'\] holds another value for every cell"),
+        ({"labels_key": "cell/type"}, "labels_key='cell/type' cannot name slots.*rename that column of reference.obs"),
+        ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "kept for calibration: train"),
+        ({"training": {"max_steps": 5}}, "pass for example dice.Training"),
+        ({"random_state": -1}, "random_state=-1"),
+        ({"prior_key": "a/b"}, "prior_key='a/b'"),
+        ({"layer": "both"}, r"no layer 'both' in adata.layers"),
+        ({"layer": "both", "check": False}, r"no layer 'both' in (adata|reference).layers"),
+        ({"layer": "mine"}, r"no layer 'mine' in reference.layers"),
+        ({"layer": "mine", "check": False}, r"no layer 'mine' in reference.layers"),
+        ({"layer": "once_more"}, "The query holds logarithms of logarithms, but the reference natural"),
+    ],
+)
+def test_mistakes_about_the_query_are_found_before_the_training(arguments, sentence, monkeypatch):
+    """What denoising, labels and novelty would refuse after it."""
+    reference, query = normalised(*simulated(300, 80))
+    reference.obs["cell/type"] = reference.obs["cell_type"]
+    query.obs["barcode"] = query.obs_names
+    query.layers["mine"], query.layers["once_more"] = query.X.copy(), np.log1p(query.X)
+    reference.layers["once_more"] = reference.X.copy()
+    never_trains(monkeypatch)
+    with pytest.raises(dice.DiceError, match=sentence):
+        dice.tl.annotate(query, reference, **arguments)
+    assert not query.obsm
+    assert not reference.uns.get("dice")
+
+
+def test_the_query_is_normalised_as_the_reference_was(capsys):
+    """Raw counts beside log-normalised values, whichever has which, are brought to the sum of the others."""
+    for raw in ("reference", "query"):
+        pair = dict(zip(("reference", "query"), simulated(200, 80), strict=True))
+        for name, cells in pair.items():
+            if name != raw:
+                sc.pp.normalize_total(cells, target_sum=3000)
+                sc.pp.log1p(cells)
+        dice.tl.annotate(pair["query"], pair["reference"], n_top_genes=150, training=TRAINING)
+        sums = np.expm1(pair[raw].layers["dice_lognorm"].toarray()).sum(1)
+        np.testing.assert_allclose(sums, 3000, rtol=1e-3)
+        said = capsys.readouterr().err
+        assert said.count("log-normalised to 3,000 counts per cell") == 1, said
+
+
+@pytest.mark.parametrize("n_top_genes", [100, 3000])
+def test_a_pair_that_was_scaled_is_refused(n_top_genes, monkeypatch):
+    reference, query = normalised(*simulated(200, 50))
+    for cells in (reference, query):
+        cells.X = cells.X.toarray()
+        sc.pp.scale(cells, max_value=10)
+    never_trains(monkeypatch)
+    with pytest.raises(dice.DiceError, match=r"reference were scaled or centred .*reference = reference.raw.to_adata"):
+        dice.tl.annotate(query, reference, "cell_type", n_top_genes=n_top_genes)
+
+
+def test_what_others_keep_under_the_key_of_the_prior_is_not_replaced(monkeypatch):
+    reference, query = simulated(100, 50)
+    reference.uns["dice"] = theirs = {"score": 1.0}
+    never_trains(monkeypatch)
+    with pytest.raises(dice.DiceError, match=r"reference.uns\['dice'\] holds something .*prior_key='dice_prior'"):
+        dice.tl.annotate(query, reference, "cell_type")
+    assert reference.uns["dice"] is theirs
 
 
 def test_other_names_are_diagnosed():
