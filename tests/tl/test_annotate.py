@@ -186,6 +186,26 @@ def test_without_labels_and_with_a_prior_alone(raw, capsys):
     assert (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.9
 
 
+def test_what_an_earlier_call_has_made_is_not_shown_as_this_ones(raw, tmp_path):
+    """It is kept, as it may be another annotation of the same cells; the page and the summary leave it to that call."""
+    query, page = raw[1].copy(), tmp_path / "report.html"
+    reference = normalised(simulated()[0])[0]
+    dice.tl.novelty(query, raw[0], layer="dice_lognorm", key_added="other")
+    dice.tl.annotate(query, reference, n_top_genes=150, training=TRAINING, report=page)
+    text, summary = page.read_text(), query.uns["dice_annotate"]["summary"]
+    assert "obs['cell_type_dice'] and what belongs to it are of an earlier call" in summary
+    for name in ("cell_type_dice", "cell_type_dice_status", "dice_novel", "other_p"):
+        assert name in query.obs
+        assert f'"{name}"' not in text, name
+    assert "Labels cell_type_dice" not in text
+    assert "Novelty: " not in text
+    assert "<h3>cell_type_dice: " not in text
+    for name in ("dice_cluster", "dice_uncertainty", "cell_type"):  # What it has made, and what is the user's own.
+        assert f'"{name}"' in text, name
+    dice.pl.report(query, page)
+    assert "Labels cell_type_dice" in page.read_text()  # All that is in the object, and the summary says whose it is.
+
+
 @pytest.mark.parametrize("differs", [False, True])
 def test_a_type_that_the_reference_lacks_is_to_be_looked_at_first(differs, monkeypatch):
     """Also where the query differs as a whole, as the cells are unlike the reference without their shift."""

@@ -95,7 +95,8 @@ def annotate(
     training
         How the prior is trained (:class:`dice.Training`).
     report
-        File to write a page about the result to, for example ``"report.html"`` (:func:`dice.pl.report`).
+        File to write a page to, for example ``"report.html"``, about what this call has made; :func:`dice.pl.report`
+        also shows what earlier ones have.
     prior_key
         Key of the prior in the reference.
     random_state
@@ -165,6 +166,7 @@ def annotate(
         if path is not None:
             from dice.pl._report import report as write_report  # matplotlib is for those who ask for it
 
+            stand_ins[0].leave_out_earlier()
             write_report(query, path, reference=source, prior_key=prior_key, random_state=options.random_state)
     _log.say(str(found), result=True)
     if genes and known is not None:
