@@ -205,6 +205,16 @@ def test_annotation_clusters_and_novelty_equal_the_calls(files, tmp_path, capsys
     assert "look at" not in captured.err
     assert "it is used (--prior-key new" in captured.err
 
+    # Without labels, what to look at is told in commands as well, in words and as JSON.
+    bare = ("annotate", folder / "query.h5ad", folder / "reference.h5ad", *training, "-o", folder / "bare.h5ad")
+    said = summary(capsys, *bare)
+    assert said["summary"].endswith(
+        "the clusters (dice report --color dice_cluster), and cells of large dice_uncertainty"
+    )
+    assert "as --labels, for example 'cell_type'" in said["summary"]
+    assert main([*map(str, bare), "--quiet"]) == 0
+    assert said["summary"] in capsys.readouterr().out
+
     layer = ("--layer", "dice_lognorm")
     again = ("novelty", folder / "out.h5ad", folder / "trained.h5ad", "--groupby", "dice_cluster", *layer)
     said = summary(capsys, *again, "-o", folder / "tested.h5ad")

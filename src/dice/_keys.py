@@ -188,3 +188,14 @@ class FeatureKeys:
     @property
     def uns(self) -> str:
         return self.key
+
+
+def names_of_results(key: str) -> frozenset[str]:
+    """All slots that a call which writes its record under a key may have written, whichever call it was."""
+    kinds = (DenoiseKeys, LabelKeys, NoveltyKeys, ClusterKeys, FeatureKeys)
+    return frozenset(
+        str(getattr(kind(key), name))
+        for kind in kinds
+        for name, value in vars(kind).items()
+        if isinstance(value, property)
+    )

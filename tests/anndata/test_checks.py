@@ -30,6 +30,22 @@ def test_raw_counts_are_refused(convert):
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
+def test_scaled_genes_are_refused(convert):
+    """Negative values alone, as of batch correction, are none; nor are values that were never zero."""
+    rng = np.random.default_rng(0)
+    logged = np.log1p(rng.poisson(0.2 + rng.gamma(0.5, size=20), size=(200, 20)).astype(np.float32))
+    centred = logged - logged.mean(0)
+    regressed = centred + rng.normal(0, 0.01, centred.shape)  # What is left of no gene's zeros is alike.
+    for scaled in (centred, centred / logged.std(0), regressed / regressed.std(0), np.c_[centred, np.zeros(200)]):
+        with pytest.raises(dice.DiceError, match=r"genes of reference were scaled or centred .*reference.raw.to_adata"):
+            check_expression(convert(scaled), who="reference")
+        check_expression(convert(scaled), scaled=True)
+    batches = rng.normal(0, 0.05, (2, 20))[np.arange(200) % 2]
+    for harmless in (logged, logged + batches, logged - 0.1, 3 * rng.normal(size=(200, 20)), -centred[:0], centred * 0):
+        check_expression(convert(harmless))
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
 def test_counts_are_whole_numbers_from_zero_on(convert):
     for counts in (COUNTS, COUNTS * 0, COUNTS[:0], np.minimum(COUNTS, 1)):
         assert is_counts(convert(counts))
@@ -73,6 +89,22 @@ def test_batches():
         read_batches(cells(b=["x", None, "y", "x"]), "b")
     with pytest.raises(dice.DiceError, match="differ but read the same"):
         read_batches(cells(b=[1, "1", 2, 2]), "b")
+
+
+def test_names_of_cells_are_no_batches():
+    """A handful of cells may be of a donor each."""
+    assert len(read_batches(cells(b=list("wxyz")), "b").categories) == 4
+    many = ad.AnnData(np.zeros((40, 3), np.float32))
+    many.obs["barcode"] = many.obs["pair"] = many.obs_names
+    many.obs.loc[many.obs_names[:2], "pair"] = "twins"
+    many.obs["donor"] = [str(i // 2) for i in range(40)]
+    assert len(read_batches(many, "donor").categories) == 20
+    with pytest.raises(
+        dice.DiceError, match=r"reference.obs\['barcode'\] holds another value for every cell, as .*donor"
+    ):
+        read_batches(many, "barcode", "reference")
+    with pytest.raises(dice.DiceError, match=r"another value for 40 cells, 39 in all"):
+        read_batches(many, "pair")
 
 
 @pytest.mark.parametrize("n_latent", [0, 10, 2.5, True, "many"])

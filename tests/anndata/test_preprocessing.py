@@ -57,7 +57,7 @@ def check(query, prior, **kwargs):
     positions = query.var_names.get_indexer(prior.genes)
     found = np.flatnonzero(positions >= 0)
     match = GeneMatch(positions[found], found, len(prior.genes))
-    check_query(Matrix(query, **kwargs).sample(), match, prior, **kwargs)
+    check_query(Matrix(query, **kwargs).sample(), match, prior.statistics, prior.projection.mean, **kwargs)
 
 
 def alarm(query, prior, **kwargs):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import anndata as ad
 import numpy as np
 import pandas as pd
@@ -31,6 +33,15 @@ def normalised(*adatas):
         sc.pp.normalize_total(adata, target_sum=1e4)
         sc.pp.log1p(adata)
     return adatas
+
+
+def never_trains(monkeypatch):
+    """Whatever is wrong must be found before the minutes that a training takes."""
+
+    def fail(*args, **kwargs):
+        raise AssertionError("The prior is trained.")
+
+    monkeypatch.setattr("dice.tl._annotate.train_prior", fail)
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +186,26 @@ def test_without_labels_and_with_a_prior_alone(raw, capsys):
     assert (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.9
 
 
+def test_what_an_earlier_call_has_made_is_not_shown_as_this_ones(raw, tmp_path):
+    """It is kept, as it may be another annotation of the same cells; the page and the summary leave it to that call."""
+    query, page = raw[1].copy(), tmp_path / "report.html"
+    reference = normalised(simulated()[0])[0]
+    dice.tl.novelty(query, raw[0], layer="dice_lognorm", key_added="other")
+    dice.tl.annotate(query, reference, n_top_genes=150, training=TRAINING, report=page)
+    text, summary = page.read_text(), query.uns["dice_annotate"]["summary"]
+    assert "obs['cell_type_dice'] and what belongs to it are of an earlier call" in summary
+    for name in ("cell_type_dice", "cell_type_dice_status", "dice_novel", "other_p"):
+        assert name in query.obs
+        assert f'"{name}"' not in text, name
+    assert "Labels cell_type_dice" not in text
+    assert "Novelty: " not in text
+    assert "<h3>cell_type_dice: " not in text
+    for name in ("dice_cluster", "dice_uncertainty", "cell_type"):  # What it has made, and what is the user's own.
+        assert f'"{name}"' in text, name
+    dice.pl.report(query, page)
+    assert "Labels cell_type_dice" in page.read_text()  # All that is in the object, and the summary says whose it is.
+
+
 @pytest.mark.parametrize("differs", [False, True])
 def test_a_type_that_the_reference_lacks_is_to_be_looked_at_first(differs, monkeypatch):
     """Also where the query differs as a whole, as the cells are unlike the reference without their shift."""
@@ -260,6 +291,98 @@ def test_mistakes_are_found_before_the_work(arguments, sentence):
         dice.tl.annotate(query, reference, **arguments)
     with pytest.raises(dice.DiceError, match="same object"):
         dice.tl.annotate(query, query, **arguments)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(("who", "name"), [("adata", "query"), ("reference", "reference")])
+def test_values_that_are_not_finite_are_found_before_the_training(who, name, value, logged, monkeypatch):
+    """In the words of the single verbs, and by the name that the object has in this call."""
+    pair = dict(zip(("reference", "query"), simulated(100, 50), strict=True))
+    if logged:
+        normalised(*pair.values())
+    cells = pair[name]
+    cells.X = cells.X.toarray()
+    cells.X[7, 100] = value
+    cell = re.escape(repr([cells.obs_names[7]]))
+    never_trains(monkeypatch)
+    with pytest.raises(
+        dice.DiceError, match=rf"1 cells hold NaN or infinite values, for example {cell} in {who}\."
+    ) as e:
+        dice.tl.annotate(pair["query"], pair["reference"], "cell_type")
+    assert "adata" not in str(e.value).replace(who, "")
+
+
+BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"shift": "none"}, "There is no shift 'none'"),
+        ({"shift": {"strategy": "other"}}, r"pass query.uns\['X_dice'\]\['shift'\]"),
+        ({"shift": BAD_SHIFT}, r"stored shift has the batches \['a'\], but the query has None"),
+        ({"shift": dice.Shift(batch_key="site")}, "no column 'site' in adata.obs"),
+        ({"shift": dice.Shift(batch_key="barcode")}, r"adata.obs\['barcode'\] holds another value for every cell"),
+        ({"labels_key": "cell/type"}, "labels_key='cell/type' cannot name slots.*rename that column of reference.obs"),
+        ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "kept for calibration: train"),
+        ({"training": {"max_steps": 5}}, "pass for example dice.Training"),
+        ({"random_state": -1}, "random_state=-1"),
+        ({"prior_key": "a/b"}, "prior_key='a/b'"),
+        ({"layer": "both"}, r"no layer 'both' in adata.layers"),
+        ({"layer": "both", "check": False}, r"no layer 'both' in (adata|reference).layers"),
+        ({"layer": "mine"}, r"no layer 'mine' in reference.layers"),
+        ({"layer": "mine", "check": False}, r"no layer 'mine' in reference.layers"),
+        ({"layer": "once_more"}, "The query holds logarithms of logarithms, but the reference natural"),
+    ],
+)
+def test_mistakes_about_the_query_are_found_before_the_training(arguments, sentence, monkeypatch):
+    """What denoising, labels and novelty would refuse after it."""
+    reference, query = normalised(*simulated(300, 80))
+    reference.obs["cell/type"] = reference.obs["cell_type"]
+    query.obs["barcode"] = query.obs_names
+    query.layers["mine"], query.layers["once_more"] = query.X.copy(), np.log1p(query.X)
+    reference.layers["once_more"] = reference.X.copy()
+    never_trains(monkeypatch)
+    with pytest.raises(dice.DiceError, match=sentence):
+        dice.tl.annotate(query, reference, **arguments)
+    assert not query.obsm
+    assert not reference.uns.get("dice")
+
+
+def test_the_query_is_normalised_as_the_reference_was(capsys):
+    """Raw counts beside log-normalised values, whichever has which, are brought to the sum of the others."""
+    for raw in ("reference", "query"):
+        pair = dict(zip(("reference", "query"), simulated(200, 80), strict=True))
+        for name, cells in pair.items():
+            if name != raw:
+                sc.pp.normalize_total(cells, target_sum=3000)
+                sc.pp.log1p(cells)
+        dice.tl.annotate(pair["query"], pair["reference"], n_top_genes=150, training=TRAINING)
+        sums = np.expm1(pair[raw].layers["dice_lognorm"].toarray()).sum(1)
+        np.testing.assert_allclose(sums, 3000, rtol=1e-3)
+        said = capsys.readouterr().err
+        assert said.count("log-normalised to 3,000 counts per cell") == 1, said
+
+
+@pytest.mark.parametrize("n_top_genes", [100, 3000])
+def test_a_pair_that_was_scaled_is_refused(n_top_genes, monkeypatch):
+    reference, query = normalised(*simulated(200, 50))
+    for cells in (reference, query):
+        cells.X = cells.X.toarray()
+        sc.pp.scale(cells, max_value=10)
+    never_trains(monkeypatch)
+    with pytest.raises(dice.DiceError, match=r"reference were scaled or centred .*reference = reference.raw.to_adata"):
+        dice.tl.annotate(query, reference, "cell_type", n_top_genes=n_top_genes)
+
+
+def test_what_others_keep_under_the_key_of_the_prior_is_not_replaced(monkeypatch):
+    reference, query = simulated(100, 50)
+    reference.uns["dice"] = theirs = {"score": 1.0}
+    never_trains(monkeypatch)
+    with pytest.raises(dice.DiceError, match=r"reference.uns\['dice'\] holds something .*prior_key='dice_prior'"):
+        dice.tl.annotate(query, reference, "cell_type")
+    assert reference.uns["dice"] is theirs
 
 
 def test_other_names_are_diagnosed():

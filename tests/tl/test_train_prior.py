@@ -224,6 +224,29 @@ def test_an_existing_pca_is_used_as_it_is(scaled, key):
     assert (prior.params["use_rep"], prior.params["scale"]) == (use_rep, scaled)
 
 
+def test_scaled_genes_are_learned_from_where_they_are_asked_for():
+    """By their PCA, which needs the matrix that it was made of, or with a word."""
+    adata = scaled()
+    sc.pp.pca(adata, n_comps=4)
+    for arguments in ({"use_rep": "X_pca"}, {"check": False}):
+        dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), **arguments)
+        assert dice.Prior.from_anndata(adata).n_latent == 4
+
+
+def test_only_a_prior_is_replaced_under_its_key():
+    adata, theirs = small(), {"score": 1.0}
+    adata.uns["dice"] = theirs
+    with pytest.raises(
+        dice.DiceError, match=r"adata.uns\['dice'\] holds something that is no prior .*key_added='dice_"
+    ):
+        dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2))
+    assert adata.uns == {"dice": theirs}
+    for seed in (0, 1):  # An earlier prior of ours is.
+        dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2), key_added="mine", random_state=seed)
+    assert dice.Prior.from_anndata(adata, key="mine").params["random_state"] == 1
+    assert adata.uns["dice"] is theirs
+
+
 def without_loadings(adata):
     del adata.varm["PCs"]
 
@@ -308,6 +331,13 @@ def with_duplicates():
     return adata
 
 
+def scaled():
+    adata = small()
+    adata.X = adata.X.toarray()
+    sc.pp.scale(adata, max_value=10)
+    return adata
+
+
 GMM = {"preset": "gmm", "training": dice.Training()}
 
 
@@ -321,6 +351,7 @@ def one_class():
     ("make", "arguments", "sentence"),
     [
         (counts, {}, "sc.pp.normalize_total"),
+        (scaled, {}, r"were scaled or centred \(values begin at -.*from before sc.pp.scale.*or pass check=False"),
         (with_nan, {}, r"1 cells hold NaN or infinite values, for example \['3'\]"),
         (with_duplicates, {}, r"var_names_make_unique"),
         (one_class, {"labels_key": "cell_type"}, "at least two"),

@@ -528,3 +528,63 @@ def test_clusters_vote(trained, tmp_path):
     assert "cell_type_dice_voted" not in query.obs
     with pytest.raises(dice.DiceError, match="no column 'nothing'"):
         dice.tl.transfer_labels(query, trained, "cell_type", groupby="nothing")
+
+
+def without_layer(reference):
+    del reference.layers["mine"]
+
+
+def with_nan(reference):
+    reference.layers["mine"][3, :] = np.nan
+
+
+def without_counts(reference):
+    del reference.layers["counts"]
+
+
+@pytest.fixture(scope="module")
+def in_layers():
+    """A reference that keeps expression and counts in layers, and a query that has neither."""
+    rng = np.random.default_rng(0)
+    profiles, codes = 3 * rng.gamma(0.3, size=(3, 60)), np.arange(400) % 3
+    cells = ad.AnnData(rng.poisson(profiles[codes]).astype(np.float32))
+    cells.layers["counts"] = cells.X.copy()
+    cells.X = np.log1p(1e4 * cells.X / np.maximum(cells.X.sum(1, keepdims=True), 1))
+    cells.layers["mine"] = cells.X.copy()
+    cells.obs["cell_type"] = pd.Categorical([f"type {code}" for code in codes])
+    cells.obsm["protein"] = profiles[codes, :2] + rng.normal(size=(400, 2))
+    cells.obs_names = [f"cell {i}" for i in range(400)]
+    reference, query = cells[:300].copy(), cells[300:].copy()
+    training = dice.Training(max_steps=5, calibration_fraction=0.3)
+    dice.tl.train_prior(reference, n_latent=5, layer="mine", counts_layer="counts", training=training)
+    del query.layers["mine"], query.layers["counts"]
+    return reference, query
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (without_layer, r"no layer 'mine' in reference\.layers"),
+        (with_nan, r"for example \['cell 3'\] in reference\.layers\['mine'\]"),
+        (without_counts, r"no layer 'counts' with counts in reference\.layers"),
+    ],
+)
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda query, reference: dice.tl.transfer_labels(query, reference, "cell_type"),
+        lambda query, reference: dice.tl.novelty(query, reference),
+        lambda query, reference: dice.tl.transfer_features(query, reference, "protein"),
+    ],
+    ids=["transfer_labels", "novelty", "transfer_features"],
+)
+def test_a_fault_of_the_reference_is_told_by_its_name(in_layers, verb, spoil, sentence):
+    """As the query is called adata, a sentence about adata would be looked for there."""
+    reference, query = in_layers[0].copy(), in_layers[1].copy()
+    spoil(reference)
+    with pytest.raises(dice.DiceError, match=sentence) as caught:
+        verb(query, reference)
+    assert "adata" not in str(caught.value)
+    query.X[5, 3] = np.inf
+    with pytest.raises(dice.DiceError, match=r"\['cell 305'\] in adata\.X: .*adata\.X = np\.nan_to_num"):
+        verb(query, in_layers[0])

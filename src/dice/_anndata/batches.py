@@ -28,7 +28,7 @@ TECHNOLOGIES = 0.04
 
 
 def find_technologies(
-    adata: AnnData, *, layer: str | None = None, labels: Codes | None = None
+    adata: AnnData, *, layer: str | None = None, labels: Codes | None = None, who: str = "adata"
 ) -> tuple[str, float] | None:
     """The column of ``obs`` that explains most of the expression within labels, and how much; None if little."""
     columns = _columns(adata)
@@ -37,7 +37,7 @@ def find_technologies(
     cells = np.arange(adata.n_obs)
     if adata.n_obs > MEASURED_CELLS:
         cells = np.sort(np.random.default_rng(0).choice(adata.n_obs, MEASURED_CELLS, replace=False))
-    x = Matrix(adata, layer=layer).take(cells)
+    x = Matrix(adata, layer=layer, who=who).take(cells)
     known = None if labels is None else labels[cells]
     shares = {name: explained_by_batches(x, codes[cells], known) for name, codes in columns.items()}
     best = max(shares, key=lambda name: shares[name])

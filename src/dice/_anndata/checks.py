@@ -24,6 +24,8 @@ from dice._types import Codes
 
 #: More different values than this are names of cells rather than labels.
 MOST_LABELS = 200
+#: So many cells may well come from a donor each; among more, values that hardly any two cells share are their names.
+FEW_CELLS = 20
 
 
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
@@ -70,6 +72,13 @@ def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categ
         raise InputError(
             f"{len(missing)} cells have no value in {who}.obs[{batch_key!r}], for example {list(missing[:5])}: fill it "
             f"in, or remove them with {who}[{who}.obs[{batch_key!r}].notna()].copy()."
+        )
+    n_batches, n_cells = len(batches.categories), len(batches)
+    if n_cells > FEW_CELLS and 2 * n_batches > n_cells:
+        each = "for every cell" if n_batches == n_cells else f"for {n_cells:,} cells, {n_batches:,} in all"
+        raise InputError(
+            f"{who}.obs[{batch_key!r}] holds another value {each}, as a column of barcodes does, and no batches: pass "
+            "the batch_key of a column whose values many cells share, such as a donor or a technology."
         )
     return batches
 

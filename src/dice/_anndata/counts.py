@@ -33,12 +33,14 @@ class CountsLayer:
         """Find the layer, and check that it holds counts."""
         if layer not in adata.layers:
             raise SlotError(
-                f"There is no layer {layer!r} with counts (available: {sorted(adata.layers)}): name another with "
-                "counts_layer=, or leave it out."
+                f"There is no layer {layer!r} with counts in {expression.who}.layers (available: "
+                f"{sorted(adata.layers)}): name another with counts_layer=, or leave it out."
             )
-        counts = Matrix(adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size)
+        counts = Matrix(
+            adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size, who=expression.who
+        )
         if not is_counts(counts.sample(), least=FEWEST_COUNTS):
-            raise InputError(f"Layer {layer!r} does not hold raw counts: name another with counts_layer=.")
+            raise InputError(f"{counts.where} does not hold raw counts: name another layer with counts_layer=.")
         found = cls(counts, expression)
         found.take(np.arange(min(counts.n_cells, COMPARED_CELLS)))
         return found
@@ -52,23 +54,22 @@ class CountsLayer:
 
     def take(self, cells: Codes) -> Recovered:
         """Counts of some cells, in ascending order, as :func:`dice._core.measurement.counts.recover` gives them."""
-        return _recovered(self.expression.take(cells), self.counts.take(cells))
+        return self._recovered(self.expression.take(cells), self.counts.take(cells))
 
     def beneath(self, chunk: Chunk, rows: slice) -> Recovered:
         """The same of the cells at `rows`, whose expression is at hand."""
-        return _recovered(chunk, self.counts.read(rows))
+        return self._recovered(chunk, self.counts.read(rows))
 
-
-def _recovered(chunk: Chunk, beneath: Chunk) -> Recovered:
-    """Counts beneath an expression, and what they were multiplied by."""
-    expression, counts = sparse.csr_array(chunk), sparse.csr_array(beneath)
-    totals = np.asarray(counts.sum(1), dtype=np.float64).ravel()
-    sums = np.asarray(np.expm1(expression.astype(np.float64)).sum(1)).ravel()
-    factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
-    apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
-    if apart.nnz and apart.max() > TOLERANCE:
-        raise InputError(
-            "The expression is not log1p of normalised counts in that layer: name the right one with "
-            "counts_layer=, or leave it out."
-        )
-    return Recovered(counts.astype(np.float64), factor, np.ones(len(totals), dtype=bool))
+    def _recovered(self, chunk: Chunk, beneath: Chunk) -> Recovered:
+        """Counts beneath an expression, and what they were multiplied by."""
+        expression, counts = sparse.csr_array(chunk), sparse.csr_array(beneath)
+        totals = np.asarray(counts.sum(1), dtype=np.float64).ravel()
+        sums = np.asarray(np.expm1(expression.astype(np.float64)).sum(1)).ravel()
+        factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
+        apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
+        if apart.nnz and apart.max() > TOLERANCE:
+            raise InputError(
+                f"{self.expression.where} is not log1p of normalised counts in {self.counts.where}: name the right "
+                "layer with counts_layer=, or leave it out."
+            )
+        return Recovered(counts.astype(np.float64), factor, np.ones(len(totals), dtype=bool))

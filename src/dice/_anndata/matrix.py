@@ -45,11 +45,20 @@ class Matrix:
     chunk_size
         Cells in a chunk; None chooses about 64 MB as dense float32. Lazy arrays are cut where their blocks
         end, so that a pass computes every block once.
+    who
+        What the user calls the object, in errors.
     """
 
     def __init__(
-        self, adata: AnnData, *, layer: str | None = None, genes: Codes | None = None, chunk_size: int | None = None
+        self,
+        adata: AnnData,
+        *,
+        layer: str | None = None,
+        genes: Codes | None = None,
+        chunk_size: int | None = None,
+        who: str = "adata",
     ) -> None:
+        self.who, self.where = who, f"{who}.X" if layer is None else f"{who}.layers[{layer!r}]"
         self.names = adata.obs_names
         self.n_cells = adata.n_obs
         self.n_genes = adata.n_vars if genes is None else len(genes)
@@ -57,7 +66,7 @@ class Matrix:
         self.chunk_size = chunk_size or self._block_size
         #: The matrix as AnnData holds it, and the positions of the genes in it.
         with readable():
-            self.data = _get(adata, layer)
+            self.data = _get(adata, layer, who)
             sources.check_size(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
 
@@ -161,6 +170,10 @@ class Matrix:
         identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
         return lazy.OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size)
 
+    def check_finite(self) -> None:
+        """Go through all cells once, only to find values that are not finite before other work is begun."""
+        self.each(_nothing, desc="Checking")
+
     @contextmanager
     def _names_in_errors(self) -> Iterator[None]:
         """Say which cells are wrong, here where their names are known."""
@@ -170,8 +183,8 @@ class Matrix:
         except sources.NotFiniteError as error:
             bad = self.names[error.rows]
             raise InputError(
-                f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])}: remove them or set these "
-                "values, for example adata.X = np.nan_to_num(adata.X, posinf=0, neginf=0)."
+                f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])} in {self.where}: remove "
+                f"them or set these values, for example {self.where} = np.nan_to_num({self.where}, posinf=0, neginf=0)."
             ) from error
 
     @readable()
@@ -202,9 +215,13 @@ class Part:
         return self.matrix.total(function, self.cells)
 
 
-def _get(adata: AnnData, layer: str | None) -> Any:
+def _nothing(chunk: Chunk, rows: slice) -> None:
+    """A function that dask can send to its workers."""
+
+
+def _get(adata: AnnData, layer: str | None, who: str) -> Any:
     if layer is not None:
-        return adata.layers[known_key(layer, adata.layers, "layer", "adata.layers")]
+        return adata.layers[known_key(layer, adata.layers, "layer", f"{who}.layers")]
     if adata.X is None:
-        raise SlotError("adata.X is empty: name the layer to use with layer=.")
+        raise SlotError(f"{who}.X is empty: name the layer to use with layer=.")
     return adata.X

@@ -14,7 +14,6 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata.genes import GeneMatch
-from dice._core.prior.prior import LearnedPrior
 from dice._errors import InputError
 from dice._types import Chunk, Floats
 
@@ -120,25 +119,27 @@ def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
     return float(middle) if middle > 0 and high - low < SUM_SPREAD * middle else 0.0
 
 
-def check_query(sample: Chunk, match: GeneMatch, prior: LearnedPrior, *, layer: str | None = None) -> None:
-    """Compare a sample of a query's cells, with all genes, with the statistics of the prior's reference.
+def check_query(
+    sample: Chunk, match: GeneMatch, known: Statistics, means: Floats | None = None, *, layer: str | None = None
+) -> None:
+    """Compare a sample of a query's cells, with all genes, with the statistics of its reference, and with its means.
 
     Raw counts, scaled, unlogged or twice logged values are errors; a different target sum is a warning, or an error
     where it is certain and large. Values that are not finite are left to the pass that names their cells. A prior
     without statistics is only protected from raw counts. Sentences name the `layer` that the sample was taken from.
     """
     ours = matrix_statistics(sample, match.query)
-    if ours and not ours.keys() <= prior.statistics.keys():
+    if ours and not ours.keys() <= known.keys():
         problem = _Pair(ours, {"counts": 0.0, "sum_log": 0.0}, layer).counts()
         if problem:
             raise InputError(f"{problem}, or pass check=False.")
     elif ours:
-        pair = _Pair(ours, prior.statistics, layer)
+        pair = _Pair(ours, known, layer)
         problem = pair.counts() or pair.centred() or pair.transformed() or pair.other_sum()
         if problem:
             raise InputError(f"{problem}, or pass check=False.")
-        if sample.shape[0] >= TOTAL_CELLS:
-            pair.compare_totals(match, prior.projection.mean)
+        if means is not None and sample.shape[0] >= TOTAL_CELLS:
+            pair.compare_totals(match, means)
 
 
 @dataclass(frozen=True)

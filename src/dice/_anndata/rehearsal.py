@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from anndata import AnnData
 
 from dice._anndata.write import Slots, watching, write
+from dice._keys import names_of_results
 
 
 @dataclass
@@ -28,6 +29,12 @@ class Rehearsal:
         if target is self.stage:
             self.written = self.written | slots
 
+    def leave_out_earlier(self) -> None:
+        """Take what earlier calls have made, and this one has not, off the stage: the user's object keeps it."""
+        for name, keys in _earlier_results(self.stage, self.written).items():
+            for key in keys:
+                del getattr(self.stage, name)[key]
+
     def perform(self, *, copy: bool = False) -> AnnData | None:
         """Write everything to the user's object and return None, or to a copy of it and return that."""
         return write(self.adata, self.written, copy=copy)
@@ -41,3 +48,15 @@ def rehearsing(*adatas: AnnData) -> Iterator[list[Rehearsal]]:
         for rehearsal in rehearsals:
             stack.enter_context(watching(rehearsal.watch))
         yield rehearsals
+
+
+def _earlier_results(adata: AnnData, written: Slots) -> dict[str, list[str]]:
+    """Keys in ``uns``, ``obs`` and ``obsm`` of what calls of dice have made, but for those that were `written` now."""
+    records = [
+        key for key, entry in adata.uns.items() if isinstance(entry, Mapping) and {"call", "warnings"} <= set(entry)
+    ]
+    made = {slot for key in records if key not in written.uns for slot in names_of_results(key)}
+    return {
+        name: [key for key in getattr(adata, name) if key in made and key not in getattr(written, name)]
+        for name in ("uns", "obs", "obsm")
+    }

@@ -17,6 +17,7 @@ from anndata import AnnData
 from anndata.io import write_elem
 
 from dice._anndata.stored import open_prior
+from dice._anndata.write import holds_prior
 from dice._arguments import new_key
 from dice._core.prior import prior as core
 from dice._errors import InputError, SlotError
@@ -124,7 +125,7 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
 
 def check_order(adata: AnnData, reference: object, key: str = "dice") -> None:
     """Refuse a reference that was passed as the query: whoever has the prior comes second."""
-    if isinstance(reference, AnnData) and reference.uns.get(key) is None and adata.uns.get(key) is not None:
+    if isinstance(reference, AnnData) and reference.uns.get(key) is None and holds_prior(adata, key):
         raise InputError(
             "reference has no prior but adata has one, as if they were swapped: pass the query first and the reference "
             "second."

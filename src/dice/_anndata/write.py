@@ -88,6 +88,17 @@ def check_writable(adata: AnnData, *, copy: bool, who: str = "adata") -> None:
         )
 
 
+def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: str = "adata") -> str:
+    """A key for a prior, under which nobody else keeps anything: only another prior is replaced."""
+    key = new_key(argument, key, "dice")
+    if adata.uns.get(key) is not None and not holds_prior(adata, key):
+        raise InputError(
+            f"{who}.uns[{key!r}] holds something that is no prior of dice, and would be lost: pass another key, for "
+            f"example {argument}='dice_prior', or remove it with del {who}.uns[{key!r}]."
+        )
+    return key
+
+
 def embedding_key(adata: AnnData, key_added: Any) -> str:
     """A key for an embedding, which must not be that of a stored prior."""
     if not is_key(key_added) or holds_prior(adata, key_added):

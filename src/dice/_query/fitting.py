@@ -1,16 +1,22 @@
-"""Whether a reference has a prior that a query can use."""
+"""Whether a reference has a prior that a query can use, or both are fit for one that is yet to be learned."""
 
 from __future__ import annotations
 
 import os
 
+import numpy as np
 from anndata import AnnData
 
 from dice import _log
 from dice._anndata.genes import FEW, share_of_genes
+from dice._anndata.matrix import Matrix
+from dice._anndata.preprocessing import matrix_statistics
 from dice._anndata.read import names
 from dice._anndata.store import Prior, find_prior
 from dice._keys import PriorKeys
+from dice._query.query import opened
+from dice._types import Mask
+from dice.options import Options
 
 
 def fitting_prior(
@@ -35,3 +41,15 @@ def fitting_prior(
         return None
     _log.say(f"{found} of them: it is used (prior_key='new' would learn another beside it).")
     return prior
+
+
+def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options, layer: str | None) -> None:
+    """Find what is wrong with either object before a prior is learned on some `genes` (n_vars,) of the reference.
+
+    `layer` is that of the reference. Calls under that prior would find the same, minutes later.
+    """
+    known = Matrix(reference, layer=layer, genes=np.flatnonzero(genes), who="reference")
+    known.check_finite()
+    learned = reference.var_names.to_numpy(dtype=object)[genes]
+    _, matrix, _, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))
+    matrix.check_finite()

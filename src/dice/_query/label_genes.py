@@ -142,7 +142,9 @@ def known_expression(reference: object, query: Query, model: LabelModel, labels_
     if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
         labelled = read_reference(reference, labels_key, prior_key)
         order = np.array([model.names.index(name) for name in labelled.names] + [-1], dtype=np.intp)
-        matrix = Matrix(reference, layer=query.prior.params.get("layer"), genes=own_genes(reference, query))
+        matrix = Matrix(
+            reference, layer=query.prior.params.get("layer"), genes=own_genes(reference, query), who="reference"
+        )
         return expression_of(matrix, order[labelled.codes], len(model.names))
     projection, genes = query.prior.projection, query.match.prior
     means = known_means(model, projection.loadings)[:, genes] + projection.center[genes]

@@ -35,9 +35,11 @@ MAX_GENE_CELLS = 5000
 LEAST_DEPTH = 0.05
 
 
-def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, card: dict[str, Any], seed: int) -> LabelModel:
+def learn_labels(
+    reference: AnnData, prior: Any, labelled: Labelled, card: dict[str, Any], seed: int, who: str = "reference"
+) -> LabelModel:
     """Fit the classifiers to all labelled cells but those of the calibration; see what they say of held-out ones."""
-    whole, thin = _cells(reference, prior, labelled)
+    whole, thin = _cells(reference, prior, labelled, who)
     fit, calibration = labelled.cells("train", "validation"), labelled.cells("calibration")
     calibration = evenly(calibration, MOST_CELLS)
     folds = list(folds_of(labelled.cells("train"), labelled.cells("validation"), seed))
@@ -99,13 +101,15 @@ class _Features:
         return fitted
 
 
-def _cells(reference: AnnData, prior: LearnedPrior, labelled: Labelled) -> tuple[Represented, Represented | None]:
+def _cells(
+    reference: AnnData, prior: LearnedPrior, labelled: Labelled, who: str
+) -> tuple[Represented, Represented | None]:
     """The reference's cells with all of its genes, as they are, and with fewer counts where they are counts."""
     options = Options(
         rho=0.0, uncertainty=False, shift=False, check=False, layer=prior.params.get("layer"),
         counts_layer=prior.params.get("counts_layer"),
     )  # fmt: skip
-    own = Query.of(reference, prior, options)  # type: ignore[arg-type]
+    own = Query.of(reference, prior, options, who=who)  # type: ignore[arg-type]
     whole = as_query(reference, own, labelled.roles, depths=np.empty(0, np.float32))
     if prior.measurement is None or not own.measured or whole.counts is not None:
         return Represented.of(whole), None
@@ -181,7 +185,7 @@ def with_labels(
     labelled = labels_of(reference, labels_key, roles.astype(np.intp), "adata")
     if len(labelled.names) < 2 or not len(labelled.cells("train")) or not len(labelled.cells("calibration")):
         return None
-    return learn_labels(reference, prior, labelled, card_of(reference, prior, labelled, labels_key), seed)
+    return learn_labels(reference, prior, labelled, card_of(reference, prior, labelled, labels_key), seed, "adata")
 
 
 def card_of(reference: AnnData, prior: Any, labelled: Labelled, labels_key: str) -> dict[str, Any]:

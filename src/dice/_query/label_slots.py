@@ -9,14 +9,26 @@ import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._anndata.write import Slots, column_names
+from dice._anndata.write import Slots, column_names, result_key
+from dice._arguments import is_key, said
 from dice._core.labels.doubt import STATUSES
 from dice._core.labels.model import LabelModel
 from dice._core.labels.votes import Votes
+from dice._errors import InputError
 from dice._keys import LabelKeys
 from dice._plot.colors import UNASSIGNED, absent_color
 from dice._query.doubt import Doubt
 from dice._types import Floats
+
+
+def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) -> LabelKeys:
+    """Where labels are written: slots that are named after the column that they are learned from, unless told."""
+    if key_added is None and not is_key(f"{labels_key}_dice"):
+        raise InputError(
+            f"labels_key={said(labels_key)} cannot name slots, as files hold no such names: rename that column of "
+            "reference.obs (dice.tl.transfer_labels alone also takes another name as key_added=)."
+        )
+    return LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
 
 
 def label_slots(

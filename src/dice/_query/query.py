@@ -6,6 +6,7 @@ posterior is computed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -20,7 +21,7 @@ from dice._anndata.checks import read_batches
 from dice._anndata.counts import CountsLayer
 from dice._anndata.genes import GeneMatch, match_genes
 from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import check_query
+from dice._anndata.preprocessing import Statistics, check_query
 from dice._anndata.store import Prior, own_cells
 from dice._anndata.write import Slots, as_plain
 from dice._core.measurement.counts import judge_counts
@@ -31,15 +32,36 @@ from dice._core.posterior.likelihood import EMPTY_NOISE, GaussianLikelihood, Lat
 from dice._core.posterior.noise import cell_seeds
 from dice._core.posterior.plan import Decided, Plan
 from dice._core.shift.choice import SAMPLED_CELLS
+from dice._core.shift.record import check_record
 from dice._keys import DenoiseKeys
 from dice._query.shift import find_shift
-from dice._types import Chunk, Codes, Mask
+from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian, Gibbs, Options, Shift, StudentT
 
 #: Cells that go through the network at once.
 NETWORK_CHUNK = 8192
 #: Default rho in units of the prior's latent scale (docs/rho.md).
 DEFAULT_RHO = 0.5
+
+
+def opened(
+    adata: AnnData, options: Options, genes: NDArray[np.object_], known: Statistics, means: Floats | None = None, *,
+    who: str = "adata",
+) -> tuple[GeneMatch, Matrix, pd.Categorical | None, CountsLayer | None]:  # fmt: skip
+    """What is read of a query: the reference's `genes` in it, their matrix, its batches, and counts beneath.
+
+    Values are compared with the statistics `known` of the reference, and with its means where there are any.
+    """
+    match = match_genes(adata, genes, gene_key=options.gene_key, min_overlap=options.check.min_gene_overlap)
+    _log.info(f"{match}.")
+    matrix = Matrix(adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who)
+    if options.check.values:  # noqa: PD011 - not pandas
+        check_query(matrix.sample(), match, known, means, layer=options.layer)
+    batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
+    if isinstance(options.shift, Mapping):
+        check_record(options.shift, None if batches is None else [str(name) for name in batches.categories])
+    counts = None if options.counts_layer is None else CountsLayer.of(adata, options.counts_layer, matrix)
+    return match, matrix, batches, counts
 
 
 @dataclass(frozen=True)
@@ -61,28 +83,16 @@ class Query:
     counts: CountsLayer | None = None
 
     @classmethod
-    def of(cls, adata: AnnData, prior: Prior, options: Options) -> Query:
-        """Match the genes and compare the values with the reference's."""
-        match = match_genes(adata, prior.genes, gene_key=options.gene_key, min_overlap=options.check.min_gene_overlap)
-        _log.info(f"{match}.")
-        matrix = Matrix(adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size)
-        if options.check.values:  # noqa: PD011 - not pandas
-            check_query(matrix.sample(), match, prior, layer=options.layer)
-        batches = None if options.batch_key is None else read_batches(adata, options.batch_key)
-        counts = None if options.counts_layer is None else CountsLayer.of(adata, options.counts_layer, matrix)
-        return cls.matched(prior, options, match, matrix, batches, own_cells(adata, prior), counts)
+    def of(cls, adata: AnnData, prior: Prior, options: Options, *, who: str = "adata") -> Query:
+        """Match the genes and compare the values with the reference's; `who` is what the user calls the object."""
+        found = opened(adata, options, prior.genes, prior.statistics, prior.projection.mean, who=who)
+        return cls.matched(prior, options, *found, own_cells(adata, prior))
 
     @classmethod
     def matched(
-        cls,
-        prior: Prior,
-        options: Options,
-        match: GeneMatch,
-        matrix: Matrix,
-        batches: pd.Categorical | None = None,
-        own: Mask | None = None,
-        counts: CountsLayer | None = None,
-    ) -> Query:
+        cls, prior: Prior, options: Options, match: GeneMatch, matrix: Matrix, batches: pd.Categorical | None = None,
+        counts: CountsLayer | None = None, own: Mask | None = None,
+    ) -> Query:  # fmt: skip
         """A query whose genes are matched and whose values are known to be right."""
         chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
         likelihood = GaussianLikelihood.of(
@@ -160,15 +170,11 @@ class Query:
         )
         default = 0.0 if self.measured else DEFAULT_RHO
         rho = default * prior.latent_scale if isinstance(options.rho, str) else options.rho
+        reach = likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise))
         plan = Plan.of(
-            options,
-            rho,
-            isotropic=likelihood.isotropic,
-            noise_range=likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise)),
-            noise=noise,
-            prior=prior,
+            options, rho, isotropic=likelihood.isotropic, noise_range=reach, noise=noise, prior=prior,
             measured=self.measured,
-        )
+        )  # fmt: skip
         _log.info(f"Method: {plan.method}; noise {noise:.3g}, rho {plan.rho:.3g} (PCA units).")
         if plan.clipped:
             _log.warn(
@@ -185,17 +191,11 @@ class Query:
     def inference(self) -> Inference:
         """The posterior of any chunk of cells."""
         decided = self.decided
+        depths = None if self.counts is None else self.latents.log_depth
         return Inference(
-            self.prior,
-            self.likelihood,
-            decided.plan,
-            decided.cell_noise,
-            self.seeds,
-            self.options.device,
-            decided.offsets,
-            self.own,
-            None if self.counts is None else self.latents.log_depth,
-        )
+            self.prior, self.likelihood, decided.plan, decided.cell_noise, self.seeds, self.options.device,
+            decided.offsets, self.own, depths,
+        )  # fmt: skip
 
     @cached_property
     def posterior(self) -> Posterior:

@@ -15,12 +15,12 @@ from dice._anndata.counts import CountsLayer
 from dice._anndata.matrix import Matrix
 from dice._core.measurement.matching import LikeQuery
 from dice._core.posterior.likelihood import Latents
-from dice._core.prior.presets import ROLES
+from dice._core.prior.presets import ROLES, assign_roles
 from dice._errors import InputError
 from dice._query.held_out import cells_of
 from dice._query.query import Query
 from dice._types import Chunk, Codes
-from dice.options import Gaussian
+from dice.options import Gaussian, Training
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,11 @@ class Labelled:
 
 def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Labelled:
     """Labels, colours and roles, or one sentence on what is missing."""
-    labelled = labels_of(reference, labels_key, read_roles(reference, prior_key))
+    return check_labelled(labels_of(reference, labels_key, read_roles(reference, prior_key)), labels_key)
+
+
+def check_labelled(labelled: Labelled, labels_key: str) -> Labelled:
+    """Labels that can be learned and checked by cells of either role, or one sentence on what is missing."""
     if not len(labelled.cells("train")):
         raise InputError(
             f"No cell that the prior was trained on has a label in reference.obs[{labels_key!r}]: label some, or call "
@@ -48,10 +52,17 @@ def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Label
         )
     if not len(labelled.cells("calibration")):
         raise InputError(
-            f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: call "
-            "dice.tl.train_prior(reference, training=dice.Training(calibration_fraction=0.1)) again."
+            f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: train its "
+            "prior with training=dice.Training(calibration_fraction=0.1)."
         )
     return labelled
+
+
+def check_roles(reference: AnnData, labels_key: str, training: Training, seed: int) -> None:
+    """Refuse labels before a training that would leave no cell to learn them from, or to calibrate them by."""
+    shares = training.validation_fraction, training.calibration_fraction
+    roles = assign_roles(reference.n_obs, *shares, seed).astype(np.intp)
+    check_labelled(labels_of(reference, labels_key, roles), labels_key)
 
 
 def labels_of(reference: AnnData, labels_key: str, roles: Codes, who: str = "reference") -> Labelled:
@@ -123,7 +134,7 @@ def as_query(
     options = replace(
         query.options, layer=layer, counts_layer=None, gene_key=None, check=False, shift=False, likelihood=assumed
     )
-    matrix = Matrix(reference, layer=layer, genes=positions)
+    matrix = Matrix(reference, layer=layer, genes=positions, who="reference")
     named = prior.params.get("counts_layer") if query.measured else None
     counts = None if named is None else CountsLayer.of(reference, named, matrix)
     plain = Query.matched(prior, options, replace(match, query=positions), matrix, counts=counts)

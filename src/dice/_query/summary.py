@@ -42,7 +42,7 @@ def summarize(
     adata: AnnData, reference: object, prior: LearnedPrior, *, layer: str | None, genes: str,
     labels_key: str | None, clustered: bool,
 ) -> Overview:  # fmt: skip
-    """The summary of a query that was annotated, and read from this layer."""
+    """The summary of a query that was annotated, and read from this layer; of nothing but what the call has made."""
     figures: dict[str, Any] = {"n_cells": adata.n_obs, "n_genes": len(prior.genes)}
     depth, known, cells = median_depth(adata, layer), None, f"{adata.n_obs:,} in the query"
     if isinstance(reference, AnnData):
@@ -62,7 +62,10 @@ def summarize(
         columns = label_columns(reference) if isinstance(reference, AnnData) else []
         hint = f", for example {columns[0]!r}" if columns else ""
         lines["labels"] = f"none: pass the column of the reference that holds them as labels_key{hint}"
-        lines["look at"] = "the clusters (dice.pl.clusters), and cells of large dice_uncertainty"
+        if earlier := _labels_of_others(adata):
+            lines["labels"] += f"; {', '.join(earlier)} and what belongs to it are of an earlier call"
+        clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
+        lines["look at"] = f"{clusters}cells of large dice_uncertainty"
         return Overview(lines, figures)
     return _labelled(adata, LabelKeys(f"{labels_key}_dice"), Overview(lines, figures))
 
@@ -87,6 +90,16 @@ def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
     figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()}
     figures["n_novel"] = int(read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty").sum())
     return Overview(lines, figures)
+
+
+def _labels_of_others(adata: AnnData) -> list[str]:
+    """Labels that a call which has given none finds in a query."""
+    records = {key: read.record(adata, key) for key in read.names(adata, "uns")}
+    return [
+        f"obs[{key!r}]"
+        for key, record in records.items()
+        if isinstance(record, Mapping) and {"labels", "candidates"} <= set(record) and key in read.names(adata, "obs")
+    ]
 
 
 def _depth(query: float | None, reference: float | None) -> str:

@@ -17,22 +17,23 @@ from dice._scanpy.recipe import TARGET_SUM, log_normalised
 
 def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: str) -> str | None:
     """The layer with log-normalised values: the one that is named, or a new one where that holds raw counts."""
-    sample = Matrix(adata, layer=layer).sample()
+    matrix = Matrix(adata, layer=layer, who=who)
+    sample = matrix.sample()
     if not is_unlogged(sample):
         return layer
     key = AnnotateKeys().layer
-    where, values = "X" if layer is None else f"layers[{layer!r}]", log_normalised(adata, layer, target_sum)
+    values = log_normalised(adata, layer, target_sum, who)
     _log.say(
-        f"{who}.{where} holds {'raw counts' if is_raw(sample) else 'values that are not logged'}: they are "
+        f"{matrix.where} holds {'raw counts' if is_raw(sample) else 'values that are not logged'}: they are "
         f"log-normalised to {target_sum:,.5g} counts per cell in {who}.layers[{key!r}], and stay as they are."
     )
     write(adata, Slots(layers={key: values}), copy=False)
     return key
 
 
-def target_sum_of(adata: AnnData, layer: str | None) -> float:
+def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
     """What the cells of log-normalised values sum to, where that can be seen; else the usual ten thousand."""
-    sample = Matrix(adata, layer=layer).sample()
+    sample = Matrix(adata, layer=layer, who=who).sample()
     known = 0.0 if is_unlogged(sample) else matrix_statistics(sample).get("sum_log", 0.0)
     return known or TARGET_SUM
 

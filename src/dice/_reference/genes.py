@@ -89,14 +89,14 @@ def choose_genes(
     if n_top_genes >= n_shared:
         return Chosen(shared, n_shared, None)
     if batch_key == "auto":
-        mixed = find_technologies(reference, layer=layer, labels=labels)
+        mixed = find_technologies(reference, layer=layer, labels=labels, who="reference")
         batch_key = None if mixed is None else mixed[0]
         if mixed is not None:
             _log.say(
                 f"reference.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do: variable "
                 "genes are ranked within each (batch_key=None ranks them over all cells)."
             )
-    batches = None if batch_key is None else read_batches(reference, batch_key)
+    batches = None if batch_key is None else read_batches(reference, batch_key, "reference")
     cells = reference[:, shared]
     found = variable_genes(cells, n_top_genes, "reference", layer=layer, batches=batches, counts=False)
     mask = shared.copy()

@@ -52,13 +52,14 @@ def prepared(
     return result, {"n_cells": n_cells | {"max_pct_mt": result.n_obs}, "n_genes": n_genes}
 
 
-def log_normalised(adata: AnnData, layer: str | None, target_sum: float) -> Any:
-    """log(1 + counts per `target_sum`) of counts in ``X`` or a layer, which stay as they are."""
-    data = Matrix(adata, layer=layer).data
+def log_normalised(adata: AnnData, layer: str | None, target_sum: float, who: str) -> Any:
+    """log(1 + counts per `target_sum`) of counts in ``X`` or a layer, which stay as they are; `who` as in errors."""
+    matrix = Matrix(adata, layer=layer, who=who)
+    data = matrix.data
     if not isinstance(data, np.ndarray) and not sparse.issparse(data):
         raise InputError(
-            "The matrix holds raw counts that are not in memory: call adata = adata.to_memory() first, or normalise "
-            "them with sc.pp.normalize_total and sc.pp.log1p."
+            f"{matrix.where} holds raw counts that are not in memory: call {who} = {who}.to_memory() first, or "
+            "normalise them with sc.pp.normalize_total and sc.pp.log1p."
         )
     bare = AnnData((sparse.csr_matrix(data) if sparse.issparse(data) else np.asarray(data)).astype(np.float32))
     sc.pp.normalize_total(bare, target_sum=target_sum)

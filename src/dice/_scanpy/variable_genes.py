@@ -31,7 +31,7 @@ def variable_genes(
     """
     if n_top_genes >= adata.n_vars:
         return np.ones(adata.n_vars, dtype=bool)
-    matrix = Matrix(adata, layer="counts" if counts and "counts" in adata.layers else layer)
+    matrix = Matrix(adata, layer="counts" if counts and "counts" in adata.layers else layer, who=who)
     counts = counts and all(is_counts(chunk) for chunk in matrix)
     if not counts and any(chunk.min() < 0 for chunk in matrix):
         raise InputError(f"{who} holds negative values: pass it before scaling, log-normalised or as raw counts.")

@@ -38,6 +38,8 @@ _PHRASES = (
     (r"training=dice\.Training\(([^()]*)\)", r"\1"),
     (r"dice\.Training\(([^()]*)\)", r"\1"),
     (r"\bcall adata = adata\.to_memory\(\) first", "leave --stream out"),
+    # A plot of its own is for notebooks: in files, the page shows the clusters.
+    (r"dice\.pl\.clusters\b", "dice report --color dice_cluster"),
     (r"\bcall (?=dice\.)", "run "),
 )
 

@@ -58,5 +58,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         _files.write(reference, trained)
     record = query.uns["dice_annotate"]
     written = [str(path) for path in (output, trained, args.report) if path is not None]
-    said = {"summary": record["summary"], "output": written} | record["params"]
-    return said | {"text": f"{in_flags(record['summary'], args)}\nwritten   {', '.join(written)}"}
+    text = in_flags(record["summary"], args)
+    said = {"summary": text, "output": written} | record["params"]
+    return said | {"text": f"{text}\nwritten   {', '.join(written)}"}

@@ -54,7 +54,7 @@ def correct_batches(
     layer_added
         Layer that takes the result.
     check
-        Refuse raw counts.
+        Refuse raw counts, and genes that were scaled.
     random_state
         Seed: the same seed and input give the same result. Global random state is untouched.
     copy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,19 +14,24 @@ from dice import _log
 from dice._anndata import read
 from dice._anndata.checks import read_batches, read_labels
 from dice._anndata.genes import genes_in_both
+from dice._anndata.kinds import check_expression
+from dice._anndata.matrix import Matrix
 from dice._anndata.rehearsal import rehearsing
 from dice._anndata.store import Prior, find_prior, remember
-from dice._anndata.write import Slots, as_plain, check_writable, write
+from dice._anndata.write import Slots, as_plain, check_writable, prior_slot, write
 from dice._arguments import new_key, seed, share, whole_number
 from dice._errors import InputError
 from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, PriorKeys
-from dice._query.fitting import fitting_prior
+from dice._query.fitting import fitting_prior, look_ahead
+from dice._query.label_slots import label_keys
+from dice._query.reference import check_roles
 from dice._query.summary import Overview, summarize
 from dice._query.values import expression_layer, target_sum_of
 from dice._reference.genes import choose_genes
+from dice._reference.learn import check_settings
 from dice._scanpy.recipe import TARGET_SUM
-from dice.options import Checks, Shift, Training
+from dice.options import Checks, Options, Shift, Training
 from dice.tl._cluster import cluster
 from dice.tl._denoise import denoise
 from dice.tl._novelty import novelty
@@ -89,7 +95,8 @@ def annotate(
     training
         How the prior is trained (:class:`dice.Training`).
     report
-        File to write a page about the result to, for example ``"report.html"`` (:func:`dice.pl.report`).
+        File to write a page to, for example ``"report.html"``, about what this call has made; :func:`dice.pl.report`
+        also shows what earlier ones have.
     prior_key
         Key of the prior in the reference.
     random_state
@@ -127,16 +134,16 @@ def annotate(
     check_writable(adata, copy=copy)
     if reference is adata:
         raise InputError("adata and reference are the same object: pass the query first and the reference second.")
-    prior_key, random_state = new_key("prior_key", prior_key, "dice"), seed(random_state)
-    alpha, n_top_genes = share("alpha", alpha), whole_number("n_top_genes", n_top_genes, least=2)
-    check = check if isinstance(check, Checks) else Checks(values=bool(check))
+    prior_key, alpha = new_key("prior_key", prior_key, "dice"), share("alpha", alpha)
+    n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
+    options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
     path = None if report is None else check_target(report)
     known = reference if isinstance(reference, AnnData) else None
-    if known is not None:
-        _check_reference(known, labels_key, batch_key)
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
-    call |= {"batch_key": batch_key, "shift": shift, "layer": layer, "gene_key": gene_key, "check": check}
-    call |= {"prior_key": prior_key, "random_state": random_state}
+    call |= {"batch_key": batch_key, "shift": shift, "layer": layer, "gene_key": gene_key, "check": options.check}
+    call |= {"prior_key": prior_key, "random_state": options.random_state}
+    if known is not None:
+        _check(adata, known, call, training)
     with (
         _log.recorded() as warned,
         rehearsing(adata, *([] if known is None else [known])) as stand_ins,
@@ -145,11 +152,13 @@ def annotate(
         query, source = stand_ins[0].stage, reference if known is None else stand_ins[1].stage
         prior, genes = fitting_prior(query, source, prior_key, gene_key), ""
         if prior is None and isinstance(source, AnnData):
-            genes = _learn(query, source, call, training)
+            genes, layer = _learn(query, source, call, training, options)
             prior = find_prior(source, key=prior_key)
+        elif prior is not None and options.check.values:
+            layer = expression_layer(query, layer, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
         assert prior is not None
         bar.update()
-        found = _look(query, source, prior, call, genes, bar)
+        found = _look(query, source, prior, call | {"layer": layer}, genes, bar)
         asked = call | {"shift": "given" if isinstance(shift, Mapping) else shift}
         record = {"summary": str(found), "params": as_plain(found.figures), "call": as_plain(asked)}
         record["warnings"] = np.array(warned, dtype=str)
@@ -157,7 +166,8 @@ def annotate(
         if path is not None:
             from dice.pl._report import report as write_report  # matplotlib is for those who ask for it
 
-            write_report(query, path, reference=source, prior_key=prior_key, random_state=random_state)
+            stand_ins[0].leave_out_earlier()
+            write_report(query, path, reference=source, prior_key=prior_key, random_state=options.random_state)
     _log.say(str(found), result=True)
     if genes and known is not None:
         stand_ins[1].perform()
@@ -165,31 +175,42 @@ def annotate(
     return stand_ins[0].perform(copy=copy)
 
 
-def _check_reference(reference: AnnData, labels_key: str | None, batch_key: str | None) -> None:
-    """Find before the work what the reference lacks."""
+def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> None:
+    """Find before the work what the reference lacks, and what cannot be asked of it."""
     check_writable(reference, copy=False, who="reference")
+    prior_slot(reference, call["prior_key"], argument="prior_key", who="reference")
+    check_settings("default", training, "auto", call["labels_key"])
+    if call["labels_key"] is not None:
+        read_labels(reference, call["labels_key"], "reference")
+        label_keys(query, call["labels_key"])
+    if call["batch_key"] not in (None, "auto"):
+        read_batches(reference, str(call["batch_key"]), "reference")
+
+
+def _learn(
+    query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training, options: Options
+) -> tuple[str, str | None]:
+    """Choose genes, see that nothing will fail later, and train; which genes these are, and the query's layer."""
+    layer, labels_key, key, values = call["layer"], call["labels_key"], call["prior_key"], options.check.values
+    shared, labels = genes_in_both(query, reference, gene_key=call["gene_key"]), None
+    if values:
+        layer = expression_layer(reference, layer, target_sum_of(query, layer, "adata"), "reference")
+        check_expression(Matrix(reference, layer=layer, who="reference").sample()[:, shared], who="reference")
+        target_sum = target_sum_of(reference, layer, "reference")
+        options = replace(options, layer=expression_layer(query, options.layer, target_sum, "adata"))
     if labels_key is not None:
-        read_labels(reference, labels_key, "reference")
-    if batch_key not in (None, "auto"):
-        read_batches(reference, str(batch_key), "reference")
-
-
-def _learn(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> str:
-    """Choose genes and train the prior; which genes these are in words."""
-    layer, labels_key, key = call["layer"], call["labels_key"], call["prior_key"]
-    shared = genes_in_both(query, reference, gene_key=call["gene_key"])
-    if call["check"].values:
-        layer = expression_layer(reference, layer, target_sum_of(query, layer), "reference")
-    labels = None if labels_key is None else np.asarray(read_labels(reference, labels_key, "reference").codes)
+        labels = np.asarray(read_labels(reference, labels_key, "reference").codes)
+        check_roles(reference, labels_key, training, options.random_state)
     chosen = choose_genes(
         reference, shared, n_top_genes=call["n_top_genes"], batch_key=call["batch_key"], layer=layer, labels=labels
     )
+    look_ahead(query, reference, chosen.mask, options, layer)
     write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
     train_prior(
         reference, labels_key=labels_key, layer=layer, mask_var=PriorKeys(key).genes, training=training,
-        check=call["check"].values, key_added=key, random_state=call["random_state"],
+        check=values, key_added=key, random_state=options.random_state,
     )  # fmt: skip
-    return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})"
+    return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})", options.layer
 
 
 def _look(
@@ -197,12 +218,8 @@ def _look(
     bar: Any,
 ) -> Overview:  # fmt: skip
     """All that is said of a query under a prior, one verb after the other."""
-    layer, check, seeded = call["layer"], call["check"], {"random_state": call["random_state"]}
-    if check.values:
-        layer = expression_layer(query, layer, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
-    options: dict[str, Any] = {"layer": layer, "check": check} | {
-        name: call[name] for name in ("gene_key", "prior_key")
-    }
+    layer, seeded = call["layer"], {"random_state": call["random_state"]}
+    options: dict[str, Any] = {name: call[name] for name in ("layer", "check", "gene_key", "prior_key")}
     denoise(query, source, shift=call["shift"], **seeded, **options)
     bar.update()
     clusters = _cluster(query, source, call["prior_key"], call["random_state"])

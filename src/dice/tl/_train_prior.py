@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dice import _log, settings
 from dice._anndata.kinds import check_expression
 from dice._anndata.store import Prior, remember
-from dice._anndata.write import check_writable, write
-from dice._arguments import new_key, seed, short_seed
+from dice._anndata.write import check_writable, prior_slot, write
+from dice._arguments import seed, short_seed
 from dice._core.prior import presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
@@ -87,9 +87,9 @@ def train_prior(
     training
         Steps, held-out cells, subsampling and checkpoint, as a :class:`dice.Training`.
     check
-        Refuse raw counts.
+        Refuse raw counts, and, without `use_rep`, genes that were scaled.
     key_added
-        Key of the prior; other slots derive their name from it.
+        Key of the prior; other slots derive their name from it. An earlier prior is replaced, anything else is not.
     random_state
         Seed, or a :class:`numpy.random.Generator` to draw it from: the same seed and input give the same prior.
     copy
@@ -118,7 +118,7 @@ def train_prior(
     """
     check_writable(adata, copy=copy)
     mixup = check_settings(preset, training, mixup, labels_key)
-    random_state, keys = seed(random_state), PriorKeys(new_key("key_added", key_added, "dice"))
+    random_state, keys = seed(random_state), PriorKeys(prior_slot(adata, key_added))
     device = torch_device(settings.device)
     cells = ReferenceCells.read(
         adata, training, random_state, labels_key=labels_key, layer=layer, mask_var=mask_var, use_rep=use_rep,
@@ -126,7 +126,8 @@ def train_prior(
     )  # fmt: skip
     k, sample = cells.n_latent(n_latent), cells.matrix.sample()
     if check:
-        check_expression(sample if cells.genes is None else sample[:, cells.genes])
+        # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
+        check_expression(sample if cells.genes is None else sample[:, cells.genes], scaled=use_rep is not None)
 
     reduced = reduce(cells, n_latent=k, scale=scale)
     figures = statistics(sample, cells)

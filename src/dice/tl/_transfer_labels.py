@@ -12,16 +12,15 @@ from anndata import AnnData
 from dice import _log
 from dice._anndata.checks import read_groups
 from dice._anndata.store import Prior, check_order, find_prior
-from dice._anndata.write import as_plain, check_writable, result_key, write
+from dice._anndata.write import as_plain, check_writable, write
 from dice._arguments import said, share
 from dice._core.labels.card import describe
 from dice._core.labels.votes import vote
 from dice._errors import InputError
-from dice._keys import LabelKeys
 from dice._query.classification import classify
 from dice._query.doubt import judge
 from dice._query.label_model import read_or_learn, warn_of_unlearned
-from dice._query.label_slots import label_slots
+from dice._query.label_slots import label_keys, label_slots
 from dice._query.query import Query
 from dice._query.represented import Represented
 from dice._query.sets import find_shift, predict_sets
@@ -129,7 +128,7 @@ def transfer_labels(
     check_order(adata, reference, prior_key)
     prior = find_prior(reference, key=prior_key)
     named = prior.params.get("labels_key") if labels_key is None else labels_key
-    keys = LabelKeys(result_key(adata, f"{named}_dice" if key_added is None else key_added, "cell_type_dice"))
+    keys = label_keys(adata, named, key_added)
     alpha, groups = share("alpha", alpha), None if groupby is None else read_groups(adata, groupby)
     if not isinstance(sets, Sets):
         raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
