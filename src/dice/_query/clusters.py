@@ -39,7 +39,9 @@ class Clusters:
     curve: AgreementCurve
     #: Position on the curve; None where nothing is reproducible and all cells are one cluster.
     chosen: int | None
-    #: Adjusted Rand index of two halves of the counts there; None where there is no choice, or no counts.
+    #: Whether cells were measured again by their counts, or else by posterior samples.
+    measured: bool
+    #: Adjusted Rand index of two halves of the counts at the choice; None without.
     halves: float | None
 
     @property
@@ -49,10 +51,11 @@ class Clusters:
     @property
     def why(self) -> str:
         """The choice in a sentence."""
+        two = "second measurements" if self.measured else "posterior samples"
         if self.chosen is None:
-            return "Second measurements agree on no clusters: all cells are one."
+            return f"{two.capitalize()} agree on no clusters: all cells are one."
         resolution, agreement = self.curve.resolution[self.chosen], self.curve.agreement[self.chosen]
-        finest = f"resolution {resolution:.3g} is the finest at which second measurements agree ({agreement:.2f}"
+        finest = f"resolution {resolution:.3g} is the finest at which {two} agree ({agreement:.2f}"
         finest += ")" if self.halves is None else f"; halves of the counts {self.halves:.2f})"
         if self.n_clusters == 1:
             return f"Nothing but depth, or chance, sets cells apart, and {finest}: all cells are one cluster."
@@ -91,7 +94,7 @@ def find_clusters(
     everywhere, sure = np.full(n, -1), np.full(n, np.nan)
     everywhere[some], sure[some] = codes, kept
     placed = _placed(averaged[0], some, n), _placed(averaged[1], some, n)
-    return Clusters(everywhere, sure, placed, curve, chosen, agreed)
+    return Clusters(everywhere, sure, placed, curve, chosen, query.measured, agreed)
 
 
 def _graphs(
