@@ -42,8 +42,8 @@ def clusters(
 ) -> Any:
     """Draw why there are so many clusters, the clusters on the map, and how sure every cell is of its own.
 
-    The first panel has the agreement of two halves of the counts by resolution, with its spread over splits, the number
-    of clusters above the points and the choice in colour. The map is that of the graph that was clustered.
+    The first panel has the agreement of second measurements by resolution, with its spread over pairs of them, the
+    number of clusters below the points and the choice in colour. The map is that of the graph that was clustered.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def clusters(
     draw.style_map(axes[1], title=title or _counted(len(named)), n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
     name_groups(axes[1], named, where)
-    draw.row([axes[2]], sure, [("kept by re-measurements", where)], None, size)
+    draw.row([axes[2]], sure, [("kept by halves of the counts", where)], None, size)
     axes[2].collections[-1].set_clim(0, 1)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
@@ -102,7 +102,7 @@ def _counted(n_clusters: int) -> str:
 
 
 def _curve(ax: Axes, record: Mapping[str, Any]) -> None:
-    """Agreement of two halves by resolution, the number of clusters beside every third point, and the choice."""
+    """Agreement by resolution, the number of clusters beside every third point, and the choice."""
     curve, choice = record["curve"], record["choice"]
     resolution, agreement, spread = (np.asarray(curve[name]) for name in ("resolution", "agreement", "spread"))
     ax.fill_between(resolution, agreement - spread, agreement + spread, color=SAFE[0], alpha=0.2, linewidth=0)
@@ -120,7 +120,7 @@ def _curve(ax: Axes, record: Mapping[str, Any]) -> None:
     ax.set_box_aspect(1)
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
-    ax.text(0.03, 0.03, "numbers: clusters of a half", transform=ax.transAxes, fontsize=8)
+    ax.text(0.03, 0.03, "numbers: clusters of a measurement", transform=ax.transAxes, fontsize=8)
     ax.set_ylim(-0.05, 1.1)
-    ax.set_title("agreement of two measurements", fontsize=11)
-    draw.plain(ax, x="resolution", y="adjusted mutual information")
+    ax.set_title("agreement of second measurements", fontsize=11)
+    draw.plain(ax, x="resolution", y="adjusted Rand index")

@@ -30,19 +30,21 @@ def cluster(
     *,
     n_neighbors: int = 15,
     n_splits: int = 4,
-    min_agreement: float = 0.85,
+    min_agreement: float = 0.8,
     key: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_cluster",
     random_state: int = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Find the finest clusters that two measurements of the same cells agree on.
+    """Find the finest clusters that two measurements of the same cells would agree on.
 
-    The counts of every cell are split into two halves at random: two independent measurements of it. Both are denoised
-    and clustered (Leiden) at every resolution, and the finest one at which they agree is taken. What it clusters in the
-    end is the mean of the neighbour graphs of the whole cells and of all halves. Clusters that depth alone sets apart
-    are one. Where two measurements agree on nothing, so that the cells have no structure, all are one cluster.
+    The counts of every cell are split into two halves at random and denoised, each on its own: two independent
+    measurements of it. How far they differ tells how far two measurements with all of the counts would. Such second
+    measurements are clustered (Leiden) at every resolution, and the finest one at which they agree is taken. Every pair
+    of clusters that the halves themselves do not tell apart is then joined, and so are clusters that depth alone sets
+    apart. What it clusters in the end is the mean of the neighbour graphs of the whole cells and of all halves. Where
+    second measurements agree on nothing, so that the cells have no structure, all are one cluster.
 
     Parameters
     ----------
@@ -56,8 +58,8 @@ def cluster(
     n_splits
         How often the counts are split into two halves.
     min_agreement
-        Agreement that is asked for: adjusted mutual information, 1 for equal clusters and 0 for chance. Smaller values
-        give more clusters that are less sure. Where no resolution has it, the adjusted Rand index must be 0.15 less.
+        Agreement that is asked for: adjusted Rand index, 1 for equal clusters and 0 for chance. Smaller values give
+        more clusters that are less sure.
     key
         Key of the denoised embedding.
     prior_key
@@ -76,12 +78,13 @@ def cluster(
     ``adata.obs["dice_cluster"]`` categorical
         Clusters ``"0"``, ``"1"``, ... from the largest to the smallest; missing for cells without expression.
     ``adata.obs["dice_cluster_confidence"]`` float32
-        How often re-measurements keep a cell with its cluster, from 0 to 1.
+        How often a half of its counts keeps a cell with its cluster, from 0 to 1.
     ``adata.obsp["dice_cluster_connectivities"]``, ``adata.obsp["dice_cluster_distances"]`` (n_obs, n_obs) CSR
         The graph that was clustered, for ``neighbors_key="dice_cluster"`` in scanpy's tools.
     ``adata.uns["dice_cluster"]``
-        ``curve`` (``resolution``, ``n_clusters``, ``agreement`` and its ``spread`` over splits, ``pairs``), ``choice``
-        (``resolution``, ``agreement``, ``n_clusters``, and ``why`` in a sentence), ``call`` and ``warnings``.
+        ``curve`` (``resolution``, ``n_clusters``, ``agreement`` and its ``spread``), ``choice``
+        (``resolution``, ``agreement``, ``halves``: the adjusted Rand index of two halves of the counts there,
+        ``n_clusters``, and ``why`` in a sentence), ``call`` and ``warnings``.
     ``adata.uns["dice_cluster_colors"]``
         A colour for every cluster.
 
@@ -123,6 +126,8 @@ def cluster(
     choice = {"n_clusters": found.n_clusters, "why": found.why}
     if found.chosen is not None:
         choice |= {name: float(getattr(found.curve, name)[found.chosen]) for name in ("resolution", "agreement")}
+    if found.halves is not None:
+        choice["halves"] = found.halves
     entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), key)
     entry |= {
         "curve": {name: np.asarray(values) for name, values in vars(found.curve).items()},

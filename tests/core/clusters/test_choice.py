@@ -17,12 +17,9 @@ from dice._core.clusters.choice import (
 )
 
 
-def curve(agreement, n_clusters, pairs=None):
+def curve(agreement, n_clusters):
     n = len(agreement)
-    pairs = np.zeros(n) if pairs is None else np.array(pairs)
-    return AgreementCurve(
-        np.arange(n, dtype=float), np.array(n_clusters, dtype=float), np.array(agreement), np.zeros(n), pairs
-    )
+    return AgreementCurve(np.arange(n, dtype=float), np.array(n_clusters, dtype=float), np.array(agreement), np.zeros(n))
 
 
 def test_the_finest_agreeing_resolution_is_chosen_even_beyond_a_dip():
@@ -34,18 +31,11 @@ def test_agreement_on_one_cluster_is_no_choice():
     assert curve([0.2, 0.1], [2, 3]).choice(0.85) is None
 
 
-def test_pairs_decide_where_agreement_is_nowhere_as_good_as_asked():
-    pairs = [1.0, 0.9, 0.75, 0.7, 0.6]
-    assert curve([1.0, 0.8, 0.78, 0.75, 0.7], [1, 3, 4, 5, 6], pairs).choice(0.85) == 3
-    assert curve([1.0, 0.86, 0.78, 0.75, 0.7], [1, 3, 4, 5, 6], pairs).choice(0.85) == 1
-    assert curve([1.0, 0.8, 0.78, 0.75, 0.7], [1, 3, 4, 5, 6], pairs).choice(0.95) == 1
-
-
 def truth(n=400, seed=0):
     return np.random.default_rng(seed).integers(4, size=n)
 
 
-def test_all_coarse_resolutions_are_tried_and_fine_ones_only_while_halves_agree():
+def test_all_coarse_resolutions_are_tried_and_fine_ones_only_while_draws_agree():
     tried = []
     known = truth()
     chance = np.random.default_rng(1)
@@ -55,9 +45,8 @@ def test_all_coarse_resolutions_are_tried_and_fine_ones_only_while_halves_agree(
         other = known if resolution < 4 else chance.integers(20, size=len(known))
         return np.array([[found, other]])
 
-    found, pairs = explore(clusters, 0.85, tried.append)
+    found = explore(clusters, 0.85, tried.append)
     assert tried == list(found.resolution)
-    np.testing.assert_array_equal(pairs, [[known, known]])
     finest = found.resolution[found.choice(0.85)]
     # Resolutions go up by a quarter, and three that fail end the search.
     assert finest < 4 <= finest * 1.25
@@ -74,20 +63,20 @@ def test_the_search_ends(agrees, last):
         first = rng.integers(5, size=200)
         return np.array([[first, first if agrees else rng.integers(5, size=200)]])
 
-    found, _ = explore(clusters, 0.85, lambda resolution: None)
+    found = explore(clusters, 0.85, lambda resolution: None)
     assert found.resolution[-1] <= last < found.resolution[-1] * 1.25
 
 
-def test_pairs_are_counted_by_the_adjusted_rand_index_of_two_halves():
-    # Of 10 pairs of cells the halves put 4 and 2 together, 2 of them in common: (2 - .8) / (3 - .8).
-    halves = np.array([[[0, 0, 0, 1, 1], [0, 0, 2, 1, 1]]])
-    found, _ = explore(lambda resolution: halves, 0.7, lambda resolution: None)
-    np.testing.assert_allclose(found.pairs, 1.2 / 2.2)
+def test_agreement_is_the_adjusted_rand_index_of_two_draws():
+    # Of 10 pairs of cells the draws put 4 and 2 together, 2 of them in common: (2 - .8) / (3 - .8).
+    draws = np.array([[[0, 0, 0, 1, 1], [0, 0, 2, 1, 1]]])
+    found = explore(lambda resolution: draws, 0.7, lambda resolution: None)
+    np.testing.assert_allclose(found.agreement, 1.2 / 2.2)
 
 
-def test_spread_is_that_over_splits():
+def test_spread_is_that_over_pairs_of_draws():
     first, other = truth(), truth(seed=1)
-    found, _ = explore(lambda resolution: np.array([[first, first], [first, other]]), 2.0, lambda resolution: None)
+    found = explore(lambda resolution: np.array([[first, first], [first, other]]), 2.0, lambda resolution: None)
     np.testing.assert_allclose(found.agreement, 0.5, atol=0.05)
     np.testing.assert_allclose(found.spread, 0.5, atol=0.05)
 

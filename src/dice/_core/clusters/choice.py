@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
-from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
+from sklearn.metrics import adjusted_rand_score
 
 from dice._types import Codes, Floats
 
@@ -19,11 +19,6 @@ from dice._types import Codes, Floats
 COARSE, FIRST, STEP, ALWAYS, FINEST = 0.0016, 0.05, 1.25, 2.0, 20.0
 #: Resolutions in a row that are not chosen after which finer ones are not tried.
 PATIENCE = 3
-#: Where no resolution has the agreement that is asked for, halves must keep the same pairs of cells together by so much
-#: less. Types that shade into each other never have a high mutual information: nuclei under a prior of cells, and cells
-#: of four technologies under one of Baron's, have ARI .45 and .58 so, and .26 and .59 at their best mutual information.
-#: Of 80 homogeneous types one was cut.
-PAIRS = 0.15
 #: Kappa, from 0 for chance to 1, by which two halves must tell two clusters apart.
 TOLD = 0.5
 #: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
@@ -34,52 +29,39 @@ LEFT = 0.1
 
 @dataclass(frozen=True)
 class AgreementCurve:
-    """Agreement of two measurements at every resolution (r,) that was tried, in ascending order."""
+    """Agreement of two measurements of the same cells at every resolution (r,) that was tried, in ascending order."""
 
     resolution: Floats
-    #: Clusters of a half, mean over all.
+    #: Clusters of a measurement, mean over all.
     n_clusters: Floats
-    #: Adjusted mutual information of two halves, mean and standard deviation over splits.
+    #: Adjusted Rand index of two measurements, mean and standard deviation over pairs.
     agreement: Floats
     spread: Floats
-    #: Adjusted Rand index of two halves, which looks at pairs of cells that are together; mean over splits.
-    pairs: Floats
 
     def choice(self, least: float) -> int | None:
-        """Position of the finest resolution with an agreement of `least` on two clusters or more.
-
-        Without one, that of the finest at which halves agree on pairs of cells, if there is one.
-        """
-        for good in (self.agreement >= least, self.pairs >= least - PAIRS):
-            found = np.flatnonzero(good & (self.n_clusters >= 1.5))
-            if len(found):
-                return int(found[-1])
-        return None
+        """Position of the finest resolution with an agreement of `least` on two clusters or more, if there is one."""
+        found = np.flatnonzero((self.agreement >= least) & (self.n_clusters >= 1.5))
+        return int(found[-1]) if len(found) else None
 
 
 def explore(
     clusters: Callable[[float], NDArray[np.intp]], least: float, tell: Callable[[float], None]
-) -> tuple[AgreementCurve, NDArray[np.intp] | None]:
-    """The curve of ``clusters(resolution)``, which gives those of both halves of every split (splits, 2, n).
+) -> AgreementCurve:
+    """The curve of ``clusters(resolution)``, which gives those of pairs of measurements (pairs, 2, n).
 
-    `least` is the agreement that is asked for, and `tell` hears of every resolution. Also returns the clusters at the
-    resolution that is chosen, if there is one.
+    `least` is the agreement that is asked for, and `tell` hears of every resolution.
     """
-    rows, chosen, failed, resolution = [], None, 0, COARSE
+    rows, failed, resolution = [], 0, COARSE
     while resolution <= ALWAYS or (failed < PATIENCE and resolution <= FINEST):
         tell(resolution)
         pairs = clusters(resolution)
-        agreements = [adjusted_mutual_info_score(*pair) for pair in pairs]
-        together = np.mean([adjusted_rand_score(*pair) for pair in pairs])
-        sizes = [len(np.unique(half)) for pair in pairs for half in pair]
-        rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements), together))
+        agreements = [adjusted_rand_score(*pair) for pair in pairs]
+        sizes = [len(np.unique(one)) for pair in pairs for one in pair]
+        rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements)))
         curve = AgreementCurve(*np.array(rows).T)
-        if curve.choice(least) == len(rows) - 1:
-            chosen, failed = pairs, 0
-        else:
-            failed += 1
+        failed = 0 if curve.choice(least) == len(rows) - 1 else failed + 1
         resolution = min(2 * resolution, FIRST) if resolution < FIRST else resolution * STEP
-    return curve, chosen
+    return curve
 
 
 def by_size(clusters: Codes) -> Codes:
