@@ -105,7 +105,8 @@ def _ranked(ax: Axes, found: PredictedTable) -> None:
     ax.text(0.99, 0.99, "\n".join(["best predicted:", *best]), **look)
     ax.axhline(0, color="black", linewidth=0.6)
     ax.set_title(f"{(~useless).sum()} of {len(useless)} features can be read", fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="lower left")
+    # The line of zero correlation runs behind the names.
+    ax.legend(facecolor="white", edgecolor="none", framealpha=0.9, fontsize=8, loc="lower left")
     draw.plain(ax, x="features, ranked", y="correlation")
 
 
