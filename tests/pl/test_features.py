@@ -71,8 +71,41 @@ def test_errors(predicted):
     predicted.obsm["other"] = predicted.obsm["protein"].set_axis(list("abc"), axis=1)
     with pytest.raises(InputError, match="has none of the predicted features"):
         pl.features(predicted, "protein", truth_key="other", show=False)
-    with pytest.raises(SlotError, match="no array 'nothing'"):
+    with pytest.raises(SlotError, match="adata has no features 'nothing'"):
         pl.features(predicted, "protein", truth_key="nothing", show=False)
+
+
+@pytest.mark.parametrize("key", ["protein", "layer:protein", "mod:protein", "pro/tein", ["CD4", "CD8", "isotype"]])
+def test_keys_as_they_were_passed(predicted, key):
+    """However features were named, they are found, and what was measured of them too."""
+    truth, title = predicted.obsm.pop("protein"), {"pro/tein": "pro_tein"}.get(str(key), "protein")
+    title = title if isinstance(key, str) else "features"
+    for end in ("", "_low", "_high"):
+        predicted.obsm[f"{title}_dice{end}"] = predicted.obsm.pop(f"protein_dice{end}")
+    predicted.uns[f"{title}_dice"] = predicted.uns.pop("protein_dice")
+    assert len(pl.features(predicted, key, show=False)) == 1
+    if key == "layer:protein":
+        predicted = predicted[:, :3].copy()
+        predicted.var_names, predicted.layers["protein"] = NAMES, truth.to_numpy()
+    elif key == "mod:protein":
+        predicted.obsm["measured"] = truth
+        assert len(pl.features(predicted, key, truth_key="measured", show=False)) == 5
+        return
+    elif isinstance(key, str):
+        predicted.obsm[key] = truth
+    else:
+        predicted.obs[NAMES] = truth
+    axes, n = pl.features(predicted, key, show=False), predicted.n_obs
+    assert axes[1].get_title() == f"intervals hold {(n - 10) / n:.1%} on average"
+
+
+def test_what_was_measured_may_be_a_column(predicted):
+    predicted.obs["CD8"] = predicted.obsm.pop("protein")["CD8"]
+    axes, n = pl.features(predicted, "protein", truth_key="CD8", names="CD8", show=False), predicted.n_obs
+    assert axes[1].get_title() == f"intervals hold {(n - 10) / n:.1%} on average"
+    predicted.obs["CD8"] = "high"
+    with pytest.raises(InputError, match=r"\['CD8'\] are no real numbers"):
+        pl.features(predicted, "protein", truth_key="CD8", show=False)
 
 
 def test_a_predicted_feature_colours_the_map(predicted):

@@ -62,4 +62,17 @@ def test_errors(cells):
     cells.obsm["protein"][1] = -1
     with pytest.raises(ValueError, match=r"negative or infinite in 1 cells, for example \['1'\]"):
         dice.pp.clr(cells)
+    for odd in (np.full((6, 2), 1j), np.full((6, 2), "high"), np.full((6, 2), "7"), np.ones((6, 2), dtype=object)):
+        cells.obsm["protein"] = odd
+        with pytest.raises(ValueError, match=r"key='protein' names no numeric features of adata.*are no real numbers"):
+            dice.pp.clr(cells)
     assert "protein_clr" not in cells.obsm
+
+
+@pytest.mark.parametrize("kind", ["h5ad", "zarr"])
+def test_round_trip(cells, kind, tmp_path):
+    dice.pp.clr(cells)
+    getattr(cells, f"write_{kind}")(tmp_path / f"cells.{kind}")
+    again = getattr(ad, f"read_{kind}")(tmp_path / f"cells.{kind}")
+    pd.testing.assert_frame_equal(again.obsm["protein_clr"], cells.obsm["protein_clr"])
+    assert again.uns["protein_clr"] == cells.uns["protein_clr"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import anndata as ad
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -139,6 +140,19 @@ def test_modalities(trained, predicted, query):
     np.testing.assert_allclose(query.obsm["adt_dice"], predicted.obsm["protein_dice"], atol=1e-4)
     with pytest.raises(KeyError, match="no modality 'atac'"):
         dice.tl.transfer_features(query, both, "mod:atac")
+    repeated, nothing = protein.copy(), ad.AnnData(obs=trained.obs[[]])
+    repeated.var_names = ["a", "a", "b", "c"]
+    with pytest.raises(ValueError, match=r"names that repeat.*\['a'\]"):
+        dice.tl.transfer_features(query, SimpleNamespace(mod={"rna": trained, "adt": repeated}), "mod:adt")
+    repeated.obs_names = [repeated.obs_names[0], *repeated.obs_names[:-1]]
+    with pytest.raises(ValueError, match="Cells of the modality 'adt' have names that repeat"):
+        dice.tl.transfer_features(query, SimpleNamespace(mod={"rna": trained, "adt": repeated}), "mod:adt")
+    with pytest.raises(ValueError, match="The modality 'adt' has no X"):
+        dice.tl.transfer_features(query, SimpleNamespace(mod={"rna": trained, "adt": nothing}), "mod:adt")
+    with pytest.raises(ValueError, match="adata and reference are the same object"):
+        dice.tl.transfer_features(trained, both, "mod:adt")
+    with pytest.raises(ValueError, match=r"of several modalities: pass the one that is meant, out of \['rna', 'adt'\]"):
+        dice.tl.transfer_features(both, both, "mod:adt")
     with pytest.raises(ValueError, match="0 modalities of the reference have a prior"):
         dice.tl.transfer_features(query, SimpleNamespace(mod={"adt": protein}), "mod:adt")
 
@@ -150,6 +164,30 @@ def test_a_real_mudata_object(trained, predicted, query):
     protein.var_names = [f"protein {name}" for name in protein.var_names]
     dice.tl.transfer_features(query, mudata.MuData({"rna": trained.copy(), "adt": protein}), "mod:adt")
     np.testing.assert_allclose(query.obsm["adt_dice"], predicted.obsm["protein_dice"], atol=1e-4)
+
+
+def test_a_query_that_is_a_mudata_object(trained, predicted, query, tmp_path):
+    mudata = pytest.importorskip("mudata", reason="mudata is optional, and not installed")
+    mudata.set_options(pull_on_update=False)
+    protein = ad.AnnData(np.zeros((query.n_obs, 1), np.float32), query.obs[[]])
+    protein.var_names = ["protein 1"]
+    del query.obsm["protein"]
+    both = mudata.MuData({"rna": query, "adt": protein})
+    with pytest.raises(ValueError, match="adata is a MuData of several modalities: pass the one"):
+        dice.tl.transfer_features(both, trained, "protein")
+    dice.tl.transfer_features(both.mod["rna"], trained, "protein")
+    both.write(tmp_path / "both.h5mu")
+    found = mudata.read_h5mu(tmp_path / "both.h5mu").mod["rna"].obsm["protein_dice"]
+    pd.testing.assert_frame_equal(found, predicted.obsm["protein_dice"])
+    reference = mudata.MuData({"rna": trained.copy()})
+    with pytest.raises(ValueError, match="adata and reference are the same object"):
+        dice.tl.transfer_features(reference.mod["rna"], reference, "protein")
+
+
+def test_cells_that_a_modality_lacks(trained, query):
+    protein = ad.AnnData(trained.obsm["protein"].to_numpy(np.float32), trained.obs[[]])[:700].copy()
+    dice.tl.transfer_features(query, SimpleNamespace(mod={"rna": trained, "adt": protein}), "mod:adt")
+    assert (query.uns["adt_dice"]["features"]["n_cells"] == 700).all()
 
 
 def test_missing_values_are_not_learned_from(reference, predicted, query):
@@ -194,22 +232,68 @@ def test_batches_are_held_out_as_a_whole(reference, query):
         dice.tl.transfer_features(query, reference, "protein", batch_key="batch")
 
 
+def test_a_feature_of_one_batch(reference, predicted, query):
+    """It is learned from few cells, without the others being in the way; but that batch cannot be held out."""
+    reference.obs["batch"] = pd.Categorical([f"batch {i % 3}" for i in range(reference.n_obs)])
+    reference.obsm["protein"].loc[reference.obs["batch"] != "batch 0", "CD8"] = np.nan
+    dice.tl.transfer_features(query, reference, "protein")
+    found, before = query.obsm["protein_dice"], predicted.obsm["protein_dice"]
+    np.testing.assert_allclose(found[["CD14", "isotype"]], before[["CD14", "isotype"]], atol=1e-4)
+    assert np.corrcoef(found["CD8"], before["CD8"])[0, 1] > 0.98
+    low, high = (query.obsm[f"protein_dice_{end}"]["CD8"] for end in ("low", "high"))
+    truth = query.obsm["protein"]["CD8"]
+    assert ((low <= truth) & (truth <= high)).mean() == pytest.approx(0.9, abs=0.04)
+    assert query.uns["protein_dice"]["features"]["n_cells"][2] == 400
+    with pytest.raises(ValueError, match=r"1 features are known in too few batches of reference.obs\['batch'\].*CD8"):
+        dice.tl.transfer_features(query, reference, "protein", batch_key="batch")
+
+
+@pytest.mark.parametrize("role", ["train", "validation"])
+def test_a_feature_of_cells_that_are_learned_from(reference, query, role):
+    only_of(role)(reference)
+    dice.tl.transfer_features(query, reference, "protein")
+    features = query.uns["protein_dice"]["features"]
+    assert features["n_cells"][2] == (reference.obs["dice_split"] == role).sum()
+    assert features["correlation"][2] > 0.7
+    assert np.isfinite(query.obsm["protein_dice_low"].to_numpy()).all()
+
+
 def test_no_cells(reference, query):
     none = query[:0].copy()
     dice.tl.transfer_features(none, reference, "protein")
     assert none.obsm["protein_dice"].shape == (0, 4)
 
 
+def flat(entry, path=""):
+    """All leaves of a nested dict by their path."""
+    if not isinstance(entry, dict):
+        return {path: entry}
+    return {name: leaf for key in entry for name, leaf in flat(entry[key], f"{path}/{key}".lstrip("/")).items()}
+
+
 @pytest.mark.parametrize("kind", ["h5ad", "zarr"])
 def test_round_trip(predicted, tmp_path, kind):
+    """Every slot, to the bit."""
     path, cells = tmp_path / f"cells.{kind}", predicted.copy()
     del cells.obsm["protein"]
     getattr(cells, f"write_{kind}")(path)
     again = getattr(ad, f"read_{kind}")(path)
-    pd.testing.assert_frame_equal(again.obsm["protein_dice_low"], predicted.obsm["protein_dice_low"])
-    table, before = again.uns["protein_dice"]["features"], predicted.uns["protein_dice"]["features"]
-    assert list(table["name"]) == list(before["name"])
-    np.testing.assert_allclose(table["correlation"], before["correlation"])
+    for end in ("", "_low", "_high"):
+        pd.testing.assert_frame_equal(again.obsm[f"protein_dice{end}"], predicted.obsm[f"protein_dice{end}"])
+    before, after = flat(predicted.uns["protein_dice"]), flat(again.uns["protein_dice"])
+    assert {name.split("/")[0] for name in before} == {"call", "params", "features", "candidates", "shift", "warnings"}
+    assert set(before) == set(after)
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value, err_msg=name)
+
+
+def only_of(role):
+    """Spoil a reference: CD8 is known in cells of one role alone."""
+
+    def spoil(reference):
+        reference.obsm["protein"].loc[reference.obs["dice_split"] != role, "CD8"] = np.nan
+
+    return spoil
 
 
 @pytest.mark.parametrize(
@@ -218,9 +302,14 @@ def test_round_trip(predicted, tmp_path, kind):
         (lambda r: r.obsm.pop("protein"), KeyError, "no features 'protein': name one of obsm"),
         (lambda r: r.obsm["protein"].__setitem__("CD8", np.inf), ValueError, r"\['CD8'\] are infinite in some cells"),
         (lambda r: r.obsm["protein"].__setitem__("CD8", np.nan), ValueError, "known in fewer than 20 cells"),
-        (lambda r: r.obsm["protein"].__setitem__("CD8", "high"), ValueError, r"\['CD8'\] are no numbers"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", "high"), ValueError, r"\['CD8'\] are no real numbers"),
         (lambda r: setattr(r.obsm["protein"], "columns", list("aabc")), ValueError, r"names that repeat.*\['a'\]"),
         (lambda r: r.obsm.__setitem__("protein", np.ones((r.n_obs, 2, 2))), ValueError, r"not \(cells, features\)"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", 1e300), ValueError, r"\['CD8'\] are larger than 1e\+30"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", 1j), ValueError, r"\['CD8'\] are no real numbers"),
+        (lambda r: r.obsm.__setitem__("protein", r.obsm["protein"].to_numpy() + 1j), ValueError, "no real numbers"),
+        (lambda r: r.obsm.__setitem__("protein", r.obsm["protein"].astype(object)), ValueError, "no real numbers"),
+        (only_of("calibration"), ValueError, r"fewer than 20 of the cells that the prior was trained on.*\['CD8'\]"),
         (lambda r: r.obs.pop("dice_split"), KeyError, "no obs\\['dice_split'\\]"),
     ],
 )
@@ -237,6 +326,11 @@ def test_bad_arguments_are_told_in_one_sentence(reference, query):
         ({"key": "layer:counts"}, KeyError, "no layer 'counts'"),
         ({"key": "mod:protein"}, ValueError, "names a modality, but the reference has none"),
         ({"key": ["age"]}, KeyError, "no column 'age'"),
+        ({"key": None}, ValueError, "key=None names no features"),
+        ({"key": b"protein"}, ValueError, "key=b'protein' names no features"),
+        ({"key": 3}, ValueError, "key=3 names no features"),
+        ({"key": []}, ValueError, "there are none"),
+        ({"key": ["protein"]}, KeyError, "no column 'protein' in reference.obs"),
         ({"key": "protein", "alpha": 2}, ValueError, "alpha=2"),
         ({"key": "protein", "key_added": "a/b"}, ValueError, "key_added='a/b'"),
     ]:
@@ -251,6 +345,20 @@ def test_bad_arguments_are_told_in_one_sentence(reference, query):
         dice.tl.transfer_features(query, dice.Prior.from_anndata(reference), "protein", key_added="other")
     with pytest.raises(ValueError, match="There is no file"):
         dice.tl.transfer_features(query, "nowhere.h5ad", "protein", key_added="other")
+
+
+def test_bad_files_are_told_in_one_sentence(query, tmp_path):
+    (tmp_path / "text.h5ad").write_text("hello")
+    (tmp_path / "empty.h5ad").touch()
+    (tmp_path / "folder.zarr").mkdir()
+    for path in tmp_path.iterdir():
+        with pytest.raises(dice.DiceError, match=r"cannot be read as .h5ad or .zarr") as caught:
+            dice.tl.transfer_features(query, path, "protein")
+        assert "\n" not in str(caught.value)
+    with h5py.File(tmp_path / "both.h5mu", "w") as file:
+        file.attrs["encoding-type"] = "MuData"
+    with pytest.raises(dice.DiceError, match=r"holds a MuData object: read it by mudata.read"):
+        dice.tl.transfer_features(query, tmp_path / "both.h5mu", "mod:adt")
 
 
 def test_a_shallow_query_is_compared_with_cells_that_are_as_shallow():
@@ -289,7 +397,10 @@ def test_cells_without_expression_have_the_intervals_of_all(reference, query):
 
 
 def test_what_tells_nothing_is_said(reference, query):
-    """A constant that is not exact in floating point, and an alpha that the cells are too few for."""
+    """Constants that are not exact in floating point, and an alpha that the cells are too few for."""
+    reference.obs["nanoseconds"] = 1e12 + np.arange(reference.n_obs)
+    with pytest.warns(dice.DiceWarning, match=r"1 features hardly vary.*nanoseconds"):
+        dice.tl.transfer_features(query, reference, "nanoseconds")
     reference.obs["constant"] = 0.1
     with pytest.warns(dice.DiceWarning, match=r"1 features hardly vary.*constant"):
         dice.tl.transfer_features(query, reference, "constant")

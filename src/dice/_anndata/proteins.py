@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
+from dice._anndata.features import as_numbers
 from dice._anndata.read import feature_table
 from dice._anndata.write import Slots, result_key
 from dice._arguments import known_key
@@ -18,7 +19,7 @@ def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | 
     known_key(key, adata.obsm, "array", "adata.obsm")
     added = f"{key}_clr" if key_added is None else key_added
     table, added = feature_table(adata, key), result_key(adata, added, "protein_clr", besides=key)
-    counts = table.to_numpy(dtype=np.float64, na_value=np.nan)
+    counts = as_numbers(table, key, "adata")
     wrong = np.flatnonzero((counts < 0).any(1) | np.isinf(counts).any(1))
     if len(wrong):
         raise InputError(

@@ -79,6 +79,11 @@ def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
 
 def check_writable(adata: AnnData, *, copy: bool, who: str = "adata") -> None:
     """What AnnData itself would refuse only after all the work: copies and views of objects on disk."""
+    if not isinstance(adata, AnnData) and isinstance(getattr(adata, "mod", None), Mapping):
+        raise InputError(
+            f"{who} is a {type(adata).__name__} of several modalities: pass the one that is meant, out of "
+            f"{list(adata.mod)[:5]}, for example mdata.mod['rna']."
+        )
     if not isinstance(adata, AnnData):
         raise InputError(f"{who} is no AnnData object but {said(adata)}: read it first, for example by ad.read_h5ad.")
     if adata.isbacked and (copy or adata.is_view):

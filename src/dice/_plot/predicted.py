@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
 from dice._anndata import read
+from dice._anndata.features import as_numbers, find_table
 from dice._anndata.write import column_names
-from dice._arguments import known_key
+from dice._arguments import known_key, said
 from dice._errors import InputError
 from dice._keys import FeatureKeys
 from dice._types import Codes, Floats, Mask
@@ -32,7 +34,7 @@ class PredictedTable:
     truth: Floats | None
 
     @classmethod
-    def of(cls, adata: AnnData, key: str, truth_key: str | None) -> PredictedTable:
+    def of(cls, adata: AnnData, key: str, truth_key: str | Sequence[str] | None) -> PredictedTable:
         """Read the slots that begin with `key`; without a `truth_key`, measured values are not looked for."""
         keys, step = FeatureKeys(key), f"dice.tl.transfer_features(adata, reference, {key.removesuffix('_dice')!r})"
         record = read.record(adata, keys.uns, what="record of predicted features", step=step)
@@ -58,15 +60,14 @@ class PredictedTable:
         return [self.names.index(known_key(name, self.names, "feature", "the predicted ones")) for name in wanted]
 
 
-def _measured(adata: AnnData, truth_key: str, names: list[str]) -> Floats:
-    """Measured values (n, F) of the predicted features, by name."""
-    known_key(truth_key, read.names(adata, "obsm"), "array", "adata.obsm")
-    table = read.feature_table(adata, truth_key)
-    table.columns = column_names(list(table.columns))
+def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) -> Floats:
+    """Measured values (n, F) of the predicted features, by name, wherever a reference might keep them."""
+    table = find_table(adata, adata, truth_key, "adata")
+    table = table.set_axis(column_names([str(name) for name in table.columns]), axis=1)
     found = [name for name in names if name in table.columns]
     if not found:
         raise InputError(
-            f"adata.obsm[{truth_key!r}] has none of the predicted features {names[:3]}, but {list(table.columns[:3])}: "
-            "set truth_key to what was measured of these."
+            f"truth_key={said(truth_key)} has none of the predicted features {names[:3]}, but "
+            f"{list(table.columns[:3])}: set truth_key to what was measured of these."
         )
-    return table.reindex(columns=names).to_numpy(dtype=np.float64)
+    return pd.DataFrame(as_numbers(table[found], truth_key, "adata"), columns=found).reindex(columns=names).to_numpy()

@@ -12,7 +12,7 @@ from anndata import AnnData
 from dice import _log
 from dice._anndata import lazy
 from dice._anndata.checks import read_batches, read_roles
-from dice._anndata.features import Features
+from dice._anndata.features import FEWEST_CELLS, Features
 from dice._anndata.write import Slots, column_names
 from dice._core.evenly import evenly
 from dice._core.features.candidates import CANDIDATES, View
@@ -80,6 +80,7 @@ def predict_features(
         folds = list(folds_of(train, validation, seed, in_turn=True))
     else:
         folds = _by_batch(reference, batch_key, fit, seed)
+    _check_known(features, fit, folds, batch_key)
     share = _depth_share(query)
     known, new = Represented.of(as_query(reference, query, roles, share=share)), Represented.of(query)
     model = FeatureModel.learn(_view(known), features.values, fit, calibration, folds, alpha)
@@ -103,6 +104,24 @@ def _by_batch(reference: AnnData, batch_key: str, fit: Codes, seed: int) -> list
             f"reference.obs[{batch_key!r}] holds a single batch, which cannot be held out: leave batch_key out."
         )
     return folds
+
+
+def _check_known(features: Features, fit: Codes, folds: list[tuple[Codes, Codes]], batch_key: str | None) -> None:
+    """Refuse features that were measured in hardly any cell to learn from, or in none once a batch is held out."""
+    known = ~np.isnan(features.values)
+    few = [features.names[i] for i in np.flatnonzero(known[fit].sum(0) < FEWEST_CELLS)]
+    if few:
+        raise InputError(
+            f"{len(few)} features are known in fewer than {FEWEST_CELLS} of the cells that the prior was trained on, "
+            f"for example {few[:5]}: leave them out, or call dice.tl.train_prior on cells that have them."
+        )
+    alone = np.any([~known[train].any(0) for train, _ in folds], axis=0)
+    if alone.any():
+        some = [features.names[i] for i in np.flatnonzero(alone)[:5]]
+        raise InputError(
+            f"{alone.sum()} features are known in too few batches of reference.obs[{batch_key!r}] for one to be held "
+            f"out, for example {some}: leave them out, or leave batch_key out."
+        )
 
 
 def _depth_share(query: Query) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
-from dice._anndata import read
+from dice._anndata.features import has_features, title_of
 from dice._core.evenly import evenly
 from dice._core.features.intervals import correlations
 from dice._docs import shared
@@ -30,10 +30,10 @@ N_DRAWN = 3
 @shared
 def features(
     adata: AnnData,
-    key: str,
+    key: str | Sequence[str],
     *,
     names: str | Sequence[str] | None = None,
-    truth_key: str | None = None,
+    truth_key: str | Sequence[str] | None = None,
     key_added: str | None = None,
     show: bool | None = None,
     save: str | os.PathLike[str] | None = None,
@@ -51,13 +51,13 @@ def features(
     adata
         Query, as of :func:`dice.tl.transfer_features`.
     key
-        The key of the reference whose features were transferred.
+        The key of the reference whose features were transferred, as it was passed there.
     names
         Features to draw cell by cell; None is the three best ones.
     truth_key
-        Key of ``adata.obsm`` with measured features; None is `key`, if it is there.
+        Measured features of `adata`, named as those of a reference are; None is `key`, if it is there.
     key_added
-        Key of the predictions; None is ``f"{key}_dice"``.
+        Key of the predictions; None is the default one of that call.
     {figure}
 
     Returns
@@ -76,9 +76,9 @@ def features(
     >>> len(figure.axes)
     4
     """
-    if truth_key is None and key in read.names(adata, "obsm"):
+    if truth_key is None and has_features(adata, key):
         truth_key = key
-    found = PredictedTable.of(adata, f"{key}_dice" if key_added is None else key_added, truth_key)
+    found = PredictedTable.of(adata, f"{title_of(key)}_dice" if key_added is None else key_added, truth_key)
     drawn = found.chosen(names, N_DRAWN) if found.truth is not None else []
     n_panels = 1 if found.truth is None else 2 + len(drawn)
     figure, axes = panels(n_panels, ncols=min(n_panels, 5), square=False)
@@ -105,7 +105,8 @@ def _ranked(ax: Axes, found: PredictedTable) -> None:
     ax.text(0.99, 0.99, "\n".join(["best predicted:", *best]), **look)
     ax.axhline(0, color="black", linewidth=0.6)
     ax.set_title(f"{(~useless).sum()} of {len(useless)} features can be read", fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="lower left")
+    # The line of zero correlation runs behind the names.
+    ax.legend(facecolor="white", edgecolor="none", framealpha=0.9, fontsize=8, loc="lower left")
     draw.plain(ax, x="features, ranked", y="correlation")
 
 

@@ -100,10 +100,10 @@ def transfer_features(
     (400, 2)
     """
     check_writable(adata, copy=copy)
-    if reference is adata:
-        raise InputError("adata and reference are the same object, whose features are known: pass the query as adata.")
     check_order(adata, reference, prior_key)
     cells = with_cells(reference, prior_key)
+    if cells is adata:
+        raise InputError("adata and reference are the same object, whose features are known: pass the query as adata.")
     prior, alpha = find_prior(cells, key=prior_key), share("alpha", alpha)
     features = read_features(reference, cells, key)
     keys = FeatureKeys(feature_key(adata, key_added, features.title))

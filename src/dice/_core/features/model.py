@@ -82,9 +82,10 @@ class FeatureModel:
             Share of cells whose interval may miss the feature.
         """
         centre, scale = np.nanmean(values[fit], axis=0), np.nanstd(values[fit], axis=0)
-        # A constant is not always exact: 0.1 in all cells has a deviation of 1e-17.
-        scale = np.where(scale > 1e-9 * np.abs(centre), scale, 1.0)
-        values = (values - centre) / scale
+        # A constant is not always exact, and float32 ends at the seventh digit: what varies less cannot be written.
+        varies = scale > 1e-6 * np.abs(centre)
+        scale = np.where(varies, scale, 1.0)
+        values = (values - centre) / scale * varies
         parts, held_out = [], []
         for train, test in folds:
             parts.append(Candidates.fit(cells[train], values[train])(cells[test]))

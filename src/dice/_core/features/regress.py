@@ -52,14 +52,29 @@ class Ridge:
             part, target = inputs[cells], values[np.ix_(cells, features)].astype(np.float64)
             offset[features] = target.mean(0)
             normal = part.T @ part + penalty * inner
-            # Rounding errors: two cells may be the same.
-            normal[np.diag_indices_from(normal)] += 1e-8 * np.trace(normal) / len(normal)
-            slopes[:, features] = linalg.solve(normal, part.T @ (target - offset[features]), assume_a="pos")
+            slopes[:, features] = _solve(normal, part.T @ (target - offset[features]))
         return cls(centres, scale, slopes, offset)
 
     def __call__(self, x: Floats) -> Floats:
         """Features (n, F) of cells (n, k)."""
         return kernel(x / self.scale, self.centres) @ self.slopes + self.offset
+
+
+def _solve(normal: Floats, right: Floats) -> Floats:
+    """Solve normal equations (m, m) whose diagonal is raised until they can be.
+
+    Two cells may be the same, and kernels are those of float32 distances: where a feature was measured in far fewer
+    cells than there are centres, nothing else keeps rounding errors from turning the matrix indefinite.
+    """
+    typical, diagonal = np.trace(normal) / len(normal), np.diag_indices_from(normal)
+    for raised in 10.0 ** np.arange(-8, 1):
+        firm = normal.copy()
+        firm[diagonal] += raised * typical
+        try:
+            return np.asarray(linalg.cho_solve(linalg.cho_factor(firm), right))
+        except linalg.LinAlgError:
+            continue
+    return np.zeros_like(right)
 
 
 def kernel(a: Floats, b: Floats) -> Floats:
