@@ -55,8 +55,7 @@ class Clusters:
         if self.chosen is None:
             return f"{two.capitalize()} agree on no clusters: all cells are one."
         resolution, agreement = self.curve.resolution[self.chosen], self.curve.agreement[self.chosen]
-        finest = f"resolution {resolution:.3g} is the finest at which {two} agree ({agreement:.2f}"
-        finest += ")" if self.halves is None else f"; halves of the counts {self.halves:.2f})"
+        finest = f"resolution {resolution:.3g} is the finest that {two} agree on ({agreement:.2f})"
         if self.n_clusters == 1:
             return f"Nothing but depth, or chance, sets cells apart, and {finest}: all cells are one cluster."
         return f"{self.n_clusters} clusters: {finest}."
