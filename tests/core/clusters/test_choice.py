@@ -19,7 +19,9 @@ from dice._core.clusters.choice import (
 
 def curve(agreement, n_clusters):
     n = len(agreement)
-    return AgreementCurve(np.arange(n, dtype=float), np.array(n_clusters, dtype=float), np.array(agreement), np.zeros(n))
+    return AgreementCurve(
+        np.arange(n, dtype=float), np.array(n_clusters, dtype=float), np.array(agreement), np.zeros(n)
+    )
 
 
 def test_the_finest_agreeing_resolution_is_chosen_even_beyond_a_dip():
