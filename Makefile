@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test trial lint types format docs figures tutorials build clean distclean
-.PHONY: bench-shift bench-citeseq bench-clusters bench-depth bench-features bench-labels bench-neocortex bench-real bench-scale bench-speed bench-synthetic
+.PHONY: bench-shift bench-citeseq bench-clusters bench-denoising bench-depth bench-features bench-labels bench-neocortex bench-real bench-scale bench-speed bench-synthetic
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes
 
 bench-clusters: $(BENCH)  ## clusters at each method's own choice, also where there are none; writes docs/benchmarks/clusters.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/clusters.py $(ARGS)
+
+bench-denoising: $(BENCH)  ## one half of the counts from the other, and shuffled counts; writes docs/benchmarks/denoising.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/denoising.py $(ARGS)
 
 bench-features: $(BENCH)  ## proteins of a query, with intervals; writes docs/benchmarks/features.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/features.py $(ARGS)
