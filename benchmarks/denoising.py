@@ -8,6 +8,8 @@ second halves. `mse` is the mean squared error of log-normalised values; `poisso
 value, whose expected counts are scaled to the cell's total in the first half. The reference is halved as well: values
 of logarithms depend on the depth, and no method shall be charged with another one. DICE and PCA come back to genes
 through the loadings of the reference, and no expression is below 0. `alone` is a method that saw the query only.
+`tl.denoise` brings all cells to the typical depth of the reference; `DICE, own depth` asks the same estimator for the
+depth that the cell has, which is what the second half has too.
 
 Shuffled counts: cells of equal depth, every gene permuted over all of them, so that no two genes belong together.
 `correlated` is the share of pairs of the 500 most expressed genes whose correlation over cells is above .1 in absolute
@@ -17,12 +19,14 @@ over standard deviations *before* denoising, and `left` is the standard deviatio
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import anndata as ad
 import numpy as np
 import pandas as pd
+import torch
 from alra import alra
 from clusters import TRAINING, without_structure
 from data import FILES, pair
@@ -50,6 +54,7 @@ class Cells:
     projection: Projection
     projected: np.ndarray
     denoised: np.ndarray
+    at_own_depth: np.ndarray
     seed: int
 
     def back(self, latents: np.ndarray) -> np.ndarray:
@@ -105,9 +110,17 @@ def with_latents(reference: ad.AnnData, query: ad.AnnData, seed: int) -> Cells:
     """Cells with the latents of a prior that has seen the reference alone."""
     dice.tl.train_prior(reference, training=TRAINING, random_state=seed)
     dice.tl.denoise(query, reference, random_state=seed)
-    projection = dice.Prior.from_anndata(reference).projection
-    values = reference.X.toarray(), query.X.toarray()
-    return Cells(*values, projection, query.obsm["X_dice_pca"], query.obsm["X_dice"], seed)
+    prior, values = dice.Prior.from_anndata(reference), (reference.X.toarray(), query.X.toarray())
+    projected, latents = query.obsm["X_dice_pca"], query.obsm["X_dice"]
+    return Cells(*values, prior.projection, projected, latents, at_own_depth(prior, query), seed)
+
+
+def at_own_depth(prior: dice.Prior, query: ad.AnnData) -> np.ndarray:
+    """Denoised latents (n, k) as the cells would read at the depth that they have."""
+    network = copy.deepcopy(prior.measurement)
+    depth = np.nan_to_num(recover(query.X).log_depth, nan=float(network.typical))
+    network.typical = torch.as_tensor(depth)
+    return network.mean(query.obsm["X_dice_pca"], depth)
 
 
 def denoised(method: str, cells: Cells) -> np.ndarray:
@@ -170,6 +183,7 @@ METHODS: dict[str, Callable[[Cells], np.ndarray]] = {
     "ALRA": together(by_alra),
     "ALRA alone": alone(by_alra),
     "DICE": lambda cells: cells.back(cells.denoised),
+    "DICE, own depth": lambda cells: cells.back(cells.at_own_depth),
 }
 
 if __name__ == "__main__":

@@ -67,5 +67,5 @@ def test_latents_come_back_to_the_expression_that_they_were_projected_from(denoi
     fitted = fit_projection(Matrix(whole), n_latent=10)
     values = whole.X.toarray()
     latents = fitted.project(whole.X)
-    made = denoising.Cells(values, values, fitted, latents, latents, 0)
+    made = denoising.Cells(values, values, fitted, latents, latents, latents, 0)
     np.testing.assert_allclose(made.back(latents), values, atol=1e-3)
