@@ -34,6 +34,7 @@ TARGETS = {
         ["speed_cells", "speed_peers"],
     ),
     "bench-synthetic": ("ARGS=--seeds 1 --literal 0", ["synthetic", "mismatch", "ablation_k"]),
+    "bench-unseen": ("ARGS=--seeds 1", ["unseen"]),
 }
 
 
