@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test trial lint types format docs figures tutorials build clean distclean
-.PHONY: bench-shift bench-citeseq bench-clusters bench-depth bench-features bench-labels bench-neocortex bench-real bench-scale bench-speed bench-synthetic
+.PHONY: bench-shift bench-citeseq bench-clusters bench-denoising bench-depth bench-features bench-labels bench-neocortex bench-real bench-scale bench-speed bench-synthetic bench-unseen
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes
 bench-clusters: $(BENCH)  ## clusters at each method's own choice, also where there are none; writes docs/benchmarks/clusters.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/clusters.py $(ARGS)
 
+bench-denoising: $(BENCH)  ## one half of the counts from the other, and shuffled counts; writes docs/benchmarks/denoising.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/denoising.py $(ARGS)
+
 bench-features: $(BENCH)  ## proteins of a query, with intervals; writes docs/benchmarks/features.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/features.py $(ARGS)
 
@@ -90,6 +93,9 @@ bench-neocortex: $(BENCH)  ## the paper's experiment across studies; writes docs
 
 bench-synthetic: $(DEV)  ## the paper's synthetic experiments beside the exact posterior; writes docs/benchmarks/synthetic.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/synthetic.py --literal 40 $(ARGS)
+
+bench-unseen: $(BENCH)  ## labels and clusters on sets that nothing was tuned to; downloads 110 MB, writes docs/benchmarks/unseen.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/unseen.py $(ARGS)
 
 bench-shift: $(BENCH)  ## queries of other technologies; writes docs/benchmarks/shift.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/shift.py $(ARGS)

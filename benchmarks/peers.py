@@ -13,6 +13,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from typing import Any
 
 import anndata as ad
 import numpy as np
@@ -116,6 +117,7 @@ PEERS: dict[str, Callable[..., Embeddings]] = {
 #: What the others need beyond what dice itself does.
 PACKAGES = {
     "MAGIC": "magic",
+    "MAGIC alone": "magic",
     "scVI-10": "scvi",
     "scVI-25": "scvi",
     "PhenoGraph": "phenograph",
@@ -139,7 +141,12 @@ def installed(methods: Iterable[str]) -> list[str]:
 
 
 def embed(name: str, reference: ad.AnnData, query: ad.AnnData, seed: int) -> Embeddings:
-    """Run a peer without its chatter; global random state is put back."""
+    """Run a peer without its chatter."""
+    return quietly(PEERS[name], reference, query, seed)
+
+
+def quietly(method: Callable[..., Any], *given: object) -> Any:
+    """What a method gives, without its chatter; global random state is put back."""
     state = np.random.get_state()  # noqa: NPY002 - several peers seed it
     with (
         warnings.catch_warnings(),
@@ -147,7 +154,7 @@ def embed(name: str, reference: ad.AnnData, query: ad.AnnData, seed: int) -> Emb
         contextlib.redirect_stderr(io.StringIO()),
     ):
         warnings.simplefilter("ignore")
-        found = PEERS[name](reference, query, seed)
+        found = method(*given)
     np.random.set_state(state)  # noqa: NPY002
     return found
 

