@@ -48,7 +48,7 @@ def show(rows: pd.DataFrame) -> None:
         wide = summary(rows, ["pair", "method"], [measure]).set_index(["pair", "method"])[measure].unstack()  # noqa: PD010
         tables[measure] = wide.reindex(rows["pair"].unique())[list(rows["method"].unique())].fillna("-").reset_index()
     tables["seconds"] = summary(rows, ["method"], ["seconds"])
-    tables["doubt"] = summary(rows[rows["method"] == "DICE"].dropna(), ["pair"], DOUBT)
+    tables["doubt"] = summary(own[own["method"] == "DICE"], ["pair"], DOUBT)
     save("transfer", "Label transfer", own, tables, __doc__.split("\n\n")[2])
 
 
