@@ -231,7 +231,10 @@ def tests_of(module: str) -> tuple[str, ...]:
     path = Path(module)
     mirror = Path("tests", *(part.removeprefix("_") for part in path.parts[:-1]), f"test_{path.stem}.py")
     named = json.loads(MIRRORS.read_text())["tests"].get(module, [])
-    return (*([mirror.as_posix()] if (ROOT / mirror).exists() else []), *named)
+    found = (*([mirror.as_posix()] if (ROOT / mirror).exists() else []), *named)
+    if not found:  # pytest would run all that there are.
+        raise SystemExit(f"{module} has no tests of its own: write {mirror}, or name others in {MIRRORS.name}.")
+    return found
 
 
 def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:
@@ -239,6 +242,7 @@ def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:
     process = os.fork()
     if process:
         return process
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setsid()  # Tests may start others: all end together.
     try:
         with Path(folder, f"{os.getpid()}.txt").open("w") as out:
@@ -353,6 +357,8 @@ def main() -> int:
     if options.list:
         print(*chosen, sep="\n")
         return 0
+    # Ended from outside, the run stops its tests and removes its folder as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     equivalent = read_equivalent()
     found = {mutant: "equivalent" for mutant in chosen if mutant.identity in equivalent}
     if options.journal and options.journal.exists():
