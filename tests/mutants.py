@@ -320,16 +320,33 @@ def read_equivalent() -> dict[tuple[str, ...], str]:
         return {tuple(row[:-1]): row[-1] for row in list(csv.reader(file))[1:]}
 
 
-def unchanged(modules: set[str], folder: str) -> dict[tuple[str, ...], float]:
+def unchanged(modules: set[str], journal: Journal, folder: str) -> dict[tuple[str, ...], float]:
     """Seconds of the tests of each module on the code as it is, where all must pass."""
-    suites = sorted({tests_of(module) for module in modules})
-    seconds = {}
-    for _, tests, word, took in verdicts([(None, tests, 1800.0) for tests in suites], folder):
+    suites = {tests_of(module) for module in modules}
+    seconds = {tests: journal.seconds[tests] for tests in suites & set(journal.seconds)}
+    for _, tests, word, took in verdicts([(None, tests, 1800.0) for tests in sorted(suites - set(seconds))], folder):
         if word != "passed":
             said_so = "\n".join(path.read_text() for path in Path(folder).glob("*.txt"))[-3000:]
             raise SystemExit(f"{said_so}\n{' '.join(tests)} {word} without any change: repair the tests first.")
         seconds[tests] = took
+        journal.add(took, tests)
     return seconds
+
+
+class Journal:
+    """What a run has found, line by line in a file, for one that is taken up again; survivors are tried again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        entries = [(verdict, tuple(names)) for verdict, names in map(json.loads, lines)]
+        self.seconds = {tests: found for found, tests in entries if isinstance(found, float)}
+        self.words = {identity: found for found, identity in entries if isinstance(found, str)}
+
+    def add(self, found: str | float, names: tuple[str, ...]) -> None:
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps([found, names]) + "\n")
 
 
 def table(found: dict[Mutant, str]) -> None:
@@ -361,24 +378,22 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     equivalent = read_equivalent()
     found = {mutant: "equivalent" for mutant in chosen if mutant.identity in equivalent}
-    if options.journal and options.journal.exists():
-        known = {tuple(json.loads(line)) for line in options.journal.read_text().splitlines()}
-        found |= {mutant: "failed" for mutant in chosen if mutant.identity in known and mutant not in found}
+    journal = Journal(options.journal)
+    found |= {m: journal.words[m.identity] for m in chosen if m not in found and m.identity in journal.words}
     left = [mutant for mutant in chosen if mutant not in found]
     for name in HEAVY:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
-        seconds = unchanged({mutant.module for mutant in left}, folder)
+        seconds = unchanged({mutant.module for mutant in left}, journal, folder)
         wanted = [
             (mutant, tests, 4 * seconds[tests] + PATIENCE) for mutant in left for tests in [tests_of(mutant.module)]
         ]
         for mutant, _, word, took in verdicts(wanted, folder):
             found[mutant] = word
             print(f"{word:8} {took:5.0f} s  {len(found)}/{len(chosen)}  {mutant}", flush=True)
-            if options.journal and word != "passed":
-                with options.journal.open("a") as file:
-                    file.write(json.dumps(mutant.identity) + "\n")
+            if word != "passed":
+                journal.add(word, mutant.identity)
     survivors = sorted((m for m, word in found.items() if word == "passed"), key=lambda m: (m.module, m.number))
     real = sum(word != "equivalent" for word in found.values())
     print(f"\n{real - len(survivors)} of {real} mutants were noticed, {1 - len(survivors) / max(real, 1):.1%}; "
