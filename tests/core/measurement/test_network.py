@@ -36,6 +36,7 @@ def features(data):
     return torch.cat([y, y * d[:, :1], y * d[:, 1:], d, d.square(), ones], dim=1).double(), scale
 
 
+@torch.no_grad()
 def test_the_filter_is_ridge_regression():
     """Without held-out cells with the middle ridge; with them, by the one that is wrong least on them."""
     train = rows()
