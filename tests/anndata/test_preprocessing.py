@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from scipy import sparse
 import dice
 from dice._anndata.genes import GeneMatch
 from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import check_query, is_counts, matrix_statistics
+from dice._anndata.preprocessing import TRANSFORMED, check_query, is_counts, matrix_statistics
 
 # Only AnnData's advice about index types and the like may be ignored here, never a warning of dice.
 pytestmark = pytest.mark.filterwarnings("error::dice.DiceWarning")
@@ -338,3 +339,27 @@ def test_totals_are_compared_by_the_genes_at_hand():
     assert not totals(9.0, 1.0, [np.log(2.0), -5.0, -5.0, -5.0], [0])
     assert not totals(1e6, 1.0, np.zeros(4), [0])
     assert not totals(0.0, 1.0, alike, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "fix"),
+    [
+        ("log", "log", ""),
+        ("none", "none", ""),
+        ("none", "log", r"normalised values without logarithm, but the reference natural.*: call sc.pp.log1p"),
+        ("twice", "log", r"logarithms of logarithms.*: call adata.X = np.expm1\(adata.X\) first"),
+        ("log2", "log", r"logarithms to base 2.*: call adata.X = adata.X \* np.log\(2\) first"),
+        ("log", "none", r"holds natural logarithms, but the reference normalised.*: train again after sc.pp.log1p"),
+        ("none", "log2", r"but the reference logarithms to base 2: train again after sc.pp.log1p"),
+    ],
+)
+def test_logarithms_where_totals_tell(mine, other, fix):
+    from dice._anndata.preprocessing import _Pair
+
+    def known(name):
+        return {"minimum": 0.0, "nonzero": 200.0, **{f"sum_{n}": 1e4 * (n == name) for n in TRANSFORMED}}
+
+    said = _Pair(known(mine), known(other), None).transformed()
+    assert re.search(fix, said) if fix else said == ""
+    few = known(mine) | {"nonzero": 199.0}
+    assert _Pair(few, known(other), None).transformed() == ""
