@@ -8,7 +8,14 @@ import torch
 from oracle import random_mixture
 from scipy import stats
 
-from dice._core.posterior.direct import deconvolved_mean, direct, direct_measured, probe_variance, within_reach
+from dice._core.posterior.direct import (
+    Posterior,
+    deconvolved_mean,
+    direct,
+    direct_measured,
+    probe_variance,
+    within_reach,
+)
 from dice._core.posterior.noise import CellNoise, cell_seeds
 from dice._core.posterior.sampler import sample_sde
 
@@ -164,3 +171,18 @@ def test_measured_latents_and_assumed_noise_on_top():
         torch.testing.assert_close(found.variance, torch.full((5,), slope * level**2 + 0.4 * slope**2).double())
         assert found.samples is None
     assert direct_measured(gaussian(), mean[:5], variance[:5], 0.5, keys(5), 1, uncertainty=False).variance is None
+
+
+@pytest.mark.parametrize("kind", [torch.as_tensor, np.asarray])
+def test_posteriors_are_scaled_and_joined(kind):
+    """Means and samples have the units of latents, variances their square."""
+    parts = [
+        Posterior(kind(np.full((n, 2), 3.0)), kind(np.full((n, 4, 2), 5.0)), kind(np.full(n, 7.0))) for n in (2, 3)
+    ]
+    scaled = parts[0].map(lambda part, power: part * 10**power)
+    assert [float(x.ravel()[0]) for x in (scaled.mean, scaled.samples, scaled.variance)] == [30, 50, 700]
+    joined = Posterior.joined(parts)
+    assert [tuple(x.shape) for x in (joined.mean, joined.samples, joined.variance)] == [(5, 2), (5, 4, 2), (5,)]
+    bare = Posterior.joined([Posterior(kind(np.ones((2, 2))), None, None)] * 2)
+    assert (bare.samples, bare.variance) == (None, None)
+    assert bare.map(lambda part, power: part).samples is None
