@@ -8,7 +8,7 @@ import torch
 from oracle import ExactMixture
 
 from dice._core.shift.choice import COARSE, coarse_means, expected_score_norm, expected_variety, score_norm, variety
-from dice._core.shift.offsets import PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
+from dice._core.shift.offsets import LEVELS, PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
 from dice._core.shift.soft_clusters import SoftClusters, soft_assignment, unit
 
 K = 6
@@ -199,3 +199,9 @@ def test_offsets_of_batches_by_hand():
     whole = (100 * 1 + 10 * 3) / 115
     for batch, own in ((0, (100 + 5 * whole) / 105), (1, (30 + 5 * whole) / 15)):
         np.testing.assert_allclose(found[batch], own * AXES, atol=1e-4)
+
+
+def test_noise_falls_by_the_same_factor_from_level_to_level():
+    """From four latent scales down to one, at which every type has its own latents."""
+    assert (LEVELS[0], LEVELS[-1]) == (4.0, 1.0)
+    np.testing.assert_allclose(np.divide(LEVELS[:-1], LEVELS[1:]), 4 ** (1 / 4), rtol=0.02)
