@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from oracle import Chunks
 from scipy import sparse
 from sklearn.decomposition import PCA
 
-from dice._core.projection import MAX_GRAM_GENES, adopt_projection, elbow, fit_projection, fix_signs
+from dice._core.projection import MAX_GRAM_GENES, _eigen_gram, adopt_projection, elbow, fit_projection, fix_signs
 
 RNG = np.random.default_rng(0)
 FACTORS = RNG.normal(size=(90, 5)) * [6, 5, 4, 3, 2]
@@ -154,3 +156,11 @@ def test_subspace_iteration_goes_on_until_values_have_settled():
 )
 def test_elbow_by_hand(spectrum, k):
     assert elbow(np.array(spectrum, dtype=float)) == k
+
+
+def test_rounding_makes_no_negative_variance():
+    """Sums of a gene that hardly varies, as rounding leaves them: its variance is zero, and it is no free gene."""
+    sums = SimpleNamespace(total=lambda _: (4, np.array([4.0, 0.0]), np.array([[4.0 - 1e-9, 0.0], [0.0, 3.0]])))
+    _, variances, singular_values, _ = _eigen_gram(sums, None)
+    np.testing.assert_array_equal(variances, [0, 1])
+    np.testing.assert_allclose(singular_values, [np.sqrt(3), 0])
