@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dice
 from dice._core.labels.novelty import Groups
-from dice._query.groups import _positions, judge_groups, warn_of_doubt
+from dice._query.groups import _positions, judge_groups, known_groups, warn_of_doubt
 
 
 def test_positions_among_the_labels_in_use():
@@ -63,3 +64,26 @@ def test_the_table_of_groups(known):
     assert table["p"][0] > table["p"][1]
     np.testing.assert_array_equal(novel, np.append(table["novel"], False)[np.where(empty, -1, names.codes)])
     assert not novel[80:].any()
+
+
+@pytest.mark.parametrize(
+    ("labels_key", "labelled"),
+    [("auto", True), ("t", True), (None, False), ("other", "needs the reference with its cells")],
+)
+def test_a_prior_alone_knows_the_groups_of_its_labels(known, labels_key, labelled):
+    groups, y, codes = known
+    labels = SimpleNamespace(groups=lambda scale: groups, calibration_y=y, calibration_codes=codes)
+    prior = SimpleNamespace(labels=labels, params={"labels_key": "t"}, calibration={"y": y}, latent_scale=1.0)
+    query = SimpleNamespace(prior=prior, match=SimpleNamespace(complete=True))
+    if isinstance(labelled, str):
+        with pytest.raises(dice.DiceError, match=labelled):
+            known_groups(None, query, labels_key, "dice")
+        return
+    found, calibration, positions = known_groups(None, query, labels_key, "dice")
+    assert (found is groups) == labelled
+    np.testing.assert_array_equal(calibration, y if labelled else y[1::2])
+    assert len(positions) == len(calibration)
+    prior.labels, prior.calibration = None, {"y": y[:1]}
+    if labels_key in (None, "auto"):
+        with pytest.raises(dice.DiceError, match="calibration"):
+            known_groups(None, query, labels_key, "dice")
