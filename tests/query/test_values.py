@@ -19,6 +19,7 @@ def logged(target_sum):
 def test_target_sums():
     assert target_sum_of(ad.AnnData(COUNTS.astype(np.float32)), None, "adata") == 1e4
     assert target_sum_of(logged(5000), None, "adata") == pytest.approx(5000, rel=1e-4)
+    assert target_sum_of(ad.AnnData(np.empty((0, 40), np.float32)), None, "adata") == 1e4
     uneven = logged(5000)
     uneven.X *= np.linspace(0.5, 1, 80, dtype=np.float32)[:, None]
     assert target_sum_of(uneven, None, "adata") == 1e4
