@@ -12,6 +12,7 @@ tell from the original are listed in mutants_equivalent.csv, each with the reaso
     python tests/mutants.py                        the sample; writes docs/benchmarks/mutants.csv
     python tests/mutants.py --only conformal       those of one module, and no table
     python tests/mutants.py --list                 the sample itself
+    python tests/mutants.py --seed 1 --size 60     another sample, which no test was written for; no table
 """
 
 from __future__ import annotations
@@ -80,9 +81,8 @@ class Mutant:
     def identity(self) -> tuple[str, ...]:
         return self.module, self.function, self.kind, self.line, f"{self.change} #{self.occurrence}"
 
-    @property
-    def rank(self) -> str:
-        return hashlib.sha256("\0".join([str(SEED), *self.identity]).encode()).hexdigest()
+    def rank(self, seed: int) -> str:
+        return hashlib.sha256("\0".join([str(seed), *self.identity]).encode()).hexdigest()
 
     def __str__(self) -> str:
         return f"{self.module}:{self.number} in {self.function} [{self.kind}] {self.line}   ({self.change})"
@@ -187,11 +187,11 @@ def changed(mutant: Mutant) -> ast.AST:
     return ast.fix_missing_locations(tree)
 
 
-def sample(size: int = SIZE) -> list[Mutant]:
+def sample(size: int = SIZE, seed: int = SEED) -> list[Mutant]:
     """The same number of mutants of every kind, by the smallest hashes; sorted by module."""
     everything = [m for layer in LAYERS for path in sorted((SOURCE / layer).rglob("*.py")) for m in mutants_of(path)]
     kinds = sorted({mutant.kind for mutant in everything})
-    ranked = [sorted((m for m in everything if m.kind == kind), key=lambda m: m.rank) for kind in kinds]
+    ranked = [sorted((m for m in everything if m.kind == kind), key=lambda m: m.rank(seed)) for kind in kinds]
     turns = [mutant for turn in zip_longest(*ranked) for mutant in turn if mutant is not None]
     return sorted(turns[:size], key=lambda m: (m.module, m.place, m.kind))
 
@@ -367,10 +367,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="part of a module's path")
     parser.add_argument("--size", type=int, default=SIZE, help="number of mutants in the sample")
+    parser.add_argument("--seed", type=int, default=SEED, help="another seed is another sample")
     parser.add_argument("--list", action="store_true", help="show the sample and end")
     parser.add_argument("--journal", type=Path, help="file to keep what was noticed in, to go on from there")
     options = parser.parse_args()
-    chosen = [mutant for mutant in sample(options.size) if options.only in mutant.module]
+    chosen = [mutant for mutant in sample(options.size, options.seed) if options.only in mutant.module]
     if options.list:
         print(*chosen, sep="\n")
         return 0
@@ -398,7 +399,7 @@ def main() -> int:
     real = sum(word != "equivalent" for word in found.values())
     print(f"\n{real - len(survivors)} of {real} mutants were noticed, {1 - len(survivors) / max(real, 1):.1%}; "
           f"{len(found) - real} more are equivalent. Survivors:", *survivors, sep="\n")  # fmt: skip
-    if not options.only and options.size == SIZE:
+    if not options.only and (options.size, options.seed) == (SIZE, SEED):
         table(found)
     return 0
 
