@@ -12,7 +12,7 @@ tell from the original are listed in mutants_equivalent.csv, each with the reaso
     python tests/mutants.py                        the sample; writes docs/benchmarks/mutants.csv
     python tests/mutants.py --only conformal       those of one module, and no table
     python tests/mutants.py --list                 the sample itself
-    python tests/mutants.py --seed 1 --size 60     another sample, which no test was written for; no table
+    python tests/mutants.py --seed 1 --size 60     another sample; no table
 """
 
 from __future__ import annotations
