@@ -113,7 +113,7 @@ bench-speed: $(BENCH)  ## seconds and memory, alone and beside other tools; CELL
 figures: $(DEV)  ## draw the pictures of docs/figures.md again; NAMES=... for some of them
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py $(NAMES)
 
-.PHONY: fuzz faults
+.PHONY: fuzz faults mutants
 SINGLE := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 JOBS=$(JOBS)
 
 fuzz: $(DEV)  ## forged priors, damaged files and odd objects by the thousand; the table lands in docs/benchmarks
@@ -122,6 +122,9 @@ fuzz: $(DEV)  ## forged priors, damaged files and odd objects by the thousand; t
 
 faults: $(DEV)  ## kills, full disks, vanished files; the table lands in docs/benchmarks
 	$(SINGLE) $(BIN)/python tests/hazards/faults.py
+
+mutants: $(DEV)  ## one small change of the code at a time: do its tests notice? the table lands in docs/benchmarks
+	$(SINGLE) $(BIN)/python tests/mutants.py $(ARGS)
 
 bench-labels: $(DEV)  ## measure label transfer, sets, novelty and rho; hours, taken up where it was left
 	for name in transfer sets novelty rho; do \

@@ -178,6 +178,31 @@ def test_lisi_of_few_cells_stays_local(n_cells: int) -> None:
         assert metrics.clisi(apart, labels) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("n_cells", "asked", "used"),
+    [(2, 30, 2), (7, 30, 2), (10, 30, 3), (90, 30, 29), (91, 30, 30), (200, 30, 30), (200, 9, 9)],
+)
+def test_lisi_of_few_cells_has_a_smaller_perplexity(monkeypatch, n_cells: int, asked: float, used: float) -> None:
+    """A third of the other cells at most, and two at least; no cell has less than one label around it."""
+    import harmonypy
+
+    seen = []
+
+    def compute(values, table, columns, perplexity):
+        seen.append(perplexity)
+        return np.array([[0.0], *[[1.5]] * (n_cells - 1)])
+
+    monkeypatch.setattr(harmonypy, "compute_lisi", compute)
+    values, labels = np.random.default_rng(0).normal(size=(n_cells, 2)), np.arange(n_cells) % 2
+    assert metrics.clisi(values, labels, perplexity=asked) == pytest.approx(1.5 - 0.5 / n_cells)
+    assert seen == [used]
+
+
+def test_lisi_neighbors_looks_at_all_others_at_most() -> None:
+    assert metrics.lisi_neighbors([[0.0], [1.0], [2.0]], list("aab"), n_neighbors=99) == pytest.approx((2 + 2 + 1) / 3)
+    assert metrics.lisi_neighbors([[0.0], [1.0]], list("ab"), n_neighbors=1) == 1
+
+
 # ---- clustering --------------------------------------------------------------------------------
 
 
@@ -307,8 +332,10 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
         (lambda: metrics.ilisi(TWO, ["a", None]), "pass more cells"),
         (lambda: metrics.ilisi(TWO, [None, None]), "batches have 0 .* choose batches"),
         (lambda: metrics.lisi_neighbors(TWO, ["a", "b"], n_neighbors=0), "use 1 or more"),
+        (lambda: metrics.lisi_neighbors(TWO, ["a", None]), "pass more cells"),
         (lambda: metrics.silhouette(TWO, ["a", "a"]), "choose labels that tell cells apart"),
         (lambda: metrics.silhouette(TWO, ["a", "b"]), "labels that several cells share"),
+        (lambda: metrics.silhouette(TWO * 2, list("abcd")), "labels that several cells share"),
         (lambda: metrics.silhouette(TWO * 2, list("abab"), metric="no"), "use 'cosine'"),
         (lambda: metrics.knn_macro_f1(TWO, ["a", "b"], n_splits=1), "n_splits of 2"),
         (lambda: metrics.ari(["a"], [1, 2]), "1 labels but 2 clusters"),
@@ -327,3 +354,9 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
 def test_bad_input_names_the_fix(call, fix: str) -> None:
     with pytest.raises(InputError, match=fix):
         call()
+
+
+def test_one_pair_of_cells_with_one_label_is_enough_for_a_silhouette() -> None:
+    values = [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]
+    expected = skm.silhouette_score(values, [0, 0, 1], metric="cosine")
+    assert metrics.silhouette(values, list("aab")) == pytest.approx(expected)

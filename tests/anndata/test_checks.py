@@ -10,7 +10,16 @@ from scipy import sparse
 
 import dice
 from dice._anndata import read
-from dice._anndata.checks import check_n_latent, gene_mask, named_mask, read_batches, read_groups, read_labels
+from dice._anndata.checks import (
+    check_counts,
+    check_n_latent,
+    gene_mask,
+    named_mask,
+    read_batches,
+    read_colors,
+    read_groups,
+    read_labels,
+)
 from dice._anndata.kinds import check_expression
 from dice._anndata.preprocessing import is_counts
 
@@ -145,3 +154,32 @@ def test_mask():
     adata.var["highly_variable"] = [False, True, True]
     assert named_mask(adata, "auto") == "highly_variable"
     np.testing.assert_array_equal(gene_mask(adata, "auto"), [1, 2])
+
+
+def test_colors_of_labels():
+    adata = cells(t=pd.Categorical(list("xyxy")))
+    assert read_colors(adata, "t") is None
+    adata.uns["t_colors"] = np.array(["red", "blue"])
+    assert read_colors(adata, "t") == {"x": "red", "y": "blue"}
+    adata.uns["t_colors"] = np.array(["red", "blue", "green"])
+    assert read_colors(adata, "t") is None
+
+
+def test_latents_have_to_leave_room_in_both_dimensions():
+    for n_cells, n_genes, most in ((50, 10, 9), (10, 50, 9), (5000, 5000, 1000)):
+        check_n_latent(most, n_cells, n_genes)
+        with pytest.raises(dice.DiceError, match=f"pass a number from 1 to {most}, or 'elbow'"):
+            check_n_latent(most + 1, n_cells, n_genes)
+    check_n_latent(1, 2, 2)
+    for n_cells, n_genes in ((1, 50), (50, 1)):
+        with pytest.raises(dice.DiceError, match=f"No prior can be learned from {n_cells} cells and {n_genes} genes"):
+            check_n_latent("elbow", n_cells, n_genes)
+
+
+def test_what_does_not_hold_counts_is_named():
+    adata = ad.AnnData(np.log1p(COUNTS), layers={"counts": COUNTS, "half": COUNTS / 2})
+    check_counts(adata, "counts")
+    with pytest.raises(dice.DiceError, match=r"^adata.X does not hold raw counts.*available: \['counts', 'half'\]"):
+        check_counts(adata, None)
+    with pytest.raises(dice.DiceError, match=r"^adata.layers\['half'\] does not hold raw .*available: \['counts'\]"):
+        check_counts(adata, "half")

@@ -202,3 +202,34 @@ def test_duplicates_are_an_early_error_that_names_five():
     adata = adata[:, ~adata.var["symbol"].duplicated()]
     assert str(match_genes(adata, GENES, gene_key="symbol")) == "49/50 genes found"
     check_unique(pd.Index(["a", "b"]), "adata.var_names")
+
+
+def test_names_that_are_equal_without_their_version_belong_to_nobody():
+    """Two of the prior's genes, or two of the query's, that only their versions tell apart cannot be matched by id."""
+    others = [f"ENSG{i:011}" for i in range(1, 10)]
+    twice = np.array([f"{ENSEMBL[0]}.1", f"{ENSEMBL[0]}.2", *(f"{name}.5" for name in others)], dtype=object)
+    match = match_genes(query([f"{ENSEMBL[0]}.3", *others]), twice)
+    np.testing.assert_array_equal(match.prior, np.arange(2, 11))
+    np.testing.assert_array_equal(match.query, np.arange(1, 10))
+    match = match_genes(query(twice), np.array([ENSEMBL[0], *others], dtype=object))
+    np.testing.assert_array_equal(match.prior, np.arange(1, 10))
+    np.testing.assert_array_equal(match.query, np.arange(2, 11))
+
+
+def test_the_overlap_that_is_suggested_lets_the_query_pass():
+    names = [*GENES[:8], *(f"extra_{i}" for i in range(50))]
+    prior = GENES[:48]
+    with pytest.raises(dice.DiceError, match=r"^Only 8/48 genes found \(17%\).*min_gene_overlap=0\.16\) to go on\.$"):
+        match_genes(query(names), prior)
+    with pytest.warns(UserWarning, match=r"^8/48 genes found \(17%\)"):
+        assert len(match_genes(query(names), prior, min_overlap=0.16).prior) == 8
+
+
+def test_bounds_of_the_overlap_themselves_pass():
+    """Exactly 80 % are found without a word, and exactly what is asked for is enough."""
+    assert match_genes(query(GENES[:40]), GENES).fraction == 0.8
+    with pytest.warns(UserWarning, match="10/50 genes found"):
+        match_genes(query(GENES[:10]), GENES)
+    three = r"like \['GENE0', 'GENE1', 'GENE2'\], adata.var_names has names like \['x0', 'x1', 'x2'\]; set"
+    with pytest.raises(dice.DiceError, match=three):
+        match_genes(query([f"x{i}" for i in range(9)]), GENES, min_overlap=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from types import SimpleNamespace
 
 import anndata as ad
@@ -14,7 +16,7 @@ from scipy import sparse
 import dice
 from dice._anndata.genes import GeneMatch
 from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import check_query, matrix_statistics
+from dice._anndata.preprocessing import TRANSFORMED, check_query, is_counts, matrix_statistics
 
 # Only AnnData's advice about index types and the like may be ignored here, never a warning of dice.
 pytestmark = pytest.mark.filterwarnings("error::dice.DiceWarning")
@@ -298,3 +300,66 @@ def test_no_false_alarm_across_chemistries(shared_data):
         prior = learned(reference.copy(), adata.var_names)
         assert not alarm(query, prior)
         assert not alarm(query.copy()[:, ::2], prior)
+
+
+def test_statistics_at_their_bounds():
+    """Totals need ten cells, counts twenty values, and exponentials values up to a hundred."""
+    ones = np.eye(30, dtype=np.float32)
+    assert is_counts(ones[:20], least=20)
+    assert not is_counts(ones[:19], least=20)
+    assert matrix_statistics(ones[:10])["sum_none"] == 1
+    assert matrix_statistics(ones[:9])["sum_none"] == 0
+    assert matrix_statistics(np.vstack([ones[:10], 0 * ones[:3]]))["sum_none"] == 1
+    assert matrix_statistics(100 * ones)["cell_total"] == pytest.approx(np.expm1(100))
+    assert matrix_statistics(101 * ones)["cell_total"] == 0
+    assert matrix_statistics(-ones)["cell_total"] == 0
+
+
+def totals(ours, theirs, means, prior):
+    """Whether cell totals that differ are warned of, for a query with these of the prior's genes."""
+    from dice._anndata.preprocessing import _Pair
+
+    known = {"sum_log": 0.0}
+    pair = _Pair({**known, "cell_total": ours}, {**known, "cell_total": theirs}, None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pair.compare_totals(GeneMatch(np.array(prior), np.array(prior), len(means)), np.asarray(means))
+    return [str(warning.message) for warning in caught]
+
+
+def test_totals_are_compared_by_the_genes_at_hand():
+    """Four alike genes, of which the query has two: half of the total is expected, and ten times that is odd."""
+    alike = np.full(4, np.log(2.0))
+    for ours, odd in ((4.9, False), (5.1, True), (0.051, False), (0.049, True)):
+        found = totals(ours, 1.0, alike, [0, 1])
+        assert bool(found) == odd, (ours, found)
+    assert totals(5.1, 1.0, alike, [0, 1])[0].startswith("The prior's genes sum up to 10 times what")
+    assert not totals(100.0, 1.0, alike, [0])
+    assert totals(11.0, 1.0, [np.log(2.0), -5.0, -5.0, -5.0], [0])
+    assert not totals(9.0, 1.0, [np.log(2.0), -5.0, -5.0, -5.0], [0])
+    assert not totals(1e6, 1.0, np.zeros(4), [0])
+    assert not totals(0.0, 1.0, alike, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "fix"),
+    [
+        ("log", "log", ""),
+        ("none", "none", ""),
+        ("none", "log", r"normalised values without logarithm, but the reference natural.*: call sc.pp.log1p"),
+        ("twice", "log", r"logarithms of logarithms.*: call adata.X = np.expm1\(adata.X\) first"),
+        ("log2", "log", r"logarithms to base 2.*: call adata.X = adata.X \* np.log\(2\) first"),
+        ("log", "none", r"holds natural logarithms, but the reference normalised.*: train again after sc.pp.log1p"),
+        ("none", "log2", r"but the reference logarithms to base 2: train again after sc.pp.log1p"),
+    ],
+)
+def test_logarithms_where_totals_tell(mine, other, fix):
+    from dice._anndata.preprocessing import _Pair
+
+    def known(name):
+        return {"minimum": 0.0, "nonzero": 200.0, **{f"sum_{n}": 1e4 * (n == name) for n in TRANSFORMED}}
+
+    said = _Pair(known(mine), known(other), None).transformed()
+    assert re.search(fix, said) if fix else said == ""
+    few = known(mine) | {"nonzero": 199.0}
+    assert _Pair(few, known(other), None).transformed() == ""

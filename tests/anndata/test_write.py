@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._anndata.write import Slots, check_writable, replace, write
+from dice._anndata.write import Slots, as_plain, check_writable, column_names, from_plain, replace, write
 
 
 @pytest.fixture
@@ -59,3 +59,33 @@ def test_views_of_files_cannot_be_written_to(empty, tmp_path):
         with pytest.raises(dice.DiceError, match="to_memory"):
             check_writable(adata, copy=copy)
     backed.file.close()
+
+
+def test_what_is_no_object_is_refused_at_once():
+    for odd in (None, np.zeros((2, 2)), "cells.h5ad"):
+        with pytest.raises(dice.DiceError, match=r"^query is no AnnData object but .*: read it first"):
+            check_writable(odd, copy=False, who="query")
+
+
+def test_arguments_come_back_from_their_plain_form():
+    call = {"rho": (2.0, 1), "method": dice.Gibbs(n_iterations=3, fast=True), "layer": None, "n": np.int64(3), "f": len}
+    plain = as_plain(call)
+    assert "layer" not in plain
+    assert plain["rho"] == [2.0, 1.0]
+    assert plain["method"]["name"] == "Gibbs"
+    assert "burn_in" not in plain["method"]
+    assert (plain["n"], type(plain["n"]), plain["f"]) == (3, int, "len")
+    back = from_plain(plain, {"Gibbs": dice.Gibbs})
+    assert back["method"] == call["method"]
+    assert back["rho"] == [2.0, 1.0]
+    assert as_plain({"table": {"a": None, "b": ["x"]}}) == {"table": {"b": "['x']"}}
+
+
+def test_names_of_columns_are_told_apart():
+    assert column_names(["a/b", "a\\b", "", "..", "x" * 300]) == ["a_b", "a_b_", "_", ".._", "x" * 200]
+
+
+def test_the_later_of_two_writers_wins():
+    both = Slots(X=1, uns={"a": 1, "b": 1}, stale=frozenset("x")) | Slots(uns={"b": 2}, stale=frozenset("y"))
+    assert (both.X, both.uns, both.stale) == (1, {"a": 1, "b": 2}, frozenset("xy"))
+    assert (Slots(X=1) | Slots(X=2)).X == 2

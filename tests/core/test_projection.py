@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from oracle import Chunks
 from scipy import sparse
 from sklearn.decomposition import PCA
 
-from dice._core.projection import MAX_GRAM_GENES, adopt_projection, elbow, fit_projection, fix_signs
+from dice._core.projection import MAX_GRAM_GENES, _eigen_gram, adopt_projection, elbow, fit_projection, fix_signs
 
 RNG = np.random.default_rng(0)
 FACTORS = RNG.normal(size=(90, 5)) * [6, 5, 4, 3, 2]
@@ -130,3 +132,35 @@ def test_cells_without_expression_are_cells():
     matrix[:5] = 0
     projection = fit_projection(in_chunks(matrix), n_latent=3)
     assert np.isfinite(projection.project(matrix)).all()
+
+
+def test_the_sign_is_that_of_the_first_loading_that_is_nearly_the_largest():
+    """Which of two is larger by rounding depends on the matrix; one that is larger by more decides."""
+    vectors = np.array([[1.0, 1.0, 0.0], [-1.00005, -1.001, 0.0]])
+    np.testing.assert_array_equal(fix_signs(vectors), vectors * [1, -1, 1])
+
+
+def test_subspace_iteration_goes_on_until_values_have_settled():
+    """A spectrum that hardly falls off: one pass more or less is seen in the third digit."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(150, 400)).astype(np.float32)
+    whole = fit_projection(in_chunks(matrix, 50), n_latent=5)
+    for size in (120, 149):
+        part = fit_projection(in_chunks(matrix, 50), n_latent=size, max_gram=10)
+        np.testing.assert_allclose(part.singular_values[:60], whole.singular_values[:60], rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "k"),
+    [([10, 9.5, 9, 0], 1), ([9, 1, 0.5, 0], 1), ([9, 8, 1, 0.5, 0], 2), ([3, 2], 2), ([4, 4, 4, 4], 4), ([], 1)],
+)
+def test_elbow_by_hand(spectrum, k):
+    assert elbow(np.array(spectrum, dtype=float)) == k
+
+
+def test_rounding_makes_no_negative_variance():
+    """Sums of a gene that hardly varies, as rounding leaves them: its variance is zero, and it is no free gene."""
+    sums = SimpleNamespace(total=lambda _: (4, np.array([4.0, 0.0]), np.array([[4.0 - 1e-9, 0.0], [0.0, 3.0]])))
+    _, variances, singular_values, _ = _eigen_gram(sums, None)
+    np.testing.assert_array_equal(variances, [0, 1])
+    np.testing.assert_allclose(singular_values, [np.sqrt(3), 0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._query.held_out import FOLDS, cells_of, evenly, folds_by_batch, folds_of
+from dice._query.held_out import FOLDS, cells_of, folds_by_batch, folds_of
 
 
 def test_roles_and_known_cells():
@@ -30,8 +30,3 @@ def test_batches_stay_together():
     for fit, test in folds:
         assert not set(batches[fit - 50]) & set(batches[test - 50])
     assert list(folds_by_batch(cells, np.zeros(100, int), 0)) == []
-
-
-def test_evenly():
-    np.testing.assert_array_equal(evenly(np.arange(10), 3), [0, 4, 9])
-    np.testing.assert_array_equal(evenly(np.arange(3), 10), np.arange(3))

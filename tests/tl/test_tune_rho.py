@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 import dice
+from dice._query.rho import Curve
 
 
 def counts_pair(n=700, d=80, depth=150.0, seed=0):
@@ -101,9 +102,47 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(pair, arguments, sente
     assert not query.uns
 
 
-def test_no_cells_to_tune_on(pair):
-    with pytest.raises(dice.DiceError, match="rho cannot be tuned on 0 cells"):
-        dice.tl.tune_rho(pair[1][:0].copy(), pair[0], check=False)
+def test_two_cells_are_the_fewest_to_tune_on(pair):
+    for n in (0, 1):
+        with pytest.raises(dice.DiceError, match=f"rho cannot be tuned on {n} cells"):
+            dice.tl.tune_rho(pair[1][:n].copy(), pair[0], check=False)
+    two = pair[1][:2].copy()
+    dice.tl.tune_rho(two, pair[0], check=False)
+    assert two.uns["dice_rho"]["n_cells"] == 2
+
+
+def test_the_default_grid_begins_without_a_pull(pair):
+    query = pair[1].copy()
+    dice.tl.tune_rho(query, pair[0])
+    scale = dice.Prior.from_anndata(pair[0]).latent_scale
+    np.testing.assert_allclose(query.uns["dice_rho"]["grid"] / scale, [0, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5], rtol=1e-6)
+
+
+def test_the_error_is_that_of_the_mean_over_cells():
+    losses = np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])
+    curve = Curve.of("genes", np.array([0.1, 0.2]), losses)
+    np.testing.assert_allclose(curve.error, losses.std(0, ddof=1) / np.sqrt(3))
+    np.testing.assert_array_equal(Curve.of("genes", np.array([0.1, 0.2]), losses[:1]).error, 0)
+    assert (curve.best, curve.n_cells) == (0.1, 3)
+
+
+def test_cells_without_expression_do_not_lower_the_noise(pair, monkeypatch):
+    """Their residual is what zeros leave of the mean cell, which says nothing of noise."""
+    from dice._core.posterior import tuning
+
+    seen = []
+    real = tuning.by_genes
+    monkeypatch.setattr(tuning, "by_genes", lambda *a: seen.append(a[4]) or real(*a))
+    query = pair[1][:60].copy()
+    dice.tl.tune_rho(query, pair[0])
+    empty = query.copy()
+    empty.obs_names = [f"empty-{name}" for name in empty.obs_names]
+    empty.X.data[:] = 0
+    both = ad.concat([query, empty])
+    dice.tl.tune_rho(both, pair[0], check=False)
+    assert seen[1] == pytest.approx(seen[0], rel=1e-5)
+    with pytest.raises(dice.DiceError, match="cells that express none of the prior's genes"):
+        dice.tl.tune_rho(empty, pair[0], check=False)
 
 
 def test_a_cell_without_counts_says_nothing(pair):

@@ -106,3 +106,18 @@ def test_units_do_not_matter(model):
 def test_no_cells_have_no_features(model):
     mean, half = model(seen(0, 3)[0])
     assert mean.shape == half.shape == (0, 2)
+
+
+def test_the_spread_has_a_floor():
+    """A twentieth of the mean error, also where doubts are smaller than any that were seen; never zero."""
+    rng = np.random.default_rng(0)
+    doubts = rng.uniform(1, 3, size=(1, 400, 2))
+    errors = doubts[0] * rng.normal(size=(400, 2)) * [1.0, 0.0]
+    spread = Spread.fit(errors, doubts)
+    np.testing.assert_allclose(spread.least, [SMALLEST_SPREAD * np.abs(errors[:, 0]).mean(), 1e-12])
+    np.testing.assert_allclose(spread(np.zeros((1, 1, 2))), [spread.least], rtol=0.3)
+    np.testing.assert_allclose(
+        Spread(np.array([[0.0, 1.0]]), np.array([0.5]))(np.array([[[0.1], [2.0]]])), [[0.5], [2.0]]
+    )
+    nobody = Spread.fit(np.full((3, 1), np.nan), np.ones((1, 3, 1)))
+    assert (nobody(np.ones((1, 3, 1))) == 1e-12).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dice._core.features import regress
-from dice._core.features.regress import Neighbors, Ridge, kernel, neighbor_weights
+from dice._core.features.regress import PENALTY, Neighbors, Ridge, kernel, neighbor_weights
 
 
 @pytest.fixture
@@ -86,3 +86,18 @@ def test_samples_are_averaged(cells, monkeypatch):
     np.testing.assert_allclose(weights.sum(1), 1)
     monkeypatch.setattr(regress, "MOST_DISTANCES", 100)
     np.testing.assert_allclose(neighbor_weights(samples, x).toarray(), weights)
+
+
+def test_the_kernel_is_gaussian_in_the_mean_square_distance():
+    a, b = np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0]])
+    np.testing.assert_allclose(kernel(a, b), np.exp(-np.array([[2.0], [1.0]]) / (2 * 2)), rtol=1e-6)
+
+
+def test_ridge_with_all_cells_as_centres_is_scikit_learns():
+    from sklearn.kernel_ridge import KernelRidge
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)), rng.normal(size=(60, 2))
+    unit = x / np.sqrt(x.var(0).mean())
+    exact = KernelRidge(alpha=PENALTY, kernel="rbf", gamma=1 / 6).fit(unit, y - y.mean(0)).predict(unit) + y.mean(0)
+    np.testing.assert_allclose(Ridge.fit(x, y)(x), exact, atol=1e-3)

@@ -119,6 +119,9 @@ def test_scores_follow_their_definitions():
 
 def test_classes_that_cannot_be_excluded():
     np.testing.assert_array_equal(too_few(np.array([0] * 20 + [1] * 8), 3, 0.1), [False, True, True])
+    # The p-value of a label beyond nine cells is 1 / 10: not above alpha, so that the label is left out.
+    assert not too_few(np.zeros(9, dtype=int), 1, 0.1).any()
+    assert not p_values(np.array([1.0]), np.zeros(9)) > 0.1
 
 
 def test_effective_size():
@@ -132,6 +135,8 @@ def test_benjamini_hochberg_by_hand_and_by_rate():
     np.testing.assert_array_equal(benjamini_hochberg(p, 0.05), [False, True, False, False])
     np.testing.assert_array_equal(benjamini_hochberg(p, 0.06), [False, True, True, True])
     assert not benjamini_hochberg(np.empty(0), 0.1).size
+    # A p-value that equals its bound is a discovery.
+    np.testing.assert_array_equal(benjamini_hochberg(np.array([0.25, 0.5, 1.0]), 0.75), [True, True, False])
     rng, rates = np.random.default_rng(0), []
     for _ in range(300):
         null = rng.random(90)

@@ -52,3 +52,31 @@ def test_few_cells_hardly_move_the_weights():
     for n, least, most in ((5, 0.5, 0.55), (5000, 0.9, 1)):
         weights = blend_labels([np.repeat(good, n, 0), np.repeat(bad, n, 0)], np.zeros(n, dtype=int))
         assert least < weights[0] < most
+
+
+def test_the_expected_error_by_hand():
+    query, held_out, wrong = np.array([1.0, 0, 1, 0]), np.array([0.0, 0, 0, 1] * 25), np.arange(100) < 5
+    error = 2 * np.sqrt(query.var() / 4 + held_out.var() / 100)
+    assert query.mean() - held_out.mean() < error
+    assert expected_error(query, held_out, wrong) is None
+    many = np.tile(query, 100)
+    assert expected_error(many, held_out, wrong) == 0.05 + 2 * 0.25
+    assert expected_error(np.ones(400), held_out, wrong) == 0.9
+    assert expected_error(many, np.empty(0), wrong) is None
+    assert expected_error(np.zeros(4), np.zeros(4), np.zeros(4, bool)) is None
+
+
+def test_probabilities_of_zero_can_be_flattened():
+    sure = np.eye(3)[[0, 1]]
+    flat = tempered(sure, 0.4)
+    assert np.isfinite(flat).all()
+    assert 1 - flat.max(1).mean() >= 0.4 - 1e-6
+    np.testing.assert_array_equal(tempered(sure, 0.0), sure)
+
+
+def test_the_smallest_sets_by_hand():
+    """The largest probabilities of all cells until 1 - alpha of their number is reached."""
+    p = np.array([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2]])
+    np.testing.assert_array_equal(smallest_sets(p, 0.4), [[True, False, False], [True, False, False]])
+    np.testing.assert_array_equal(smallest_sets(p, 0.3), [[True, False, False], [True, True, False]])
+    assert smallest_sets(p, 0.0).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._core.labels.novel_groups import compare_groups, split
+from dice._core.labels.novel_groups import Displaced, _allowance, compare_groups, displacement, split
 from dice._core.labels.novelty import Groups
 
 
@@ -76,3 +76,50 @@ def test_cells_without_a_group():
     query, _ = cells(50, rng, centres)
     calibration, known = cells(300, rng, centres)
     assert compare_groups(groups, query, np.full(50, -1), calibration, known)[0].shape == (0,)
+
+
+def displaced(excess, by_chance=0.1, directions=5.0):
+    excess = np.asarray(excess, dtype=float)
+    same = np.ones_like(excess)
+    return Displaced(excess + by_chance, by_chance * same, directions * same, np.zeros(len(excess), dtype=int))
+
+
+def test_noise_and_freedom_by_hand():
+    found = displaced([0.2])
+    np.testing.assert_allclose(found.noise(0.2), 0.1 * (0.1 + 0.4) * 2 / 5)
+    np.testing.assert_allclose(found.freedom(0.2, 0.03), 2 * 0.3**2 / 0.05)
+    np.testing.assert_allclose(found.freedom(0.2, 0.0), 5)
+    np.testing.assert_allclose(found.freedom(0.2, 10.0), 1)
+
+
+def test_what_known_groups_may_have_by_hand():
+    """At least 0.04 of the variance; else one and a half of the mean and its standard error."""
+    allowed, spread, freedom = _allowance(displaced([0.0, 0.0]))
+    assert (allowed, spread) == (0.04, 0.0)
+    assert freedom == 10  # Of two parts, all five directions each.
+    excess = np.array([0.0, 1.0, 2.0, 1.0])
+    allowed, spread, _ = _allowance(displaced(excess))
+    mean = 1 + np.sqrt(0.5 / 4)
+    np.testing.assert_allclose(allowed, 1.5 * mean)
+    np.testing.assert_allclose(spread, 1.5**2 * (0.5 - 0.1 * (0.1 + 2 * mean) * 2 / 5))
+    assert _allowance(displaced([-0.5, -0.5]))[0] == 0.04
+
+
+def test_displacement_by_hand():
+    """The mean of a group that is two away from a known mean, in units of the variance of its cells."""
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=(500, 2))
+    groups = Groups.of(y, np.zeros(500, dtype=int))
+    cells_beside = y[:50] + np.array([2.0, 0.0])
+    found = displacement(groups, cells_beside, np.zeros(50, dtype=int), np.zeros(1))
+    offsets = cells_beside @ groups.whiten - groups.means[0]
+    covariance = np.cov(offsets.T)
+    np.testing.assert_allclose(found.square, (offsets.mean(0) ** 2).sum() / np.trace(covariance), rtol=1e-3)
+    np.testing.assert_allclose(found.by_chance, 1 / 50 + 1 / 500, rtol=1e-3)
+    np.testing.assert_allclose(found.directions, np.trace(covariance) ** 2 / (covariance**2).sum(), rtol=1e-3)
+    assert found.label == 0
+    wide = displacement(groups, cells_beside, np.zeros(50, dtype=int), np.array([100.0]))
+    np.testing.assert_allclose(wide.square, (offsets.mean(0) ** 2).sum() / 100, rtol=1e-3)
+    few = displacement(groups, y[:4], np.zeros(4, dtype=int), np.zeros(1))
+    assert np.isnan(few.square).all()
+    assert not np.isnan(displacement(groups, y[:5], np.zeros(5, dtype=int), np.zeros(1)).square).any()

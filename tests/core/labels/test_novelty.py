@@ -7,7 +7,7 @@ import pytest
 
 from dice._core.labels.conformal import benjamini_hochberg, p_values
 from dice._core.labels.density_ratio import auc, measure_domain_shift
-from dice._core.labels.novelty import Groups, cluster, novelty_scores
+from dice._core.labels.novelty import Groups, cluster, novelty_scores, within_groups
 
 
 def cells(n, rng, n_groups=3):
@@ -81,3 +81,36 @@ def test_density_ratios_are_right_for_gaussians():
     x = rng.normal(size=(4000, 1))
     found = measure_domain_shift(x, rng.normal(size=(4000, 1)) + 1, 0)
     np.testing.assert_allclose(np.log(found.reference), x[:, 0] - 0.5, atol=0.35)
+
+
+def test_whitening_by_hand():
+    """Two groups that scatter along one axis; a direction without scatter has a thousandth of the mean variance."""
+    y = np.array([[0.0, 5.0], [2.0, 5.0], [10.0, 7.0], [14.0, 7.0]])
+    whiten = within_groups(y, np.array([0, 0, 1, 1]))
+    variances, mean = np.array([2.5, 0.0]), 1.25
+    np.testing.assert_allclose(np.linalg.inv(whiten @ whiten.T), np.diag(variances + 1e-3 * mean), rtol=1e-6)
+
+
+def test_scores_are_in_standard_deviations_of_the_calibration_cells():
+    rng = np.random.default_rng(6)
+    groups = Groups.of(*cells(300, rng))
+    query, known = cells(40, rng)[0], cells(60, rng)[0]
+    scores, ranked = novelty_scores(groups, query, known)
+    features, centre, spread = groups.features(query), groups.features(known).mean(0), groups.features(known).std(0)
+    np.testing.assert_allclose(scores, ((features - centre) / spread).mean(1))
+    assert ranked.mean() == pytest.approx(0, abs=1e-9)
+    # Calibration cells that are all the same have no spread: whatever differs is novel, and nothing is not a number.
+    scores, ranked = novelty_scores(groups, query, known[[0, 0, 0]])
+    np.testing.assert_allclose(ranked, 0, atol=1e-5)
+    np.testing.assert_allclose(scores, (features - groups.features(known[:1])).mean(1) / 1e-9, rtol=1e-5)
+
+
+def test_features_of_a_cell_at_a_mean_are_bounded():
+    """A cell at the mean of its group has no distance, and the surest one leaves a doubt of a thousandth."""
+    y = np.concatenate([np.zeros((30, 2)), np.full((30, 2), 50.0)]) + np.tile(
+        [[1e-3, 0], [-1e-3, 0], [0, 1e-3]], (20, 1)
+    )
+    groups = Groups.of(y, np.repeat([0, 1], 30))
+    features = groups.features(np.concatenate([y[:30].mean(0)[None], [[-1e4, -1e4]]]))
+    assert features[0, 0] == pytest.approx(np.log(1e-12), abs=15)
+    assert features[1, 1] == pytest.approx(np.log(1e-3), abs=1e-3)

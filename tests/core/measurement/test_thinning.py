@@ -7,7 +7,7 @@ import pytest
 
 from dice._core.measurement.counts import recover
 from dice._core.measurement.matching import thinned
-from dice._core.measurement.thinning import alike, binomial, halves, split
+from dice._core.measurement.thinning import HALVES, alike, binomial, halves, split
 
 
 def cells(n=400, d=120, seed=0):
@@ -106,3 +106,27 @@ def test_cells_that_are_alike_have_one_profile_and_their_own_depths(times):
     expected = profile * counts.sum()
     assert (np.abs(drawn.sum(0) - expected) < 5 * np.sqrt(expected)).all()
     np.testing.assert_array_equal(alike(known, profile, np.arange(500)).toarray(), drawn)
+
+
+def test_cells_without_entries_between_others_have_empty_halves():
+    """Also at both ends, where sums over entries begin with somebody else's."""
+    counts = np.zeros((5, 4))
+    counts[1], counts[3] = [3, 0, 1, 5], [1, 2, 0, 0]
+    known = recover(np.log1p(counts * 7.0).astype(np.float32))
+    ((first, second),) = halves(known, -np.arange(5), 1)
+    # Seeds are signed, and the keys of the generator are not.
+    rng = np.random.Generator(np.random.Philox(key=2**64 - 1 + HALVES))
+    np.testing.assert_array_equal(first.counts.toarray()[1, [0, 2, 3]], rng.binomial([3, 1, 5], 0.5))
+    np.testing.assert_array_equal((first.counts + second.counts).toarray(), counts)
+    assert np.isnan(first.factor[[0, 2, 4]]).all()
+    np.testing.assert_allclose(1 / first.factor[[1, 3]] + 1 / second.factor[[1, 3]], 1 / 7.0, rtol=1e-6)
+
+
+def test_thinned_cells_are_normalised_by_all_of_their_counts():
+    """Genes that are not at hand are thinned, too: f t = target sum, before as after."""
+    known, _ = cells(400)
+    total = 1e4 / known.factor
+    kept = recover(thinned(known, np.full(400, 0.5), np.arange(400)))
+    after = 1e4 / kept.factor
+    np.testing.assert_allclose((after / total).mean(), 0.5, rtol=0.02)
+    assert (np.abs(after - total / 2) < 5 * np.sqrt(total / 4)).all()

@@ -8,7 +8,14 @@ import torch
 from oracle import random_mixture
 from scipy import stats
 
-from dice._core.posterior.direct import deconvolved_mean, direct, probe_variance
+from dice._core.posterior.direct import (
+    Posterior,
+    deconvolved_mean,
+    direct,
+    direct_measured,
+    probe_variance,
+    within_reach,
+)
 from dice._core.posterior.noise import CellNoise, cell_seeds
 from dice._core.posterior.sampler import sample_sde
 
@@ -113,3 +120,69 @@ def test_credible_regions_cover_and_ranks_are_uniform():
     assert stats.chisquare(counts).pvalue > 1e-3, counts
     covered = (ranks < 0.9 * (n_samples + 1)).mean()
     assert abs(covered - 0.9) < 4 * np.sqrt(0.9 * 0.1 / n)
+
+
+def gaussian(variance=1.0, k=2):
+    from oracle import ExactMixture
+
+    return ExactMixture.from_moments(
+        torch.ones(1).double(), torch.zeros(1, k).double(), variance * torch.eye(k)[None].double()
+    )
+
+
+def test_noise_beyond_the_largest_level_keeps_its_pull():
+    """At noise 10 and beyond, the posterior mean of a standard normal is y / s^2, up to one part in a hundred."""
+    y, s = torch.tensor([[3.0, -1.0]] * 4).double(), torch.tensor([5.0, 10.0, 20.0, 1000.0]).double()
+    moved, level = within_reach(y, s)
+    torch.testing.assert_close(level, torch.tensor([5.0, 10.0, 10.0, 10.0]).double())
+    torch.testing.assert_close(moved, y * torch.tensor([[1.0], [1.0], [0.25], [1e-4]]).double())
+    mean = direct(gaussian(), y, s, keys(4), uncertainty=False).mean
+    torch.testing.assert_close(mean[:2], y[:2] / (1 + s[:2, None] ** 2))
+    torch.testing.assert_close(mean[2:], y[2:] / s[2:, None] ** 2, rtol=0.011, atol=0)
+
+
+def test_deconvolution_of_less_noise_than_the_reference_has_stays_finite():
+    y, s = torch.tensor([[1.0, 2.0]]).double(), torch.tensor(0.3).double()
+    exact = y + 1e4 * (gaussian()(y, s * 0.01) - y)
+    torch.testing.assert_close(deconvolved_mean(gaussian(), y, s, 0.3), exact)
+    torch.testing.assert_close(deconvolved_mean(gaussian(), y, s, 5.0), exact)
+
+
+def test_probes_of_a_gaussian_are_exact():
+    """dD/dy is v / (v + s^2) in every direction, so that any probe tells it; a variance is never negative."""
+    y, s = torch.zeros(3, 2).double(), torch.tensor([0.5, 1.0, 3.0]).double()
+    found = probe_variance(gaussian(2.0), y, s, keys(3))
+    torch.testing.assert_close(found, 2 * s**2 / (2 + s**2))
+    assert not probe_variance(lambda z, _: -z, y, s, keys(3)).any()
+
+
+def test_measured_latents_and_assumed_noise_on_top():
+    mean = torch.tensor([[1.0, -2.0]]).double().expand(4000, -1)
+    variance = torch.tensor([[0.3, 0.5]]).double().expand(4000, -1)
+    plain = direct_measured(None, mean, variance, 0.0, keys(4000), 2, uncertainty=True)
+    assert plain.mean is mean
+    torch.testing.assert_close(plain.variance, torch.full((4000,), 0.4).double())
+    torch.testing.assert_close(plain.samples[:, 0].var(0), variance[0], rtol=0.1, atol=0)
+    assert abs(float(torch.corrcoef(plain.samples[:, :, 0].T)[0, 1])) < 0.06
+    for rho, level in ((0.5, 0.5), (40.0, 10.0)):
+        found = direct_measured(gaussian(), mean[:5], variance[:5], rho, keys(5), 0, uncertainty=True)
+        slope = 1 / (1 + level**2)
+        torch.testing.assert_close(found.mean, slope * mean[:5])
+        torch.testing.assert_close(found.variance, torch.full((5,), slope * level**2 + 0.4 * slope**2).double())
+        assert found.samples is None
+    assert direct_measured(gaussian(), mean[:5], variance[:5], 0.5, keys(5), 1, uncertainty=False).variance is None
+
+
+@pytest.mark.parametrize("kind", [torch.as_tensor, np.asarray])
+def test_posteriors_are_scaled_and_joined(kind):
+    """Means and samples have the units of latents, variances their square."""
+    parts = [
+        Posterior(kind(np.full((n, 2), 3.0)), kind(np.full((n, 4, 2), 5.0)), kind(np.full(n, 7.0))) for n in (2, 3)
+    ]
+    scaled = parts[0].map(lambda part, power: part * 10**power)
+    assert [float(x.ravel()[0]) for x in (scaled.mean, scaled.samples, scaled.variance)] == [30, 50, 700]
+    joined = Posterior.joined(parts)
+    assert [tuple(x.shape) for x in (joined.mean, joined.samples, joined.variance)] == [(5, 2), (5, 4, 2), (5,)]
+    bare = Posterior.joined([Posterior(kind(np.ones((2, 2))), None, None)] * 2)
+    assert (bare.samples, bare.variance) == (None, None)
+    assert bare.map(lambda part, power: part).samples is None

@@ -8,7 +8,15 @@ import torch
 from oracle import ExactMixture, random_mixture
 from scipy import stats
 
-from dice._core.posterior.gibbs import exact_split, rho_schedule, split_gibbs, split_length
+from dice._core.posterior.gibbs import (
+    MAX_ITERATIONS,
+    Moments,
+    exact_split,
+    rho_schedule,
+    split_gibbs,
+    split_length,
+    wiener_start,
+)
 from dice._core.posterior.noise import CellNoise, cell_seeds
 from dice._core.posterior.steps import GaussianStep, LangevinStep, StudentCellStep, StudentGeneStep, draw_gamma
 from dice._core.prior.networks.paper import SCHEDULE
@@ -186,3 +194,29 @@ def test_the_papers_schedule_costs_what_it_costs():
     table = {20: 512, 10: 483, 5: 406, 3: 341, 2: 285, 1: 186, 0.5: 105, 0.1: 21}
     assert {rho: SCHEDULE.start(rho) for rho in table} == table
     assert SCHEDULE.noise[-1] == pytest.approx(13.29, abs=0.01)
+
+
+def test_moments_are_those_of_numpy():
+    states = np.random.default_rng(0).normal(100, 1, size=(7, 4, 3))
+    moments = Moments(torch.full((4, 3), 100.0).double())
+    for n, state in enumerate(torch.as_tensor(states), start=1):
+        moments.add(state)
+        np.testing.assert_allclose(moments.mean, states[:n].mean(0))
+        np.testing.assert_allclose(moments.variance, states[:n].var(0, ddof=int(n > 1)), atol=1e-12)
+
+
+def test_length_of_chains():
+    """The share that is carried over to the power of the burn-in is below the tolerance; chains are bounded."""
+    assert split_length(1.0, 1.0) == (8, 2)
+    n_iterations, burn_in = split_length(0.5, 1.0)
+    assert (n_iterations, burn_in) == (21, 7)
+    assert 0.5**7 < 0.01 < 0.5**6
+    assert split_length(1e-9, 1.0) == (MAX_ITERATIONS, MAX_ITERATIONS // 3) == (100, 33)
+    assert split_length(0.0, 0.0) == (100, 33)
+
+
+def test_the_start_is_the_posterior_mean_of_a_standard_normal():
+    variances, axes = torch.linalg.eigh(NOISE)
+    step = GaussianStep(POINT[None], variances[None], axes)
+    exact = torch.linalg.solve(NOISE + 1.25 * torch.eye(3), POINT)
+    torch.testing.assert_close(wiener_start(step, 0.5)[0], exact)

@@ -88,3 +88,12 @@ def test_prior_samples_come_from_their_components(mixture):
     for component in range(3):
         own = draws[chosen == component]
         torch.testing.assert_close(own.mean(0), mixture.means[component], atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize(("n", "tried"), [(19, [1]), (20, [1, 2]), (39, [1, 2]), (40, [1, 2, 4])])
+def test_components_have_ten_cells_on_average(n, tried):
+    """Four groups far apart: more components are better, as long as there are cells for them."""
+    rng = np.random.default_rng(0)
+    x = 100 * np.array([[0, 0], [0, 1], [1, 0], [1, 1]])[np.arange(n) % 4] + rng.normal(size=(n, 2))
+    _, history = ExactMixture.fit(torch.as_tensor(x), None, 0)
+    assert history["n_components"] == tried

@@ -89,3 +89,9 @@ def test_the_smallest_concentration_does_not_underflow():
     latents, groups = torch.ones(1000, 2), np.zeros(1000, dtype=int)
     mixed = draw(LabelMixup(groups, points=2, probability=1.0, concentration=0.01), latents, size=200_000)
     np.testing.assert_allclose(mixed, 1, rtol=1e-5)
+
+
+def test_weights_of_draws_that_are_all_zero_are_numbers(monkeypatch):
+    sampler = MixingSampler(torch.ones(6, 2), LabelMixup(np.zeros(6, dtype=int)))
+    monkeypatch.setattr(torch, "rand", lambda shape, **_: torch.zeros(shape))
+    assert torch.isfinite(sampler._weights(4, torch.Generator())).all()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dice._core.prior import presets
-from dice._core.prior.networks.paper import N_STEPS, SCHEDULE, PaperDenoiser
+from dice._core.prior.networks.paper import N_STEPS, SCHEDULE, PaperDenoiser, _sinusoidal
 from dice._core.prior.training import Trainer
 
 
@@ -156,3 +156,9 @@ def test_limits_of_the_noise(trained):
     s = torch.tensor(13.0)
     noisy = clean + s * torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
     assert denoiser(noisy, s).square().mean() < 0.25 * noisy.square().mean()
+
+
+def test_time_is_seen_by_sines_and_cosines():
+    """Eight frequencies from 1 down to 1 / 10,000, evenly in their logarithms."""
+    angles = torch.tensor([[0.3], [2.0]]) * torch.logspace(0, -4, 8)
+    torch.testing.assert_close(_sinusoidal(torch.tensor([0.3, 2.0])), torch.cat([angles.sin(), angles.cos()], dim=1))

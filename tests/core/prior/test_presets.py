@@ -146,3 +146,22 @@ def test_batches_of_one_cell_cannot_be_normalised():
     data = split(clusters(20), 0.1)
     with pytest.raises(dice.DiceError, match=r"preset='paper' normalises .* pass batch_size=2 or more"):
         presets.make_trainer("paper", data, noise=0.1, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("n_cells", "shares", "counts"),
+    [
+        (100, (0.2, 0.1), (70, 20, 10)),
+        (10, (0.9, 0.9), (2, 8, 0)),
+        (10, (0.5, 0.9), (2, 5, 3)),
+        (1, (0.9, 0.9), (1, 0, 0)),
+    ],
+)
+def test_two_cells_at_least_are_learned_from(n_cells, shares, counts):
+    assert tuple(np.bincount(presets.assign_roles(n_cells, *shares, 0), minlength=3)) == counts
+
+
+def test_what_is_fitted_at_once_has_no_trainer():
+    data = presets.split(np.zeros((10, 2)), np.zeros(10, dtype=np.int8), torch.device("cpu"))
+    with pytest.raises(TypeError, match="preset='gmm' is fitted at once"):
+        presets.make_trainer("gmm", data, noise=0.2)

@@ -157,3 +157,40 @@ def test_learning_rate_rises_and_falls():
     assert max(rates) == rates[9]
     assert rates[55] == pytest.approx(0.5 * (1 + math.cos(math.pi * 0.55)))
     assert rates[99] < 1e-3
+
+
+def test_patience_is_counted_in_evaluations():
+    one = trainer(evaluate_every=10, patience=3, max_steps=100)
+    one.best_step = 20
+    for step, finished in ((40, False), (49, False), (50, True), (51, True)):
+        one.step = step
+        assert one.finished == finished
+    one.best_step = 95
+    for step, finished in ((99, False), (100, True)):
+        one.step = step
+        assert one.finished == finished
+    one.config = replace(one.config, patience=0)
+    one.step, one.best_step = 99, 0
+    assert not one.finished
+
+
+def test_gradients_are_clipped(monkeypatch):
+    """However steep the loss, the weights are moved by a gradient of the longest length that is allowed."""
+    one = trainer()
+    real, lengths = one.denoiser.loss, []
+    monkeypatch.setattr(one.denoiser, "loss", lambda *a: 1e4 * real(*a))
+    for _ in range(3):
+        one._step()
+        squares = [weight.grad.square().sum() for weight in one.denoiser.parameters() if weight.grad is not None]
+        lengths.append(float(torch.stack(squares).sum().sqrt()))
+    assert lengths == pytest.approx([one.config.clip_norm] * 3, rel=1e-3)
+
+
+def test_the_learning_rate_never_exceeds_what_was_asked_for():
+    one = trainer()
+    one.config = replace(one.config, warmup=4, max_steps=1000, learning_rate=2.0)
+    cosine = [0.5 * (1 + math.cos(math.pi * step / 1000)) for step in range(1000)]
+    expected = [2.0 * min((step + 1) / 4, 1) * cosine[step] for step in range(1000)]
+    assert [one.rate(step) for step in range(1000)] == pytest.approx(expected)
+    one.config = replace(one.config, warmup=0)
+    assert one.rate(0) == 2.0

@@ -8,8 +8,8 @@ import torch
 from oracle import ExactMixture
 
 from dice._core.shift.choice import COARSE, coarse_means, expected_score_norm, expected_variety, score_norm, variety
-from dice._core.shift.offsets import PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
-from dice._core.shift.soft_clusters import SoftClusters
+from dice._core.shift.offsets import LEVELS, PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
+from dice._core.shift.soft_clusters import SoftClusters, soft_assignment, unit
 
 K = 6
 MEANS = 4.0 * torch.eye(K)[:3] - 4.0 / K
@@ -158,3 +158,50 @@ def test_clusters_of_well_separated_cells_are_their_types():
     nearest = clusters.means.argmax(1)
     np.testing.assert_allclose(clusters.means, 10 * AXES[nearest], atol=2.5)
     assert set(nearest) == {0, 1, 2}
+
+
+def test_soft_assignment_by_hand():
+    """Squared distances of unit vectors are 2 - 2 cos; shares fall off with exp(-distance / 0.1)."""
+    angles = np.array([[1.0, 0.0], [np.cos(0.1), np.sin(0.1)]])
+    directions = np.array([[1.0, 0.0], [np.cos(0.3), np.sin(0.3)]])
+    squares = np.square(angles[:, None] - directions).sum(2)
+    exact = np.exp(-squares / 0.1)
+    np.testing.assert_allclose(soft_assignment(angles, directions), exact / exact.sum(1, keepdims=True))
+    np.testing.assert_allclose(unit(np.array([[3.0, 4.0], [0.0, 0.0]])), [[0.6, 0.8], [0, 0]])
+
+
+#: The same without any spread: nothing could be composition.
+POINTS = SoftClusters(AXES, 10 * AXES, np.zeros((3, 3), dtype=np.float32))
+
+
+def stretched(lengths, n=100):
+    """Cells of each kind that lie so much farther out, in the same direction, so that their shares stay."""
+    return np.repeat((10 + np.array(lengths, dtype=np.float32))[:, None] * AXES, n, axis=0)
+
+
+def test_offsets_of_stretched_cells_by_hand():
+    """So many of a hundred cells' own offset, and five cells without one; no longer than three times the median."""
+    found = fit_cluster_offsets(POINTS, stretched([1, 2, 30]), np.zeros(300, dtype=np.intp))
+    np.testing.assert_allclose(found[0], np.array([1, 2, 3 * 2])[:, None] * 100 / 105 * AXES, atol=1e-4)
+    wide = fit_cluster_offsets(KINDS, stretched([1, 2, 30]), np.zeros(300, dtype=np.intp))
+    own = np.array([1, 2, 30]) * 100 / 105
+    expected = own**3 / (own**2 + 2)
+    np.testing.assert_allclose(wide[0], np.minimum(expected, 3 * expected[1])[:, None] * AXES, atol=1e-4)
+    one = SoftClusters(AXES[:1], 10 * AXES[:1], np.zeros((1, 3), dtype=np.float32))
+    assert not fit_cluster_offsets(one, stretched([0, 0, 0])[:100], np.zeros(100, dtype=np.intp)).any()
+    moved = Offsets(found, np.zeros(300, dtype=np.intp), POINTS).of(stretched([1, 2, 30]), slice(0, 300))
+    np.testing.assert_allclose(moved, np.repeat(found[0, np.arange(3)], 100, axis=0), atol=1e-4)
+
+
+def test_offsets_of_batches_by_hand():
+    y = np.concatenate([stretched([1, 1, 1]), stretched([3, 3, 3], n=10)])
+    found = fit_cluster_offsets(POINTS, y, np.repeat([0, 1], [300, 30]), 2)
+    whole = (100 * 1 + 10 * 3) / 115
+    for batch, own in ((0, (100 + 5 * whole) / 105), (1, (30 + 5 * whole) / 15)):
+        np.testing.assert_allclose(found[batch], own * AXES, atol=1e-4)
+
+
+def test_noise_falls_by_the_same_factor_from_level_to_level():
+    """From four latent scales down to one, at which every type has its own latents."""
+    assert (LEVELS[0], LEVELS[-1]) == (4.0, 1.0)
+    np.testing.assert_allclose(np.divide(LEVELS[:-1], LEVELS[1:]), 4 ** (1 / 4), rtol=0.02)

@@ -1,0 +1,71 @@
+"""Thinned copies of the reference as rows, and the trainer that learns from them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from dice._core.measurement import rows
+from dice._core.measurement.counts import recover
+from dice._core.measurement.rows import ReferenceReader, make_rows, make_trainer
+from dice._core.projection import fit_projection
+
+RNG = np.random.default_rng(0)
+COUNTS = RNG.poisson(RNG.gamma(1, 20, size=(3, 25))[RNG.integers(3, size=80)]) + (np.arange(25) == 0)
+CELLS = sparse.csr_array(np.log1p(COUNTS * (1e4 / COUNTS.sum(1))[:, None]).astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def reader():
+    from oracle import Chunks
+
+    return ReferenceReader(fit_projection(Chunks(lambda: [CELLS]), n_latent=3), recover(CELLS))
+
+
+@pytest.mark.parametrize(("n", "copies"), [(0, 8), (100, 8), (4000, 8), (5000, 7), (16_000, 2), (90_000, 2)])
+def test_fewer_cells_are_copied_more_often(n, copies, monkeypatch):
+    """As far as 32,000 rows: eight times at most, and twice at least."""
+    monkeypatch.setattr(rows, "_copy", lambda *_: torch.zeros(1))
+    reader = SimpleNamespace(own=np.empty((n, 1)))
+    assert len(make_rows(reader, np.random.default_rng(0), target_sum=1e4)) == copies
+
+
+def test_a_row_holds_a_part_the_rest_and_its_halves(reader):
+    made = make_rows(reader, np.random.default_rng(0), target_sum=1e4)
+    assert made.shape == (8, 80, 4 * 3 + 3)
+    part, rest, half = made[..., 12].exp(), made[..., 13].exp(), made[..., 14].exp()
+    total = torch.as_tensor(COUNTS.sum(1) / 1e4)
+    # All counts are in the part or in the rest, and half of that in each half.
+    np.testing.assert_allclose(part + rest, total.expand(8, -1), rtol=1e-3)
+    np.testing.assert_allclose(2 * half, rest, rtol=1e-5)
+    shares = (part / total).numpy()
+    assert 0.03 < shares.min() < 0.12
+    assert 0.65 < shares.max() < 0.9
+    # Log-uniform between 5 and 80 per cent: half of them are below 20.
+    assert abs((shares < 0.2).mean() - 0.5) < 0.07
+    # The rest is deep: its latents are those of the cell, up to the noise of its counts.
+    whole = torch.as_tensor(reader.latents())
+    correlations = [torch.corrcoef(torch.stack([made[:, :, 3 + j].mean(0), whole[:, j]]))[0, 1] for j in range(3)]
+    assert min(correlations) > 0.9
+
+
+def test_the_trainer_begins_at_the_linear_filter(reader):
+    made = make_rows(reader, np.random.default_rng(0), target_sum=1e4)
+    train, held_out = made[:, :60].flatten(0, 1), made[:, 60:].flatten(0, 1)
+    trainer = make_trainer(train, held_out, typical=-4.0, seed=0, max_steps=5)
+    assert trainer.config.max_steps == 5
+    assert trainer.best_loss == 1.0
+    assert trainer.held_out.loss(trainer.denoiser) == pytest.approx(1.0)
+    assert make_trainer(train, held_out[:0], typical=-4.0, seed=0).held_out is None
+
+
+def test_settings_that_results_depend_on():
+    """Measured, with the evidence beside them: a change is one of numerics, and belongs into the changelog."""
+    config = rows.TRAINING
+    assert (config.max_steps, config.batch_size, config.warmup, config.evaluate_every) == (600, 512, 30, 50)
+    assert (config.learning_rate, config.weight_decay, config.ema_decay, config.patience) == (3e-3, 1e-2, 0.99, 4)
+    assert (rows.SMALLEST, rows.LARGEST, rows.MAX_MEASURED) == (0.05, 0.8, 16_000)

@@ -1,0 +1,55 @@
+"""A prior to plain arrays and back, field by field."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hazards import forgery
+
+from dice._core.prior.prior import LearnedPrior
+from dice._errors import PriorFormatError
+
+
+def restored(kind="whole"):
+    return LearnedPrior.from_arrays(copy.deepcopy(forgery.stored(kind)))
+
+
+@pytest.mark.parametrize("kind", forgery.KINDS)
+def test_what_was_read_is_written_again(kind):
+    """Also the parts that a prior may lack."""
+    before, after = forgery.stored(kind), restored(kind).to_arrays()
+    assert set(before) == set(after)
+    assert before["sha256"] == after["sha256"]
+    for name in ("calibration", "kinds"):
+        assert (name in before) == (name in after)
+        for column in before.get(name, {}):
+            np.testing.assert_array_equal(before[name][column], after[name][column])
+
+
+def test_the_network_is_used_where_it_is():
+    prior = restored("gmm")
+    assert prior.denoiser_on(torch.device("cpu")) is prior.denoiser
+    elsewhere = prior.denoiser_on(torch.device("meta"))
+    assert elsewhere is not prior.denoiser
+    assert next(iter(elsewhere.state_dict().values())).device.type == "meta"
+
+
+def test_denoising_in_pca_units():
+    prior = restored("gmm")
+    y = torch.randn(5, prior.n_latent, generator=torch.Generator().manual_seed(0)) * prior.latent_scale
+    scaled = prior.denoiser(y / prior.latent_scale, torch.tensor(0.5))
+    torch.testing.assert_close(prior.denoise(y, 0.5 * prior.latent_scale), scaled * prior.latent_scale)
+
+
+@pytest.mark.parametrize("change", [{"width": 4097}, {"width": 0}, {"depth": 65}, {"more": 1}])
+def test_networks_beyond_their_bounds_are_refused(change):
+    from dice._core.prior.networks.edm import EDMDenoiser
+    from dice._core.prior.prior import _filled
+
+    with pytest.raises(PriorFormatError, match="'config' has values that are out of bounds"):
+        _filled(EDMDenoiser, {"n_latent": 3, "width": 8, "depth": 1} | change, {})
+    with pytest.raises(PriorFormatError, match="missing or unknown weights"):
+        _filled(EDMDenoiser, {"n_latent": 3, "width": 4096, "depth": 64}, {})

@@ -1,0 +1,409 @@
+"""Do the tests notice a wrong line? `make mutants` changes one place at a time and runs the tests that should see it.
+
+A mutant is a module with one small change: a comparison that now takes the bound in, a constant doubled, a clamp or a
+guard dropped, a plus that became a minus, `and` for `or`, a whole number off by one. Each runs in a process of its own,
+which imports the changed module in place of the file: no file is touched, and an interrupted run leaves nothing behind.
+Only the test files that mirror the module are run, until the first test fails.
+
+The sample is fixed: every kind of change has the same share, and within a kind those mutants are taken whose identity
+has the smallest hash with the seed. A change of the code therefore exchanges few of them. Mutants that no test could
+tell from the original are listed in mutants_equivalent.csv, each with the reason.
+
+    python tests/mutants.py                        the sample; writes docs/benchmarks/mutants.csv
+    python tests/mutants.py --only conformal       those of one module, and no table
+    python tests/mutants.py --list                 the sample itself
+    python tests/mutants.py --seed 1 --size 60     another sample; no table
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import csv
+import hashlib
+import importlib
+import importlib.machinery
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "dice"
+TABLE = ROOT / "docs" / "benchmarks" / "mutants.csv"
+EQUIVALENT, MIRRORS = Path(__file__).with_name("mutants_equivalent.csv"), Path(__file__).with_name("mutants_tests.json")
+LAYERS = ("_core", "_anndata", "_query", "metrics")
+SEED, SIZE = 0, 200
+JOBS = int(os.environ.get("JOBS", "1"))
+#: Seconds that tests may take beyond four times what they take without a change: an endless loop is noticed as well.
+PATIENCE = 60
+#: Loaded once, and shared by the processes of all mutants; dice itself is imported by each.
+HEAVY = ("anndata", "dask.array", "pytest", "scanpy", "scipy.stats", "sklearn.cluster", "torch", "umap")
+
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+ARITHMETIC = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
+CLAMPS = {"maximum", "minimum", "max", "min", "clip", "clamp_min", "clamp_max", "clamp", "nan_to_num"}
+#: A change here fails at once, whatever the tests are: axes of arrays and lengths of shapes are no decisions.
+AXES = {"axis", "dim", "keepdims", "keepdim", "stacklevel", "ndmin"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one place; its identity holds no line number, so that it survives changes elsewhere."""
+
+    module: str
+    function: str
+    kind: str
+    line: str
+    change: str
+    #: Which of several places that would otherwise have the same identity.
+    occurrence: int
+    #: Number of the place in the walk through the module.
+    place: int
+    number: int
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.module, self.function, self.kind, self.line, f"{self.change} #{self.occurrence}"
+
+    def rank(self, seed: int) -> str:
+        return hashlib.sha256("\0".join([str(seed), *self.identity]).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.number} in {self.function} [{self.kind}] {self.line}   ({self.change})"
+
+
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Kinds of change that fit a node, and what becomes of it."""
+    new = copy.deepcopy(node)
+    match new:
+        case ast.Compare(ops=[operator]):
+            new.ops = [COMPARISONS[type(operator)]()]
+            yield "comparison", new
+        case ast.BinOp(op=operator) if type(operator) in ARITHMETIC and not _is_text(new):
+            new.op = ARITHMETIC[type(operator)]()
+            yield "arithmetic", new
+        case ast.BoolOp(op=operator):
+            new.op = ast.Or() if isinstance(operator, ast.And) else ast.And()
+            yield "boolean", new
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "boolean", operand
+        case ast.Constant(value=value) if type(value) is float:
+            yield "constant", ast.Constant(2 * value if value else 1.0)
+        case ast.Constant(value=value) if type(value) is int:
+            yield "off by one", ast.Constant(value + 1)
+            if value > 2:
+                yield "constant", ast.Constant(2 * value)
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name in CLAMPS:
+            # What is clamped: the first argument that is no number, or else the object whose method it is.
+            numbers = ast.Constant | ast.UnaryOp | ast.Starred | ast.GeneratorExp
+            bare = [argument for argument in new.args if not isinstance(argument, numbers)]
+            own = isinstance(new.func, ast.Attribute) and name.startswith("clamp")
+            if own or (len(new.args) > 1 and bare):
+                yield "clamp", new.func.value if own else bare[0]
+        case ast.If(body=[ast.Raise() | ast.Return() | ast.Continue() | ast.Break()], orelse=[]):
+            new.test = ast.Constant(False)
+            yield "guard", new
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))) if re.match(r"_?(check|require|known)", name):
+            yield "guard", ast.Pass()
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(isinstance(part, ast.JoinedStr | ast.List) or isinstance(getattr(part, "value", None), str)
+               for part in (node.left, node.right))  # fmt: skip
+
+
+def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST, str]]:
+    """Every node that could be changed, in a fixed order: its parent, where it hangs, itself, and its function."""
+
+    def walk(parent: ast.AST, function: str) -> Iterator[tuple[ast.AST, str, int | None, ast.AST, str]]:
+        for name, value in ast.iter_fields(parent):
+            if name in ("annotation", "returns", "decorator_list", "type_params"):
+                continue
+            for index, node in enumerate(value) if isinstance(value, list) else ((None, value),):
+                if not isinstance(node, ast.AST) or _is_axis(parent, node):
+                    continue
+                inner = function
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    inner = node.name if function == "<module>" else f"{function}.{node.name}"
+                elif isinstance(node, ast.expr | ast.stmt):
+                    yield parent, name, index, node, function
+                yield from walk(node, inner)
+
+    return walk(tree, "<module>")
+
+
+def _is_axis(parent: ast.AST, node: ast.AST) -> bool:
+    match parent:
+        case ast.keyword(arg=name):
+            return name in AXES
+        case ast.Subscript(value=ast.Attribute(attr="shape")):
+            return node is parent.slice
+        case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant() as only]) if node is only:
+            return name in {"sum", "mean", "max", "min", "std", "var", "any", "all", "argmax", "argmin", "flatten"}
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+    return False
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """All mutants of a module."""
+    text, module = path.read_text(), path.relative_to(SOURCE).as_posix()
+    lines, seen = text.splitlines(), Counter[tuple[str, ...]]()
+    for place, (_, _, _, node, function) in enumerate(places(ast.parse(text))):
+        for kind, new in changes(node):
+            line = lines[node.lineno - 1].strip()
+            change = "dropped" if kind == "guard" else f"{ast.unparse(node)} -> {ast.unparse(new)}"
+            key = (function, kind, line, change)
+            seen[key] += 1
+            yield Mutant(module, function, kind, line, change, seen[key], place, node.lineno)
+
+
+def changed(mutant: Mutant) -> ast.AST:
+    """The tree of the module with the change."""
+    tree = ast.parse((SOURCE / mutant.module).read_text())
+    parent, name, index, node, _ = next(p for i, p in enumerate(places(tree)) if i == mutant.place)
+    new = next(new for kind, new in changes(node) if kind == mutant.kind)
+    new = ast.copy_location(new, node)
+    if index is None:
+        setattr(parent, name, new)
+    else:
+        getattr(parent, name)[index] = new
+    return ast.fix_missing_locations(tree)
+
+
+def sample(size: int = SIZE, seed: int = SEED) -> list[Mutant]:
+    """The same number of mutants of every kind, by the smallest hashes; sorted by module."""
+    everything = [m for layer in LAYERS for path in sorted((SOURCE / layer).rglob("*.py")) for m in mutants_of(path)]
+    kinds = sorted({mutant.kind for mutant in everything})
+    ranked = [sorted((m for m in everything if m.kind == kind), key=lambda m: m.rank(seed)) for kind in kinds]
+    turns = [mutant for turn in zip_longest(*ranked) for mutant in turn if mutant is not None]
+    return sorted(turns[:size], key=lambda m: (m.module, m.place, m.kind))
+
+
+class Changed(importlib.machinery.SourceFileLoader):
+    """Loads a module from a changed tree; whatever was compiled before is not looked at."""
+
+    def __init__(self, name: str, path: str, tree: ast.AST) -> None:
+        super().__init__(name, path)
+        self.tree = tree
+
+    def get_code(self, fullname: str) -> Any:
+        return compile(self.tree, self.path, "exec")
+
+
+class Finder:
+    """Finds the changed module before anybody else finds the file."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        parts = ("dice", *Path(mutant.module).with_suffix("").parts)
+        self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        self.mutant = mutant
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != self.name:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        assert spec is not None
+        assert spec.origin is not None
+        assert Path(spec.origin).resolve() == (SOURCE / self.mutant.module).resolve(), "another dice is installed"
+        spec.loader = Changed(name, spec.origin, changed(self.mutant))
+        return spec
+
+
+def tests_of(module: str) -> tuple[str, ...]:
+    """Tests that a module is tried with: its mirror, and what mutants_tests.json names besides or in its place."""
+    path = Path(module)
+    mirror = Path("tests", *(part.removeprefix("_") for part in path.parts[:-1]), f"test_{path.stem}.py")
+    named = json.loads(MIRRORS.read_text())["tests"].get(module, [])
+    found = (*([mirror.as_posix()] if (ROOT / mirror).exists() else []), *named)
+    if not found:  # pytest would run all that there are.
+        raise SystemExit(f"{module} has no tests of its own: write {mirror}, or name others in {MIRRORS.name}.")
+    return found
+
+
+def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:
+    """Run tests in a process of their own; without a mutant, on the code as it is."""
+    process = os.fork()
+    if process:
+        return process
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.setsid()  # Tests may start others: all end together.
+    try:
+        with Path(folder, f"{os.getpid()}.txt").open("w") as out:
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+        if mutant:
+            sys.meta_path.insert(0, Finder(mutant))
+        import pytest
+
+        slow = [f"--deselect={name}" for name in json.loads(MIRRORS.read_text())["slow"]]
+        quiet = ["-x", "-q", "--tb=short", "--show-capture=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        # Plugins of libraries that are loaded already: their assertions are not ours.
+        quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning", f"--basetemp={folder}/{os.getpid()}"]
+        code = pytest.main([*tests, *slow, *quiet])
+        os._exit(int(code))
+    except BaseException:  # noqa: BLE001 - whatever stops the tests was noticed
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Tests under way, and when they are given up."""
+
+    mutant: Mutant | None
+    tests: tuple[str, ...]
+    began: float
+    deadline: float
+
+
+def verdicts(
+    wanted: list[tuple[Mutant | None, tuple[str, ...], float]], folder: str
+) -> Iterator[tuple[Mutant | None, tuple[str, ...], str, float]]:
+    """Whether tests failed, passed or did not end, and their seconds; several at a time, as they end."""
+    waiting, running = list(reversed(wanted)), dict[int, Run]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < JOBS:
+                mutant, tests, limit = waiting.pop()
+                now = time.monotonic()
+                running[start(mutant, tests, folder)] = Run(mutant, tests, now, now + limit)
+            time.sleep(0.05)
+            for process, run in list(running.items()):
+                done, status = os.waitpid(process, os.WNOHANG)
+                if not done and time.monotonic() < run.deadline:
+                    continue
+                stop(process, ended=bool(done))
+                del running[process]
+                word = "endless" if not done else said(os.waitstatus_to_exitcode(status), process, folder)
+                yield run.mutant, run.tests, word, time.monotonic() - run.began
+    finally:
+        for process in running:
+            stop(process, ended=False)
+
+
+def stop(process: int, *, ended: bool) -> None:
+    """End the tests and whatever they started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process, signal.SIGKILL)
+    if not ended:
+        os.waitpid(process, 0)
+
+
+def said(code: int, process: int, folder: str) -> str:
+    """What pytest's exit code means; a run that found no test has told nothing."""
+    if code in (4, 5):
+        raise SystemExit(Path(folder, f"{process}.txt").read_text())
+    return "passed" if code == 0 else "failed"
+
+
+def read_equivalent() -> dict[tuple[str, ...], str]:
+    """Reasons why mutants are none, by identity."""
+    with EQUIVALENT.open(newline="") as file:
+        return {tuple(row[:-1]): row[-1] for row in list(csv.reader(file))[1:]}
+
+
+def unchanged(modules: set[str], journal: Journal, folder: str) -> dict[tuple[str, ...], float]:
+    """Seconds of the tests of each module on the code as it is, where all must pass."""
+    suites = {tests_of(module) for module in modules}
+    seconds = {tests: journal.seconds[tests] for tests in suites & set(journal.seconds)}
+    for _, tests, word, took in verdicts([(None, tests, 1800.0) for tests in sorted(suites - set(seconds))], folder):
+        if word != "passed":
+            said_so = "\n".join(path.read_text() for path in Path(folder).glob("*.txt"))[-3000:]
+            raise SystemExit(f"{said_so}\n{' '.join(tests)} {word} without any change: repair the tests first.")
+        seconds[tests] = took
+        journal.add(took, tests)
+    return seconds
+
+
+class Journal:
+    """What a run has found, line by line in a file, for one that is taken up again; survivors are tried again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        entries = [(verdict, tuple(names)) for verdict, names in map(json.loads, lines)]
+        self.seconds = {tests: found for found, tests in entries if isinstance(found, float)}
+        self.words = {identity: found for found, identity in entries if isinstance(found, str)}
+
+    def add(self, found: str | float, names: tuple[str, ...]) -> None:
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps([found, names]) + "\n")
+
+
+def table(found: dict[Mutant, str]) -> None:
+    """Write the counts by layer and by kind of change."""
+    with TABLE.open("w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["mutants", "all", "equivalent", "noticed", "survived", "score"])
+        groups = {f"in `{layer}`": [m for m in found if m.module.startswith(f"{layer}/")] for layer in LAYERS}
+        groups |= {kind: [m for m in found if m.kind == kind] for kind in sorted({m.kind for m in found})}
+        for name, mutants in (groups | {"all": list(found)}).items():
+            n = Counter(found[mutant] for mutant in mutants)
+            noticed = n["failed"] + n["endless"]
+            counts = len(mutants), n["equivalent"], noticed, n["passed"]
+            out.writerow([name, *counts, f"{noticed / max(noticed + n['passed'], 1):.0%}"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="part of a module's path")
+    parser.add_argument("--size", type=int, default=SIZE, help="number of mutants in the sample")
+    parser.add_argument("--seed", type=int, default=SEED, help="another seed is another sample")
+    parser.add_argument("--list", action="store_true", help="show the sample and end")
+    parser.add_argument("--journal", type=Path, help="file to keep what was noticed in, to go on from there")
+    options = parser.parse_args()
+    chosen = [mutant for mutant in sample(options.size, options.seed) if options.only in mutant.module]
+    if options.list:
+        print(*chosen, sep="\n")
+        return 0
+    # Ended from outside, the run stops its tests and removes its folder as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    equivalent = read_equivalent()
+    found = {mutant: "equivalent" for mutant in chosen if mutant.identity in equivalent}
+    journal = Journal(options.journal)
+    found |= {m: journal.words[m.identity] for m in chosen if m not in found and m.identity in journal.words}
+    left = [mutant for mutant in chosen if mutant not in found]
+    for name in HEAVY:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
+        seconds = unchanged({mutant.module for mutant in left}, journal, folder)
+        wanted = [
+            (mutant, tests, 4 * seconds[tests] + PATIENCE) for mutant in left for tests in [tests_of(mutant.module)]
+        ]
+        for mutant, _, word, took in verdicts(wanted, folder):
+            found[mutant] = word
+            print(f"{word:8} {took:5.0f} s  {len(found)}/{len(chosen)}  {mutant}", flush=True)
+            if word != "passed":
+                journal.add(word, mutant.identity)
+    survivors = sorted((m for m, word in found.items() if word == "passed"), key=lambda m: (m.module, m.number))
+    real = sum(word != "equivalent" for word in found.values())
+    print(f"\n{real - len(survivors)} of {real} mutants were noticed, {1 - len(survivors) / max(real, 1):.1%}; "
+          f"{len(found) - real} more are equivalent. Survivors:", *survivors, sep="\n")  # fmt: skip
+    if not options.only and (options.size, options.seed) == (SIZE, SEED):
+        table(found)
+    return 0
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main())

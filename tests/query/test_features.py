@@ -1,0 +1,83 @@
+"""Warnings about predicted features, and what is written of them."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import anndata as ad
+import numpy as np
+import pytest
+
+import dice
+from dice._core.features.model import Judged
+from dice._query.features import _by_batch, _depth_share, _warn
+from dice._query.sets import DomainShift
+
+NAMES = [f"P{i}" for i in range(9)]
+
+
+def said(correlation=0.9, width=1.0, *, auc=0.5, batch_key=None, alpha=0.1, widened=1.5):
+    """What is warned of nine features."""
+    nine = np.ones(9)
+    judged = Judged(correlation * nine, width * nine, 10 * nine, np.full(9, 100))
+    shift = DomainShift(np.ones(5), np.ones(5), auc)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _warn(
+            SimpleNamespace(model=SimpleNamespace(judged=judged), shift=shift, widened=widened), NAMES, batch_key, alpha
+        )
+    return [str(warning.message) for warning in caught]
+
+
+def test_nothing_is_said_of_good_features():
+    assert said() == []
+
+
+def test_features_are_named_by_five_of_them():
+    five = "for example ['P0', 'P1', 'P2', 'P3', 'P4']: "
+    (text,) = said(correlation=np.nan)
+    assert text == f"9 features hardly vary in the reference, {five}they tell nothing."
+    (text,) = said(correlation=0.1, width=10.0)
+    assert text.startswith(f"9 of 9 features cannot be predicted from expression, {five}their")
+    unbounded, useless = said(correlation=0.1, width=np.inf)
+    assert unbounded.startswith(f"9 features are known in too few cells for alpha=0.1, {five}their intervals")
+    assert useless.startswith("9 of 9 features cannot")
+
+
+@pytest.mark.parametrize(
+    ("batch_key", "what"),
+    [(None, "1.5 times as wide as among its own cells"), ("batch", "those between the reference's own batches")],
+)
+def test_a_query_that_differs(batch_key, what):
+    (text,) = said(auc=0.8, batch_key=batch_key)
+    assert f"(they are told apart with an AUC of 0.80), so that intervals are {what} and may" in text
+    assert text.endswith("less often than 90%.")
+
+
+def test_batches_are_held_out_whole():
+    reference = ad.AnnData(np.zeros((12, 2), np.float32))
+    reference.obs["batch"], reference.obs["one"] = list("abc" * 4), "a"
+    folds = _by_batch(reference, "batch", np.arange(2, 12), 0)
+    codes = np.arange(12) % 3
+    for fit, test in folds:
+        assert not set(codes[fit]) & set(codes[test])
+    assert sorted(np.concatenate([test for _, test in folds])) == list(range(2, 12))
+    with pytest.raises(dice.DiceError, match=r"reference.obs\['one'\] holds a single batch, which cannot be held out"):
+        _by_batch(reference, "one", np.arange(12), 0)
+
+
+@pytest.mark.parametrize(("depth", "share"), [(-1.0, np.exp(-1)), (-0.11, np.exp(-0.11)), (-0.1, 1.0), (2.0, 1.0)])
+def test_the_share_of_counts_that_is_left(depth, share):
+    """More than nine of ten counts are all of them."""
+    depths = np.array([depth, depth, np.nan])
+    query = SimpleNamespace(
+        prior=SimpleNamespace(measurement=SimpleNamespace(typical=0.0)),
+        measured=True,
+        latents=SimpleNamespace(log_depth=depths),
+    )
+    assert _depth_share(query) == pytest.approx(share)
+    query.measured = False
+    assert _depth_share(query) == 1.0
+    query.measured, query.latents.log_depth = True, np.full(3, np.nan)
+    assert _depth_share(query) == 1.0

@@ -1,0 +1,124 @@
+"""Labels of a reference that can be learned and checked, and the genes that it must still have."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+
+import dice
+from dice._core.prior.presets import ROLES
+from dice._query.label_model import _means, _same_labels, _some, read_or_learn, with_labels
+from dice._query.reference import Labelled, check_labelled, labels_of, own_genes
+
+TRAIN, CALIBRATION = ROLES.index("train"), ROLES.index("calibration")
+
+
+def labelled(codes, roles):
+    return Labelled(np.array(codes), ["a", "b"], np.array(roles), None)
+
+
+def test_labels_need_cells_to_learn_from_and_to_check_by():
+    sound = labelled([0, 1, 0, 1], [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
+    assert check_labelled(sound, "t") is sound
+    with pytest.raises(
+        dice.DiceError, match=r"No cell that the prior was trained on has a label in reference.obs\['t'\]"
+    ):
+        check_labelled(labelled([-1, -1, 0, 1], sound.roles), "t")
+    with pytest.raises(
+        dice.DiceError, match=r"has a label in obs\['t'\] and was kept for calibration: train its prior"
+    ):
+        check_labelled(labelled([0, 1, -1, -1], sound.roles), "t")
+
+
+def test_labels_of_a_single_cell_are_left_out():
+    reference = ad.AnnData(np.zeros((6, 2), np.float32))
+    reference.obs["t"] = pd.Categorical(["a", "a", "b", "b", "c", None])
+    reference.uns["t_colors"] = np.array(["red", "green", "blue"])
+    with pytest.warns(UserWarning, match=r"^1 labels of a single cell are left out, for example \['c'\]"):
+        found = labels_of(reference, "t", np.zeros(6, dtype=int))
+    assert found.names == ["a", "b"]
+    np.testing.assert_array_equal(found.codes, [0, 0, 1, 1, -1, -1])
+    assert found.colors == ["red", "green"]
+
+
+def test_the_reference_has_the_genes_of_its_prior():
+    reference = ad.AnnData(np.zeros((2, 4), np.float32), var=pd.DataFrame(index=list("dcba")))
+    genes = np.array(list("abc"), dtype=object)
+    query = SimpleNamespace(prior=SimpleNamespace(genes=genes), match=SimpleNamespace(prior=np.array([0, 2])))
+    np.testing.assert_array_equal(own_genes(reference, query), [3, 1])
+    with pytest.raises(dice.DiceError, match=r"^The reference has lost 1 genes of its own prior, for example \['c'\]"):
+        own_genes(reference[:, ["a", "b"]], query)
+
+
+def test_means_of_labels():
+    found = _means(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 5.0]]), np.array([0, 0, 2]), 4)
+    np.testing.assert_allclose(found, [[2, 3], [0, 0], [5, 5], [0, 0]])
+
+
+def test_rare_classes_are_kept_whole(monkeypatch):
+    monkeypatch.setattr("dice._query.label_model.MAX_GENE_CELLS", 1000)
+    codes = np.repeat([0, 1], [9950, 50])
+    rows, kept = _some(np.arange(10_000), codes, 0)
+    np.testing.assert_array_equal(codes[rows], kept)
+    assert (kept == 1).sum() == 50
+    assert abs((kept == 0).sum() - 995) < 150
+    few = np.arange(1000)
+    assert _some(few, few * 0, 0)[0] is few
+
+
+@pytest.mark.parametrize(
+    ("card", "same"),
+    [
+        ({"labels": ["a", "b"], "label_cells": [2, 1]}, True),
+        ({"labels": ["b", "a"], "label_cells": [1, 2]}, True),
+        ({"labels": ["a", "b"], "label_cells": [1, 2]}, False),
+        ({"labels": ["a", "c"], "label_cells": [2, 1]}, False),
+        ({"labels": ["a", "b"], "label_cells": [2]}, False),
+        ({"labels": ["a", "b"]}, False),
+    ],
+)
+def test_labels_that_a_prior_has_learned(card, same):
+    assert _same_labels(card, labelled([0, 0, 1, -1], [TRAIN] * 4)) == same
+
+
+def reference_with(names, roles):
+    reference = ad.AnnData(np.zeros((len(names), 2), np.float32))
+    reference.obs["t"], reference.obs["dice_split"] = pd.Categorical(names), [ROLES[role] for role in roles]
+    return reference
+
+
+def test_two_labels_are_learned_and_one_is_not(monkeypatch):
+    monkeypatch.setattr("dice._query.label_model.learn_labels", lambda *a: "learned")
+    monkeypatch.setattr("dice._query.label_model.card_of", lambda *a: {})
+    roles = np.array([TRAIN, TRAIN, CALIBRATION, CALIBRATION], dtype=np.int8)
+    assert with_labels(reference_with(list("abab"), roles), None, roles, "t", 0) == "learned"
+    assert with_labels(reference_with(list("abab"), roles), None, roles, None, 0) is None
+    for lonely in ([TRAIN] * 4, [CALIBRATION] * 4):
+        assert with_labels(reference_with(list("abab"), roles), None, np.array(lonely, np.int8), "t", 0) is None
+
+
+def test_stored_labels_are_read_and_others_learned(monkeypatch):
+    monkeypatch.setattr("dice._query.label_model.learn_labels", lambda *a: SimpleNamespace(names=["b", "a"]))
+    monkeypatch.setattr("dice._query.label_model.card_of", lambda *a: {})
+    stored = SimpleNamespace(
+        card={"labels": ["a", "b"], "label_cells": [2, 2], "colors": ["red", "blue"]}, names=["a", "b"]
+    )
+    prior = SimpleNamespace(labels=stored, params={"labels_key": "t"})
+    reference = reference_with(list("abab"), [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
+    assert read_or_learn(reference, prior, None, "dice", 0) == (stored, None)
+    assert read_or_learn(prior, prior, "t", "dice", 0) == (stored, ["red", "blue"])
+    reference.uns["t_colors"] = np.array(["green", "grey"])
+    assert read_or_learn(reference, prior, None, "dice", 0) == (stored, ["green", "grey"])
+    changed = read_or_learn(reference_with([*"aabbbb"], [0, 2, 0, 2, 0, 2]), prior, None, "dice", 0)[0]
+    assert changed.names == ["b", "a"]
+    bare = SimpleNamespace(labels=None, params={})
+    with pytest.raises(dice.DiceError, match="trained without labels: name the reference's labels"):
+        read_or_learn(reference, bare, None, "dice", 0)
+    with pytest.raises(dice.DiceError, match="The prior alone knows no labels"):
+        read_or_learn(None, bare, "t", "dice", 0)
+    with pytest.raises(dice.DiceError, match="The prior alone knows the labels 't' only"):
+        read_or_learn(None, prior, "other", "dice", 0)

@@ -1,0 +1,93 @@
+"""The script of `make mutants`: its changes, its sample, and the list of mutants that are none."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections import Counter
+
+import mutants
+import numpy as np
+import pytest
+
+import dice._core.labels
+from dice._core.labels import conformal
+
+
+@pytest.fixture(scope="module")
+def everything():
+    paths = (path for layer in mutants.LAYERS for path in sorted((mutants.SOURCE / layer).rglob("*.py")))
+    return [mutant for path in paths for mutant in mutants.mutants_of(path)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a < b", {"a <= b"}),
+        ("a is None", {"a is not None"}),
+        ("a + b", {"a - b"}),
+        ("a and b", {"a or b"}),
+        ("not a", {"a"}),
+        ("f(0.5)", {"f(1.0)"}),
+        ("f(0.0)", {"f(1.0)"}),
+        ("f(2)", {"f(3)"}),
+        ("f(8)", {"f(9)", "f(16)"}),
+        ("np.maximum(a, 0.5)", {"a", "np.maximum(a, 1.0)"}),
+        ("x.clamp_min(b)", {"x"}),
+        ("if a:\n    return b", {"if False:\n    return b"}),
+        ("check_it(a)", {"pass"}),
+        ("a.sum(1)", set()),
+        ("f(a, axis=1)", set()),
+        ("a.shape[1]", set()),
+        ("'a' + b", set()),
+        ("f(True, 'x', None)", set()),
+    ],
+)
+def test_changes(before, after):
+    found = set()
+    for place, (*_, node, _) in enumerate(mutants.places(ast.parse(before))):
+        for kind, _ in mutants.changes(node):
+            tree = ast.parse(before)
+            parent, name, index, old, _ = next(p for i, p in enumerate(mutants.places(tree)) if i == place)
+            new = next(new for k, new in mutants.changes(old) if k == kind)
+            if index is None:
+                setattr(parent, name, new)
+            else:
+                getattr(parent, name)[index] = new
+            found.add(ast.unparse(ast.fix_missing_locations(tree)))
+    assert found == after
+
+
+def test_the_sample_is_fixed_and_every_kind_has_its_share():
+    one, other = mutants.sample(), mutants.sample()
+    assert one == other
+    assert len({mutant.identity for mutant in one}) == mutants.SIZE
+    shares = Counter(mutant.kind for mutant in one)
+    assert set(shares) == {"arithmetic", "boolean", "clamp", "comparison", "constant", "guard", "off by one"}
+    assert max(shares.values()) - min(shares.values()) <= 1
+
+
+def test_every_module_has_tests_of_its_own(everything):
+    for module in {mutant.module for mutant in everything}:
+        for name in mutants.tests_of(module):
+            assert (mutants.ROOT / name).exists(), name
+
+
+def test_equivalent_mutants_exist_and_have_a_reason(everything):
+    known = {mutant.identity for mutant in everything}
+    for identity, reason in mutants.read_equivalent().items():
+        assert identity in known, f"{identity} is in the list of equivalent mutants, but no longer in the code"
+        assert len(reason) > 20
+
+
+def test_a_changed_module_is_loaded_in_place_of_its_file(everything):
+    """The bound of alpha at nine cells, which nothing tested once."""
+    (mutant,) = (m for m in everything if m.function == "too_few" and m.kind == "comparison")
+    name = "dice._core.labels.conformal"
+    spec = mutants.Finder(mutant).find_spec(name, dice._core.labels.__path__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    nine = np.zeros(9, dtype=int)
+    assert module.too_few(nine, 1, 0.1).all()
+    assert not conformal.too_few(nine, 1, 0.1).any()
+    assert mutants.Finder(mutant).find_spec("dice._core.labels.votes") is None
