@@ -45,8 +45,8 @@ def test_types_are_found_without_a_resolution(query):
     assert str(found.nunique()) in record["choice"]["why"]
     curve = record["curve"]
     chosen = np.flatnonzero(curve["resolution"] == record["choice"]["resolution"])[0]
-    assert curve["agreement"][chosen] >= 0.75
-    assert (curve["agreement"][chosen + 1 :] < 0.75).all()
+    assert curve["agreement"][chosen] >= 0.8
+    assert (curve["agreement"][chosen + 1 :] < 0.8).all()
     assert {len(values) for values in curve.values()} == {len(curve["resolution"])}
 
 

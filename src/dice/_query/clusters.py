@@ -13,7 +13,15 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
 from dice import _log
-from dice._core.clusters.choice import AgreementCurve, by_size, confidence, explore, merge_by_depth, merge_untold
+from dice._core.clusters.choice import (
+    INDEPENDENT,
+    AgreementCurve,
+    by_size,
+    confidence,
+    explore,
+    merge_by_depth,
+    merge_untold,
+)
 from dice._core.clusters.partition import as_graph, communities
 from dice._core.clusters.remeasure import at_whole_depth
 from dice._errors import InputError
@@ -77,18 +85,22 @@ def find_clusters(
     again = at_whole_depth(cells.whole, cells.halves) if query.measured else cells.halves
     seconds, halves, averaged = _graphs(cells, again, n_neighbors, random_state)
     curve = _curve(partial(_communities, seconds, random_state=random_state), min_agreement)
-    chosen, agreed = curve.choice(min_agreement), None
     codes: Codes = np.zeros(len(some), np.intp)
     kept: Floats = np.ones(len(some))
-    if chosen is not None:
-        resolution = curve.resolution[chosen]
+    chosen, agreed = None, None
+    for position in curve.agreed(min_agreement):
+        resolution = curve.resolution[position]
+        found = _communities(halves, resolution, random_state=random_state)
+        together = float(np.mean([adjusted_rand_score(*pair) for pair in found]))
+        if together < min(INDEPENDENT, min_agreement):
+            continue
+        chosen, agreed = position, together if query.measured else None
         # Until nothing moves: after two iterations the ARI of bmmc varied by .05 from seed to seed, and by .01 so.
         codes = communities(as_graph(averaged[0]), resolution, random_state=random_state, n_iterations=-1)
-        found = _communities(halves, resolution, random_state=random_state)
         codes = merge_untold(codes, found)
         codes = by_size(merge_by_depth(codes, cells.spaces))
         kept = confidence(codes, [half for pair in found for half in pair])
-        agreed = float(np.mean([adjusted_rand_score(*pair) for pair in found])) if query.measured else None
+        break
     n = len(query.latents)
     everywhere, sure = np.full(n, -1), np.full(n, np.nan)
     everywhere[some], sure[some] = codes, kept

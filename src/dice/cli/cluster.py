@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _files.add_output(parser, "the cells with their clusters")
     parser.add_argument("--n-neighbors", type=int, default=15, help="neighbours of each cell (default 15)")
     parser.add_argument("--n-splits", type=int, default=4, help="how often counts are split in halves (default 4)")
-    parser.add_argument("--min-agreement", type=float, default=0.75, help="agreement to ask for (default 0.75)")
+    parser.add_argument("--min-agreement", type=float, default=0.8, help="agreement to ask for (default 0.8)")
     parser.add_argument("--key", default="X_dice", help="key of the embedding (default X_dice)")
     parser.add_argument("--prior-key", default="dice", help="key of the prior in the reference (default dice)")
     parser.add_argument("--key-added", default="dice_cluster", help="key of the clusters (default dice_cluster)")

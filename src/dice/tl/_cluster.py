@@ -30,7 +30,7 @@ def cluster(
     *,
     n_neighbors: int = 15,
     n_splits: int = 4,
-    min_agreement: float = 0.75,
+    min_agreement: float = 0.8,
     key: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_cluster",

@@ -25,12 +25,12 @@ def curve(agreement, n_clusters):
 
 
 def test_the_finest_agreeing_resolution_is_chosen_even_beyond_a_dip():
-    assert curve([1.0, 0.7, 0.9, 0.85, 0.84], [2, 3, 4, 5, 6]).choice(0.85) == 3
+    assert curve([1.0, 0.7, 0.9, 0.85, 0.84], [2, 3, 4, 5, 6]).agreed(0.85) == [3, 2, 0]
 
 
 def test_agreement_on_one_cluster_is_no_choice():
-    assert curve([1.0, 1.0, 0.1], [1, 1, 4]).choice(0.85) is None
-    assert curve([0.2, 0.1], [2, 3]).choice(0.85) is None
+    assert curve([1.0, 1.0, 0.1], [1, 1, 4]).agreed(0.85) == []
+    assert curve([0.2, 0.1], [2, 3]).agreed(0.85) == []
 
 
 def truth(n=400, seed=0):
@@ -49,7 +49,7 @@ def test_all_coarse_resolutions_are_tried_and_fine_ones_only_while_draws_agree()
 
     found = explore(clusters, 0.85, tried.append)
     assert tried == list(found.resolution)
-    finest = found.resolution[found.choice(0.85)]
+    finest = found.resolution[found.agreed(0.85)[0]]
     # Resolutions go up by a quarter, and three that fail end the search.
     assert finest < 4 <= finest * 1.25
     assert found.resolution[-1] == pytest.approx(finest * 1.25**3)

@@ -17,8 +17,13 @@ from dice._types import Codes, Floats
 #: of a quarter from there. All are tried up to `ALWAYS`, as agreement may fall and rise again, finer ones only as long
 #: as measurements agree.
 COARSE, FIRST, STEP, ALWAYS, FINEST = 0.0016, 0.05, 1.25, 2.0, 20.0
-#: Resolutions in a row that are not chosen after which finer ones are not tried.
+#: Resolutions in a row without that agreement after which finer ones are not tried.
 PATIENCE = 3
+#: Adjusted Rand index that halves of the counts must have as well. Second measurements of a cell share its first one;
+#: halves share nothing, and have half of the counts. On 20 splits, four pairs and four shallow queries they had .67 to
+#: .92 at the resolution that second measurements choose; on three samples of one type that second measurements cut in
+#: two (memory cells, which shade from central to effector memory) .28 to .54.
+INDEPENDENT = 0.6
 #: Kappa, from 0 for chance to 1, by which two halves must tell two clusters apart.
 TOLD = 0.5
 #: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
@@ -38,10 +43,10 @@ class AgreementCurve:
     agreement: Floats
     spread: Floats
 
-    def choice(self, least: float) -> int | None:
-        """Position of the finest resolution with an agreement of `least` on two clusters or more, if there is one."""
+    def agreed(self, least: float) -> list[int]:
+        """Positions of resolutions with an agreement of `least` on two clusters or more, from the finest on."""
         found = np.flatnonzero((self.agreement >= least) & (self.n_clusters >= 1.5))
-        return int(found[-1]) if len(found) else None
+        return [int(position) for position in found[::-1]]
 
 
 def explore(
@@ -59,7 +64,7 @@ def explore(
         sizes = [len(np.unique(one)) for pair in pairs for one in pair]
         rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements)))
         curve = AgreementCurve(*np.array(rows).T)
-        failed = 0 if curve.choice(least) == len(rows) - 1 else failed + 1
+        failed = 0 if len(rows) - 1 in curve.agreed(least) else failed + 1
         resolution = min(2 * resolution, FIRST) if resolution < FIRST else resolution * STEP
     return curve
 
