@@ -228,6 +228,17 @@ def test_everything_is_kept_in_files(query, ending, tmp_path):
     assert figure.axes[1].get_title() == f"{query.obs['dice_cluster'].nunique()} clusters"
 
 
+def test_halves_must_agree_as_well(monkeypatch):
+    """Second measurements that know nothing but the first agree on anything; halves, which share nothing, refuse."""
+    monkeypatch.setattr("dice._query.clusters.at_whole_depth", lambda whole, halves: whole[:, None, None] + 0 * halves)
+    profile = np.random.default_rng(0).gamma(0.5, size=(1, 150))
+    cells = counted(profile, np.zeros(400, int), np.full(400, 500.0))
+    record = cells.uns["dice_cluster"]
+    assert (record["curve"]["agreement"] == 1).all()
+    assert "resolution" not in record["choice"]
+    assert cells.obs["dice_cluster"].nunique() == 1
+
+
 def test_agreement_is_a_knob_with_a_meaning(query):
     strict = dice.tl.cluster(query, min_agreement=0.999, copy=True)
     assert strict.obs["dice_cluster"].nunique() <= query.obs["dice_cluster"].nunique()
