@@ -1,12 +1,13 @@
 """The pairs of transfer.py by other tools, each in an environment of its own; dice is not needed.
 
-    python benchmarks/transfer_peers.py --method celltypist|symphony|scanvi [--seeds 2] [--pairs ...]
+    python benchmarks/transfer_peers.py --method celltypist|symphony|scanvi|cellmapper [--seeds 2] [--pairs ...]
 
     python -m venv peers && peers/bin/pip install symphonypy scvi-tools     # symphony, scanvi
     python -m venv typist && typist/bin/pip install celltypist 'scikit-learn<1.6'
+    python -m venv mapper && mapper/bin/pip install cellmapper
 
-Every tool gets what it asks for: CellTypist and symphonypy log-normalised expression, scANVI raw counts; all of them
-the same 2,000 genes, cells and seeds as transfer.py, which shows the results of docs/benchmarks/transfer_peers.csv.
+Every tool gets what it asks for: scANVI raw counts, the others log-normalised expression; all of them the same 2,000
+genes, cells and seeds as transfer.py, which shows the results of docs/benchmarks/transfer_peers.csv.
 """
 
 from __future__ import annotations
@@ -97,9 +98,18 @@ def by_scanvi(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> 
     return guess
 
 
+def by_cellmapper(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
+    """Its own defaults: a joint representation of both, 30 neighbours, its kernel."""
+    from cellmapper import CellMapper
+
+    CellMapper(query, reference).map(obs_keys=key, prediction_postfix="_guess")
+    return query.obs[f"{key}_guess"].astype(str).to_numpy()
+
+
 METHODS = {
     "celltypist": ("celltypist", "celltypist", by_celltypist),
     "symphony": ("symphonypy", "symphonypy", by_symphony),
+    "cellmapper": ("CellMapper", "cellmapper", by_cellmapper),
     "scanvi": ("scANVI of scvi-tools", "scvi-tools", by_scanvi),
 }
 

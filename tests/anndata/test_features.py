@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._anndata.features import FEWEST_CELLS, feature_key, is_mudata, read_features, with_cells
+from dice._anndata.features import FEWEST_CELLS, feature_key, is_mudata, read_features, title_of, with_cells
 
 N = 2 * FEWEST_CELLS + 4
 VALUES = np.random.default_rng(0).normal(size=(N, 2))
@@ -71,9 +71,9 @@ def test_fewest_cells(reference):
 def test_features_that_are_none(reference):
     for key, sentence in (
         ("nowhere", "has no features 'nowhere': name one of obsm"),
-        ("kind", "are no numbers: pass others"),
-        (["kind", "age"], r"\['kind'\] are no numbers"),
-        ([], "there are none: pass others"),
+        ("kind", r"are no real numbers: convert them by \.astype\(float\), or pass others"),
+        (["kind", "age"], r"\['kind'\] are no real numbers"),
+        ([], "there are none: add some, or pass others"),
     ):
         with pytest.raises(dice.DiceError, match=sentence):
             read_features(reference, reference, key)
@@ -102,7 +102,7 @@ def test_the_cells_of_a_reference(reference):
 
 
 def test_keys_of_predictions(reference):
-    assert feature_key(reference, None, "a/b") == "a_b_dice"
+    assert feature_key(reference, None, title_of("a/b")) == "a_b_dice"
     reference.obsm["mine_low"] = VALUES
     with pytest.raises(dice.DiceError, match="has a 'mine_low' that is no prediction of dice"):
         feature_key(reference, "mine", "x")
