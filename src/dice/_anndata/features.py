@@ -15,7 +15,6 @@ from anndata import AnnData
 
 from dice._anndata.files import open_group
 from dice._anndata.read import dense, feature_table, named_table
-from dice._anndata.store import Prior
 from dice._arguments import known_key, new_key, said
 from dice._errors import InputError, SlotError
 from dice._types import Floats, Mask
@@ -45,6 +44,8 @@ class Features:
 
 def with_cells(reference: Any, prior_key: str) -> AnnData:
     """The object with the reference's cells and prior: itself, one in a file, or a modality of a MuData object."""
+    from dice._anndata.store import Prior  # Brings torch, which plots of features do without.
+
     if isinstance(reference, str | os.PathLike):
         reference = _read(Path(reference))
     if is_mudata(reference):
