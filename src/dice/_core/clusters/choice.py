@@ -60,13 +60,18 @@ def explore(
     while resolution <= ALWAYS or (failed < PATIENCE and resolution <= FINEST):
         tell(resolution)
         pairs = clusters(resolution)
-        agreements = [adjusted_rand_score(*pair) for pair in pairs]
+        agreements = agreements_of(pairs)
         sizes = [len(np.unique(one)) for pair in pairs for one in pair]
         rows.append((resolution, np.mean(sizes), np.mean(agreements), np.std(agreements)))
         curve = AgreementCurve(*np.array(rows).T)
         failed = 0 if len(rows) - 1 in curve.agreed(least) else failed + 1
         resolution = min(2 * resolution, FIRST) if resolution < FIRST else resolution * STEP
     return curve
+
+
+def agreements_of(pairs: NDArray[np.intp]) -> Floats:
+    """Adjusted Rand index of the clusters of every pair of measurements (pairs, 2, n)."""
+    return np.array([adjusted_rand_score(*pair) for pair in pairs])
 
 
 def by_size(clusters: Codes) -> Codes:
