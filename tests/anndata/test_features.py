@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._anndata.features import FEWEST_CELLS, feature_key, is_mudata, read_features, title_of, with_cells
+from dice._anndata.features import FEWEST_CELLS, feature_key, read_features, title_of, with_cells
+from dice._anndata.write import is_mudata
 
 N = 2 * FEWEST_CELLS + 4
 VALUES = np.random.default_rng(0).normal(size=(N, 2))

@@ -15,6 +15,7 @@ from anndata import AnnData
 
 from dice._anndata.files import open_group
 from dice._anndata.read import dense, feature_table, named_table
+from dice._anndata.write import is_mudata
 from dice._arguments import known_key, new_key, said
 from dice._errors import InputError, SlotError
 from dice._types import Floats, Mask
@@ -69,11 +70,6 @@ def _read(path: Path) -> AnnData:
         if group.attrs.get("encoding-type") == "MuData":
             raise InputError(f"{said(str(path))} holds a MuData object: read it by mudata.read, and pass that.")
         return ad.read_zarr(path) if path.is_dir() else ad.read_h5ad(path)
-
-
-def is_mudata(reference: object) -> bool:
-    """Whether there are modalities; mudata itself need not be installed for that."""
-    return not isinstance(reference, AnnData) and isinstance(getattr(reference, "mod", None), Mapping)
 
 
 def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> Features:

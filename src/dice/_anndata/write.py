@@ -77,9 +77,14 @@ def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
     return None
 
 
-def check_writable(adata: AnnData, *, copy: bool, who: str = "adata") -> None:
+def is_mudata(adata: object) -> bool:
+    """Whether there are modalities; mudata itself need not be installed for that."""
+    return not isinstance(adata, AnnData) and isinstance(getattr(adata, "mod", None), Mapping)
+
+
+def check_writable(adata: Any, *, copy: bool, who: str = "adata") -> None:
     """What AnnData itself would refuse only after all the work: copies and views of objects on disk."""
-    if not isinstance(adata, AnnData) and isinstance(getattr(adata, "mod", None), Mapping):
+    if is_mudata(adata):
         raise InputError(
             f"{who} is a {type(adata).__name__} of several modalities: pass the one that is meant, out of "
             f"{list(adata.mod)[:5]}, for example mdata.mod['rna']."
