@@ -12,6 +12,7 @@ from anndata import AnnData
 
 from dice._anndata import read
 from dice._anndata.checks import label_columns
+from dice._anndata.write import as_plain
 from dice._core.labels.doubt import CONFIDENT, STATUSES, UNLIKE
 from dice._core.prior.prior import LearnedPrior
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
@@ -36,6 +37,12 @@ class Overview:
     def __str__(self) -> str:
         width = max(map(len, self.lines))
         return "\n".join(f"{name:<{width}}  {text}" for name, text in self.lines.items())
+
+    def record(self, call: Mapping[str, Any], warned: list[str]) -> dict[str, Any]:
+        """What ``.uns`` keeps of a call; a shift that was given as a table is in the record that it came from."""
+        asked = {**call, "shift": "given" if isinstance(call["shift"], Mapping) else call["shift"]}
+        kept = {"summary": str(self), "params": as_plain(self.figures), "call": as_plain(asked)}
+        return kept | {"warnings": np.array(warned, dtype=str)}
 
 
 def summarize(

@@ -18,7 +18,7 @@ from dice._anndata.kinds import check_expression
 from dice._anndata.matrix import Matrix
 from dice._anndata.rehearsal import rehearsing
 from dice._anndata.store import Prior, find_prior, remember
-from dice._anndata.write import Slots, as_plain, check_writable, prior_slot, write
+from dice._anndata.write import Slots, check_writable, prior_slot, write
 from dice._arguments import new_key, seed, share, whole_number
 from dice._errors import InputError
 from dice._files import check_target
@@ -159,10 +159,7 @@ def annotate(
         assert prior is not None
         bar.update()
         found = _look(query, source, prior, call | {"layer": layer}, genes, bar)
-        asked = call | {"shift": "given" if isinstance(shift, Mapping) else shift}
-        record = {"summary": str(found), "params": as_plain(found.figures), "call": as_plain(asked)}
-        record["warnings"] = np.array(warned, dtype=str)
-        write(query, Slots(uns={AnnotateKeys().uns: record}), copy=False)
+        write(query, Slots(uns={AnnotateKeys().uns: found.record(call, warned)}), copy=False)
         if path is not None:
             from dice.pl._report import report as write_report  # matplotlib is for those who ask for it
 
