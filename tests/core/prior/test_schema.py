@@ -84,7 +84,10 @@ def test_values_out_of_bounds_are_refused(path, value):
 def test_the_bounds_themselves_are_fine(path, value):
     # 1e12 has no exact form in float32: the nearest one towards zero.
     bound = np.nextafter(np.float32(value), np.float32(0)) if abs(value) > 1 else np.float32(value)
-    validate(changed(*path, to=spoiled(bound)))
+    found = validate(changed(*path, to=spoiled(bound)))
+    for name in path:
+        found = found[name]
+    assert found.flat[0] == bound
 
 
 @pytest.mark.parametrize(
