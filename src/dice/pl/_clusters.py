@@ -112,10 +112,11 @@ def _curve(ax: Axes, record: Mapping[str, Any]) -> None:
         ax.annotate(f"{number:.0f}", (at, level), (0, -12), textcoords="offset points", ha="center", fontsize=8)
     if "resolution" in choice:
         ax.scatter(choice["resolution"], choice["agreement"], s=60, color=SAFE[5], zorder=4)
+        # To the right of the choice the curve falls, and leaves room.
         label = _counted(int(choice["n_clusters"]))
         ax.annotate(
-            label, (choice["resolution"], choice["agreement"]), (0, 9), textcoords="offset points", ha="center",
-            fontsize=9, color=SAFE[5],
+            label, (choice["resolution"], choice["agreement"]), (8, 4), textcoords="offset points", fontsize=9,
+            color=SAFE[5],
         )  # fmt: skip
     ax.set_box_aspect(1)
     ax.set_xscale("log")
