@@ -16,7 +16,7 @@ from report import repeat, save, summary
 
 import dice
 from dice._core.labels.conformal import label_p_values, label_scores
-from dice._core.labels.doubt import never_empty
+from dice._core.labels.doubt import with_most_likely
 from dice._query.classification import classify
 from dice._query.query import Query
 from dice._query.represented import Represented
@@ -80,7 +80,7 @@ def judge(codes, probabilities, calibration, truth, seed: int, row: dict[str, ob
         scores = [label_scores(p, method, u) for p, u in zip((probabilities, calibration), random, strict=True)]
         p_values = label_p_values(*scores, codes, per_class=per_class)
         for alpha in ALPHAS:
-            sets = never_empty(p_values > alpha, probabilities)
+            sets = with_most_likely(p_values > alpha, probabilities)
             inside = sets[np.arange(len(truth)), truth]
             error = np.sqrt(alpha * (1 - alpha) * (1 / len(truth) + 1 / len(codes)))
             classes = [inside[truth == c].mean() for c in np.unique(truth) if (truth == c).sum() >= 20]

@@ -263,6 +263,25 @@ def test_evaluation_equals_the_call(files, tmp_path, capsys):
     assert "silhouette" in capsys.readouterr().out
 
 
+def test_labels_of_another_vocabulary_are_evaluated(files, tmp_path, capsys):
+    _, reference, query = files
+    names = {name: f"my {name}" for name in reference.obs["cell_type"].unique()}
+    dice.tl.transfer_labels(query, reference, "cell_type", key_added="theirs")
+    query.obs["mine"] = [names[name] for name in query.obs["cell_type"]]
+    query.write_h5ad(tmp_path / "labelled.h5ad")
+    file = tmp_path / "names.json"
+    file.write_text(json.dumps({own: name for name, own in names.items()}))
+    command = ["evaluate", tmp_path / "labelled.h5ad", "--labels", "mine", "--protocol", "labels", "--key", "theirs"]
+    said = summary(capsys, *command, "--label-map", file)
+    expected = dice.tl.evaluate(query, "cell_type", protocol="labels", key="theirs")
+    assert said["table"]["all cells"]["accuracy"] == expected.loc["all cells", "accuracy"]
+    for text, complaint in (("[1]", "holds no names of labels"), ("{", "cannot be read as JSON")):
+        file.write_text(text)
+        with pytest.raises(SystemExit):
+            main([*map(str, command), "--label-map", str(file)])
+        assert complaint in capsys.readouterr().err
+
+
 def test_report_writes_a_page(files, tmp_path, capsys):
     query = files[2][:60].copy()
     query.write_h5ad(tmp_path / "denoised.h5ad")

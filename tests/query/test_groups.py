@@ -29,15 +29,20 @@ def powerless(n_cells, n_calibration, fdr, n_novel=0):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_of_doubt(query, rng.normal(size=(n_calibration, 2)), fdr, n_novel)
-    return [str(warning.message) for warning in caught if "nothing is called" in str(warning.message)]
+    return [str(warning.message) for warning in caught if "is called at fdr" in str(warning.message)]
 
 
 def test_a_test_without_power_says_so():
-    """With 99 calibration cells a tenth of 200 cells has to be novel at once; a tenth itself is not too many."""
-    assert not powerless(200, 99, 0.1)
-    (text,) = powerless(200, 98, 0.1)
-    assert text.startswith("With 98 calibration cells nothing is called at fdr=0.1 unless 21 of the 200 cells are")
-    assert not powerless(200, 98, 0.1, n_novel=1)
+    """With 100 calibration cells a tenth of 1,000 cells has to be novel at once."""
+    assert not powerless(1000, 101, 0.1)
+    (text,) = powerless(1000, 100, 0.1)
+    assert text.startswith("With 100 calibration cells none of 1000 cells is called at fdr=0.1 unless 100 are more")
+    assert not powerless(1000, 100, 0.1, n_novel=1)
+    (text,) = powerless(120, 1, 0.1)
+    assert "none of 120 cells is called at fdr=0.1 whatever they are like" in text
+    # A cell alone can be called by itself.
+    assert not powerless(1, 110, 0.1)
+    assert not powerless(9, 110, 0.1)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 import dice
 from dice._core.prior.presets import ROLES
-from dice._query.label_model import _means, _same_labels, _some, read_or_learn, with_labels
+from dice._query.label_model import _means, _same_labels, _some, labels_to_learn, read_or_learn
 from dice._query.reference import Labelled, check_labelled, labels_of, own_genes
 
 TRAIN, CALIBRATION = ROLES.index("train"), ROLES.index("calibration")
@@ -38,7 +38,7 @@ def test_labels_of_a_single_cell_are_left_out():
     reference = ad.AnnData(np.zeros((6, 2), np.float32))
     reference.obs["t"] = pd.Categorical(["a", "a", "b", "b", "c", None])
     reference.uns["t_colors"] = np.array(["red", "green", "blue"])
-    with pytest.warns(UserWarning, match=r"^1 labels of a single cell are left out, for example \['c'\]"):
+    with pytest.warns(UserWarning, match=r"^Labels of a single cell are left out \(1, for example \['c'\]\)"):
         found = labels_of(reference, "t", np.zeros(6, dtype=int))
     assert found.names == ["a", "b"]
     np.testing.assert_array_equal(found.codes, [0, 0, 1, 1, -1, -1])
@@ -91,19 +91,27 @@ def reference_with(names, roles):
     return reference
 
 
-def test_two_labels_are_learned_and_one_is_not(monkeypatch):
-    monkeypatch.setattr("dice._query.label_model.learn_labels", lambda *a: "learned")
-    monkeypatch.setattr("dice._query.label_model.card_of", lambda *a: {})
+def test_labels_need_cells_to_learn_and_to_check_by():
     roles = np.array([TRAIN, TRAIN, CALIBRATION, CALIBRATION], dtype=np.int8)
-    assert with_labels(reference_with(list("abab"), roles), None, roles, "t", 0) == "learned"
-    assert with_labels(reference_with(list("abab"), roles), None, roles, None, 0) is None
-    for lonely in ([TRAIN] * 4, [CALIBRATION] * 4):
-        assert with_labels(reference_with(list("abab"), roles), None, np.array(lonely, np.int8), "t", 0) is None
+    reference = reference_with(list("abab"), roles)
+    assert labels_to_learn(reference, roles, None) is None
+    assert labels_to_learn(reference, roles, "t").names == ["a", "b"]
+    for lacking, lonely in (("calibration", [TRAIN] * 4), ("train", [CALIBRATION] * 4)):
+        with pytest.warns(dice.DiceWarning, match=f"kept for the role '{lacking}'"):
+            assert labels_to_learn(reference, np.array(lonely, np.int8), "t") is None
+
+
+def test_one_label_and_single_cells_are_no_labels():
+    roles = np.array([TRAIN, TRAIN, CALIBRATION, CALIBRATION], dtype=np.int8)
+    with (
+        pytest.warns(dice.DiceWarning, match="single cell"),
+        pytest.raises(dice.DiceError, match="fewer than two labels of at least two cells"),
+    ):
+        labels_to_learn(reference_with(list("aaab"), roles), roles, "t")
 
 
 def test_stored_labels_are_read_and_others_learned(monkeypatch):
     monkeypatch.setattr("dice._query.label_model.learn_labels", lambda *a: SimpleNamespace(names=["b", "a"]))
-    monkeypatch.setattr("dice._query.label_model.card_of", lambda *a: {})
     stored = SimpleNamespace(
         card={"labels": ["a", "b"], "label_cells": [2, 2], "colors": ["red", "blue"]}, names=["a", "b"]
     )
@@ -111,6 +119,9 @@ def test_stored_labels_are_read_and_others_learned(monkeypatch):
     reference = reference_with(list("abab"), [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
     assert read_or_learn(reference, prior, None, "dice", 0) == (stored, None)
     assert read_or_learn(prior, prior, "t", "dice", 0) == (stored, ["red", "blue"])
+    lost = reference_with(list("abab"), [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
+    del lost.obs["t"]
+    assert read_or_learn(lost, prior, None, "dice", 0) == (stored, ["red", "blue"])
     reference.uns["t_colors"] = np.array(["green", "grey"])
     assert read_or_learn(reference, prior, None, "dice", 0) == (stored, ["green", "grey"])
     changed = read_or_learn(reference_with([*"aabbbb"], [0, 2, 0, 2, 0, 2]), prior, None, "dice", 0)[0]

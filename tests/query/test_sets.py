@@ -21,19 +21,30 @@ def shifted(auc, n=24):
 
 @pytest.mark.parametrize(("error", "auc"), [(None, 0.9), (None, 0.5), (0.4, 0.5), (0.4, 0.65)])
 def test_sets_stay_where_nothing_speaks_against_them(error, auc):
-    found = _widened(SETS, 0.1, SimpleNamespace(error=error, probabilities=P), shifted(auc))
+    found = _widened(SETS, 0.1, SimpleNamespace(error=error, probabilities=P), shifted(auc), np.ones(3, dtype=bool))
     np.testing.assert_array_equal(found.sets, SETS)
     assert (found.expected, found.calibrated) == (0.9, 0.9)
 
 
 def test_sets_hold_what_classifiers_disagree_about():
-    found = _widened(SETS, 0.1, SimpleNamespace(error=0.4, probabilities=P), shifted(0.9))
+    found = _widened(SETS, 0.1, SimpleNamespace(error=0.4, probabilities=P), shifted(0.9), np.ones(3, dtype=bool))
     doubted = tempered(P, 0.4)
     wide = SETS | smallest_sets(doubted, 0.1)
     assert wide.sum() > SETS.sum()
     np.testing.assert_array_equal(found.sets, wide)
     assert found.calibrated == pytest.approx((doubted * SETS).sum() / 3)
     assert found.expected == pytest.approx(max((doubted * wide).sum() / 3, 0.9))
+
+
+def test_cells_without_expression_neither_widen_sets_nor_are_widened():
+    empty, seen = np.full((1, 3), 1 / 3), np.array([True, True, True, False])
+    found = SimpleNamespace(error=0.4, probabilities=np.concatenate([P, empty]))
+    sets = np.concatenate([SETS, [[True, False, False]]])
+    alone = _widened(SETS, 0.1, SimpleNamespace(error=0.4, probabilities=P), shifted(0.9), seen[:3])
+    both = _widened(sets, 0.1, found, shifted(0.9), seen)
+    np.testing.assert_array_equal(both.sets[:3], alone.sets)
+    np.testing.assert_array_equal(both.sets[3], sets[3])
+    assert (both.expected, both.calibrated) == (alone.expected, alone.calibrated)
 
 
 def warned(settings, shift, codes, predicted=None):

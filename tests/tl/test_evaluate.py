@@ -196,3 +196,21 @@ def test_labels_of_another_vocabulary(transferred):
         table = dice.tl.evaluate(transferred, "mine", label_map=names, **arguments)
     assert table["n_cells"].tolist() == [5, 2, 3]
     np.testing.assert_allclose(table["accuracy"], 1)
+
+
+@pytest.mark.parametrize("wrong", ["b", ["T", "b"], None])
+def test_a_misspelt_name_of_a_label_is_refused(transferred, wrong):
+    """It would count all of its cells as wrong, without a word."""
+    transferred.obs["mine"] = ["B cell"] * 2 + ["lymphocyte"] * 4
+    names = {"B cell": "B/plasma", "lymphocyte": wrong}
+    with pytest.raises(
+        dice.DiceError, match=r"label_map\['lymphocyte'\] names .* which the reference lacks: choose among"
+    ):
+        dice.tl.evaluate(transferred, "mine", protocol="labels", key="cell_type_dice", label_map=names)
+
+
+def test_names_of_labels_may_be_numbers(transferred):
+    transferred.obs["mine"] = [1, 1, 2, 2, 2, 2]
+    names = {1: "B/plasma", 2: ("T", "NK")}
+    table = dice.tl.evaluate(transferred, "mine", protocol="labels", key="cell_type_dice", label_map=names)
+    assert table["n_cells"].tolist() == [6, 2, 4]

@@ -151,7 +151,7 @@ def test_one_cell_that_is_no_counts_does_not_change_the_others(pair):
     values = query.X.toarray()
     values[7, np.flatnonzero(values[7])[0]] *= 1.01
     query.X = values
-    with pytest.warns(dice.DiceWarning, match="1 of 200 cells of the query are no log-normalised counts"):
+    with pytest.warns(dice.DiceWarning, match="1 of 200 cells of adata are no log-normalised counts"):
         dice.tl.denoise(query, reference)
     others = np.arange(query.n_obs) != 7
     np.testing.assert_allclose(query.obsm["X_dice"][others], expected[others], atol=1e-3)

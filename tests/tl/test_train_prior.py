@@ -147,7 +147,7 @@ def test_other_presets_denoise_too(preset, query):
     assert np.isfinite(query.obsm["X_dice"]).all()
 
 
-@pytest.mark.filterwarnings("ignore:1 labels of a single cell are left out")
+@pytest.mark.filterwarnings("ignore:Labels of a single cell are left out")
 @pytest.mark.parametrize("preset", ["default", "paper-small"])
 def test_labels_may_be_rare_or_missing(preset):
     adata = small(100)

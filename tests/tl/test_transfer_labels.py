@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import anndata as ad
 import numpy as np
 import pandas as pd
@@ -368,7 +370,7 @@ def test_labels_of_a_single_cell_are_left_out(reference):
     reference.obs["cell_type"] = reference.obs["cell_type"].astype(object)
     reference.obs.iloc[0, reference.obs.columns.get_loc("cell_type")] = "alone"
     query = simulate(20, 1)
-    with pytest.warns(dice.DiceWarning, match=r"1 labels of a single cell are left out, for example \['alone'\]"):
+    with pytest.warns(dice.DiceWarning, match=r"Labels of a single cell are left out \(1, for example \['alone'\]\)"):
         dice.tl.transfer_labels(query, reference, "cell_type")
     assert "alone" not in query.uns["cell_type_dice"]["labels"]
     assert len(query.uns["cell_type_dice"]["warnings"]) == 1
@@ -588,3 +590,67 @@ def test_a_fault_of_the_reference_is_told_by_its_name(in_layers, verb, spoil, se
     query.X[5, 3] = np.inf
     with pytest.raises(dice.DiceError, match=r"\['cell 305'\] in adata\.X: .*adata\.X = np\.nan_to_num"):
         verb(query, in_layers[0])
+
+
+def with_empty(query, n):
+    """The same cells, and `n` without any expression."""
+    empty = ad.AnnData(np.zeros((n, query.n_vars), np.float32), var=query.var)
+    empty.obs_names = [f"empty {i}" for i in range(n)]
+    return ad.concat([query, empty])
+
+
+def test_empty_cells_change_nothing_for_others(trained):
+    """They said that the whole query differs: 50 of them made sets of 200 others twice as long."""
+    query = simulate(200, 1)
+    del query.obs["cell_type"]
+    changed = query.X + np.linspace(0, 1, query.n_vars) + np.random.default_rng(0).normal(size=query.shape)
+    query.X = np.maximum(changed, 0).astype(np.float32)
+    both = with_empty(query, 60)
+    for cells in (query, both):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dice.tl.transfer_labels(cells, trained, "cell_type", check=False, shift=False)
+        assert cells.uns["cell_type_dice"]["params"]["calibrated_coverage"] < 0.9
+    for column in ("cell_type_dice", "cell_type_dice_status", "cell_type_dice_set"):
+        assert list(both.obs[column].iloc[:200].astype(str)) == list(query.obs[column].astype(str))
+    assert set(both.obs["cell_type_dice_status"].iloc[200:]) == {"unlike the reference"}
+
+
+def test_empty_cells_do_not_vote(trained):
+    query = with_empty(simulate(100, 1), 40)
+    query.obs["cluster"] = pd.Categorical(["a"] * 4 + ["b"] * 96 + ["a"] * 30 + ["nobody"] * 10)
+    with pytest.warns(dice.DiceWarning, match="express none"):
+        dice.tl.transfer_labels(query, trained, "cell_type", groupby="cluster")
+    votes = query.uns["cell_type_dice"]["votes"]
+    assert list(votes["n_cells"]) == [4, 96, 0]
+    assert votes["label"][2] == ""
+    assert query.obs["cell_type_dice_voted"].iloc[130:].isna().all()
+    means = query.obsm["cell_type_dice_prob"].iloc[:4].mean()
+    assert votes["label"][0] == TYPES[int(means.to_numpy().argmax())]
+    assert votes["probability"][0] == pytest.approx(means.max(), abs=1e-5)
+
+
+def test_the_set_of_every_class_holds_the_label(trained):
+    query = simulate(300, 3)
+    dice.tl.transfer_labels(query, trained, "cell_type", sets=dice.Sets(per_class=True), alpha=0.3)
+    best = query.obsm["cell_type_dice_prob"].to_numpy().argmax(1)
+    assert query.obsm["cell_type_dice_set"].to_numpy()[np.arange(300), best].all()
+
+
+def test_nobody_is_confident_of_a_label_that_is_not_given(trained):
+    query = simulate(300, 1)
+    query.X = np.maximum(query.X + np.random.default_rng(0).normal(scale=1.5, size=query.shape), 0).astype(np.float32)
+    strict = dice.Classifier(min_probability=0.95)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dice.tl.transfer_labels(query, trained, "cell_type", classifier=strict, alpha=0.3, check=False)
+    unassigned = query.obs["cell_type_dice"] == "unassigned"
+    assert 0 < unassigned.sum() < 300
+    assert "confident" not in set(query.obs["cell_type_dice_status"][unassigned])
+
+
+def test_an_alpha_that_no_calibration_can_tell_is_said(trained):
+    with pytest.warns(
+        dice.DiceWarning, match=r"300 calibration cells cannot tell alpha=0\.001, so that every set holds"
+    ):
+        dice.tl.transfer_labels(simulate(50, 1), trained, "cell_type", alpha=0.001)

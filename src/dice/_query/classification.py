@@ -50,9 +50,9 @@ def classify(query: Represented, model: LabelModel, classifier: Classifier) -> C
     wanted = REPRESENTATIONS if classifier.representation == "auto" else (classifier.representation,)
     candidates = {name: model.candidates[name] for name in wanted}
     logits = {name: query.logits(name, candidate.classifier) for name, candidate in candidates.items()}
-    said = [softmax(found) for found in logits.values()]
-    consensus = np.mean(said, axis=0)
-    shifts = {name: moves(consensus, found, candidates[name].means) for name, found in logits.items()}
+    said, seen = [softmax(found) for found in logits.values()], query.seen
+    consensus = np.mean(said, axis=0)[seen]
+    shifts = {name: moves(consensus, found[seen], candidates[name].means) for name, found in logits.items()}
     codes = np.concatenate([model.held_out_codes, model.calibration_codes])
     held_out = slice(len(model.held_out_codes))
     plain = [np.concatenate([candidate.held_out, candidate.calibration]) for candidate in candidates.values()]
@@ -68,8 +68,8 @@ def classify(query: Represented, model: LabelModel, classifier: Classifier) -> C
         alike=_mixed(weights, alike),
         codes=codes,
         n_held_out=len(model.held_out_codes),
-        moved=moves(consensus, query.y.astype(np.float64), model.centres),
-        error=expected_error(disagreement(said), disagreement(usual), wrong) if several else None,
+        moved=moves(consensus, query.y[seen].astype(np.float64), model.centres),
+        error=expected_error(disagreement(said)[seen], disagreement(usual), wrong) if several else None,
         weights=dict(zip(candidates, map(float, weights), strict=True)),
         table=_table(list(candidates), weights, judged, codes[held_out]),
     )

@@ -32,15 +32,24 @@ class Doubt:
 
 
 def judge(
-    predicted: Predicted, alpha: float, found: Classified, model: LabelModel, shift: DomainShift, query: Represented
+    predicted: Predicted,
+    alpha: float,
+    found: Classified,
+    model: LabelModel,
+    shift: DomainShift,
+    query: Represented,
+    min_probability: float,
 ) -> Doubt:
-    """Tell labels that are beyond doubt from those that have rivals, and from cells that the reference lacks."""
+    """Tell labels that are beyond doubt from those that have rivals, and from cells that the reference lacks.
+
+    Nobody can be confident of a label that is not given, because it is less likely than `min_probability`.
+    """  # fmt: skip
     codes = model.calibration_codes
     # Cells that the classifiers were weighed by serve as well: three weights know hardly anything of them.
-    least = confident_from(found.cells(alike=shift.doubtful), found.codes, alpha)
+    least = max(confident_from(found.cells(alike=shift.doubtful), found.codes, alpha), min_probability)
     confident, sets = widened(predicted.sets, found.probabilities, least)
     # By what was measured, without the shift: the posterior maps unseen types onto known ones.
     usual = model.calibration_y + found.moved[codes] if shift.doubtful else model.calibration_y
     novel, known = novelty_scores(model.groups(query.query.prior.latent_scale), query.y, usual)
-    unlike = (p_values(novel, known) <= UNLIKE_RATE) | query.query.latents.empty
+    unlike = (p_values(novel, known) <= UNLIKE_RATE) | ~query.seen
     return Doubt(sets, in_a_word(confident, unlike), least)

@@ -24,8 +24,8 @@ from dice._query.reference import as_query
 from dice._query.sets import DOUBTFUL
 from dice._types import Codes, Floats, Mask
 
-#: If nothing was called, and no fewer than this share of the cells could be, that is said: at a rate of .1 with fewer
-#: than 99 calibration cells.
+#: If nothing was called, and no fewer than this share of the cells could be, that is said: at a rate of .1 with up to
+#: 100 calibration cells.
 POWERLESS = 0.1
 #: Reference cells are thinned if the query's median depth is below this share of theirs: a little less may be due to
 #: its composition.
@@ -98,18 +98,19 @@ def warn_of_doubt(query: Query, calibration: Floats, fdr: float, n_novel: int) -
     """Say where the test had no power to call anything, and where its p-values cannot hold."""
     y = np.asarray(query.latents.y)
     fewest = fewest_discoveries(len(y), len(calibration), fdr)
-    if not n_novel and fewest > POWERLESS * len(y):
+    if not n_novel and fewest > 1 and fewest >= POWERLESS * len(y):
+        needed = f"unless {fewest} are more novel than all of these" if fewest <= len(y) else "whatever they are like"
         _log.warn(
-            f"With {len(calibration)} calibration cells nothing is called at fdr={fdr:g} unless {fewest} of the "
-            f"{len(y)} cells are more novel than all of them: train the prior with a larger "
-            "dice.Training(calibration_fraction=), pass fewer cells, or look at obs['dice_novelty_p'] itself."
+            f"With {len(calibration)} calibration cells none of {len(y)} cells is called at fdr={fdr:g} {needed}: "
+            "train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test groups of "
+            "cells (groupby=), or look at obs['dice_novelty_p'] itself."
         )
     scale = query.prior.latent_scale
     auc = measure_domain_shift(calibration / scale, y[np.argsort(query.seeds, kind="stable")] / scale, 0).auc
     if auc > DOUBTFUL:
         _log.warn(
             f"The query differs from its reference (they are told apart with an AUC of {auc:.2f}): if that is another "
-            f"technology and not new cells, more than {fdr:.0%} of the calls are wrong; compare with the status "
+            f"technology and not new cells, more than {fdr:.0%} of any calls are wrong; compare with the status "
             "'unlike the reference' of dice.tl.transfer_labels, which takes the shift away."
         )
 

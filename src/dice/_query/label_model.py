@@ -36,7 +36,7 @@ LEAST_DEPTH = 0.05
 
 
 def learn_labels(
-    reference: AnnData, prior: Any, labelled: Labelled, card: dict[str, Any], seed: int, who: str = "reference"
+    reference: AnnData, prior: Any, labelled: Labelled, labels_key: str, seed: int, who: str = "reference"
 ) -> LabelModel:
     """Fit the classifiers to all labelled cells but those of the calibration; see what they say of held-out ones."""
     whole, thin = _cells(reference, prior, labelled, who)
@@ -55,7 +55,7 @@ def learn_labels(
                 np.concatenate([features.fit(train, labelled).logits(features.of(test)) for train, test in folds]),
                 classifier.logits(features.of(calibration)),
             )
-    y, codes = whole.y[fit], labelled.codes[fit]
+    y, codes, card = whole.y[fit], labelled.codes[fit], card_of(reference, prior, labelled, labels_key)
     # Many held-out cells say no more than some; those that are kept are spread evenly.
     kept = evenly(np.arange(len(tested)), MOST_CELLS)
     candidates = {name: replace(candidate, held_out=candidate.held_out[kept]) for name, candidate in candidates.items()}
@@ -159,33 +159,39 @@ def read_or_learn(
     key = trained if labels_key is None else labels_key
     if key is None:
         raise InputError("The prior was trained without labels: name the reference's labels with labels_key=.")
-    if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
+    columns = set(names_of(reference, "obs")) if isinstance(reference, AnnData) and reference.n_obs else set()
+    lost = stored is not None and key == trained and key not in columns
+    if isinstance(reference, AnnData) and PriorKeys(prior_key).split in columns and not lost:
         labelled = read_reference(reference, key, prior_key)
         if stored is None or key != trained or not _same_labels(stored.card, labelled):
             _log.info(f"Learning the labels in reference.obs[{key!r}].")
-            stored = learn_labels(reference, prior, labelled, card_of(reference, prior, labelled, key), seed)
+            stored = learn_labels(reference, prior, labelled, key, seed)
         known = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
         return stored, None if known is None else [known[name] for name in stored.names]
     if stored is None or key != trained:
         raise InputError(
             f"The prior alone knows {'no labels' if stored is None else f'the labels {trained!r} only'}: pass the "
-            f"reference with its cells, or train it with dice.tl.train_prior(reference, labels_key={key!r})."
+            f"reference with its cells, or train it with dice.tl.train_prior(reference, labels_key={key!r}) and cells "
+            "for calibration."
         )
     colors = stored.card.get("colors")
     listed = isinstance(colors, list) and len(colors) == len(stored.names)
     return stored, [str(color) for color in colors] if listed else None
 
 
-def with_labels(
-    reference: AnnData, prior: Any, roles: NDArray[np.int8], labels_key: str | None, seed: int
-) -> LabelModel | None:
-    """What a prior that has just been learned can tell of labels; None where there are none to learn or to check by."""
+def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: str | None) -> Labelled | None:
+    """Labels that a prior will be able to tell; None, and why, where there are none to learn or to check by."""
     if labels_key is None:
         return None
     labelled = labels_of(reference, labels_key, roles.astype(np.intp), "adata")
-    if len(labelled.names) < 2 or not len(labelled.cells("train")) or not len(labelled.cells("calibration")):
-        return None
-    return learn_labels(reference, prior, labelled, card_of(reference, prior, labelled, labels_key), seed, "adata")
+    for role in ("train", "calibration"):
+        if not len(labelled.cells(role)):
+            _log.warn(
+                f"No cell with a label in adata.obs[{labels_key!r}] is kept for the role {role!r}, so that the prior "
+                "will not tell labels: label more cells, or pass training=dice.Training(calibration_fraction=0.1)."
+            )
+            return None
+    return labelled
 
 
 def card_of(reference: AnnData, prior: Any, labelled: Labelled, labels_key: str) -> dict[str, Any]:

@@ -76,16 +76,19 @@ def _voted(
     groups: pd.Categorical, votes: Votes, names: list[str], colors: list[str] | None
 ) -> tuple[pd.Categorical, dict[str, Any], list[str] | None]:
     """What groups of cells were voted to be: for every cell, as a table, and the colours."""
-    label, used = _labels(names, colors, votes.probabilities, 0.0)
+    # A group all of whose cells are empty has no label.
+    voted, codes = np.flatnonzero(votes.n_cells), np.full(len(votes.n_cells) + 1, -1)
+    label, used = _labels(names, colors, votes.probabilities[voted], 0.0)
+    codes[voted] = label.codes
     table = {
         "group": np.array([str(name) for name in groups.categories], dtype=str),
         "n_cells": votes.n_cells,
-        "label": np.asarray(label).astype(str),
+        "label": np.append(label.categories.astype(str), "")[codes[:-1]].astype(str),
         "probability": votes.probabilities.max(1),
         "set": np.asarray(_in_words(votes.sets, names)).astype(str),
         "shares": votes.shares,
     }
-    return pd.Categorical.from_codes(np.append(label.codes, -1)[groups.codes], label.categories), table, used
+    return pd.Categorical.from_codes(codes[groups.codes], label.categories), table, used
 
 
 def _labels(

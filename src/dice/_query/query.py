@@ -136,7 +136,7 @@ class Query:
         latents = self.latents
         if self.prior.measurement is None or not self.options.measurable:
             return False
-        counted, doubt = judge_counts(latents.log_depth, latents.empty)
+        counted, doubt = judge_counts(latents.log_depth, latents.empty, self.matrix.who)
         if doubt:
             _log.warn(doubt)
         return counted
@@ -148,7 +148,7 @@ class Query:
     def warn_of_empty(self, latents: Latents) -> None:
         names = list(self.matrix.names[latents.empty][:5])
         _log.warn(
-            f"{latents.empty.sum()} cells express none of the prior's genes and get the prior, for example {names}."
+            f"{latents.empty.sum()} cells express none of the prior's genes and get its mean, for example {names}."
         )
 
     @property

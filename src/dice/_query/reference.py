@@ -72,11 +72,15 @@ def labels_of(reference: AnnData, labels_key: str, roles: Codes, who: str = "ref
     if (counts == 1).any():
         single = [str(name) for name in labels.categories[counts == 1]]
         _log.warn(
-            f"{len(single)} labels of a single cell are left out, for example {single[:5]}: one cell can be learned "
+            f"Labels of a single cell are left out ({len(single)}, for example {single[:5]}): one cell can be learned "
             "from or checked by, not both; merge them with others to keep them.",
             about=reference,
         )
         labels = labels.remove_categories(labels.categories[counts == 1])
+    if len(labels.categories) < 2:
+        raise InputError(
+            f"{who}.obs[{labels_key!r}] has fewer than two labels of at least two cells each: pass another labels_key."
+        )
     known = read_colors(reference, labels_key)
     colors = None if known is None else [known[name] for name in labels.categories]
     return Labelled(labels.codes.astype(np.intp), [str(name) for name in labels.categories], roles, colors)

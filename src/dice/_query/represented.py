@@ -9,7 +9,7 @@ import numpy as np
 from dice._anndata import lazy
 from dice._core.labels.classify import Logistic
 from dice._query.query import Query
-from dice._types import Chunk, Codes, Floats
+from dice._types import Chunk, Codes, Floats, Mask
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Represented:
 
     def __len__(self) -> int:
         return len(self.mean)
+
+    @property
+    def seen(self) -> Mask:
+        """Cells (n,) with expression: the others say nothing of the query as a whole."""
+        return ~self.query.latents.empty
 
     def latents(self, representation: str) -> Floats:
         """Scaled latents (n, k)."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._core.labels.conformal import effective_size, label_p_values, label_scores, too_few
 from dice._core.labels.density_ratio import measure_domain_shift
-from dice._core.labels.doubt import never_empty
+from dice._core.labels.doubt import with_most_likely
 from dice._core.labels.likeness import smallest_sets, tempered
 from dice._core.labels.model import LabelModel
 from dice._core.posterior.noise import CellNoise
@@ -55,8 +55,9 @@ def find_shift(query: Represented, calibration_y: Floats, seed: int) -> DomainSh
     scale = query.query.prior.latent_scale
     # In the order of their seeds, which does not depend on where cells are in a file.
     order = np.argsort(query.query.seeds, kind="stable")
+    order = order[query.seen[order]]
     found = measure_domain_shift(calibration_y / scale, query.y[order] / scale, seed)
-    ratios = np.empty(len(order))
+    ratios = np.ones(len(query))
     ratios[order] = found.query
     return DomainShift(found.reference, ratios, found.auc)
 
@@ -87,19 +88,19 @@ def predict_sets(
     )
     weights = {"weights": shift.calibration, "own_weights": shift.query} if settings.weighted else {}
     p_values = label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
-    sets = never_empty(p_values > alpha, found.probabilities)
-    predicted = _widened(sets, alpha, found, shift)
+    sets = with_most_likely(p_values > alpha, found.probabilities)
+    predicted = _widened(sets, alpha, found, shift, query.seen)
     _warn(settings, alpha, model, shift, predicted)
     return predicted
 
 
-def _widened(sets: Mask, alpha: float, found: Classified, shift: DomainShift) -> Predicted:
+def _widened(sets: Mask, alpha: float, found: Classified, shift: DomainShift, seen: Mask) -> Predicted:
     """Sets that hold what classifiers disagree about more than they do on held-out cells."""
     if found.error is None or not shift.doubtful:
         return Predicted(sets, 1 - alpha, 1 - alpha)
-    doubted = tempered(found.probabilities, found.error)
-    wide = sets | smallest_sets(doubted, alpha)
-    before, after = (float((doubted * held).sum(1).mean()) for held in (sets, wide))
+    doubted, wide = tempered(found.probabilities[seen], found.error), sets.copy()
+    wide[seen] |= smallest_sets(doubted, alpha)
+    before, after = (float((doubted * held[seen]).sum(1).mean()) for held in (sets, wide))
     return Predicted(wide, max(after, 1 - alpha), before)
 
 
@@ -112,6 +113,12 @@ def _warn(settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, p
             f"{len(names)} labels have fewer than {int(np.ceil(1 / alpha)) - 1} calibration cells and are in "
             f"every set, for example {names[:3]}: train the prior with a larger calibration_fraction, or pass "
             "per_class=False."
+        )
+    elif len(codes) + 1 < 1 / alpha:
+        _log.warn(
+            f"{len(codes)} calibration cells cannot tell alpha={alpha:g}, so that every set holds every label: pass a "
+            f"larger alpha, or train the prior with at least {int(np.ceil(1 / alpha)) - 1} cells for calibration "
+            "(dice.Training(calibration_fraction=))."
         )
     if settings.weighted and shift.effective < 3 / alpha:
         _log.warn(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ EXAMPLES = """\
   dice evaluate denoised.h5ad --labels cell_type
   dice evaluate denoised.h5ad --labels cell_type --use-rep X_pca X_dice --table scores.csv
   dice evaluate labelled.h5ad --labels cell_type --protocol labels
+  dice evaluate labelled.h5ad --labels study --key cell_type_dice --protocol labels --label-map names.json
   dice evaluate denoised.zarr --labels cell_type --json | jq '.table.X_dice.ari'"""
 
 
@@ -21,10 +23,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", required=True, metavar="COLUMN", help="column of obs with the known labels")
     parser.add_argument("--use-rep", nargs="+", default=["X_dice_pca", "X_dice"], metavar="KEY", help="keys of obsm")
     parser.add_argument("--protocol", default="embedding", help="embedding or paper, or labels for transferred ones")
+    parser.add_argument("--key", metavar="KEY", help="key of the transferred labels (default: COLUMN_dice)")
+    parser.add_argument(
+        "--label-map", type=label_map, metavar="FILE",
+        help='.json: what known labels are called in the reference, {"lymphocyte": ["T cell", "B cell"]}',
+    )  # fmt: skip
     parser.add_argument("--batch-key", metavar="COLUMN", help="column of obs with batches, for iLISI")
     parser.add_argument("--resolution", type=float, default=1.0, help="resolution of the fixed clustering (default 1)")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the scores as .csv")
     add_seed(parser)
+
+
+def label_map(path: str) -> dict[str, Any]:
+    """The mapping of a file of JSON."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise argparse.ArgumentTypeError(f"{path} cannot be read as JSON: {problem}") from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f'{path} holds no names of labels: write {{"known": "reference\'s"}}')
+    return found
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -40,6 +58,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         batch_key=args.batch_key,
         resolution=args.resolution,
         random_state=args.seed,
+        key=args.key,
+        label_map=args.label_map,
     )
     if args.table is not None:
         with atomic(args.table) as draft:

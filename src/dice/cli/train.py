@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _files.add_output(parser, "the reference with its prior")
     parser.add_argument("--prior-only", action="store_true", help="write the prior without its cells, as .h5ad")
     parser.add_argument("--stream", action="store_true", help="read chunk by chunk instead of all at once")
-    parser.add_argument("--labels", metavar="COLUMN", help="column of obs with labels, for same-class mixup")
+    parser.add_argument(
+        "--labels", metavar="COLUMN", help="column of obs with labels, which the prior will give to queries"
+    )
     parser.add_argument("--n-latent", type=number_or_word, default="auto", help="number of latents, elbow or auto")
     parser.add_argument("--preset", default="default", help="default, paper, paper-small or gmm")
     parser.add_argument("--mask-var", default="auto", help="boolean column of var with the genes to use")

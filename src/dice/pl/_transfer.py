@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,18 +77,19 @@ def transfer(
     True
     """
     found = Transferred.of(adata, labels_key, key)
+    order = dict.fromkeys([*found.names, UNASSIGNED])
     if groupby is None:
         groups, columns = pd.Series(found.label.astype(object)), pd.DataFrame(found.sets, columns=found.names)
         title = "labels in the sets, % of a row" if title is None else title
     else:
         colors = read_groups(adata, groupby)
-        groups = pd.Series(np.array([*colors.names, "NA"], dtype=object)[colors.codes])
+        names = [*colors.names, "NA"]
+        groups, order = pd.Series(np.array(names, dtype=object)[colors.codes]), order | dict.fromkeys(names)
         columns = pd.get_dummies(pd.Series(found.label.astype(object)))
         # A label that no cell was given is a column of zeros: it was there to be given.
         columns = columns.reindex(columns=columns.columns.union(found.names), fill_value=False)
         title = "transferred labels, % of a row" if title is None else title
     shares = columns.astype(float).groupby(groups.to_numpy()).mean()
-    order = [*found.names, UNASSIGNED]
     shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
     sizes = pd.Series(np.minimum(found.sets.sum(1), _MANY))
     counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(1, _MANY + 1))
@@ -96,10 +98,9 @@ def transfer(
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
-def _ordered(names: pd.Index, order: list[str]) -> list[str]:
-    """Names that the reference has in its order, then the others in their own."""
-    present = set(names)
-    return [name for name in order if name in present] + [name for name in names if name not in order]
+def _ordered(names: pd.Index, order: Iterable[str]) -> list[str]:
+    """Names in a given order: the reference's labels in theirs, then groups in that of their column."""
+    return [name for name in order if name in names]
 
 
 def _draw(shares: pd.DataFrame, counts: pd.DataFrame, title: str, color_map: str) -> tuple[Figure, list[Axes]]:

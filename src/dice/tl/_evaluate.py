@@ -135,10 +135,10 @@ def _labels(
 ) -> pd.DataFrame:
     """Compare transferred labels with known ones, through a mapping of names."""
     columns, own = {name: code for code, name in enumerate(found.names)}, pd.Categorical(known)
-    named = [label_map.get(name, name) for name in map(str, own.categories)]
-    meant = np.zeros((len(named), len(columns)), dtype=bool)
-    for row, names in zip(meant, named, strict=True):
-        row[[columns[name] for name in ([names] if isinstance(names, str) else names) if name in columns]] = True
+    meanings = _meanings(label_map, found.names)
+    meant = np.zeros((len(own.categories), len(columns)), dtype=bool)
+    for row, name in zip(meant, map(str, own.categories), strict=True):
+        row[[columns[other] for other in meanings.get(name, [name]) if other in columns]] = True
     if not meant.any():
         raise InputError(
             f"adata.obs[{labels_key!r}] holds none of the reference's labels {found.names[:5]}: say which are meant "
@@ -157,6 +157,19 @@ def _labels(
     rows = label_scores_of(truth, meant[shared], given, found.sets[kept], found.confident[kept])
     index = pd.Index(["all cells", *map(str, own.categories[shared])], name=labels_key)
     return pd.DataFrame(rows, index=index)
+
+
+def _meanings(label_map: Mapping[str, str | Sequence[str]], known: list[str]) -> dict[str, list[str]]:
+    """What every known label may be called in the reference."""
+    given: Mapping[str, Any] = label_map
+    meanings = {str(name): [others] if isinstance(others, str) else others for name, others in given.items()}
+    for name, others in meanings.items():
+        lacking = [others] if others is None else [other for other in others if other not in known]
+        if lacking:
+            raise InputError(
+                f"label_map[{said(name)}] names {lacking[:5]}, which the reference lacks: choose among {known[:20]}."
+            )
+    return {name: list(others) for name, others in meanings.items()}
 
 
 def _clustering(

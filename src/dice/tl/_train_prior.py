@@ -18,7 +18,7 @@ from dice._core.prior import presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
 from dice._keys import PriorKeys
-from dice._query.label_model import with_labels
+from dice._query.label_model import labels_to_learn, learn_labels
 from dice._reference.cells import ReferenceCells
 from dice._reference.latents import reduce
 from dice._reference.learn import check_settings, learn
@@ -59,7 +59,8 @@ def train_prior(
         Number k of principal components. ``"elbow"`` reads it off the singular values, as the paper does. ``"auto"``
         is 50, or half of the cells or genes where there are fewer than 100.
     labels_key
-        Column of ``adata.obs`` with labels. Cells of the same label are then mixed in training (`mixup`); cells without
+        Column of ``adata.obs`` with labels. The prior then labels queries by itself
+        (:func:`dice.tl.transfer_labels`), and cells of the same label are mixed in training (`mixup`); cells without
         one are learned from as they are.
     preset
         ``"default"`` (EDM-preconditioned network, early stopping), ``"paper"`` and ``"paper-small"`` (the paper's
@@ -125,6 +126,7 @@ def train_prior(
         counts_layer=counts_layer,
     )  # fmt: skip
     k, sample = cells.n_latent(n_latent), cells.matrix.sample()
+    labelled = labels_to_learn(adata, cells.roles, labels_key)
     if check:
         # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
         check_expression(sample if cells.genes is None else sample[:, cells.genes], scaled=use_rep is not None)
@@ -138,7 +140,6 @@ def train_prior(
     noise = reduced.projection.noise / latent_scale
     denoiser, history = learn(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
     arguments = {"n_latent": n_latent, "labels_key": labels_key, "layer": layer, "use_rep": use_rep}
-    arguments |= {"counts_layer": counts_layer}
     scaled = bool(np.isfinite(reduced.projection.cap))
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
@@ -148,12 +149,13 @@ def train_prior(
         preset=preset,
         history=history,
         statistics=figures,
-        params=record(training, mixup, **arguments, scale=scaled, random_state=random_state),
+        params=record(training, mixup, **arguments, counts_layer=counts_layer, scale=scaled, random_state=random_state),
         calibration=reduced.calibration,
         soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)),
         measurement=measurement,
     )
-    prior = replace(prior, labels=with_labels(adata, prior, cells.roles, labels_key, random_state))
+    if labels_key is not None and labelled is not None:
+        prior = replace(prior, labels=learn_labels(adata, prior, labelled, labels_key, random_state, "adata"))
     written = write(adata, prior_slots(adata, prior, reduced.latents.y, cells, keys), copy=copy)
     remember(adata if written is None else written, prior, keys.uns)
     return written

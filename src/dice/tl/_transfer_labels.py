@@ -146,7 +146,7 @@ def transfer_labels(
         found = classify(cells, model, kind)
         _log.info(f"Classifier: {found.name}.")
         predicted = predict_sets(sets, alpha, found, model, separated, cells)
-        doubt = judge(predicted, alpha, found, model, separated, cells)
+        doubt = judge(predicted, alpha, found, model, separated, cells, kind.min_probability)
     asked = {"labels_key": named, "alpha": alpha, "groupby": groupby, "sets": sets, "classifier": kind}
     params = {"classifier": found.name, "n_calibration": len(model.calibration_codes)}
     record = {
@@ -157,6 +157,9 @@ def transfer_labels(
         "shift": query.decided.shift,
         "warnings": np.array(warned, dtype=str),
     }
-    voted = None if groups is None else (groups, vote(found.probabilities, groups.codes, len(groups.categories), alpha))
+    voted = None
+    if groups is not None:
+        voters = np.where(cells.seen, groups.codes, -1)
+        voted = groups, vote(found.probabilities, voters, len(groups.categories), alpha)
     slots = label_slots(keys, adata, model, colors, found.probabilities, doubt, kind.min_probability, record, voted)
     return write(adata, slots, copy=copy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._core.labels.doubt import STATUSES, confident_from, in_a_word, never_empty, widened
+from dice._core.labels.doubt import STATUSES, confident_from, in_a_word, widened, with_most_likely
 
 
 def two_labels(probability, right):
@@ -13,12 +13,13 @@ def two_labels(probability, right):
     return np.stack([probability, 1 - probability], axis=1), np.where(right, 0, 1)
 
 
-def test_an_empty_set_becomes_the_most_likely_label():
+def test_sets_hold_the_most_likely_label():
+    """Sets of every class by itself may lack it, and others may be empty."""
     probabilities = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
     sets = np.array([[False, True, False], [False, False, False]])
-    np.testing.assert_array_equal(never_empty(sets, probabilities), [[False, True, False], [False, False, True]])
+    np.testing.assert_array_equal(with_most_likely(sets, probabilities), [[True, True, False], [False, False, True]])
     assert not sets[1].any()
-    assert never_empty(sets[:0], probabilities[:0]).shape == (0, 3)
+    assert with_most_likely(sets[:0], probabilities[:0]).shape == (0, 3)
 
 
 def test_few_calibration_cells_promise_nothing():

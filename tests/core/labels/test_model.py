@@ -73,3 +73,4 @@ def test_a_card_of_unknown_origin_is_still_text():
     assert LISTED < len(told.splitlines()) < LISTED + 6
     assert max(map(len, told.splitlines())) < 300
     assert describe({})
+    assert "\x1b" not in describe({"labels": ["\x1b[31mred"], "source": "\x07\x1b]0;title"})

@@ -62,5 +62,5 @@ def _listed(card: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _said(value: Any) -> str:
-    """A value in one short line."""
-    return " ".join(str(value).split())[:200]
+    """A value in one short line that any terminal can show."""
+    return "".join(filter(str.isprintable, " ".join(str(value).split())))[:200]

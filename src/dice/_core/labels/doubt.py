@@ -18,11 +18,10 @@ CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the
 UNLIKE_RATE = 0.01
 
 
-def never_empty(sets: Mask, probabilities: Floats) -> Mask:
-    """Sets (n, C) of which an empty one becomes the most likely label: coverage can only grow."""
-    rows = np.flatnonzero(~sets.any(1))
+def with_most_likely(sets: Mask, probabilities: Floats) -> Mask:
+    """Sets (n, C) that hold the most likely label, and are therefore never empty: coverage can only grow."""
     filled = sets.copy()
-    filled[rows, probabilities[rows].argmax(1)] = True
+    filled[np.arange(len(sets)), probabilities.argmax(1)] = True
     return filled
 
 

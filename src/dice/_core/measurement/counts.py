@@ -33,14 +33,14 @@ SMALLEST_COUNTS = (1, 2, 3, 4, 5, 6)
 MOSTLY = 0.9
 
 
-def judge_counts(log_depth: NDArray[np.float32], empty: Mask) -> tuple[bool, str]:
+def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata") -> tuple[bool, str]:
     """Whether cells with these depths (n,), NaN where they are no counts, are counts as a whole, and what to say."""
     stray = np.isnan(log_depth[~empty])
     counted = bool(len(stray)) and stray.mean() <= 1 - MOSTLY
     if not stray.any():
         return counted, ""
     noise = "they are read at the reference's typical depth" if counted else "its noise is assumed, not measured"
-    return counted, f"{stray.sum()} of {len(stray)} cells of the query are no log-normalised counts: {noise}."
+    return counted, f"{stray.sum()} of {len(stray)} cells of {who} are no log-normalised counts: {noise}."
 
 
 @dataclass(frozen=True)
