@@ -102,7 +102,10 @@ def preset(monkeypatch):
 
 def test_a_preset_of_scanpy_changes_nothing(preset, monkeypatch):
     cells = ad.AnnData(np.log1p(np.random.default_rng(1).gamma(0.5, size=(60, 30))).astype(np.float32))
-    assert graph.umap_layout(cells.X, 4, 0).shape == layout._from_graph(cells.X, sparse.eye_array(60, format="csr"), 0).shape
+    assert (
+        graph.umap_layout(cells.X, 4, 0).shape
+        == layout._from_graph(cells.X, sparse.eye_array(60, format="csr"), 0).shape
+    )
     found = variable_genes(cells, 10, "adata")
     monkeypatch.undo()
     np.testing.assert_array_equal(found, variable_genes(cells, 10, "adata"))
