@@ -54,9 +54,10 @@ test: lint types  ## lint, types and tests
 trial: $(DEV)  ## start every benchmark as its target does, on simulated cells, through to its table
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m trial $(ARGS)
 
-lint: $(DEV)  ## ruff: rules and formatting
+lint: $(DEV)  ## ruff: rules and formatting; zizmor: what is unsafe in the workflows
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/zizmor --quiet --offline --persona pedantic .
 
 types: $(DEV)  ## mypy on src
 	$(BIN)/mypy

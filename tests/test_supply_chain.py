@@ -1,4 +1,7 @@
-"""What is in the wheel: code that neither unpickles nor evaluates nor calls out, and nothing else."""
+"""What is in the wheel: code that neither unpickles nor evaluates nor calls out, and nothing else.
+
+How the wheel is made and tested elsewhere is in test_workflows.py.
+"""
 
 from __future__ import annotations
 
@@ -82,10 +85,3 @@ def test_arrays_are_never_unpickled(modules):
                 assert flags == [False] or ast.unparse(node.func) != "np.load"
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert node.value.value is False
-
-
-def test_actions_are_pinned_to_a_commit():
-    workflows = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
-    used = [use for path in workflows for use in re.findall(r"uses:\s*(\S+)", path.read_text())]
-    assert len(used) > 5
-    assert all(re.search(r"@[0-9a-f]{40}$", use) for use in used), used

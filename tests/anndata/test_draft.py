@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dice._anndata.draft import in_chunks
+from dice._anndata.read import names
 
 VALUES = np.arange(60, dtype=np.float32).reshape(12, 5)
 
@@ -23,9 +24,9 @@ def test_lazy_matrices_get_blocks_of_so_many_cells(chunks):
     cut = in_chunks(adata, 4, None, "counts", "batch")
     assert cut.X.chunks == ((4, 4, 4), (5,))
     assert cut.layers["counts"].chunks == ((4, 4, 4), (5,))
-    assert (list(cut.layers), list(cut.obs)) == (["counts"], ["batch"])
+    assert (names(cut, "layers"), list(cut.obs)) == (["counts"], ["batch"])
     np.testing.assert_array_equal(cut.X.compute(), VALUES)
-    assert list(in_chunks(adata, 4, None, "plain", None).layers) == ["plain"]
+    assert names(in_chunks(adata, 4, None, "plain", None), "layers") == ["plain"]
 
 
 def test_a_layer_in_place_of_x():

@@ -14,7 +14,7 @@ from scipy import sparse
 from dice import _log
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import is_counts
-from dice._anndata.read import is_blank
+from dice._anndata.read import is_blank, names
 from dice._arguments import known_key, said
 from dice._core.prior.presets import ROLES
 from dice._core.prior.schema import MAX_LATENT
@@ -121,18 +121,18 @@ def read_roles(reference: AnnData, prior_key: str) -> Codes:
 def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
     """A column whose values differ as text too: they are kept as text, where 1 and "1" are the same."""
     where = f"{who}.obs[{known_key(key, adata.obs, 'column', f'{who}.obs')!r}]"
-    names = pd.Categorical(adata.obs[key]).remove_unused_categories()
-    texts = names.categories.astype(str)
+    found = pd.Categorical(adata.obs[key]).remove_unused_categories()
+    texts = found.categories.astype(str)
     if texts.has_duplicates:
         same = sorted(set(texts[texts.duplicated()]))[:5]
         raise InputError(f"{where} holds values that differ but read the same, {same}: set it to {where}.astype(str).")
-    return names
+    return found
 
 
-def _without_blanks(names: pd.Categorical) -> pd.Categorical:
-    blank = [is_blank(name) for name in names.categories]
+def _without_blanks(found: pd.Categorical) -> pd.Categorical:
+    blank = [is_blank(name) for name in found.categories]
     # In their order, which pandas' own removal changes; and as they are, where there is nothing to remove.
-    return names.set_categories(names.categories[~np.array(blank)]) if any(blank) else names
+    return found.set_categories(found.categories[~np.array(blank)]) if any(blank) else found
 
 
 def check_counts(adata: AnnData, layer: str | None) -> None:
@@ -142,7 +142,7 @@ def check_counts(adata: AnnData, layer: str | None) -> None:
         raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")
     if not all(is_counts(chunk) for chunk in matrix):
         where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
-        others = [name for name in adata.layers if name != layer]
+        others = [name for name in names(adata, "layers") if name != layer]
         raise InputError(
             f"{where} does not hold raw counts (whole numbers from 0 on), but they are needed: name the layer that "
             f"holds them with layer= (available: {others}), or start from the unnormalised matrix."

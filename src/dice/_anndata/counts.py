@@ -11,6 +11,7 @@ from scipy import sparse
 
 from dice._anndata.matrix import Matrix
 from dice._anndata.preprocessing import FEWEST_COUNTS, is_counts
+from dice._anndata.read import names
 from dice._core.measurement.counts import Recovered, normalised
 from dice._errors import InputError, SlotError
 from dice._types import Chunk, Codes
@@ -34,7 +35,7 @@ class CountsLayer:
         if layer not in adata.layers:
             raise SlotError(
                 f"There is no layer {layer!r} with counts in {expression.who}.layers (available: "
-                f"{sorted(adata.layers)}): name another with counts_layer=, or leave it out."
+                f"{sorted(names(adata, 'layers'))}): name another with counts_layer=, or leave it out."
             )
         counts = Matrix(
             adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size, who=expression.who

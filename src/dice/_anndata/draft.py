@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._anndata.files import LAZY
+from dice._anndata.read import names
 from dice._anndata.write import Slots
 from dice._errors import InputError
 from dice._files import atomic, replace_store
@@ -97,10 +98,10 @@ class Draft:
         self.write("var", adata.var)
         self.write("uns", {**adata.uns, **slots.uns})
         for name in LAZY:
-            for key, value in getattr(adata, name).items():
+            for key in names(adata, name):
                 ours = name == "obsm" and (key in slots.obsm or key in slots.stale)
                 if not ours and (copy_x or name != "layers"):
-                    self.write(f"{name}/{key}", value)
+                    self.write(f"{name}/{key}", getattr(adata, name)[key])
         if copy_x and adata.X is not None:
             self.write("X", adata.X)
         self.close()
@@ -136,7 +137,7 @@ def in_chunks(adata: AnnData, rows: int, layer: str | None, counts_layer: str | 
     if not hasattr(matrix, "rechunk") or len(matrix.chunks[0]) == 1 < len(matrix.chunks[1]):
         return adata
     obs = adata.obs[[batch_key] if batch_key in adata.obs else []]
-    layers = {name: adata.layers[name] for name in (layer, counts_layer) if name in adata.layers}
+    layers = {name: adata.layers[name] for name in (layer, counts_layer) if name in names(adata, "layers")}
     chunked = {name: x.rechunk({0: rows, 1: -1}) if hasattr(x, "rechunk") else x for name, x in layers.items()}
     x = matrix.rechunk({0: rows, 1: -1}) if layer is None else None
     return AnnData(X=x, obs=obs, var=adata.var, layers=chunked)

@@ -14,7 +14,7 @@ import pandas as pd
 from anndata import AnnData
 
 from dice._anndata.files import open_group
-from dice._anndata.read import dense, feature_table, named_table
+from dice._anndata.read import dense, feature_table, named_table, names
 from dice._anndata.write import is_mudata
 from dice._arguments import known_key, new_key, said
 from dice._errors import InputError, SlotError
@@ -135,7 +135,7 @@ def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -
     if key.startswith(MODALITY):
         return _modality(source, cells, key)
     if key.startswith(LAYER):
-        layer = known_key(key.removeprefix(LAYER), cells.layers, "layer", f"{name}.layers")
+        layer = known_key(key.removeprefix(LAYER), names(cells, "layers"), "layer", f"{name}.layers")
         return named_table(dense(cells.layers[layer]), cells, list(cells.var_names))
     if key in cells.obsm:
         return feature_table(cells, key)
@@ -143,7 +143,7 @@ def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -
         return cells.obs[[key]]
     raise SlotError(
         f"{name} has no features {said(key)}: name one of obsm {sorted(cells.obsm)[:20]}, columns of obs, "
-        f"a layer as 'layer:NAME' {sorted(map(str, cells.layers))[:5]} or a modality as 'mod:NAME'."
+        f"a layer as 'layer:NAME' {sorted(names(cells, 'layers'))[:5]} or a modality as 'mod:NAME'."
     )
 
 

@@ -15,11 +15,12 @@ from anndata import AnnData
 from anndata.experimental import read_elem_lazy
 from anndata.io import read_elem
 
+from dice._anndata.read import Slot
 from dice._anndata.sources import BLOCK_ENTRIES
 from dice._errors import DiceError, InputError
 
 #: Mappings whose arrays stay on disk.
-LAZY = ("layers", "obsm", "varm", "obsp", "varp")
+LAZY: tuple[Slot, ...] = ("layers", "obsm", "varm", "obsp", "varp")
 
 
 def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) -> AnnData:
@@ -54,6 +55,8 @@ def _lazy(element: Any, rows: int) -> Any:
     kind = element.attrs.get("encoding-type", "")
     if kind in ("csr_matrix", "csc_matrix"):
         shape = tuple(int(size) for size in element.attrs["shape"])
+        if not shape[0]:
+            return read_elem(element)  # anndata 0.12.0 cannot cut a matrix without cells
         chunks = (min(rows, max(shape[0], 1)), shape[1])
         # Columns that would fill a block if they were dense.
         columns = min(max(BLOCK_ENTRIES // max(shape[0], 1), 1), max(shape[1], 1))

@@ -19,6 +19,7 @@ from scipy import sparse
 
 from dice import _log
 from dice._anndata import lazy, sources
+from dice._anndata.read import names
 from dice._anndata.sources import clean, own, readable
 from dice._arguments import known_key
 from dice._core.chunks import Sums
@@ -221,7 +222,7 @@ def _nothing(chunk: Chunk, rows: slice) -> None:
 
 def _get(adata: AnnData, layer: str | None, who: str) -> Any:
     if layer is not None:
-        return adata.layers[known_key(layer, adata.layers, "layer", f"{who}.layers")]
+        return adata.layers[known_key(layer, names(adata, "layers"), "layer", f"{who}.layers")]
     if adata.X is None:
         raise SlotError(f"{who}.X is empty: name the layer to use with layer=.")
     return adata.X

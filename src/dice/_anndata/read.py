@@ -16,12 +16,12 @@ from dice._types import Floats
 if TYPE_CHECKING:
     from anndata import AnnData
 
-Slot = Literal["obs", "obsm", "obsp", "uns", "layers"]
+Slot = Literal["obs", "obsm", "obsp", "uns", "layers", "varm", "varp"]
 
 
 def names(adata: AnnData, *slots: Slot) -> list[str]:
-    """Keys of one slot or of several."""
-    return [key for slot in slots for key in getattr(adata, slot)]
+    """Keys of one slot or of several; ``X``, which AnnData keeps among the layers from 0.13 on, has no name."""
+    return [key for slot in slots for key in getattr(adata, slot) if key is not None]
 
 
 def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> pd.Series[Any]:

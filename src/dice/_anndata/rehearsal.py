@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from anndata import AnnData
 
+from dice._anndata.read import names
 from dice._anndata.write import Slots, watching, write
 from dice._keys import names_of_results
 
@@ -22,7 +23,8 @@ class Rehearsal:
 
     def __post_init__(self) -> None:
         adata = self.adata
-        slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp", "layers")}
+        slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp")}
+        slots["layers"] = {name: adata.layers[name] for name in names(adata, "layers")}
         self.stage = AnnData(adata.X, obs=adata.obs.copy(), var=adata.var.copy(), **slots)
 
     def watch(self, target: AnnData, slots: Slots) -> None:

@@ -137,14 +137,17 @@ def _bounded_text(data: h5py.Dataset, file_size: int) -> bool:
 
 
 def _plain_zarr(data: Any) -> bool:
+    """Whether chunks are packed by nothing but the usual codecs, and so is the index where shards hold many of them."""
     codecs = (*data.filters, *data.compressors, *([data.serializer] if data.serializer is not None else []))
-    return {type(codec).__name__ for codec in codecs} <= _ZARR_CODECS
+    index = chain.from_iterable(getattr(codec, "index_codecs", ()) for codec in getattr(data.metadata, "codecs", ()))
+    return {type(codec).__name__ for codec in (*codecs, *index)} <= _ZARR_CODECS
 
 
 def _check_total(leaves: list[Any], path: Path) -> None:
     """Refuse more than a prior can hold before any of it is read: a small file can unpack to anything."""
-    # A whole chunk is unpacked for any part of it, and may be larger than the array.
-    sizes = [max(math.prod(a.shape), math.prod(a.chunks or ())) * a.dtype.itemsize for a in leaves]
+    # A whole chunk is unpacked for any part of it, and may be larger than the array; so may a shard of many chunks.
+    shapes = [(a, (a.shape, a.chunks or (), getattr(a, "shards", None) or ())) for a in leaves]
+    sizes = [max(map(math.prod, found)) * a.dtype.itemsize for a, found in shapes]
     if len(leaves) > schema.MAX_ARRAYS or sum(sizes) > schema.MAX_BYTES:
         raise PriorFormatError(
             f"{str(path)!r} claims to hold {sum(sizes) / 2**30:.1f} GB in {len(leaves)} arrays, "

@@ -199,5 +199,6 @@ def _from_graph(values: Floats, graph: Any, random_state: int) -> Floats:
     slots: dict[str, Any] = {"obsm": {"X": values}, "obsp": {"connectivities": graph}, "uns": {"neighbors": entry}}
     cells = ad.AnnData(shape=(len(values), 0), **slots)
     with _quietly():
-        sc.tl.umap(cells, random_state=random_state)
+        # The key is said, as a preset of scanpy's, from 1.13 on, may name another.
+        sc.tl.umap(cells, random_state=random_state, key_added="X_umap")
     return read.array(cells, "X_umap").astype(np.float32)

@@ -49,7 +49,8 @@ def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
 
     cells = _exact(values, n_neighbors)
     with openmp_threads_kept():
-        sc.tl.umap(cells, random_state=short_seed(random_state))
+        # The key is said, as a preset of scanpy's, from 1.13 on, may name another.
+        sc.tl.umap(cells, random_state=short_seed(random_state), key_added="X_umap")
     return np.asarray(cells.obsm["X_umap"], dtype=np.float64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,8 @@ def variable_genes(
     if batches is not None:
         batch_key, bare.obs["batch"] = "batch", batches
     _log.info(f"{who}: variable genes by flavor {'seurat_v3' if counts else 'seurat'}.")
-    find = seurat_v3 if counts else sc.pp.highly_variable_genes
+    # The flavor is said, as a preset of scanpy's, from 1.13 on, may choose another.
+    find = seurat_v3 if counts else partial(sc.pp.highly_variable_genes, flavor="seurat")
     try:
         found = find(bare, n_top_genes=n_top_genes, batch_key=batch_key, inplace=False)
         return found["highly_variable"].to_numpy(dtype=bool)
