@@ -37,8 +37,8 @@ $(TUTORIAL): $(DEV)
 	@$(PIP) --constraint constraints.txt --group tutorial
 	@touch $@
 
-$(BENCH): $(DEV)
-	@$(PIP) --constraint constraints.txt --group bench
+$(BENCH): $(DEV) benchmarks/peers.txt
+	@$(PIP) --constraint constraints.txt --constraint benchmarks/peers.txt --group bench
 	@touch $@
 
 install: $(DEV)  ## make .venv with the package and the development tools
