@@ -38,7 +38,7 @@ import real
 import scanpy as sc
 from data import FILES, load, variable_genes
 from peers import embed, installed
-from report import interval, markdown, prepare, publish, resume
+from report import prepare, publish, resume
 from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
@@ -203,18 +203,6 @@ def _timed(cluster: Callable[[Embedding, int], np.ndarray], cells: Embedding, se
     return cluster(cells, seed), time.perf_counter() - start
 
 
-def differences(rows: pd.DataFrame) -> str:
-    """Paired differences of ours to every other method on the same cells, over seeds of the mean over sets."""
-    table = rows.set_index(["data", "seed", "method"])[["ari", "nmi"]]
-    if OURS not in set(rows.method):
-        return ""
-    ours, found = table.xs(OURS, level="method"), []
-    for method in (m for m in rows.method.unique() if m != OURS):
-        paired = (ours - table.xs(method, level="method")).dropna(how="all").groupby("seed").mean()
-        found.append({"to": method} | {name: interval(paired[name]) for name in ("ari", "nmi")})
-    return f"## {OURS}, paired differences\n\n{markdown(pd.DataFrame(found))}" if found else ""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cluster a query without labels, at each method's own choice.")
     parser.add_argument("--data", nargs="*", default=DATA)
@@ -252,8 +240,13 @@ def work(page: str, jobs: list[tuple[str, int]], methods: list[str]) -> None:
             print(name, seed, {k: round(x, 3) if isinstance(x, float) else x for k, x in row.items()}, flush=True)
             rows = pd.concat([rows, pd.DataFrame([{"data": name, "seed": seed, **row}])], ignore_index=True)
         rows = rows.astype({"seed": int})
-        note = f"{NOTE}\n\n{differences(rows)}" if page != "clusters_null" else ""
-        publish(page, rows, by=["method"], title=PAGES[page], note=note)
+        show(page, rows)
+    if len(rows):  # Once more: rows of several runs may have been put together.
+        show(page, rows)
+
+
+def show(page: str, rows: pd.DataFrame) -> None:
+    publish(page, rows, by=["method"], title=PAGES[page], note=NOTE if page != "clusters_null" else "")
 
 
 if __name__ == "__main__":
