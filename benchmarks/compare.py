@@ -41,20 +41,33 @@ class Comparison:
     beside: tuple[str, ...] = ()
 
 
-COMPARISONS = {
-    "clusters": Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi", "agreement")),
-    "clusters_others": Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi", "agreement")),
-    "transfer": Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1"), across="pair", beside=("transfer_peers",)),
+CLUSTERS = Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi", "agreement"))
+LABELS = Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1"), across="pair", beside=("transfer_peers",))
+#: By page. Rows without the first figure of a comparison are not part of it.
+COMPARISONS: dict[str, tuple[Comparison, ...]] = {
+    "clusters": (CLUSTERS,),
+    "clusters_others": (CLUSTERS,),
+    "transfer": (LABELS,),
+    "unseen": (
+        Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1")),
+        Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi")),
+    ),
 }
 
 
 def tables(name: str, rows: pd.DataFrame, folder: Path) -> dict[str, pd.DataFrame]:
     """Tables of a page by heading; none for a page that is not compared, or without our method."""
-    if name not in COMPARISONS:
-        return {}
-    asked = COMPARISONS[name]
-    paths = [folder / f"{file}.csv" for file in asked.beside]
-    rows = pd.concat([rows, *(pd.read_csv(path) for path in paths if path.exists())], ignore_index=True)
+    found: dict[str, pd.DataFrame] = {}
+    for asked in COMPARISONS.get(name, ()):
+        paths = [folder / f"{file}.csv" for file in asked.beside]
+        all_rows = pd.concat([rows, *(pd.read_csv(path) for path in paths if path.exists())], ignore_index=True)
+        if asked.figures[0] in all_rows:
+            found |= _compared(all_rows[all_rows[asked.figures[0]].notna()], asked)
+    return found
+
+
+def _compared(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
+    """Ranks and paired differences of one comparison."""
     if asked.ours not in set(rows["method"]) or rows["method"].nunique() < 2:
         return {}
     others = [method for method in rows["method"].unique() if method != asked.ours]

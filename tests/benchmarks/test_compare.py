@@ -31,7 +31,7 @@ def rows():
 @pytest.fixture
 def compare(script, monkeypatch):
     module = script("compare")
-    monkeypatch.setattr(module, "COMPARISONS", {"page": module.Comparison("ours", "plain", ("ari", "stability"))})
+    monkeypatch.setattr(module, "COMPARISONS", {"page": (module.Comparison("ours", "plain", ("ari", "stability")),)})
     return module
 
 
@@ -68,7 +68,7 @@ def test_names_the_best_peer(compare, rows, tmp_path):
 
 def test_rows_beside_a_page_are_compared_too(compare, rows, tmp_path, monkeypatch):
     asked = compare.Comparison("ours", "plain", ("ari",), beside=("peers",))
-    monkeypatch.setattr(compare, "COMPARISONS", {"page": asked})
+    monkeypatch.setattr(compare, "COMPARISONS", {"page": (asked,)})
     rows[rows["method"] == "peer"].to_csv(tmp_path / "peers.csv", index=False)
     tables = compare.tables("page", rows[rows["method"] != "peer"], tmp_path)
     assert "peer" in set(tables["ours, paired differences"]["to"])
@@ -84,3 +84,12 @@ def test_a_page_drawn_again_keeps_its_origin(script, rows, tmp_path):
     assert "Made by `python before" in page.read_text()
     report.publish("page", rows[1:], by=["method"], title="Another title")
     assert "Made by `python before" not in page.read_text()
+
+
+def test_two_tasks_on_a_page(compare, rows, tmp_path, monkeypatch):
+    other = pd.DataFrame({"method": ["labels", "LR"], "data": "one", "seed": 0, "accuracy": [0.9, 0.8]})
+    asked = (compare.COMPARISONS["page"][0], compare.Comparison("labels", "LR", ("accuracy",)))
+    monkeypatch.setattr(compare, "COMPARISONS", {"page": asked})
+    tables = compare.tables("page", pd.concat([rows, other]), tmp_path)
+    assert tables["labels, paired differences"]["to"].tolist() == ["LR"]
+    assert tables["ours, paired differences"]["to"].tolist() == ["plain", "peer", "graph"]
