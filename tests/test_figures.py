@@ -83,3 +83,14 @@ def test_every_section_has_a_question_an_answer_and_a_command():
     for section in sections:
         assert "**Answer.**" in section
         assert re.search(r"`(make bench-|python benchmarks/)", section), section.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "network"),
+    [("default, to its end", "default"), ("the paper's, after", "paper"), ("none: PCA", "none (PCA)")],
+)
+def test_the_papers_own_network(row, network):
+    rows = pd.read_csv(TABLES / "paper_settings.csv")
+    last = rows[(rows["network"] == network) & rows["ari"].notna()].iloc[-1]
+    figures = last[["ari", "nmi", "ari_half", "nmi_half"]].dropna().astype(float)
+    assert printed("docs/benchmarks.md", row) == figures.round(3).tolist()
