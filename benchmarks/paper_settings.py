@@ -172,8 +172,9 @@ def draw(rows: pd.DataFrame) -> None:
     ari.axhline(rows[rows.weights.isna()].ari.iloc[0], color="grey", linewidth=1, label="PCA")
     loss.set(yscale="log", yticks=[0.6, 0.8, 1, 1.5, 2], ylabel="held-out loss")
     ari.set(ylabel="ARI at the best resolution")
+    minutes = rows.cpu_seconds / 60
     for axes in panels:
-        axes.set(xscale="log", xlabel="CPU minutes of training", xlim=loss.get_xlim())
+        axes.set(xscale="log", xlabel="CPU minutes of training", xlim=(minutes.min() / 1.5, minutes.max() * 1.5))
         axes.legend(frameon=False, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_formatter("{x:g}")
