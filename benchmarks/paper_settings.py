@@ -175,7 +175,7 @@ def draw(rows: pd.DataFrame) -> None:
     minutes = rows.cpu_seconds / 60
     for axes in panels:
         axes.set(xscale="log", xlabel="CPU minutes of training", xlim=(minutes.min() / 1.5, minutes.max() * 1.5))
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="best" if axes is loss else "lower left")
         axes.spines[["top", "right"]].set_visible(False)
         axes.xaxis.set_major_formatter("{x:g}")
     loss.yaxis.set_major_formatter("{x:g}")
