@@ -25,7 +25,7 @@ import pandas as pd
 import scanpy as sc
 import torch
 from data import find
-from report import OUT, prepare
+from report import OUT, prepare, provenance
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
@@ -105,7 +105,7 @@ def run(name: str, seed: int, max_steps: int) -> list[dict[str, object]]:
     return rows
 
 
-def report(table: pd.DataFrame, command: str) -> str:
+def report(table: pd.DataFrame) -> str:
     """Means over seeds, and over data sets at the end."""
     figures = ["knn_f1", "logreg", "ari", "pca_knn_f1", "pca_logreg", "pca_ari"]
     lines = [
@@ -115,7 +115,7 @@ def report(table: pd.DataFrame, command: str) -> str:
         "",
         "# Number of latents",
         "",
-        f"`{command}`",
+        provenance(table),
         "",
         "| data | n_latent | k | " + " | ".join(figures) + " | CPU s |",
     ]
@@ -143,8 +143,7 @@ def main() -> None:
             rows += run(name, seed, arguments.max_steps)
             table = pd.DataFrame(rows)
             table.round(4).to_csv(OUT / "n_latent.csv", index=False)
-            command = f"python benchmarks/n_latent.py --seeds {seed + 1} --max-steps {arguments.max_steps}"
-            (OUT / "n_latent.md").write_text(report(table, command))
+            (OUT / "n_latent.md").write_text(report(table))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/neocortex.py [--seeds 5] [--methods ...] [--n-latent 5 10 15 20 25 50 100 200]
     python benchmarks/neocortex.py --stand-in FOLDER --steps 50 --seeds 1
 
-reads the two files that dice.datasets.neocortex names (they are downloaded by hand), and writes
+reads what dice.datasets.neocortex gives (it downloads the reference; the query is downloaded by hand), and writes
 docs/benchmarks/neocortex.csv and .md and a picture. Every seed draws other 1,000 query cells. The other options are
 those of paper_cells.py.
 

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import anndata as ad
+import compare
 import numpy as np
 import pandas as pd
 import peers
@@ -206,17 +207,8 @@ def differences(rows: pd.DataFrame) -> str:
 
 
 def ranks(rows: pd.DataFrame, heading: str) -> str:
-    """Mean rank over data sets and figures, by means over seeds; 1 is best. Methods without all sets are left out."""
-    means = rows.groupby(["data", "method"])[["ari", "nmi", "ari_1", "nmi_1", "stability"]].mean()
-    complete = means.groupby("method").size() == rows.data.nunique()
-    means = means[complete.reindex(means.index.get_level_values("method")).to_numpy()]
-    ranked = means.groupby("data").rank(ascending=False).groupby("method").mean()
-    ranked.insert(0, "mean", ranked.mean(axis=1))
-    lines = [f"## {heading}", "", "| method | " + " | ".join(ranked.columns) + " |"]
-    lines.append("|---|" + "---|" * ranked.shape[1])
-    for method, row in ranked.sort_values("mean").iterrows():
-        lines.append(f"| {method} | " + " | ".join(f"{x:.1f}" for x in row) + " |")
-    return "\n".join(lines)
+    """Mean rank over data sets and figures."""
+    return f"## {heading}\n\n{markdown(compare.ranks(rows, ['ari', 'nmi', 'ari_1', 'nmi_1', 'stability']))}"
 
 
 def main() -> None:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
+import compare
 import pandas as pd
 import trial
-from scipy import stats
+from compare import interval
 
 #: Where tables land; those of a trial do not mix with measured ones.
 OUT = trial.FOLDER or Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
@@ -119,26 +119,31 @@ def publish(name: str, rows: pd.DataFrame, *, by: list[str], title: str, note: s
 
 
 def save(name: str, title: str, rows: pd.DataFrame, tables: dict[str, pd.DataFrame], note: str = "") -> None:
-    """All single runs as CSV, and the tables with their provenance as Markdown."""
+    """All single runs as CSV, and the tables with their provenance as Markdown.
+
+    Pages in :data:`compare.COMPARISONS` begin with ranks and paired differences. A page that is drawn again from the
+    rows that it was made of keeps what it says of how they were made.
+    """
     OUT.mkdir(parents=True, exist_ok=True)
-    rows.round(5).to_csv(OUT / f"{name}.csv", index=False)
-    parts = ["---\norphan: true\n---", f"# {title}", note, provenance(rows)]
+    path, text = OUT / f"{name}.csv", rows.round(5).to_csv(index=False)
+    origin = _origin(name) if path.exists() and path.read_text() == text else None
+    path.write_text(text)
+    parts = ["---\norphan: true\n---", f"# {title}", note.strip(), origin or provenance(rows)]
+    tables = compare.tables(name, rows, OUT) | tables
     parts += [f"## {heading}\n\n{markdown(table)}" for heading, table in tables.items()]
     (OUT / f"{name}.md").write_text("\n\n".join(part for part in parts if part) + "\n")
+
+
+def _origin(name: str) -> str | None:
+    """What a page says of how its rows were made."""
+    page = OUT / f"{name}.md"
+    lines = page.read_text().splitlines() if page.exists() else []
+    return next((line for line in lines if line.startswith("Made by ")), None)
 
 
 def summary(rows: pd.DataFrame, by: list[str], figures: list[str]) -> pd.DataFrame:
     """Mean and interval of every figure over seeds."""
     return rows.groupby(by, sort=False, dropna=False)[figures].agg(interval).reset_index()
-
-
-def interval(values: pd.Series) -> str:
-    """Mean and half the width of its 95 % interval (Student's t over seeds)."""
-    values = values.dropna()
-    if len(values) < 2:
-        return f"{values.mean():.3f}" if len(values) else "-"
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return f"{values.mean():.3f} ± {half:.3f}"
 
 
 def markdown(table: pd.DataFrame) -> str:

@@ -26,7 +26,7 @@ MAX_CELLS, MAX_STEPS = 4000, 600
 
 
 def main() -> None:
-    repeat("rho", (*FILES, *SETUPS), run, show)
+    show(repeat("rho", (*FILES, *SETUPS), run, show))
 
 
 def show(rows: pd.DataFrame) -> None:
@@ -36,7 +36,10 @@ def show(rows: pd.DataFrame) -> None:
     relative = summary(rows, ["data", "criterion", "rho"], ["excess"])
     wide = relative.set_index(["data", "criterion", "rho"])["excess"].unstack().reset_index()  # noqa: PD010
     tables["Loss above the best of the grid, relative, by rho in latent scales"] = wide
-    save("rho", "Choosing rho", rows, tables, __doc__.split("\n\n")[2])
+    note, gone = __doc__.split("\n\n")[2].strip(), [name for name in rows["criterion"].unique() if name not in CRITERIA]
+    if gone:
+        note += f"\n\nThe criteria {' and '.join(gone)} were removed from dice after this table was made (docs/rho.md)."
+    save("rho", "Choosing rho", rows, tables, note)
 
 
 def run(name: str, seed: int) -> list[dict[str, object]]:

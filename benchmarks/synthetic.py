@@ -1,8 +1,8 @@
 """The paper's synthetic experiments, beside the posterior that can be computed exactly.
 
 Setups 1-4: the query is denoised by the default network, by a Gaussian mixture fitted to the reference, and by the
-true mixture, at fixed rho and at two rho that no labels chose: ``auto`` (predicts held-out genes best) and ``scale``
-(the prior's latent scale). Sharpness stands beside faithfulness:
+true mixture, at fixed rho and at two rho that no labels chose: ``auto`` (the default, half of the prior's latent scale
+where noise is assumed) and ``scale`` (all of it). Sharpness stands beside faithfulness:
 
 * ``silhouette`` (cosine) and ``clisi`` (harmonypy, perplexity 30) against the true clusters,
 * ``to_truth``   root mean square distance to the true latents, relative to that of plain PCA,

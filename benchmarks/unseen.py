@@ -60,7 +60,7 @@ SETS = {
 
 
 def main() -> None:
-    repeat("unseen", SETS, run, show)
+    show(repeat("unseen", SETS, run, show))
 
 
 def show(rows: pd.DataFrame) -> None:

@@ -52,3 +52,45 @@ def test_proteins():
     ours, neighbours, ridge = (found.loc[name] for name in ("DICE", "15-NN on PCA", "ridge on PCA"))
     expected = [ours["correlation"], ours["coverage"], neighbours["correlation"], ridge["correlation"]]
     assert printed("README.md", "proteins never measured") == expected
+
+
+INDEX = (ROOT / "docs" / "benchmarks.md").read_text()
+
+
+@pytest.mark.parametrize("page", sorted(TABLES.glob("*.md")), ids=lambda page: page.stem)
+def test_every_page_has_a_commit_and_a_place_on_the_index(page):
+    assert re.search(
+        r"^Made by `python benchmarks/\w+\.py\b.*?` .*\bat commit [0-9a-f]{7}\b", page.read_text(), re.MULTILINE
+    )
+    assert f"(benchmarks/{page.name})" in INDEX
+
+
+def test_every_interval_of_the_index_is_on_a_page():
+    pages = " ".join(page.read_text() for page in TABLES.glob("*.md"))
+    found = re.findall(r"-?\d\.\d{3}\s±\s\d\.\d{3}", INDEX)
+    assert found
+    assert [interval for interval in found if " ".join(interval.split()) not in pages] == []
+
+
+def test_every_command_is_on_the_index():
+    targets = re.findall(r"^(bench-[a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert [target for target in targets if f"make {target}" not in INDEX] == []
+
+
+def test_every_section_has_a_question_an_answer_and_a_command():
+    sections = [part for part in re.split(r"^## ", INDEX, flags=re.MULTILINE) if "**Question.**" in part]
+    assert len(sections) > 10
+    for section in sections:
+        assert "**Answer.**" in section
+        assert re.search(r"`(make bench-|python benchmarks/)", section), section.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("row", "network"),
+    [("default, to its end", "default"), ("the paper's, after", "paper"), ("none: PCA", "none (PCA)")],
+)
+def test_the_papers_own_network(row, network):
+    rows = pd.read_csv(TABLES / "paper_settings.csv")
+    last = rows[(rows["network"] == network) & rows["ari"].notna()].iloc[-1]
+    figures = last[["ari", "nmi", "ari_half", "nmi_half"]].dropna().astype(float)
+    assert printed("docs/benchmarks.md", row) == figures.round(3).tolist()

@@ -26,6 +26,7 @@ TARGETS = {
     "bench-features": ("ARGS=--seeds 1 --pairs bmmc", ["features"]),
     "bench-labels": ("ARGS=--seeds 1", ["transfer", "coverage", "novelty", "rho"]),
     "bench-neocortex": ("ARGS=--seeds 1 --methods PCA DICE --steps 5 --stand-in {folder}", ["neocortex"]),
+    "bench-paper": ("ARGS=--minutes 0.02 --network paper-small", ["paper_settings"]),
     "bench-real": ("ARGS=--seeds 1 --data bmmc --methods PCA MAGIC Harmony DICE 'DICE graph'", ["real"]),
     "bench-scale": ("ARGS=--largest 500 --reference 500 --without-cluster", ["scale_reference", "scale_query"]),
     "bench-shift": ("ARGS=--seeds 1 --pairs '3pv1 -> 3pv2'", ["shift"]),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
+import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 
 from dice import _log, datasets, settings
@@ -25,7 +29,7 @@ HALF = len(CONTENT) // 2
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `content` under any name, and notes the ranges that were asked for."""
+    """Serves `content` under any name that is not in `files`, and notes the ranges that were asked for."""
 
     daemon_threads = False
     block_on_close = True
@@ -33,6 +37,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.content = CONTENT
+        self.files: dict[str, bytes] = {}
         self.ranges: list[str | None] = []
         self.resumes = True
         self.breaks = 0  # how many of the next answers break off
@@ -52,15 +57,16 @@ class Handler(BaseHTTPRequestHandler):
         wanted = self.headers["Range"]
         self.server.ranges.append(wanted)
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+        content = self.server.files.get(self.path.strip("/"), self.server.content)
         if self.server.status != 200:
             self.send_error(self.server.status)
-        elif wanted and self.server.resumes and start >= len(self.server.content):
+        elif wanted and self.server.resumes and start >= len(content):
             self.send_error(416)
         else:
-            self.answer(start if self.server.resumes else 0)
+            self.answer(content, start if self.server.resumes else 0)
 
-    def answer(self, start: int) -> None:
-        body = self.server.content[start:]
+    def answer(self, content: bytes, start: int) -> None:
+        body = content[start:]
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -212,10 +218,75 @@ def test_pbmc_citeseq_comes_from_the_server(server, tmp_path, monkeypatch, cites
     assert names(tmp_path / "cache") == ["pbmc_seurat_v4.h5ad"]
 
 
+@pytest.fixture
+def browser(server, tmp_path, monkeypatch) -> Path:
+    """Nowakowski's cells as the UCSC Cell Browser has them, on this machine; a query; and an empty cache."""
+    rng = np.random.default_rng(0)
+    cells = [f"Hi{i}.1" for i in range(30)]
+    values = rng.gamma(0.3, size=(50, 30))
+    values *= 1e6 / values.sum(0)
+    matrix = pd.DataFrame(values, index=[f"ENSG{i}|GENE{i}" for i in range(50)], columns=cells)
+    meta = pd.DataFrame({"Cell": cells[::-1], "WGCNAcluster": ["RG", "EN", ""] * 10, "Age": [12, "unknown", ""] * 10})
+    server.files = {
+        "exprMatrix.tsv.gz": gzip.compress(matrix.to_csv(sep="\t", index_label="gene").encode()),
+        "meta.tsv": meta.to_csv(sep="\t", index=False).encode(),
+    }
+    for name in ("MATRIX", "META"):
+        remote = getattr(_neocortex, name)
+        file = remote.url.rpartition("/")[2]
+        # As the browser publishes them: the first ten digits.
+        digest = hashlib.md5(server.files[file], usedforsecurity=False).hexdigest()[:10]
+        monkeypatch.setattr(_neocortex, name, replace(remote, url=server.url(file), digest=digest))
+    monkeypatch.setenv("DICE_CACHE", str(tmp_path / "cache"))
+    query = ad.AnnData(np.ones((4, 3), np.float32))
+    query.write_h5ad(tmp_path / "query.h5ad")
+    return tmp_path
+
+
+def test_neocortex_comes_from_the_cell_browser(server, browser) -> None:
+    reference, query = datasets.neocortex(query=browser / "query.h5ad")
+    assert query.n_obs == 4
+    assert reference.shape == (20, 50)
+    assert list(reference.var_names[:2]) == ["GENE0", "GENE1"]
+    # Rows of the two files are in opposite order: every third cell from the end has no type.
+    assert list(reference.obs_names[:3]) == ["Hi1.1", "Hi2.1", "Hi4.1"]
+    assert list(reference.obs["cell_type"][:3]) == ["EN", "RG", "EN"]
+    np.testing.assert_allclose(np.expm1(reference.X.toarray()).sum(1), 1e4, rtol=1e-4)
+    made = ["neocortex_nowakowski2017.h5ad", _neocortex.MATRIX.name, _neocortex.META.name]
+    assert names(browser / "cache") == sorted(made)
+    asked = len(server.ranges)
+    datasets.neocortex(query=browser / "query.h5ad")
+    assert len(server.ranges) == asked
+
+
+def test_logarithms_from_the_cell_browser_are_not_taken_twice(browser) -> None:
+    table = pd.DataFrame([[0.0, 13.5], [2.0, 1.0]], index=["A", "B"], columns=["c1", "c2"])
+    table.to_csv(browser / "matrix.tsv", sep="\t")
+    pd.DataFrame({"WGCNAcluster": ["RG", "EN"]}, index=["c1", "c2"]).to_csv(browser / "meta.tsv", sep="\t")
+    cells = _neocortex._browser_cells(browser / "matrix.tsv", browser / "meta.tsv")
+    assert cells.X.toarray().tolist() == [[0.0, 2.0], [13.5, 1.0]]
+
+
+def test_neocortex_refuses_another_matrix(server, browser) -> None:
+    server.files["exprMatrix.tsv.gz"] += b"more"
+    with pytest.raises(DownloadError, match=r"not the expected file \(wrong md5 checksum\)"):
+        datasets.neocortex(query=browser / "query.h5ad")
+    assert names(browser / "cache") == []
+
+
+def test_neocortex_asks_for_the_query_before_it_downloads(server, browser) -> None:
+    with pytest.raises(DownloadError, match="Polioudakis 2019"):
+        datasets.neocortex()
+    assert server.ranges == []
+
+
 def test_source_is_stated() -> None:
     remote = _pbmc_citeseq.FILE
     assert remote.url.startswith("https://")
     assert remote.url.endswith(remote.name)
-    assert len(bytes.fromhex(remote.sha256)) == 32
+    assert len(bytes.fromhex(remote.digest)) == 32
+    for remote in (_neocortex.MATRIX, _neocortex.META):
+        assert remote.url.startswith("https://cells.ucsc.edu/cortex-dev/")
+        assert len(bytes.fromhex(remote.digest)) == 5
     assert _neocortex.PORTAL.startswith("https://")
     assert _download.BLOCK < 1 << 20

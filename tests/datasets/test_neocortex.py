@@ -77,8 +77,13 @@ def test_missing_files_come_with_the_steps(folder) -> None:
     assert "https://nemoanalytics.org" in text
     assert "Dataset Explorer" in text
     assert "download button (h5ad)" in text
-    assert f"missing: {folder / 'neocortex_polioudakis2019.h5ad'})" in text
-    assert "reference= and query=" in text
+    assert f"{folder / 'neocortex_polioudakis2019.h5ad'} (missing)" in text
+    assert "pass its path as query=" in text
+
+
+def test_missing_reference_of_the_user(folder) -> None:
+    with pytest.raises(DownloadError, match=r"no file .*mine\.h5ad: pass another reference=, or None"):
+        datasets.neocortex(reference=folder / "mine.h5ad")
 
 
 def test_pair_of_the_paper(folder) -> None:

@@ -24,11 +24,20 @@ class DownloadError(DiceError, OSError):
 
 @dataclass(frozen=True)
 class Remote:
-    """A file on a server: its name in the cache, where it is, and what it must hash to."""
+    """A file on a server: its name in the cache, where it is, and what it must hash to.
+
+    `digest` may be cut short, where a server publishes the first digits alone.
+    """
 
     name: str
     url: str
-    sha256: str
+    digest: str
+    algorithm: str = "sha256"
+
+    def is_at(self, path: Path) -> bool:
+        """Whether a file is there, and is this one."""
+        file_hash = _pooch().file_hash  # Whoever lacks it learns so before the download.
+        return path.exists() and str(file_hash(path, alg=self.algorithm)).startswith(self.digest)
 
 
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
@@ -43,22 +52,22 @@ def fetch(remote: Remote, *, cache_dir: str | os.PathLike[str] | None = None) ->
     A download that broke off leaves ``<name>.part`` in the cache, and the next call goes on from there. The file gets
     its name only when it is complete and its checksum is right.
     """
-    sha256, path = _pooch().file_hash, cache_folder(cache_dir) / remote.name
-    if path.exists() and sha256(path) == remote.sha256:
+    path = cache_folder(cache_dir) / remote.name
+    if remote.is_at(path):
         return path
     part = path.with_name(f"{path.name}.part")
     resumed = part.exists()
     _log.info(f"Downloading {remote.url} to {path}.")
     path.parent.mkdir(parents=True, exist_ok=True)
     _download(remote.url, part, path)
-    if sha256(part) == remote.sha256:
+    if remote.is_at(part):
         return part.replace(path)
     part.unlink()
     if resumed:  # from the remains of another version perhaps: once more, from the start
         return fetch(remote, cache_dir=cache_dir)
     raise DownloadError(
-        f"{remote.url} is not the expected file (wrong SHA-256 checksum) and was discarded: try again, and report it "
-        "to the developers of dice if that does not help."
+        f"{remote.url} is not the expected file (wrong {remote.algorithm} checksum) and was discarded: try again, and "
+        "report it to the developers of dice if that does not help."
     )
 
 

@@ -8,13 +8,33 @@ from pathlib import Path
 import anndata as ad
 import numpy as np
 import pandas as pd
+import scanpy as sc
 from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
 from dice._errors import SlotError
-from dice.datasets._download import DownloadError, cache_folder
+from dice._files import atomic
+from dice.datasets._download import DownloadError, Remote, cache_folder, fetch
 
+#: The reference at the UCSC Cell Browser: transcripts per million of 4,261 cells, and what is known of them. The
+#: browser's own list of files (dataset.json) has the first ten digits of their MD5, and no other checksum.
+MATRIX = Remote(
+    name="neocortex_nowakowski2017_exprMatrix.tsv.gz",
+    url="https://cells.ucsc.edu/cortex-dev/exprMatrix.tsv.gz",
+    digest="645fd8e136",
+    algorithm="md5",
+)
+META = Remote(
+    name="neocortex_nowakowski2017_meta.tsv",
+    url="https://cells.ucsc.edu/cortex-dev/meta.tsv",
+    digest="6e5a8aab3b",
+    algorithm="md5",
+)
+#: Transcripts per million go up to a million; no logarithm of them is larger, to whatever base from 2.
+LARGEST_LOGARITHM = 20.0
+#: Genes that are read at once: all of them as one dense matrix would be 2 GB.
+GENES_AT_ONCE = 2_000
 PORTAL = "https://nemoanalytics.org"
 REFERENCE = "neocortex_nowakowski2017.h5ad"
 QUERY = "neocortex_polioudakis2019.h5ad"
@@ -34,14 +54,17 @@ def neocortex(
     """Fetal human neocortex from two studies, log-normalised: the paper's reference and query.
 
     The reference is Nowakowski et al., Science 2017 (doi:10.1126/science.aap8809), the query
-    Polioudakis et al., Neuron 2019 (doi:10.1016/j.neuron.2019.06.011), as curated in NeMO
-    Analytics, the gEAR portal for the brain. The portal has no lasting link to them, so that the
-    two files must be downloaded by hand once; where they are missing, the error says how.
+    Polioudakis et al., Neuron 2019 (doi:10.1016/j.neuron.2019.06.011). The first call downloads the reference (80 MB)
+    from the UCSC Cell Browser, and makes a file of those of its cells that have a cell type. The query has no lasting
+    link, neither in the authors' viewer nor in NeMO Analytics, the gEAR portal for the brain: it must be downloaded by
+    hand once, and where it is missing, the error says how. The paper took both from the portal, whose reference may
+    hold other cells and other units. Downloads need the extra ``scdice[datasets]``.
 
     Parameters
     ----------
     reference
-        Path of the reference; by default ``neocortex_nowakowski2017.h5ad`` in the cache folder.
+        Path of the reference, for example that of the portal; by default ``neocortex_nowakowski2017.h5ad`` in the
+        cache folder, which is made where it is missing.
     query
         Path of the query; by default ``neocortex_polioudakis2019.h5ad`` in the cache folder.
     labels_key
@@ -54,7 +77,8 @@ def neocortex(
     -------
     Reference and query, each with
 
-    - ``X`` (cells, genes) as in the file, normalised and logged, CSR float32,
+    - ``X`` (cells, genes) normalised and logged, CSR float32; as in the file, and for the downloaded reference
+      log(1 + transcripts per 10,000),
     - ``var_names`` gene symbols, from gEAR's column ``gene_symbol`` where there is one; what was
       the index is then in ``var["ensembl_id"]``,
     - ``obs`` as in the file, and in the reference ``obs["cell_type"]``, categorical.
@@ -68,14 +92,16 @@ def neocortex(
     """
     given = ((reference, REFERENCE), (query, QUERY))
     paths = [Path(path or cache_folder(cache_dir) / name).expanduser() for path, name in given]
-    missing = [str(path) for path in paths if not path.is_file()]
-    if missing:
+    if not paths[1].is_file():
         raise DownloadError(
-            f"The neocortex data must be downloaded by hand, as {PORTAL} has no lasting link to them: open its Dataset "
-            "Explorer, search for 'Nowakowski 2017' and 'Polioudakis 2019', press the download button (h5ad) of each, "
-            f"and save the two files as {paths[0]} and {paths[1]} (missing: {', '.join(missing)}), or pass their paths "
-            "as reference= and query=."
+            f"The query must be downloaded by hand, as {PORTAL} has no lasting link to it: open its Dataset Explorer, "
+            "search for 'Polioudakis 2019', press the download button (h5ad), and save the file as "
+            f"{paths[1]} (missing), or pass its path as query=."
         )
+    if reference is None and not paths[0].is_file():
+        _make_reference(paths[0], cache_dir)
+    if not paths[0].is_file():
+        raise DownloadError(f"There is no file {paths[0]}: pass another reference=, or None to download it.")
     cells, other = (_read(path) for path in paths)
     cells.obs["cell_type"] = _cell_types(cells, labels_key)
     for part, expected in ((cells, N_REFERENCE), (other, N_QUERY)):
@@ -115,6 +141,31 @@ def paper_neocortex_pair(reference: AnnData, query: AnnData, *, n_top_genes: int
 
     genes = shared_genes(reference, query, n_top_genes=n_top_genes)
     return reference[:, genes].copy(), query[:, genes].copy()
+
+
+def _make_reference(path: Path, cache_dir: str | os.PathLike[str] | None) -> None:
+    """Download the reference, and write it as a file of its own."""
+    matrix, meta = (fetch(remote, cache_dir=cache_dir) for remote in (MATRIX, META))
+    cells = _browser_cells(matrix, meta)
+    with atomic(path) as draft:
+        cells.write_h5ad(draft)
+
+
+def _browser_cells(matrix: Path, meta: Path) -> AnnData:
+    """Labelled cells in the layout of the UCSC Cell Browser: genes in rows, cells in columns, named in `meta`."""
+    blocks, genes = [], []
+    for block in pd.read_csv(matrix, sep="\t", index_col=0, chunksize=GENES_AT_ONCE):
+        blocks.append(sparse.csr_matrix(block.to_numpy(np.float32).T))
+        genes += [str(name).rpartition("|")[2] for name in block.index]  # some files have "id|symbol"
+        names = block.columns.astype(str)
+    # As text: columns of numbers and words together could not be written to a file.
+    obs = pd.read_csv(meta, sep="\t", index_col=0, dtype=str)
+    cells = AnnData(sparse.hstack(blocks, format="csr"), obs=obs.reindex(names), var=pd.DataFrame(index=genes))
+    cells.var_names_make_unique()
+    if cells.X.max() > LARGEST_LOGARITHM:
+        sc.pp.normalize_total(cells, target_sum=1e4)
+        sc.pp.log1p(cells)
+    return cells[cells.obs[LABELS[1]].notna()].copy()
 
 
 def _read(path: Path) -> AnnData:

@@ -22,7 +22,7 @@ from dice.datasets._download import Remote, fetch
 FILE = Remote(
     name="pbmc_seurat_v4.h5ad",
     url="https://scverse-exampledata.s3.eu-west-1.amazonaws.com/anndata/pbmc_seurat_v4.h5ad",
-    sha256="c3b0100a6ce27beb64eff53692e09f98da2a58cfdfea08d15ff204f834b41396",
+    digest="c3b0100a6ce27beb64eff53692e09f98da2a58cfdfea08d15ff204f834b41396",
 )
 LABELS = "celltype.l2"
 PROTEINS = "protein_counts"

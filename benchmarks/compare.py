@@ -1,0 +1,143 @@
+"""Methods on the same cells: mean ranks, and paired differences with intervals, which show what is more than noise.
+
+`report.save` puts both on every page that is named in `COMPARISONS`. Pages that are there are drawn again, from
+their .csv and without measuring anything, by
+
+    python benchmarks/clusters.py --seeds 0 --null-seeds 0
+    python benchmarks/transfer.py --seeds 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared on a page.
+
+    Parameters
+    ----------
+    ours, plain
+        Names of our method, and of the one that every other has to be better than.
+    figures
+        Columns that are compared; of all of them more is better. The first says who is the best peer.
+    across
+        Column of the data sets.
+    beside
+        Other .csv files with rows of the same cells.
+    """
+
+    ours: str
+    plain: str
+    figures: tuple[str, ...]
+    across: str = "data"
+    beside: tuple[str, ...] = ()
+
+
+CLUSTERS = Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi", "agreement"))
+LABELS = Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1"), across="pair", beside=("transfer_peers",))
+#: By page. Rows without the first figure of a comparison are not part of it.
+COMPARISONS: dict[str, tuple[Comparison, ...]] = {
+    "clusters": (CLUSTERS,),
+    "clusters_others": (CLUSTERS,),
+    "transfer": (LABELS,),
+    "unseen": (
+        Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1")),
+        Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi")),
+    ),
+}
+
+
+def tables(name: str, rows: pd.DataFrame, folder: Path) -> dict[str, pd.DataFrame]:
+    """Tables of a page by heading; none for a page that is not compared, or without our method."""
+    found: dict[str, pd.DataFrame] = {}
+    for asked in COMPARISONS.get(name, ()):
+        paths = [folder / f"{file}.csv" for file in asked.beside]
+        all_rows = pd.concat([rows, *(pd.read_csv(path) for path in paths if path.exists())], ignore_index=True)
+        if asked.figures[0] in all_rows:
+            found |= _compared(all_rows[all_rows[asked.figures[0]].notna()], asked)
+    return found
+
+
+def _compared(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
+    """Ranks and paired differences of one comparison."""
+    if asked.ours not in set(rows["method"]) or rows["method"].nunique() < 2:
+        return {}
+    others = [method for method in rows["method"].unique() if method != asked.ours]
+    roles = {asked.plain: "plain", best_peer(rows, asked): "best peer"}
+    found = paired(rows, asked.ours, others, asked.figures, asked.across)
+    found.insert(1, "which is", [roles.get(method, "") for method in others])
+    headings = {f"{asked.ours}, paired differences": found}
+    return _ranked(rows, asked) | headings
+
+
+def _ranked(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
+    """Ranks over all figures, and once more over those that every method has, where some lack one."""
+    missing = rows[list(asked.figures)].isna().groupby(rows["method"]).all().any()
+    found = {}
+    for figures in ([*asked.figures], [figure for figure in asked.figures if not missing[figure]]):
+        ranked = ranks(rows, figures, asked.across) if figures else ()
+        if len(ranked) > 1:
+            found[f"Mean rank over {', '.join(figures)}"] = ranked
+    return found
+
+
+def best_peer(rows: pd.DataFrame, asked: Comparison) -> str | None:
+    """The method of others with the best mean on all data sets."""
+    peers = rows[~rows["method"].str.startswith("DICE") & (rows["method"] != asked.plain)]
+    means = _everywhere(peers, asked.figures[:1], asked.across, rows[asked.across].nunique())
+    return None if means.empty else str(means[asked.figures[0]].groupby("method").mean().idxmax())
+
+
+def ranks(rows: pd.DataFrame, figures: Sequence[str], across: str = "data") -> pd.DataFrame:
+    """Mean rank of every method over data sets and figures, by means over seeds; 1 is best.
+
+    A method that lacks a data set or a figure cannot be ranked with the others and is left out.
+    """
+    means = _everywhere(rows, figures, across, rows[across].nunique())
+    ranked = means.groupby(across).rank(ascending=False).groupby("method").mean()
+    ranked.insert(0, "mean", ranked.mean(axis=1))
+    return ranked.sort_values("mean").map("{:.2f}".format).reset_index()
+
+
+def _everywhere(rows: pd.DataFrame, figures: Sequence[str], across: str, n_sets: int) -> pd.DataFrame:
+    """Means over seeds by data set and method, of methods that have every figure on every set."""
+    means = rows.groupby([across, "method"])[list(figures)].mean().dropna()
+    sets = means.groupby("method").size().reindex(means.index.get_level_values("method"))
+    return means[(sets == n_sets).to_numpy()]
+
+
+def paired(
+    rows: pd.DataFrame, ours: str, others: Sequence[str], figures: Sequence[str], across: str = "data"
+) -> pd.DataFrame:
+    """Our figures minus theirs on the same cells, with intervals over seeds of the mean over the sets that both have.
+
+    Seeds that lack some of these sets are left out: their mean would be one over other cells. ``sets`` is
+    how many these are, and ``ahead`` on how many of them we are, by the first figure.
+    """
+    table = rows.set_index([across, "seed", "method"])[list(figures)]
+    own, found = table.xs(ours, level="method"), []
+    for method in others:
+        apart = (own - table.xs(method, level="method")).dropna(how="all")
+        n_sets = apart[figures[0]].groupby("seed").transform("size")
+        apart = apart[n_sets == n_sets.max()]
+        by_set = apart[figures[0]].groupby(across).mean()
+        row = {"to": method} | {figure: interval(apart[figure].groupby("seed").mean()) for figure in figures}
+        found.append(row | {"sets": len(by_set), "ahead": int((by_set > 0).sum())})
+    return pd.DataFrame(found)
+
+
+def interval(values: pd.Series) -> str:
+    """Mean and half the width of its 95 % interval (Student's t over seeds)."""
+    values = values.dropna()
+    if len(values) < 2:
+        return f"{values.mean():.3f}" if len(values) else "-"
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return f"{values.mean():.3f} ± {half:.3f}"
