@@ -263,7 +263,7 @@ def test_any_changed_byte_of_a_stored_prior_is_refused(seed):
     """Without a new checksum, nothing but the original passes."""
     rng = np.random.default_rng(seed)
     raw = copy.deepcopy(forgery.stored(str(rng.choice(forgery.KINDS))))
-    tables = [raw, *(value for value in raw.values() if isinstance(value, dict) and value)]
+    tables = [raw, *(raw[name] for name in ("weights", "measurement", "labels") if name in raw)]
     table = tables[rng.integers(len(tables))]
     arrays = [name for name, value in table.items() if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
     array = table[arrays[rng.integers(len(arrays))]]
@@ -273,6 +273,7 @@ def test_any_changed_byte_of_a_stored_prior_is_refused(seed):
 
 
 @given(seeds)
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 def test_forged_priors_are_refused_or_correct(seed):
     assert forgery.verdict(forgery.forge(np.random.default_rng(seed))) in ("refused", "accepted")
 
