@@ -82,6 +82,7 @@ def odd_anndata(rng: Any, folder: Path) -> str:
 def work(kind: str, numbers: range) -> None:
     """Try inputs one by one, saying before and after each what it was."""
     import anndata as ad
+    import matplotlib.font_manager  # noqa: F401 - colours of labels need it, and its list of fonts is a file
     import numpy as np
 
     import dice

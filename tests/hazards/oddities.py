@@ -152,9 +152,7 @@ CALLS: dict[str, tuple[Call, str]] = {
         "reference n_neighbors n_splits min_agreement key prior_key key_added random_state",
     ),
     "annotate": (
-        lambda adata, **kwargs: calling(dice.tl.annotate)(
-            adata, **{"reference": fixture("format3_labels")} | kwargs
-        ),
+        lambda adata, **kwargs: calling(dice.tl.annotate)(adata, **{"reference": fixture("format3_labels")} | kwargs),
         "reference labels_key alpha n_top_genes batch_key shift layer gene_key min_gene_overlap prior_key random_state",
     ),
     "novelty": (

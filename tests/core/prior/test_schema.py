@@ -164,6 +164,8 @@ def test_other_shapes_types_and_names_are_refused(path, value):
         {"denoiser": {"n_latent": 1001}},
         {"denoiser": {"n_latent": 2.0}},
         {"denoiser": []},
+        {"measurement": 0},
+        {"measurement": {}},
         {"more": 1},
     ],
 )

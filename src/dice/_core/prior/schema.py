@@ -158,12 +158,13 @@ def _config(text: str) -> dict[str, Any]:
     config = _json(text, "config")
     _require({*config, "measurement"} == CONFIG, "config", "is not readable")
     denoiser, cap, measurement = config["denoiser"], config["cap"], config.get("measurement")
+    measurement = denoiser if measurement is None else measurement
     sound = (
         isinstance(config["preset"], str)
         and isinstance(config["kind"], str)
         and (cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST))
-        and all(_is_size(size) for size in (denoiser, measurement or denoiser))
-        and (measurement or denoiser)["n_latent"] == denoiser["n_latent"]
+        and all(_is_size(size) for size in (denoiser, measurement))
+        and measurement["n_latent"] == denoiser["n_latent"]
     )
     _require(sound, "config", "has values that are out of bounds")
     return config
