@@ -121,7 +121,7 @@ SINGLE := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 JOBS=$(JOBS)
 
 fuzz: $(DEV)  ## forged priors, damaged files and odd objects by the thousand; the table lands in docs/benchmarks
 	$(SINGLE) $(BIN)/python tests/hazards/fuzz.py
-	$(SINGLE) DICE_HYPOTHESIS=long $(BIN)/python -m pytest -n $(JOBS) -q tests/test_hazards.py tests/test_load.py
+	$(SINGLE) DICE_HYPOTHESIS=long $(BIN)/python -m pytest -n $(JOBS) -q tests/test_hazards.py tests/test_load.py tests/tl/test_properties.py
 
 faults: $(DEV)  ## kills, full disks, vanished files; the table lands in docs/benchmarks
 	$(SINGLE) $(BIN)/python tests/hazards/faults.py

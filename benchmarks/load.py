@@ -52,25 +52,25 @@ class Case(NamedTuple):
     name: str
     processes: int = 1
     calls: int = 1
-    environment: dict[str, str] = {"OMP_NUM_THREADS": "1"}
+    threads: str = "one"
     busy: bool = False
 
 
-ALL_CORES: dict[str, str] = {}
-ASLEEP = {"OMP_WAIT_POLICY": "passive"}
+#: What decides how many threads torch has, and what they do while they wait.
+THREADS = {"one": {"OMP_NUM_THREADS": "1"}, "all": {}, "all, asleep": {"OMP_WAIT_POLICY": "passive"}}
 TRAINING = (
     Case("one call"),
     Case("one call, busy core", busy=True),
-    Case("one call, all cores, busy core", environment=ALL_CORES, busy=True),
+    Case("one call, all cores, busy core", threads="all", busy=True),
 )
 DENOISING = (
     Case("one call"),
     Case("four threads", calls=4),
     Case("two processes", processes=2),
     Case("one call, busy core", busy=True),
-    Case("one call, all cores", environment=ALL_CORES),
-    Case("one call, all cores, busy core", environment=ALL_CORES, busy=True),
-    Case("one call, all cores, busy core, asleep", environment=ASLEEP, busy=True),
+    Case("one call, all cores", threads="all"),
+    Case("one call, all cores, busy core", threads="all", busy=True),
+    Case("one call, all cores, busy core, asleep", threads="all, asleep", busy=True),
 )
 
 
@@ -141,9 +141,9 @@ def work(task: str, folder: Path, *sizes: int) -> None:
 def measure(task: str, case: Case, folder: Path, *sizes: int) -> dict[str, object]:
     """All processes of a case, started together when each has read its cells."""
     command = [sys.executable, __file__, "--work", task, str(folder), *map(str, sizes)]
-    inherited = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    workers = [subprocess.Popen(command, env=inherited | case.environment, **pipes) for _ in range(case.processes)]
+    workers = [subprocess.Popen(command, env=inherited | THREADS[case.threads], **pipes) for _ in range(case.processes)]
     for worker in workers:
         assert worker.stdout.readline() == "ready\n", f"{task}, {case.name}: a process has failed"
     with busy_cores(case.busy):
