@@ -264,7 +264,7 @@ def small_device(folder: Path) -> int:
             warnings.simplefilter("always")
             # The same object would be told once.
             result = dice.tl.denoise(query.copy(), copy=True, n_samples=2)
-        assert any("cells go at a time" in str(warning.message) for warning in caught)
+        assert any("cells went at a time" in str(warning.message) for warning in caught)
         for key in ("X_dice", "X_dice_samples"):
             np.testing.assert_allclose(result.obsm[key], expected.obsm[key], atol=1e-3)
     Inference._posterior = compute

@@ -92,6 +92,10 @@ def work(kind: str, numbers: range) -> None:
     for category in (dice.DiceWarning, UserWarning, FutureWarning, ad.ImplicitModificationWarning):
         warnings.simplefilter("ignore", category)
     attempt = {"forged-prior": forged_prior, "flipped-file": flipped_file, "odd-anndata": odd_anndata}[kind]
+    if kind == "odd-anndata":
+        from hazards import oddities
+
+        oddities.warm_up()
     folder = Path(tempfile.mkdtemp())
     os.chdir(folder)
     seen: list[str] = []
