@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test trial lint types format docs figures tutorials build clean distclean
-.PHONY: bench-shift bench-citeseq bench-clusters bench-denoising bench-depth bench-features bench-labels bench-neocortex bench-paper bench-real bench-scale bench-speed bench-synthetic bench-unseen
+.PHONY: bench-shift bench-citeseq bench-clusters bench-denoising bench-depth bench-features bench-labels bench-load bench-neocortex bench-paper bench-real bench-scale bench-speed bench-synthetic bench-unseen
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ bench-depth: $(DEV)  ## queries with fewer counts than their reference; writes d
 bench-scale: $(DEV)  ## memory and time up to a million cells; 1 GB of temporary files, tables into docs/benchmarks
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/scale.py $(ARGS)
 
+bench-load: $(DEV)  ## several calls at once, and a busy core: time and memory beside one call; writes docs/benchmarks/load.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/load.py $(ARGS)
+
 bench-speed: $(BENCH)  ## seconds and memory, alone and beside other tools; CELLTYPIST=path/to/python where that one is
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py $(ARGS)
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/speed_peers.py $(addprefix --celltypist ,$(CELLTYPIST)) $(PEERS)
@@ -122,7 +125,7 @@ SINGLE := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 JOBS=$(JOBS)
 
 fuzz: $(DEV)  ## forged priors, damaged files and odd objects by the thousand; the table lands in docs/benchmarks
 	$(SINGLE) $(BIN)/python tests/hazards/fuzz.py
-	$(SINGLE) DICE_HYPOTHESIS=long $(BIN)/python -m pytest -n $(JOBS) -q tests/test_hazards.py tests/test_load.py
+	$(SINGLE) DICE_HYPOTHESIS=long $(BIN)/python -m pytest -n $(JOBS) -q tests/test_hazards.py tests/test_load.py tests/tl/test_properties.py
 
 faults: $(DEV)  ## kills, full disks, vanished files; the table lands in docs/benchmarks
 	$(SINGLE) $(BIN)/python tests/hazards/faults.py

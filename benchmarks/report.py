@@ -118,7 +118,9 @@ def publish(name: str, rows: pd.DataFrame, *, by: list[str], title: str, note: s
     save(name, title, rows, tables, note)
 
 
-def save(name: str, title: str, rows: pd.DataFrame, tables: dict[str, pd.DataFrame], note: str = "") -> None:
+def save(
+    name: str, title: str, rows: pd.DataFrame, tables: dict[str, pd.DataFrame], note: str = "", *, repeated: bool = True
+) -> None:
     """All single runs as CSV, and the tables with their provenance as Markdown.
 
     Pages in :data:`compare.COMPARISONS` begin with ranks and paired differences. A page that is drawn again from the
@@ -128,7 +130,7 @@ def save(name: str, title: str, rows: pd.DataFrame, tables: dict[str, pd.DataFra
     path, text = OUT / f"{name}.csv", rows.round(5).to_csv(index=False)
     origin = _origin(name) if path.exists() and path.read_text() == text else None
     path.write_text(text)
-    parts = ["---\norphan: true\n---", f"# {title}", note.strip(), origin or provenance(rows)]
+    parts = ["---\norphan: true\n---", f"# {title}", note.strip(), origin or provenance(rows, repeated)]
     tables = compare.tables(name, rows, OUT) | tables
     parts += [f"## {heading}\n\n{markdown(table)}" for heading, table in tables.items()]
     (OUT / f"{name}.md").write_text("\n\n".join(part for part in parts if part) + "\n")
@@ -152,13 +154,14 @@ def markdown(table: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def provenance(rows: pd.DataFrame) -> str:
+def provenance(rows: pd.DataFrame, repeated: bool = True) -> str:
     """The command, the versions, the machine and the seeds."""
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     seeds = f", seeds {sorted(map(int, rows['seed'].unique()))}" if "seed" in rows else ""
+    runs = "Means and 95 % intervals over seeds; every run is" if repeated else "Every row was measured once; all are"
     return (
         f"Made by `{command}` at commit {commit} with {versions}; Python {platform.python_version()}, "
-        f"{os.cpu_count()} cores{seeds}. Means and 95 % intervals over seeds; every run is in `.csv` beside this page."
+        f"{os.cpu_count()} cores{seeds}. {runs} in `.csv` beside this page."
     )

@@ -305,6 +305,22 @@ def test_priors_of_format_1_are_read_for_ever(kind):
         assert prior.to_arrays()["sha256"] == stored.uns["dice"]["sha256"]
 
 
+@pytest.mark.parametrize("name", ["format2_measured", "format3_labels"])
+def test_priors_of_formats_2_and_3_are_read_for_ever(name):
+    """With their measurement, and with their labels."""
+    path = FIXTURES / f"prior_{name}.h5ad"
+    stored = ad.read_h5ad(path)
+    assert stored.uns["dice"]["format"] == int(name[6])
+    cells = ad.AnnData(stored.X, obs=stored.obs, var=stored.var)
+    dice.tl.denoise(cells, path)
+    assert cells.uns["X_dice"]["params"]["method"] == "measured"
+    np.testing.assert_allclose(cells.obsm["X_dice"], stored.obsm["X_dice"], atol=1e-4)
+    assert dice.Prior.load(path).to_arrays()["sha256"] == stored.uns["dice"]["sha256"]
+    if "label_dice_prob" in stored.obsm:
+        dice.tl.transfer_labels(cells, path)
+        np.testing.assert_allclose(cells.obsm["label_dice_prob"], stored.obsm["label_dice_prob"], atol=1e-4)
+
+
 @pytest.mark.parametrize("chunks", [None, (10**9,)])
 def test_a_file_that_would_unpack_to_too_much_is_refused_before_it_is_read(reference, chunks, tmp_path):
     """Empty chunks cost nothing on disk: a file of kilobytes can claim any size."""

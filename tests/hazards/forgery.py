@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import anndata as ad
+import h5py
 import numpy as np
 
 import dice
 from dice._core.prior.checksum import checksum
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-KINDS = ("edm", "paper", "gmm", "whole")
+#: Stored priors by format; the last two have a measurement, and the last one labels and their card.
+KINDS = ("format1_edm", "format1_paper", "format1_gmm", "format1_whole", "format2_measured", "format3_labels")
+#: Values that may stand anywhere in the text of a table.
+ODD_JSON: list[Any] = [None, True, "", "x", "a/b", "\ud800", "a\0b", "x" * 2000]
+ODD_JSON += [-1, 0, 1, 7, 10**9, 10**30, 1.5, 1e308, [], {}, [[[]]] * 3]
 ODD: list[Any] = [
     None,
     True,
@@ -46,10 +51,15 @@ ODD += [
 NUMBERS = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-45, 1e-30, 1e30, 3e38, -1e38]
 
 
+def fixture(kind: str) -> Path:
+    """The file of a stored prior."""
+    return FIXTURES / f"prior_{kind}.h5ad"
+
+
 @cache
 def stored(kind: str) -> dict[str, Any]:
     """The raw fields of a fixture."""
-    return ad.read_h5ad(FIXTURES / f"prior_format1_{kind}.h5ad").uns["dice"]
+    return ad.read_h5ad(fixture(kind)).uns["dice"]
 
 
 def forge(rng: np.random.Generator) -> dict[str, Any]:
@@ -123,11 +133,24 @@ def _changed(value: Any, rng: np.random.Generator) -> Any:
 
 
 def _changed_json(text: str, rng: np.random.Generator) -> str:
+    """One entry of a table or of a list in it changed, added or removed, at any depth."""
     table = json.loads(text)
-    inner = table["denoiser"] if rng.random() < 0.7 and "denoiser" in table else table
-    odd = [None, True, "x", -1, 0, 1, 7, 10**9, 10**30, 1.5, 1e308, [], {}, [[[]]] * 3]
-    inner[[*inner, "new"][rng.integers(len(inner) + 1)]] = odd[rng.integers(len(odd))]
+    inner: Any = table
+    while deeper := [value for value in _values(inner) if isinstance(value, dict | list) and value]:
+        if rng.random() < 0.3:
+            break
+        inner = deeper[rng.integers(len(deeper))]
+    places = [*inner, "new"] if isinstance(inner, dict) else list(range(len(inner)))
+    place = places[rng.integers(len(places))]
+    if rng.random() < 0.2 and place != "new":
+        del inner[place]
+    else:
+        inner[place] = ODD_JSON[rng.integers(len(ODD_JSON))]
     return json.dumps(table, sort_keys=True)
+
+
+def _values(table: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(table.values()) if isinstance(table, dict) else table
 
 
 def verdict(raw: dict[str, Any]) -> str:
@@ -142,14 +165,30 @@ def verdict(raw: dict[str, Any]) -> str:
         return "accepted"
     cells = ad.AnnData(np.log1p(np.arange(5 * len(prior.genes), dtype=np.float32).reshape(5, -1) % 7))
     cells.var_names = prior.genes
+    assert str(prior)
     try:
         dice.tl.denoise(cells, prior, n_samples=2)
+        if prior.labels is not None:
+            dice.tl.transfer_labels(cells, prior)
     except dice.DiceError as error:
         assert_sentence(error)
         return "refused"
     assert np.isfinite(cells.obsm["X_dice"]).all()
     assert np.isfinite(cells.obs["dice_uncertainty"]).all()
+    if prior.labels is not None:
+        _assert_labelled(cells, prior)
     return "accepted"
+
+
+def _assert_labelled(cells: ad.AnnData, prior: dice.Prior) -> None:
+    """Probabilities, the likeliest label in its set, nothing of the file but its text, and all of it can be saved."""
+    key = f"{prior.params['labels_key']}_dice"
+    probabilities, sets = cells.obsm[f"{key}_prob"].to_numpy(), cells.obsm[f"{key}_set"].to_numpy()
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-4)
+    assert sets[np.arange(len(sets)), probabilities.argmax(1)].all()
+    assert set(cells.obs[key]) <= set(prior.labels.names)
+    with h5py.File("labelled.h5ad", "w", driver="core", backing_store=False) as file:
+        ad.io.write_elem(file, "cells", cells)
 
 
 def assert_sentence(error: BaseException) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import sparse
 
 import dice
-from hazards.forgery import FIXTURES, assert_sentence
+from hazards.forgery import assert_sentence, fixture
 
 GENES = [f"GENE{index}" for index in range(20)]
 #: What may stand where an argument is expected.
@@ -96,6 +96,7 @@ def labelled_reference() -> ad.AnnData:
     reference = ad.AnnData(np.log1p(rng.poisson(rates)).astype(np.float32))
     reference.var_names = GENES
     reference.obs["label"] = pd.Categorical(np.array(["a", "b"])[types])
+    reference.obsm["protein"] = types[:, None] + rng.normal(size=(120, 2))
     dice.tl.train_prior(reference, n_latent=3, preset="gmm", training=dice.Training(calibration_fraction=0.3))
     return reference
 
@@ -103,7 +104,7 @@ def labelled_reference() -> ad.AnnData:
 #: Calls that take an object of any kind, each with arguments that it may be given odd values for.
 CALLS: dict[str, tuple[Call, str]] = {
     "denoise": (
-        calling(dice.tl.denoise, reference=FIXTURES / "prior_format1_gmm.h5ad"),
+        calling(dice.tl.denoise, reference=fixture("format1_gmm")),
         "rho method n_samples likelihood df per_gene noise deconvolve n_chains n_iterations burn_in schedule average "
         "fast shift strategy batch_key gene_key check min_gene_overlap layer prior_key key_added chunk_size "
         "random_state device",
@@ -138,6 +139,22 @@ CALLS: dict[str, tuple[Call, str]] = {
         "reference labels_key alpha sets set_method min_probability classifier representation shift "
         "prior_key key_added random_state",
     ),
+    "transfer_features": (
+        lambda adata, **kwargs: calling(dice.tl.transfer_features)(
+            adata, **{"reference": labelled_reference(), "key": "protein"} | kwargs
+        ),
+        "reference key alpha batch_key shift layer gene_key min_gene_overlap prior_key key_added random_state",
+    ),
+    "cluster": (
+        lambda adata, **kwargs: dice.tl.cluster(
+            adata, **{"reference": labelled_reference(), "key": "X_new", "n_neighbors": 2, "n_splits": 1} | kwargs
+        ),
+        "reference n_neighbors n_splits min_agreement key prior_key key_added random_state",
+    ),
+    "annotate": (
+        lambda adata, **kwargs: calling(dice.tl.annotate)(adata, **{"reference": fixture("format3_labels")} | kwargs),
+        "reference labels_key alpha n_top_genes batch_key shift layer gene_key min_gene_overlap prior_key random_state",
+    ),
     "novelty": (
         lambda adata, **kwargs: calling(dice.tl.novelty)(adata, **{"reference": labelled_reference()} | kwargs),
         "reference fdr labels_key gene_key min_gene_overlap layer prior_key key_added",
@@ -158,6 +175,13 @@ CALLS: dict[str, tuple[Call, str]] = {
         "batch_key layer layer_added mask_var n_comps random_state",
     ),
 }
+
+
+def warm_up() -> None:
+    """Compile what the first call of a process compiles, before its time is taken: ten seconds on an idle core."""
+    dice.tl.cluster(labelled_reference().copy(), labelled_reference(), n_neighbors=5, n_splits=1)
+
+
 #: Calls whose result is compared with that for the same values in the plainest form.
 COMPARED = ("denoise", "train_prior")
 

@@ -353,6 +353,14 @@ def test_colors_do_not_outlive_their_labels(reference):
     assert "cell_type_dice_colors" not in query.uns
 
 
+def test_colors_that_are_none_are_not_used(reference):
+    """They may be anything in a file; scanpy then chooses its own."""
+    reference.uns["cell_type_colors"] = ["red", "no colour", "10", ""]
+    query = simulate(50, 1)
+    dice.tl.transfer_labels(query, reference, "cell_type")
+    assert "cell_type_dice_colors" not in query.uns
+
+
 def test_weights_do_not_depend_on_the_order_of_cells(reference):
     query = simulate(200, 1)[simulate(200, 1).obs["cell_type"] != "B"].copy()
     shuffled = query[np.random.default_rng(0).permutation(query.n_obs)].copy()

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import known_key, number, said
-from dice._core.prior.schema import MAX_NAME, is_text
+from dice._core.prior.schema import MAX_NAME
+from dice._core.prior.text import is_text
 from dice._errors import InputError
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.

@@ -170,3 +170,10 @@ def distinct(n: int) -> list[str]:
 def absent_color(colors: Iterable[str]) -> str:
     """A colour for cells without a label beside those of labels."""
     return own_color(ABSENT, list(colors))
+
+
+def are_colors(values: Iterable[str]) -> bool:
+    """Whether all of these are colours; what a file holds in their place may be anything."""
+    from matplotlib.colors import is_color_like
+
+    return all(is_color_like(value) for value in values)

@@ -16,7 +16,7 @@ from dice._core.labels.model import LabelModel
 from dice._core.labels.votes import Votes
 from dice._errors import InputError
 from dice._keys import LabelKeys
-from dice._plot.colors import UNASSIGNED, absent_color
+from dice._plot.colors import UNASSIGNED, absent_color, are_colors
 from dice._query.doubt import Doubt
 from dice._types import Floats
 
@@ -99,7 +99,7 @@ def _labels(
     Labels that no cell has are no categories: scanpy's tests between groups stop at groups without cells.
     """
     names = [*known, *([] if UNASSIGNED in known else [UNASSIGNED])]
-    colors = None if colors is None else [*colors, absent_color(colors)][: len(names)]
+    colors = [*colors, absent_color(colors)][: len(names)] if colors is not None and are_colors(colors) else None
     codes = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
     codes = np.where(probabilities.max(1, initial=0) < min_probability, names.index(UNASSIGNED), codes)
     used, codes = np.unique(codes, return_inverse=True)

@@ -13,7 +13,7 @@ from dice._core.prior.prior import LearnedPrior
 from dice._errors import PriorFormatError
 
 
-def restored(kind="whole"):
+def restored(kind="format1_whole"):
     return LearnedPrior.from_arrays(copy.deepcopy(forgery.stored(kind)))
 
 
@@ -30,7 +30,7 @@ def test_what_was_read_is_written_again(kind):
 
 
 def test_the_network_is_used_where_it_is():
-    prior = restored("gmm")
+    prior = restored("format1_gmm")
     assert prior.denoiser_on(torch.device("cpu")) is prior.denoiser
     elsewhere = prior.denoiser_on(torch.device("meta"))
     assert elsewhere is not prior.denoiser
@@ -38,7 +38,7 @@ def test_the_network_is_used_where_it_is():
 
 
 def test_denoising_in_pca_units():
-    prior = restored("gmm")
+    prior = restored("format1_gmm")
     y = torch.randn(5, prior.n_latent, generator=torch.Generator().manual_seed(0)) * prior.latent_scale
     scaled = prior.denoiser(y / prior.latent_scale, torch.tensor(0.5))
     torch.testing.assert_close(prior.denoise(y, 0.5 * prior.latent_scale), scaled * prior.latent_scale)

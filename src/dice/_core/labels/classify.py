@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dice._core.blend import FLOOR
+from dice._threads import one_torch_thread
 from dice._types import Floats
 
 #: Inverse penalty of the regression, for standardised genes and for scaled latents.
@@ -66,7 +67,8 @@ def fit_logistic(x: Floats, codes: NDArray[np.integer], n_classes: int, *, stren
         loss.backward()
         return loss
 
-    optimizer.step(closure)
+    with one_torch_thread():
+        optimizer.step(closure)
     slopes = weight.detach().numpy()
     return Logistic(slopes, (bias.detach().numpy() - centre @ slopes).astype(np.float32))
 

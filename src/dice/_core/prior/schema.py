@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dice._core.prior.checksum import checksum
+from dice._core.prior.text import has_plain_text, is_text
 from dice._errors import PriorFormatError
 
 FORMAT = 3
@@ -131,13 +132,6 @@ def check_weights(weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
         _array(weights[name], f"weights/{name}", shape)
 
 
-def is_text(value: Any, longest: int) -> bool:
-    """Whether this is text that files can hold: no half characters, which have no bytes, and no end marks."""
-    if not isinstance(value, str) or len(value) > longest or "\0" in value:
-        return False
-    return not any("\ud800" <= character <= "\udfff" for character in value)
-
-
 def _require(sound: Any, name: str, otherwise: str) -> None:
     if not sound:
         raise PriorFormatError(f"The stored prior's {name!r} {otherwise}.")
@@ -152,9 +146,11 @@ def _same_names(found: set[Any], expected: set[str], what: str) -> None:
 def _json(text: str, name: str) -> dict[str, Any]:
     try:
         table = json.loads(text)
+        plain = has_plain_text(table, MAX_TEXT)
     except (ValueError, RecursionError) as error:
         raise PriorFormatError(f"The stored prior's {name!r} is not readable.") from error
     _require(isinstance(table, dict), name, "is not a table")
+    _require(plain, name, "holds text that no file can hold")
     return table
 
 
@@ -162,12 +158,13 @@ def _config(text: str) -> dict[str, Any]:
     config = _json(text, "config")
     _require({*config, "measurement"} == CONFIG, "config", "is not readable")
     denoiser, cap, measurement = config["denoiser"], config["cap"], config.get("measurement")
+    measurement = denoiser if measurement is None else measurement
     sound = (
         isinstance(config["preset"], str)
         and isinstance(config["kind"], str)
         and (cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST))
-        and all(_is_size(size) for size in (denoiser, measurement or denoiser))
-        and (measurement or denoiser)["n_latent"] == denoiser["n_latent"]
+        and all(_is_size(size) for size in (denoiser, measurement))
+        and measurement["n_latent"] == denoiser["n_latent"]
     )
     _require(sound, "config", "has values that are out of bounds")
     return config
