@@ -1,12 +1,12 @@
 """Queries from another technology: what removing the shift does to label transfer.
 
-For every pair of :mod:`shifts` a prior is learned on the labelled reference. The query is denoised with every
-strategy, and a logistic regression on the denoised reference predicts its labels: accuracy and macro-F1. ``third`` are
-the same pairs with a random third of the query's types: another composition under the same shift. All are denoised at
-half a latent scale. ``standardize`` scales every gene of the query by its own mean and standard deviation instead;
-``symphony`` maps it with symphonypy, ``symphony kNN`` with its own classifier. ``transfer`` is dice.tl.transfer_labels
-with ``shift=False`` and with ``"auto"``, from the same prior: its most likely label, how many of its 90 % sets hold the
-label and how many labels they have, and how many labels are confident and right.
+For every pair of :mod:`shifts` a prior is learned on the labelled reference. The query is denoised with every strategy,
+and a logistic regression on the denoised reference predicts its labels: accuracy and macro-F1. ``third`` are the same
+pairs with a random third of the query's types: another composition under the same shift. ``standardize`` scales every
+gene of the query by its own mean and standard deviation instead; ``symphony`` maps it with symphonypy, ``symphony kNN``
+with its own classifier. ``transfer`` is dice.tl.transfer_labels with ``shift=False`` and with ``"auto"``, from the same
+prior: its most likely label, how many of its 90 % sets hold the label and how many labels they have, and how many
+labels are confident and right.
 
     make bench-shift
 
@@ -72,7 +72,7 @@ def run(name: str, seed: int, peers: list[str]) -> Iterator[dict[str, object]]:
         row = {"composition": composition}
         before = None
         for strategy, shift in STRATEGIES.items():
-            dice.tl.denoise(query, reference, rho=scale / 2, shift=shift)
+            dice.tl.denoise(query, reference, shift=shift)
             cells, spread = query.obsm["X_dice"], np.square(query.obs["dice_uncertainty"]).mean() ** 0.5
             before = cells.copy() if before is None else before
             moved = np.square(cells - before).mean() ** 0.5 / spread
@@ -90,7 +90,7 @@ def run(name: str, seed: int, peers: list[str]) -> Iterator[dict[str, object]]:
             doubt = dice.tl.evaluate(query, "cell_type", protocol="labels").loc["all cells", DOUBT]
             yield {**row, "strategy": f"transfer {shift or 'none'}", **agreement(guess, truth), **doubt}
         own = own_scale(query, reference)
-        dice.tl.denoise(own, reference, rho=scale / 2, check=False, shift=False)
+        dice.tl.denoise(own, reference, check=False, shift=False)
         yield {**row, "strategy": "standardize", **score(model, own.obsm["X_dice"] / scale, truth)}
         if "symphony" in peers:
             for strategy, guess in symphony(reference, query):
