@@ -120,14 +120,13 @@ def own_genes(reference: AnnData, query: Query) -> Codes:
 def as_query(
     reference: AnnData,
     query: Query,
-    roles: Codes | None,
+    roles: Codes,
     *,
     depths: NDArray[np.float32] | None = None,
     share: float | None = None,
 ) -> ReferenceQuery:
-    """The reference as if it had been measured like the query.
+    """The reference as if it had been measured like the query; `roles` are those of its cells.
 
-    With their `roles`, cells are read by loadings that do not know them; without, all by the loadings as they are.
     Its cells are thinned to log depths of the query, or to other `depths` in ascending order; with none they are whole.
     With a `share`, all of them keep that share of their counts instead.
     """
@@ -143,12 +142,11 @@ def as_query(
     named = prior.params.get("counts_layer") if query.measured else None
     counts = None if named is None else CountsLayer.of(reference, named, matrix)
     plain = Query.matched(prior, options, replace(match, query=positions), matrix, counts=counts)
-    found = query.latents.log_depth[~np.isnan(query.latents.log_depth)]
+    known = query.latents.log_depth[~np.isnan(query.latents.log_depth)]
     # Counts in a layer are read as they are: thinning needs them where the expression is read.
     thins = query.measured and counts is None
     if depths is None:
-        depths = np.sort(found) if thins and share is None else np.empty(0, np.float32)
-    known = np.zeros(reference.n_obs, dtype=bool) if roles is None else roles != ROLES.index("calibration")
-    own = known & query.measured
+        depths = np.sort(known) if thins and share is None else np.empty(0, np.float32)
+    own = (roles != ROLES.index("calibration")) & query.measured
     reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own, share if thins else None)
     return ReferenceQuery(**{item.name: getattr(plain, item.name) for item in fields(plain)}, reader=reader)
