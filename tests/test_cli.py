@@ -275,11 +275,10 @@ def test_labels_of_another_vocabulary_are_evaluated(files, tmp_path, capsys):
     said = summary(capsys, *command, "--label-map", file)
     expected = dice.tl.evaluate(query, "cell_type", protocol="labels", key="theirs")
     assert said["table"]["all cells"]["accuracy"] == expected.loc["all cells", "accuracy"]
-    for text, complaint in (("[1]", "holds no names of labels"), ("{", "cannot be read as JSON")):
+    for text in ("[1]", "{"):
         file.write_text(text)
-        with pytest.raises(SystemExit):
-            main([*map(str, command), "--label-map", str(file)])
-        assert complaint in capsys.readouterr().err
+        assert main([*map(str, command), "--label-map", str(file)]) == 1
+        assert "no JSON that tells what known labels are called" in capsys.readouterr().err
 
 
 def test_report_writes_a_page(files, tmp_path, capsys):

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dice._errors import InputError
 from dice._files import atomic, check_target
 from dice.cli import _files
 from dice.cli._options import add_seed
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--protocol", default="embedding", help="embedding or paper, or labels for transferred ones")
     parser.add_argument("--key", metavar="KEY", help="key of the transferred labels (default: COLUMN_dice)")
     parser.add_argument(
-        "--label-map", type=label_map, metavar="FILE",
+        "--label-map", type=Path, metavar="FILE",
         help='.json: what known labels are called in the reference, {"lymphocyte": ["T cell", "B cell"]}',
     )  # fmt: skip
     parser.add_argument("--batch-key", metavar="COLUMN", help="column of obs with batches, for iLISI")
@@ -34,20 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seed(parser)
 
 
-def label_map(path: str) -> dict[str, Any]:
+def label_map(path: Path | None) -> dict[str, Any] | None:
     """The mapping of a file of JSON."""
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise argparse.ArgumentTypeError(f"{path} cannot be read as JSON: {problem}") from None
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f'{path} holds no names of labels: write {{"known": "reference\'s"}}')
+        found = None if path is None else json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = ()
+    if found is not None and not isinstance(found, dict):
+        raise InputError(
+            f"{str(path)!r} is no JSON that tells what known labels are called in the reference: write it as "
+            '{"lymphocyte": ["T cell", "B cell"]}.'
+        )
     return found
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     import dice
 
+    names = label_map(args.label_map)
     if args.table is not None:
         check_target(args.table)
     table = dice.tl.evaluate(
@@ -59,7 +64,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         resolution=args.resolution,
         random_state=args.seed,
         key=args.key,
-        label_map=args.label_map,
+        label_map=names,
     )
     if args.table is not None:
         with atomic(args.table) as draft:
