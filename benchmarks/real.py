@@ -31,7 +31,7 @@ import pandas as pd
 import peers
 from data import FILES, Missing, find, load, pair, variable_genes
 from peers import PEERS, embed, installed
-from report import OUT, interval, markdown, prepare, publish
+from report import OUT, markdown, prepare, publish
 from shifts import PAIRS as SHIFTS
 from shifts import pair_of
 from sklearn.metrics import f1_score
@@ -197,13 +197,10 @@ def differences(rows: pd.DataFrame) -> str:
     names = ["knn_f1", "clisi", "nmi", "ari", "nmi_1", "ari_1", "stability"]
     if "PCA" not in set(rows.method):
         return ""
-    table = rows.set_index(["data", "seed", "method"])[names]
-    plain = table.xs("PCA", level="method")
-    found = []
-    for method in (m for m in rows.method.unique() if m.startswith("DICE")):
-        paired = (table.xs(method, level="method") - plain).dropna(how="all").groupby("seed").mean()
-        found.append({"method": method} | {name: interval(paired[name]) for name in names})
-    return f"## Paired differences to PCA\n\n{markdown(pd.DataFrame(found))}" if found else ""
+    ours = [method for method in rows.method.unique() if method.startswith("DICE")]
+    found = [compare.paired(rows, method, ["PCA"], names).assign(to=method) for method in ours]
+    table = pd.concat(found).rename(columns={"to": "method"})[["method", *names]] if found else None
+    return "" if table is None else f"## Paired differences to PCA\n\n{markdown(table)}"
 
 
 def ranks(rows: pd.DataFrame, heading: str) -> str:
