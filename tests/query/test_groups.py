@@ -22,7 +22,7 @@ def powerless(n_cells, n_calibration, fdr, n_novel=0):
     """What is said of a query that is like its calibration cells."""
     rng = np.random.default_rng(0)
     query = SimpleNamespace(
-        latents=SimpleNamespace(y=rng.normal(size=(n_cells, 2))),
+        latents=SimpleNamespace(y=rng.normal(size=(n_cells, 2)), empty=np.zeros(n_cells, dtype=bool)),
         prior=SimpleNamespace(latent_scale=1.0),
         seeds=np.arange(n_cells),
     )

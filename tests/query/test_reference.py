@@ -18,7 +18,7 @@ TRAIN, CALIBRATION = ROLES.index("train"), ROLES.index("calibration")
 
 
 def labelled(codes, roles):
-    return Labelled(np.array(codes), ["a", "b"], np.array(roles), None)
+    return Labelled("t", np.array(codes), ["a", "b"], np.array(roles), None)
 
 
 def test_labels_need_cells_to_learn_from_and_to_check_by():

@@ -43,7 +43,7 @@ def judge(
     """Tell labels that are beyond doubt from those that have rivals, and from cells that the reference lacks.
 
     Nobody can be confident of a label that is not given, because it is less likely than `min_probability`.
-    """  # fmt: skip
+    """
     codes = model.calibration_codes
     # Cells that the classifiers were weighed by serve as well: three weights know hardly anything of them.
     least = max(confident_from(found.cells(alike=shift.doubtful), found.codes, alpha), min_probability)

@@ -98,8 +98,9 @@ def _positions(codes: Codes, used: Codes) -> Codes:
 
 def warn_of_doubt(query: Query, calibration: Floats, fdr: float, n_novel: int) -> None:
     """Say where the test had no power to call anything, and where its p-values cannot hold."""
-    y = np.asarray(query.latents.y)
-    fewest = fewest_discoveries(len(y), len(calibration), fdr)
+    order = np.argsort(query.seeds, kind="stable")
+    y = np.asarray(query.latents.y)[order[~query.latents.empty[order]]]
+    fewest = fewest_discoveries(len(query.seeds), len(calibration), fdr)
     if not n_novel and fewest > 1 and fewest >= POWERLESS * len(y):
         needed = f"unless {fewest} are more novel than all of these" if fewest <= len(y) else "whatever they are like"
         _log.warn(
@@ -108,7 +109,7 @@ def warn_of_doubt(query: Query, calibration: Floats, fdr: float, n_novel: int) -
             "cells (groupby=), or look at obs['dice_novelty_p'] itself."
         )
     scale = query.prior.latent_scale
-    auc = measure_domain_shift(calibration / scale, y[np.argsort(query.seeds, kind="stable")] / scale, 0).auc
+    auc = measure_domain_shift(calibration / scale, y / scale, 0).auc
     if auc > DOUBTFUL:
         _log.warn(
             f"The query differs from its reference (they are told apart with an AUC of {auc:.2f}): if that is another "

@@ -35,9 +35,7 @@ MAX_GENE_CELLS = 5000
 LEAST_DEPTH = 0.05
 
 
-def learn_labels(
-    reference: AnnData, prior: Any, labelled: Labelled, labels_key: str, seed: int, who: str = "reference"
-) -> LabelModel:
+def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, who: str = "reference") -> LabelModel:
     """Fit the classifiers to all labelled cells but those of the calibration; see what they say of held-out ones."""
     whole, thin = _cells(reference, prior, labelled, who)
     fit, calibration = labelled.cells("train", "validation"), labelled.cells("calibration")
@@ -55,7 +53,7 @@ def learn_labels(
                 np.concatenate([features.fit(train, labelled).logits(features.of(test)) for train, test in folds]),
                 classifier.logits(features.of(calibration)),
             )
-    y, codes, card = whole.y[fit], labelled.codes[fit], card_of(reference, prior, labelled, labels_key)
+    y, codes, card = whole.y[fit], labelled.codes[fit], card_of(reference, prior, labelled)
     # Many held-out cells say no more than some; those that are kept are spread evenly.
     kept = evenly(np.arange(len(tested)), MOST_CELLS)
     candidates = {name: replace(candidate, held_out=candidate.held_out[kept]) for name, candidate in candidates.items()}
@@ -165,7 +163,7 @@ def read_or_learn(
         labelled = read_reference(reference, key, prior_key)
         if stored is None or key != trained or not _same_labels(stored.card, labelled):
             _log.info(f"Learning the labels in reference.obs[{key!r}].")
-            stored = learn_labels(reference, prior, labelled, key, seed)
+            stored = learn_labels(reference, prior, labelled, seed)
         known = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
         return stored, None if known is None else [known[name] for name in stored.names]
     if stored is None or key != trained:
@@ -194,12 +192,12 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: str
     return labelled
 
 
-def card_of(reference: AnnData, prior: Any, labelled: Labelled, labels_key: str) -> dict[str, Any]:
+def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:
     """What is told of a reference."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     title = record(reference, "title")
     return make_card(
-        labels_key, labelled.names, counts.tolist(), n_cells=reference.n_obs, n_genes=len(prior.genes),
+        labelled.key, labelled.names, counts.tolist(), n_cells=reference.n_obs, n_genes=len(prior.genes),
         source=title if isinstance(title, str) else None, colors=labelled.colors,
     )  # fmt: skip
 

@@ -27,6 +27,8 @@ from dice.options import Gaussian, Training
 class Labelled:
     """Labels of a reference and the roles of its cells; -1 where a cell has no label."""
 
+    #: The column that they stand in.
+    key: str
     codes: Codes
     names: list[str]
     roles: Codes
@@ -83,7 +85,8 @@ def labels_of(reference: AnnData, labels_key: str, roles: Codes, who: str = "ref
         )
     known = read_colors(reference, labels_key)
     colors = None if known is None else [known[name] for name in labels.categories]
-    return Labelled(labels.codes.astype(np.intp), [str(name) for name in labels.categories], roles, colors)
+    names = [str(name) for name in labels.categories]
+    return Labelled(labels_key, labels.codes.astype(np.intp), names, roles, colors)
 
 
 @dataclass(frozen=True)

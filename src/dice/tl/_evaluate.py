@@ -130,9 +130,7 @@ def evaluate(
     return pd.DataFrame(rows, index=pd.Index(list(embeddings), name="representation"))
 
 
-def _labels(
-    found: Transferred, known: NDArray[Any], labels_key: str, label_map: Mapping[str, str | Sequence[str]]
-) -> pd.DataFrame:
+def _labels(found: Transferred, known: NDArray[Any], labels_key: str, label_map: Mapping[Any, Any]) -> pd.DataFrame:
     """Compare transferred labels with known ones, through a mapping of names."""
     columns, own = {name: code for code, name in enumerate(found.names)}, pd.Categorical(known)
     meanings = _meanings(label_map, found.names)
@@ -159,17 +157,17 @@ def _labels(
     return pd.DataFrame(rows, index=index)
 
 
-def _meanings(label_map: Mapping[str, str | Sequence[str]], known: list[str]) -> dict[str, list[str]]:
+def _meanings(label_map: Mapping[Any, Any], known: list[str]) -> dict[str, list[Any]]:
     """What every known label may be called in the reference."""
-    given: Mapping[str, Any] = label_map
-    meanings = {str(name): [others] if isinstance(others, str) else others for name, others in given.items()}
-    for name, others in meanings.items():
-        lacking = [others] if others is None else [other for other in others if other not in known]
+    meanings = {}
+    for name, others in label_map.items():
+        meanings[str(name)] = [others] if others is None or isinstance(others, str) else list(others)
+        lacking = [other for other in meanings[str(name)] if other not in known]
         if lacking:
             raise InputError(
                 f"label_map[{said(name)}] names {lacking[:5]}, which the reference lacks: choose among {known[:20]}."
             )
-    return {name: list(others) for name, others in meanings.items()}
+    return meanings
 
 
 def _clustering(

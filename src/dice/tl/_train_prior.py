@@ -131,8 +131,7 @@ def train_prior(
         # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
         check_expression(sample if cells.genes is None else sample[:, cells.genes], scaled=use_rep is not None)
 
-    reduced = reduce(cells, n_latent=k, scale=scale)
-    figures = statistics(sample, cells)
+    reduced, figures = reduce(cells, n_latent=k, scale=scale), statistics(sample, cells)
     measurement, latents = clean(cells, reduced, preset, training, figures, random_state, device)
     latent_scale = float(np.sqrt(latents[cells.seen].var(0).mean()))
     data = presets.split(latents / latent_scale, cells.roles, device)
@@ -140,7 +139,7 @@ def train_prior(
     noise = reduced.projection.noise / latent_scale
     denoiser, history = learn(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
     arguments = {"n_latent": n_latent, "labels_key": labels_key, "layer": layer, "use_rep": use_rep}
-    scaled = bool(np.isfinite(reduced.projection.cap))
+    arguments |= {"counts_layer": counts_layer, "scale": bool(np.isfinite(reduced.projection.cap))}
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
         projection=reduced.projection,
@@ -149,13 +148,13 @@ def train_prior(
         preset=preset,
         history=history,
         statistics=figures,
-        params=record(training, mixup, **arguments, counts_layer=counts_layer, scale=scaled, random_state=random_state),
+        params=record(training, mixup, **arguments, random_state=random_state),
         calibration=reduced.calibration,
         soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)),
         measurement=measurement,
     )
-    if labels_key is not None and labelled is not None:
-        prior = replace(prior, labels=learn_labels(adata, prior, labelled, labels_key, random_state, "adata"))
+    if labelled is not None:
+        prior = replace(prior, labels=learn_labels(adata, prior, labelled, random_state, "adata"))
     written = write(adata, prior_slots(adata, prior, reduced.latents.y, cells, keys), copy=copy)
     remember(adata if written is None else written, prior, keys.uns)
     return written
