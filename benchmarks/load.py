@@ -1,14 +1,14 @@
 """Several calls at once, and a core that somebody else keeps busy: time and memory as ratios to one call alone.
 
-    python benchmarks/load.py [--query 200000] [--reference 100000] [--steps 100] [--folder FOLDER]
+    python benchmarks/load.py [--query 200000] [--reference 100000] [--steps 100] [--repeats 3] [--folder FOLDER]
 
 1. A reference is trained for a few steps: alone, and with a busy core.
 2. A query in memory is denoised: once, by four threads at once, by two processes at once, and with a busy core.
 
 Both are done with one thread of torch, and with all cores. Every row has processes of its own, which have read their
 cells before the clock runs; peak memory is what the kernel tells (Linux). A busy core is a process that counts, at the
-same priority; there is one for every core but the first. Stores are those of scale.py, made once in FOLDER, by default
-a temporary folder that is removed.
+same priority; there is one for every core but the first. A row is the repetition of median time. Stores are those of
+scale.py, made once in FOLDER, by default a temporary folder that is removed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ from dice._anndata.files import read_lazy
 
 NOTE = """
 Seconds are those of a clock on the wall, from the first call's start to the last one's end, and *CPU seconds* those of
-all processes together. Ratios are to the first row of the same task. Four calls that share two cores evenly take twice
-as long as one. *asleep* is `OMP_WAIT_POLICY=passive`: threads that wait for others sleep instead of spinning. The
-machine had other work while this was measured, whose share of the cores is in the seconds, but hardly in the CPU
-seconds. The prior was trained for a few steps only, which is enough to take its time.
+all processes together; every row is the repetition of median time. Ratios are to the first row of the same task. Four
+calls that share two cores evenly take twice as long as one. *asleep* is `OMP_WAIT_POLICY=passive`: threads that wait
+for others sleep instead of spinning. The prior was trained for a few steps only, which is enough to take its time.
 """
-#: How figures are shown; ratios have two digits.
-FORMATS = {"seconds": "{:.0f}", "CPU seconds": "{:.0f}", "peak MB": "{:.0f}", "largest difference": "{:.0e}"}
+#: How figures are shown; others have two digits.
+FORMATS = {"seconds": "{:.1f}", "CPU seconds": "{:.1f}", "peak MB": "{:.0f}", "largest difference": "{:.0e}"}
 
 
 class Case(NamedTuple):
@@ -162,7 +161,13 @@ def measure(task: str, case: Case, folder: Path, *sizes: int) -> dict[str, objec
     return row
 
 
-def run(folder: Path, n_query: int, n_reference: int, steps: int) -> None:
+def median(task: str, case: Case, repeats: int, folder: Path, *sizes: int) -> dict[str, object]:
+    """The repetition of median time; how far results were apart is the largest of all repetitions."""
+    rows = sorted((measure(task, case, folder, *sizes) for _ in range(repeats)), key=lambda row: row["seconds"])
+    return rows[repeats // 2] | {"largest difference": max(row["largest difference"] for row in rows)}
+
+
+def run(folder: Path, n_query: int, n_reference: int, steps: int, repeats: int) -> None:
     for name, n_cells, seed in (("reference", n_reference, 1), ("query", n_query, 2)):
         if not (folder / f"{name}_{n_cells}.zarr").exists():
             make_store(folder / f"{name}_{n_cells}.zarr", n_cells, seed)
@@ -174,7 +179,7 @@ def run(folder: Path, n_query: int, n_reference: int, steps: int) -> None:
     }
     rows = []
     for task, case, *sizes in tasks:
-        rows.append(measure(task, case, folder, *sizes))
+        rows.append(median(task, case, repeats, folder, *sizes))
         # After every row, so that a long run that is cut short is not lost.
         publish(pd.DataFrame(rows), headings)
 
@@ -199,6 +204,7 @@ def main() -> None:
     parser.add_argument("--query", type=int, default=200_000, help="cells of the query")
     parser.add_argument("--reference", type=int, default=100_000, help="cells of the reference")
     parser.add_argument("--steps", type=int, default=100, help="steps that each network is trained for at most")
+    parser.add_argument("--repeats", type=int, default=3, help="how often every case is measured")
     parser.add_argument("--folder", type=Path, help="where stores are made and kept")
     parser.add_argument("--work", nargs="+", help="one process of a case, with its arguments")
     arguments = parser.parse_args()
@@ -207,7 +213,7 @@ def main() -> None:
         task, folder, *sizes = arguments.work
         work(task, Path(folder), *map(int, sizes))
         return
-    sizes = arguments.query, arguments.reference, arguments.steps
+    sizes = arguments.query, arguments.reference, arguments.steps, arguments.repeats
     if arguments.folder:
         arguments.folder.mkdir(parents=True, exist_ok=True)
         run(arguments.folder, *sizes)

@@ -160,7 +160,7 @@ def provenance(rows: pd.DataFrame, repeated: bool = True) -> str:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     seeds = f", seeds {sorted(map(int, rows['seed'].unique()))}" if "seed" in rows else ""
-    runs = "Means and 95 % intervals over seeds; every run is" if repeated else "Every row was measured once; all are"
+    runs = "Means and 95 % intervals over seeds; every run is" if repeated else "All rows are"
     return (
         f"Made by `{command}` at commit {commit} with {versions}; Python {platform.python_version()}, "
         f"{os.cpu_count()} cores{seeds}. {runs} in `.csv` beside this page."
