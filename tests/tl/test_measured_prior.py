@@ -109,7 +109,7 @@ def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
     for kind in ("measurement", "edm"):
 
         def killed(self, kind=kind):
-            if self.denoiser.kind == kind and self.step == 55:
+            if self.denoiser.kind == kind and self.step == 45:  # Between two evaluations, whose losses are kept.
                 raise MemoryError("killed")
             step(self)
 

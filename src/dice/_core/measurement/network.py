@@ -151,7 +151,8 @@ class MeasurementNetwork(Network):
     def error(self, rows: Tensor) -> Tensor:
         """Mean squared error of the mean, in scaled units."""
         y, target, _, _, depths, _ = self.unpack(rows)
-        return (target - self._mean(y, depths)[0]).square().mean() / self.scale**2
+        error = (target - self._mean(y, depths)[0]).square().mean() / self.scale**2
+        return error.squeeze()  # The scale is stored with one dimension, a loss has none.
 
     def _mean(self, y: Tensor, depths: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior mean (n, k) for depths (n, 2), and the hidden state (n, width) that it was read from."""
