@@ -57,9 +57,9 @@ def _lazy(element: Any, rows: int) -> Any:
         shape = tuple(int(size) for size in element.attrs["shape"])
         if not shape[0]:
             return read_elem(element)  # anndata 0.12.0 cannot cut a matrix without cells
-        chunks = (min(rows, max(shape[0], 1)), shape[1])
+        chunks = (min(rows, shape[0]), shape[1])
         # Columns that would fill a block if they were dense.
-        columns = min(max(BLOCK_ENTRIES // max(shape[0], 1), 1), max(shape[1], 1))
+        columns = min(max(BLOCK_ENTRIES // shape[0], 1), max(shape[1], 1))
         return read_elem_lazy(element, chunks=chunks if kind == "csr_matrix" else (shape[0], columns))
     if kind == "array" and element.ndim and np.issubdtype(element.dtype, np.number):
         return read_elem_lazy(element, chunks=(min(rows, max(element.shape[0], 1)), *element.shape[1:]))
