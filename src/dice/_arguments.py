@@ -68,8 +68,8 @@ def said(value: Any) -> str:
 
 
 def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
-    """One of a few words."""
-    if not isinstance(value, str | bool) or value not in options:
+    """One of a few words, or yes and no."""
+    if not isinstance(value, str | bool | np.bool_) or value not in options:
         raise InputError(f"There is no {name} {said(value)}: choose one of {list(options)}.")
     return value
 

@@ -50,6 +50,14 @@ def test_logged_data_by_hand(pair) -> None:
     assert all("highly_variable" not in part.var for part in pair)
 
 
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array, sparse.csc_matrix])
+def test_the_kind_of_matrix_does_not_matter(pair, kind) -> None:
+    expected = list(shared_genes(*pair, n_top_genes=150))
+    for part in pair:
+        part.X = kind(part.X)
+    assert list(shared_genes(*pair, n_top_genes=150)) == expected
+
+
 def test_counts_by_hand(pair) -> None:
     for part in pair:
         part.X = sparse.csr_matrix(np.round(np.expm1(part.X.toarray())))

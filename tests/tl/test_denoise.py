@@ -258,6 +258,8 @@ def test_any_number_type(query, reference, dtype):
     ("arguments", "sentence"),
     [
         ({"method": "magic"}, "There is no method 'magic'"),
+        ({"check": np.ones(3)}, "There is no check array"),
+        ({"prior_key": {}}, "prior_key={} cannot name a slot"),
         ({"likelihood": "cauchy"}, "There is no likelihood 'cauchy'"),
         ({"method": "direct", "rho": (5, 1)}, "pass method='auto'"),
         ({"likelihood": lambda: dice.Gaussian("much")}, "noise='much'"),

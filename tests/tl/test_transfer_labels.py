@@ -400,6 +400,13 @@ def test_swapped_arguments_are_recognised(reference, verb):
         getattr(dice.tl, verb)(reference, simulate(20, 1), *key)
 
 
+@pytest.mark.parametrize("verb", ["transfer_labels", "transfer_features", "novelty"])
+def test_a_key_that_is_none_is_refused(reference, verb):
+    key = () if verb == "novelty" else ("cell_type",)
+    with pytest.raises(dice.DiceError, match=r"prior_key=\{\} cannot name a slot"):
+        getattr(dice.tl, verb)(simulate(20, 1), reference, *key, prior_key={})
+
+
 def test_training_cells_need_labels_too(reference):
     kept = reference.obs["dice_split"] == "calibration"
     reference.obs["cell_type"] = reference.obs["cell_type"].where(kept)

@@ -125,6 +125,7 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
 
 def check_order(adata: AnnData, reference: object, key: str = "dice") -> None:
     """Refuse a reference that was passed as the query: whoever has the prior comes second."""
+    key = new_key("prior_key", key, "dice")
     if isinstance(reference, AnnData) and reference.uns.get(key) is None and holds_prior(adata, key):
         raise InputError(
             "reference has no prior but adata has one, as if they were swapped: pass the query first and the reference "

@@ -13,7 +13,7 @@ from dice import _log
 from dice._anndata.batches import find_technologies
 from dice._anndata.matrix import Matrix
 from dice._errors import InputError
-from dice._scanpy.variable_genes import seurat_v3
+from dice._scanpy.variable_genes import as_matrix, seurat_v3
 
 TARGET_SUM = 1e4
 MITOCHONDRIAL = ("MT-", "mt-")
@@ -84,8 +84,7 @@ def _with_counts(adata: AnnData, layer: str | None) -> AnnData:
         result.X = result.layers[layer].copy()
     if result.X.dtype == bool:  # scanpy divides in place
         result.X = result.X.astype(np.float32)
-    if isinstance(result.X, sparse.sparray):  # scanpy's quality control knows sparse matrices only
-        result.X = sparse.csr_matrix(result.X)
+    result.X = as_matrix(result.X)
     # scanpy's note that X is logged: it was true of what X held before.
     result.uns.pop("log1p", None)
     return result

@@ -37,7 +37,7 @@ def variable_genes(
     if not counts and any(chunk.min() < 0 for chunk in matrix):
         raise InputError(f"{who} holds negative values: pass it before scaling, log-normalised or as raw counts.")
     # A bare object, so that scanpy neither sees nor writes anything else of the user's.
-    bare = AnnData(matrix.data, uns={"log1p": adata.uns["log1p"]} if "log1p" in adata.uns else {})
+    bare = AnnData(as_matrix(matrix.data), uns={"log1p": adata.uns["log1p"]} if "log1p" in adata.uns else {})
     batch_key = None
     if batches is not None:
         batch_key, bare.obs["batch"] = "batch", batches
@@ -51,6 +51,11 @@ def variable_genes(
         if isinstance(error, InputError):
             raise
         raise InputError(f"Highly variable genes cannot be found in {who} ({error}): use more cells.") from error
+
+
+def as_matrix(values: Any) -> Any:
+    """Values in a form that scanpy's functions take: they know sparse matrices, and no sparse arrays."""
+    return sparse.csr_matrix(values) if isinstance(values, sparse.sparray) else values
 
 
 def seurat_v3(adata: AnnData, *, batch_key: str | None = None, **options: Any) -> Any:

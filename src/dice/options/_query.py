@@ -106,7 +106,7 @@ class Options:
         if not isinstance(self.shift, Mapping | Shift) and self.shift is not False:
             self._set("shift", Shift(self.shift))
         if not isinstance(self.check, Checks):
-            self._set("check", Checks(values=bool(self.check)))
+            self._set("check", Checks(values=choice("check", self.check, (True, False))))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

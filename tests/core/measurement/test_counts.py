@@ -86,6 +86,15 @@ def test_other_values_are_no_counts(change):
     assert np.isnan(found.log_depth).mean() > 0.9
 
 
+@pytest.mark.parametrize("value", [800.0, np.nan])
+def test_a_value_that_no_exponential_holds_is_no_count(value):
+    values = np.log1p(counted() * 3.0)
+    values[5, 0] = value
+    with np.errstate(all="raise", under="ignore", divide="ignore", invalid="ignore"):
+        found = recover(values.astype(np.float32))
+    assert np.flatnonzero(~found.whole).tolist() == [5]
+
+
 def test_empty_cells_are_whole_and_have_no_depth():
     values = np.log1p(counted() * 3.0)
     values[3] = 0

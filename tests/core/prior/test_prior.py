@@ -44,6 +44,13 @@ def test_denoising_in_pca_units():
     torch.testing.assert_close(prior.denoise(y, 0.5 * prior.latent_scale), scaled * prior.latent_scale)
 
 
+def test_an_unknown_network_is_named_and_not_at_length():
+    from dice._core.prior.prior import _build
+
+    with pytest.raises(PriorFormatError, match=r"unknown kind 'x{70,80}"):
+        _build("x" * 4000, {}, {})
+
+
 @pytest.mark.parametrize("change", [{"width": 4097}, {"width": 0}, {"depth": 65}, {"more": 1}])
 def test_networks_beyond_their_bounds_are_refused(change):
     from dice._core.prior.networks.edm import EDMDenoiser

@@ -66,13 +66,15 @@ def recover(chunk: Chunk) -> Recovered:
         matrix.eliminate_zeros()
     n, lengths = matrix.shape[0], np.diff(matrix.indptr)
     cell, filled = np.repeat(np.arange(n), lengths), lengths > 0
-    values = np.expm1(matrix.data.astype(np.float64))
+    with np.errstate(over="ignore"):
+        values = np.expm1(matrix.data.astype(np.float64))
     smallest = np.full(n, np.nan)
     smallest[filled] = np.minimum.reduceat(values, matrix.indptr[:-1][filled]) if filled.any() else np.nan
     counts, factor, whole = np.zeros_like(values), smallest.copy(), ~filled
-    negative = smallest <= 0
+    # Neither values below 0 nor such as no exponential can hold are counts.
+    hopeless = (smallest <= 0) | (np.bincount(cell, weights=~np.isfinite(values), minlength=n) > 0)
     for tried in SMALLEST_COUNTS:
-        entries = np.flatnonzero(~(whole | negative)[cell])
+        entries = np.flatnonzero(~(whole | hopeless)[cell])
         if not len(entries):
             break
         ratio = values[entries] * tried / smallest[cell[entries]]
@@ -80,7 +82,7 @@ def recover(chunk: Chunk) -> Recovered:
         wrong = np.abs(ratio - nearest) > WHOLE * np.maximum(1.0, nearest / EXACT)
         wrong |= nearest > LARGEST_COUNT
         failed = np.bincount(cell[entries], weights=wrong, minlength=n) > 0
-        solved = ~(whole | negative | failed)
+        solved = ~(whole | hopeless | failed)
         mine = solved[cell[entries]]
         counts[entries[mine]] = nearest[mine]
         factor[solved], whole = smallest[solved] / tried, whole | solved

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dice._arguments import said
 from dice._core.labels.card import describe
 from dice._core.labels.model import LabelModel
 from dice._core.measurement.network import MeasurementNetwork
@@ -169,7 +170,7 @@ def _weights(network: nn.Module) -> dict[str, NDArray]:
 def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) -> Denoiser:
     network = networks.by_kind(kind)
     if network is None:
-        raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {kind!r}.")
+        raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {said(kind)}.")
     return _filled(network, config, weights)
 
 
