@@ -9,13 +9,16 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import anndata as ad
 import numpy as np
 import pytest
+from scipy import sparse
 
 import dice
-from dice._files import atomic, check_target, held, replace_store
+from dice._files import atomic, check_target, replace_store
+from dice._locks import held
 from dice.cli import _files, main
 
 FIXTURE = Path(__file__).parent / "fixtures" / "prior_format1_edm.h5ad"
@@ -41,9 +44,52 @@ def test_what_is_in_the_way_is_said(tmp_path):
     assert f"(there is no folder {str(tmp_path / 'no')!r})" in obstacle(tmp_path / "no" / "file")
     assert "(there is no folder" in obstacle(file / "file")
     assert "is no path" in obstacle(3)
+    assert "is no path" in obstacle("out\0")
+    assert "File name too long" in obstacle(tmp_path / ("x" * 250))
     assert obstacle(folder, argument="checkpoint=").startswith("checkpoint='")
     assert file.read_text() == "old"
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_prior_is_not_saved_in_place_of_other_things(tmp_path):
+    prior, loop = dice.Prior.load(FIXTURE), tmp_path / "loop"
+    link(loop, loop)
+    with pytest.raises(dice.DiceError, match="its links lead in a circle"):
+        prior.save(loop)
+    with pytest.raises(dice.DiceError, match="is no path"):
+        prior.save(5)
+    assert loop.is_symlink()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_pipes_and_devices_are_no_outputs(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "(it is a device or a pipe)" in obstacle(pipe)
+    with pytest.raises(dice.DiceError, match="it is a device or a pipe"), atomic(pipe):
+        pytest.fail("begun")
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
+def test_a_folder_for_everybody_keeps_a_file_for_its_owner(tmp_path, monkeypatch):
+    file = tmp_path / "out.h5ad"
+    file.write_text("old")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    check_target(file)
+    tmp_path.chmod(0o1777)
+    assert "(it belongs to another user)" in obstacle(file)
+    check_target(tmp_path / "new.h5ad")
+
+
+def test_files_are_flushed_as_every_system_allows(tmp_path, monkeypatch):
+    """Windows flushes no file that was opened for reading alone."""
+    fcntl = pytest.importorskip("fcntl")
+    modes = []
+    monkeypatch.setattr(os, "fsync", lambda number: modes.append(fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE))
+    with atomic(tmp_path / "out") as draft:
+        draft.write_text("new")
+    assert modes == [os.O_RDWR]
 
 
 def test_what_can_be_written_is_left_as_it_is(tmp_path):
@@ -112,6 +158,34 @@ def test_second_outputs_are_looked_at_first_too(tmp_path, capsys):
     assert "(there is no folder" in capsys.readouterr().err
     with pytest.raises(dice.DiceError, match="it is a folder"):
         dice.pl.report(None, tmp_path)
+
+
+def test_one_file_is_not_two_outputs(tmp_path, capsys):
+    """The last one that is written would be all that is left."""
+    same = str(tmp_path / "same.h5ad")
+    for flag in ("--report", "--trained", "--checkpoint"):
+        other = str(tmp_path / "." / "same.h5ad")
+        assert main(["annotate", "query", "reference", "-o", same, flag, other]) == 1
+        assert f"--output and {flag} are the same file" in capsys.readouterr().err
+    assert main(["train", "reference", "-o", same, "--checkpoint", same]) == 1
+    assert "--output and --checkpoint are the same file" in capsys.readouterr().err
+
+
+def test_a_file_that_has_no_room_is_not_begun(tmp_path, monkeypatch):
+    """Where the disk is full, HDF5 ends the process."""
+    output = tmp_path / "out.h5ad"
+    _files.write(cells(1), output)
+    large = ad.AnnData(sparse.random_array((100, 80), density=0.5, format="csr", dtype=np.float32, rng=0))
+    large.obsm["X_dice"] = np.ones((100, 5), np.float32)
+    taken = large.X.nnz * 8 + 2000
+    free = [taken - 1]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free[0]))
+    with pytest.raises(dice.DiceError, match=r"it takes at least 0\.0 MB, and 0\.0 MB are free\): make room"):
+        _files.write(large, output)
+    assert _files.read(output).n_obs == 3
+    free[0] = taken
+    _files.write(large, output)
+    assert _files.read(output).n_obs == 100
 
 
 FULL = """

@@ -7,12 +7,13 @@ import os
 import re
 import secrets
 import shutil
-import sys
-from collections.abc import Iterator
+import stat
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dice._errors import FileError, InputError
+from dice._interrupts import interrupts
 
 #: Files of which one says that a folder is a store of zarr's, of format 2 or 3.
 STORE_FILES = (".zgroup", ".zarray", "zarr.json")
@@ -20,6 +21,8 @@ STORE_FILES = (".zgroup", ".zarray", "zarr.json")
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 #: Each try is lost to another process that has finished, so this many writers of one store at the same moment are safe.
 TRIES = 100
+#: Reasons that no reading has: a full disk, a quota, a limit of sizes, and a file system for reading alone.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def check_target(path: str | os.PathLike[str], *, store: bool = False, argument: str = "") -> Path:
@@ -27,9 +30,8 @@ def check_target(path: str | os.PathLike[str], *, store: bool = False, argument:
 
     Rights and mounts can say one thing and the file system do another, so a few bytes are written, and removed.
     """
-    if not isinstance(path, str | os.PathLike):
-        raise InputError(f"{path!a} is no path: pass a file name, for example 'report.html'.")
-    reason = _obstacle(followed(path), store)
+    target = followed(path)
+    reason = _in_the_way(target, store) or _refusal(target)
     if reason is not None:
         what = "name a store" if store else "pass a file name"
         raise InputError(
@@ -38,16 +40,25 @@ def check_target(path: str | os.PathLike[str], *, store: bool = False, argument:
     return Path(path)
 
 
-def _obstacle(target: Path, store: bool) -> str | None:
-    """What stands in the way of a file or a store, in words; None if nothing does."""
+def _in_the_way(target: Path, store: bool) -> str | None:
+    """What is at a place where a file or a store should go, in words; None if nothing is, or what may be replaced."""
     if target.is_symlink():
         return "its links lead in a circle"
     if target.is_dir() and not store:
         return "it is a folder"
     if target.is_file() and store:
         return "it is a file"
+    if target.exists() and not target.is_dir() and not target.is_file():
+        return "it is a device or a pipe"
     if store and not _may_be_replaced(target):
         return "it is a folder with other files"
+    if _is_guarded(target):
+        return "it belongs to another user"
+    return None
+
+
+def _refusal(target: Path) -> str | None:
+    """Why the file system takes no file beside `target`, in words; None if it does."""
     if not target.parent.is_dir():
         return f"there is no folder {str(target.parent)!r}"
     draft = _beside(target)
@@ -56,8 +67,16 @@ def _obstacle(target: Path, store: bool) -> str | None:
     except OSError as error:
         return _reason(error)
     finally:
-        _remove(draft)
+        remove(draft)
     return None
+
+
+def _is_guarded(target: Path) -> bool:
+    """Whether a folder for everybody, such as /tmp, keeps a file for its owner: it takes others beside it."""
+    if not hasattr(os, "geteuid") or os.geteuid() == 0 or not target.exists():
+        return False
+    folder = target.parent.stat()
+    return bool(folder.st_mode & stat.S_ISVTX) and os.geteuid() not in (folder.st_uid, target.stat().st_uid)
 
 
 def _may_be_replaced(folder: Path) -> bool:
@@ -69,9 +88,21 @@ def _may_be_replaced(folder: Path) -> bool:
     return not names or not names.isdisjoint(STORE_FILES)
 
 
-def followed(path: str | os.PathLike[str]) -> Path:
+def followed(path: object) -> Path:
     """Where links lead: what is replaced is the file, not the link to it."""
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise InputError(f"{path!a} is no path: pass a file name, for example 'report.html'.")
     return Path(os.path.realpath(path))
+
+
+def check_room(path: str | os.PathLike[str], n_bytes: int) -> None:
+    """Do not begin a file that has no room: where a disk is full, HDF5 ends the whole process, after pages of text."""
+    free = shutil.disk_usage(followed(path).parent).free
+    if free < n_bytes:
+        raise FileError(
+            f"{str(path)!r} cannot be written (it takes at least {n_bytes / 1e6:.1f} MB, and {free / 1e6:.1f} MB are "
+            "free): make room, or pass a path on another disk."
+        )
 
 
 @contextmanager
@@ -83,25 +114,43 @@ def atomic(path: str | os.PathLike[str], *, store: bool = False) -> Iterator[Pat
     """
     target = followed(path)
     draft = _beside(target)
-    try:
-        yield draft
-        if store:
-            replace_store(draft, target)
-        else:
-            with draft.open("rb") as stream:
-                os.fsync(stream.fileno())
-            draft.replace(target)
-    except (OSError, RuntimeError) as error:
-        _remove(draft)
-        # HDF5 fails with a RuntimeError where the disk refuses what it has kept back until the end.
-        if isinstance(error, RuntimeError) and not _hdf5_reason(error):
+    advice = "pass a path in a folder that exists and has room"
+    with interrupts(wait=False) as interrupted, refusals(path, advice):
+        if reason := _in_the_way(target, store):
+            raise FileError(f"{str(path)!r} cannot be written ({reason}): pass another file name.")
+        try:
+            yield draft
+            if interrupted():  # Before anything is replaced.
+                raise KeyboardInterrupt
+            if store:
+                replace_store(draft, target)
+            else:
+                _flush(draft)
+                draft.replace(target)
+        except BaseException:
+            remove(draft)
             raise
-        raise FileError(
-            f"{str(path)!r} cannot be written ({_reason(error)}): pass a path in a folder that exists and has room."
-        ) from error
-    except BaseException:
-        _remove(draft)
+
+
+def _flush(draft: Path) -> None:
+    """Have the disk hold what was written; Windows takes no file that was opened for reading alone."""
+    with draft.open("r+b") as stream:
+        os.fsync(stream.fileno())
+
+
+@contextmanager
+def refusals(path: str | os.PathLike[str], advice: str, only: Container[int] | None = None) -> Iterator[None]:
+    """Say in one sentence that a file system refuses `path`; where reading may fail too, for some reasons `only`."""
+    try:
+        yield
+    except FileError:
         raise
+    except (OSError, RuntimeError) as error:
+        # HDF5 fails with a RuntimeError where the disk refuses what it has kept back until the end.
+        ours = _hdf5_reason(error) if isinstance(error, RuntimeError) else only is None or error.errno in only
+        if not ours:
+            raise
+        raise FileError(f"{str(path)!r} cannot be written ({_reason(error)}): {advice}.") from error
 
 
 def replace_store(draft: Path, target: Path) -> None:
@@ -125,55 +174,8 @@ def replace_store(draft: Path, target: Path) -> None:
                 with suppress(OSError):
                     aside.rename(target)
             if target.exists():
-                _remove(aside)
+                remove(aside)
     raise FileError(f"{str(target)!r} is replaced by others all the time: name another output.")
-
-
-@contextmanager
-def held(output: Path) -> Iterator[None]:
-    """Keep other processes from the same `output` while a block works on it over a long time.
-
-    The lock is the file system's, so that of a killed process is gone with it; where there are no locks, nobody is
-    kept out.
-    """
-    lock = output.with_name(f".{output.name}.lock")
-    with lock.open("a") as stream:
-        if not _lock(stream.fileno()) or not _is(lock, stream.fileno()):
-            raise InputError(
-                f"{str(output)!r} is being written by another process: wait for it, or name another output."
-            )
-        try:
-            yield
-        finally:
-            # Whoever has opened it meanwhile finds that it is gone; Windows does not let go of an open file.
-            if sys.platform != "win32":
-                _remove(lock)
-    if sys.platform == "win32":
-        _remove(lock)
-
-
-def _lock(descriptor: int) -> bool:
-    """Whether an open file is ours alone, or cannot be anybody's."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-    return True
-
-
-def _is(path: Path, descriptor: int) -> bool:
-    """Whether a file that is open is still the one at `path`."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _beside(target: Path) -> Path:
@@ -193,10 +195,10 @@ def _hdf5_reason(error: Exception) -> str | None:
     return found[-1] if found else None
 
 
-def _remove(draft: Path) -> None:
-    # Where the folder itself is gone, so is the draft; the first error is the one to tell.
-    if draft.is_dir():
-        shutil.rmtree(draft, ignore_errors=True)
-        return
+def remove(draft: Path) -> None:
+    """Remove a file or a folder, if it can be: where another error is told, this would be a second one."""
     with suppress(OSError):
-        draft.unlink()
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink()

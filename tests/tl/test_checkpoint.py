@@ -271,7 +271,8 @@ def test_a_full_disk_does_not_end_the_training(whole, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("place", [".", "nowhere/state"])
+@pytest.mark.parametrize("place", [".", "nowhere/state", "taken.npz"])
 def test_a_place_that_cannot_be_written_is_refused_at_once(place, tmp_path):
+    (tmp_path / "taken.noise.npz").mkdir()  # Where the noise is kept, if there are counts.
     with pytest.raises(dice.DiceError, match="cannot be written"):
         train(checkpoint=tmp_path / place)

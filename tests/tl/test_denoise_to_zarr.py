@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import anndata as ad
 import dask.array as da
@@ -151,6 +153,36 @@ def test_killed_runs_go_on(files, phase, moment, tmp_path, monkeypatch):
     assert {start for at, start in done if at == phase} == expected_starts - finished
     if phase == "denoise":
         assert not [start for at, start in done if at == "project"]
+
+
+def test_a_full_disk_is_told_and_the_call_goes_on_later(files, tmp_path, monkeypatch):
+    folder, _, expected = files
+    output, mark = tmp_path / "out.zarr", Draft.mark
+
+    def full(self, phase, start):
+        if start >= 128:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        mark(self, phase, start)
+
+    (tmp_path / "out.zarr.partial").write_text("in the way")
+    monkeypatch.setattr(Draft, "mark", full)
+    call = partial(dice.tl.denoise_to_zarr, folder / "csr.zarr", folder / "prior.h5ad", output, n_samples=2)
+    with pytest.raises(dice.DiceError, match=r"\(No space left on device\): make room, or see to"):
+        call(chunk_size=64)
+    assert not output.exists()
+    monkeypatch.setattr(Draft, "mark", mark)
+    call(chunk_size=64)
+    same(output, expected)
+
+
+def test_a_store_that_may_not_be_replaced_is_told(files, tmp_path, monkeypatch):
+    def refuse(draft, target):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("dice._anndata.draft.replace_store", refuse)
+    folder = files[0]
+    with pytest.raises(dice.DiceError, match=r"\(Operation not permitted\): make room, or see to the rights"):
+        dice.tl.denoise_to_zarr(folder / "csr.zarr", folder / "prior.h5ad", tmp_path / "out.zarr", chunk_size=64)
 
 
 def test_another_call_does_not_go_on(files, tmp_path, monkeypatch):

@@ -24,13 +24,15 @@ from dice._anndata.files import LAZY
 from dice._anndata.read import names
 from dice._anndata.write import Slots
 from dice._errors import InputError
-from dice._files import atomic, replace_store
+from dice._files import atomic, refusals, remove, replace_store
 from dice._types import Chunk
 
 #: What an array in a store of AnnData's says of itself.
 ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
 #: Numbers that are needed until the end only.
 SCRATCH = "scratch"
+#: What to do where the disk refuses.
+GO_ON = "make room, or see to the rights, and repeat the call, which goes on where it was"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Draft:
                 )
             _log.info(f"Going on with {str(self.folder)!r}.")
             return
-        shutil.rmtree(self.folder, ignore_errors=True)  # A folder without a note was left before anything was in it.
+        remove(self.folder)  # What has no note was left before anything was in it.
         (self.folder / "finished").mkdir(parents=True)
         AnnData(obs=adata.obs[[]], var=adata.var[[]]).write_zarr(self.folder / "store")
         zarr.open_group(self.folder / SCRATCH, mode="w", zarr_format=2)
@@ -109,7 +111,8 @@ class Draft:
     def close(self) -> None:
         """Put the finished store in its place, and that of an earlier call away."""
         zarr.consolidate_metadata(self.folder / "store")
-        replace_store(self.folder / "store", self.output)
+        with refusals(self.output, GO_ON):
+            replace_store(self.folder / "store", self.output)
         shutil.rmtree(self.folder)
 
     def _split(self, name: str) -> tuple[Path, str]:
@@ -126,9 +129,11 @@ class IntoDraft:
     function: Callable[[Chunk, slice], Mapping[str, NDArray[Any]]]
 
     def __call__(self, chunk: Chunk, rows: slice) -> None:
-        for name, values in self.function(chunk, rows).items():
-            self.draft.array(name)[rows] = values
-        self.draft.mark(self.phase, rows.start)
+        found = self.function(chunk, rows)
+        with refusals(self.draft.output, GO_ON):
+            for name, values in found.items():
+                self.draft.array(name)[rows] = values
+            self.draft.mark(self.phase, rows.start)
 
 
 def in_chunks(adata: AnnData, rows: int, layer: str | None, counts_layer: str | None, batch_key: str | None) -> AnnData:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from dice._core.prior.mixup import LabelMixup
 from dice._core.prior.training import Trainer
 from dice._errors import InputError
 from dice._files import atomic, check_target
+from dice._interrupts import interrupts
 from dice._threads import one_torch_thread
 from dice._types import Floats
 from dice.options import Mixup, Training
@@ -56,8 +54,15 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
         if training.validation_fraction == 0:
             raise InputError(f"preset={preset!r} chooses its size on held-out cells: pass validation_fraction=0.1.")
     if training.checkpoint is not None:
-        check_target(training.checkpoint, argument="checkpoint=")
+        for path in (training.checkpoint, noise_checkpoint(training.checkpoint)):
+            check_target(path, argument="checkpoint=")
     return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
+
+
+def noise_checkpoint(checkpoint: object) -> Path:
+    """The measurement is kept in a file of its own."""
+    path = Path(str(checkpoint))
+    return path.with_name(f"{path.stem}.noise{path.suffix}")
 
 
 def learn(
@@ -113,7 +118,7 @@ def drive(
     total = trainer.config.max_steps
     with (
         _log.progress(total=total, initial=trainer.step, desc=desc, unit="step") as bar,
-        _patient_interrupt() as interrupted,
+        interrupts(wait=True) as interrupted,
     ):
         try:
             for report in trainer.steps():
@@ -146,29 +151,6 @@ def _conclude(trainer: Trainer) -> None:
         f"Training was interrupted at step {trainer.step} of at most {trainer.config.max_steps}; the prior is the "
         f"best so far, from step {trainer.best_step}."
     )
-
-
-@contextmanager
-def _patient_interrupt() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C wait for the end of the current step, so that its state can be kept; a second one does not wait.
-
-    Only where Ctrl-C does what Python makes it do: a handler of the user's own is left alone.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield lambda: False
-        return
-    asked: list[int] = []
-
-    def wait(number: int, frame: object) -> None:
-        asked.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    signal.signal(signal.SIGINT, wait)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from dice._core.prior import networks
 from dice._core.prior.presets import ROLES
 from dice._reference.cells import ReferenceCells
 from dice._reference.latents import Reduced
-from dice._reference.learn import train
+from dice._reference.learn import noise_checkpoint, train
 from dice._types import Codes
 from dice.options import Training
 
@@ -72,7 +71,7 @@ def measure(
     if linear_only:
         trainer.restore_best()
     else:
-        path = None if training.checkpoint is None else _beside(training.checkpoint)
+        path = None if training.checkpoint is None else noise_checkpoint(training.checkpoint)
         train(trainer, path, seed, desc="Learning noise", keep_interrupted=training.keep_interrupted)
     network = trainer.denoiser.cpu().requires_grad_(False).eval()
     assert isinstance(network, MeasurementNetwork)
@@ -87,9 +86,3 @@ def clean_latents(network: MeasurementNetwork, cells: ReferenceCells, reduced: R
     known: Codes = np.flatnonzero(~np.isnan(latents.log_depth))
     y[known] = network.mean(y[known].astype(np.float32), latents.log_depth[known])
     return y
-
-
-def _beside(checkpoint: object) -> Path:
-    """The measurement is kept in a file of its own."""
-    path = Path(str(checkpoint))
-    return path.with_name(f"{path.stem}.noise{path.suffix}")

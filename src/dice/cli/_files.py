@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dice._errors import InputError
-from dice._files import atomic, check_target
+from dice._files import atomic, check_room, check_target, followed
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -37,6 +37,17 @@ def check_output(path: Path) -> Path:
     return check_target(path, store=path.suffix == ".zarr")
 
 
+def check_apart(**outputs: Path | None) -> None:
+    """Refuse one file for two outputs, of which the last would be all that is left."""
+    named: dict[Path, str] = {}
+    for flag, path in outputs.items():
+        if path is None:
+            continue
+        first = named.setdefault(followed(path), flag)
+        if first != flag:
+            raise InputError(f"--{first} and --{flag} are the same file {str(path)!r}: name two.")
+
+
 def read(path: Path) -> AnnData:
     """All of a file in memory."""
     import anndata as ad
@@ -53,5 +64,18 @@ def read(path: Path) -> AnnData:
 def write(adata: AnnData, path: Path) -> None:
     """Write all of an object; lazy arrays in it are streamed."""
     store = path.suffix == ".zarr"
+    if not store:  # A store is compressed, and tells by itself where it has no room.
+        check_room(path, _least_bytes(adata))
     with atomic(path, store=store) as draft:
         (adata.write_zarr if store else adata.write_h5ad)(draft)
+
+
+def _least_bytes(adata: AnnData) -> int:
+    """Bytes that matrices in memory take in a file, which other parts add to."""
+    import numpy as np
+    from scipy import sparse
+
+    groups = (adata.layers, adata.obsm, adata.varm, adata.obsp, adata.varp)
+    values = [adata.X, *(value for group in groups for value in group.values())]
+    parts = [part for value in values for part in ((value.data, value.indices) if sparse.issparse(value) else (value,))]
+    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))

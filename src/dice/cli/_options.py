@@ -97,7 +97,8 @@ def add_labels(parser: argparse.ArgumentParser, text: str) -> None:
 
 def add_training(parser: argparse.ArgumentParser) -> None:
     add_fields(parser, Training)
-    text = "on Ctrl-C, write the best prior so far; otherwise the old output stays, and the exit code is 130"
+    text = "on Ctrl-C, go on with the best so far, of the noise or of the prior, whichever is being learned; otherwise "
+    text += "the old output stays, and the exit code is 130"
     parser.add_argument("--keep-interrupted", action="store_true", help=text)
 
 

@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     import dice
 
+    _files.check_apart(output=args.output, trained=args.trained, report=args.report, checkpoint=args.checkpoint)
     output = _files.check_output(args.output)
     trained = None if args.trained is None else _files.check_output(args.trained)
     if args.report is not None:

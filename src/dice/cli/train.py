@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     import dice
     from dice._errors import InputError
 
+    _files.check_apart(output=args.output, checkpoint=args.checkpoint)
     output = _files.check_output(args.output)
     if args.prior_only and output.suffix != ".h5ad":
         raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")

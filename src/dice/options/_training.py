@@ -70,8 +70,9 @@ class Training:
         File (.npz) to keep the state of the training in, every 200 steps and on Ctrl-C. Where it exists, the training
         goes on from it, and a call with the same arguments on the same machine ends with the same prior to the bit.
     keep_interrupted
-        Whether Ctrl-C ends the training with the best prior so far, and a warning. Otherwise it ends the call, which
-        then has written nothing but its checkpoint.
+        Whether Ctrl-C ends the training with the best prior so far, and a warning; where noise is being learned, with
+        the best of that, and the prior comes next. Otherwise it ends the call, which then has written nothing but its
+        checkpoint.
     """
 
     max_steps: int | None = described("most training steps", None)

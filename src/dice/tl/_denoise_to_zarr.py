@@ -13,14 +13,15 @@ from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
-from dice._anndata.draft import Draft, in_chunks
+from dice._anndata.draft import GO_ON, Draft, in_chunks
 from dice._anndata.files import check_dask, read_lazy
 from dice._anndata.sources import BLOCK_ENTRIES
 from dice._anndata.store import Prior, find_prior, own_cells
 from dice._anndata.write import as_plain, embedding_key
 from dice._errors import InputError
-from dice._files import check_target, followed, held
+from dice._files import NO_ROOM, check_target, followed, refusals
 from dice._keys import DenoiseKeys
+from dice._locks import held
 from dice._query.query import Query
 from dice._query.stream import StreamedQuery
 from dice.options import Options
@@ -99,7 +100,7 @@ def denoise_to_zarr(
     size = asked.chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
     keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
-    with held(target), _log.recorded() as warned:
+    with held(target), _log.recorded() as warned, refusals(target, GO_ON, only=NO_ROOM):
         chunked = in_chunks(adata, size, asked.layer, asked.counts_layer, asked.batch_key)
         plain = replace(Query.of(chunked, prior, asked), own=own_cells(adata, prior))
         draft = Draft(target, adata.n_obs, size)
