@@ -25,6 +25,7 @@ import csv
 import hashlib
 import importlib
 import importlib.machinery
+import importlib.util
 import json
 import os
 import re
@@ -49,6 +50,10 @@ SEED, SIZE = 0, 200
 JOBS = int(os.environ.get("JOBS", "1"))
 #: Seconds that tests may take beyond four times what they take without a change: an endless loop is noticed as well.
 PATIENCE = 60
+#: Share of the fixed sample that has to be noticed.
+ENOUGH = 0.85
+#: Exit code of a run that did not come to its tests: nothing was noticed.
+BROKEN = 70
 #: Loaded once, and shared by the processes of all mutants; dice itself is imported by each.
 HEAVY = ("anndata", "dask.array", "pytest", "scanpy", "scipy.stats", "sklearn.cluster", "torch", "umap")
 
@@ -213,16 +218,14 @@ class Finder:
     def __init__(self, mutant: Mutant) -> None:
         parts = ("dice", *Path(mutant.module).with_suffix("").parts)
         self.name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        self.mutant = mutant
+        self.tree = changed(mutant)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self.name:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         assert spec is not None
-        assert spec.origin is not None
-        assert Path(spec.origin).resolve() == (SOURCE / self.mutant.module).resolve(), "another dice is installed"
-        spec.loader = Changed(name, spec.origin, changed(self.mutant))
+        spec.loader = Changed(name, spec.origin, self.tree)
         return spec
 
 
@@ -258,10 +261,10 @@ def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:
         quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning", f"--basetemp={folder}/{os.getpid()}"]
         code = pytest.main([*tests, *slow, *quiet])
         os._exit(int(code))
-    except BaseException:  # noqa: BLE001 - whatever stops the tests was noticed
+    except BaseException:  # noqa: BLE001 - the child must end here, whatever happened
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(BROKEN)
 
 
 @dataclass(frozen=True)
@@ -276,8 +279,8 @@ class Run:
 
 def verdicts(
     wanted: list[tuple[Mutant | None, tuple[str, ...], float]], folder: str
-) -> Iterator[tuple[Mutant | None, tuple[str, ...], str, float]]:
-    """Whether tests failed, passed or did not end, and their seconds; several at a time, as they end."""
+) -> Iterator[tuple[Mutant | None, tuple[str, ...], str, float, str]]:
+    """Whether tests failed, passed or did not end, their seconds, and which one failed; several at a time."""
     waiting, running = list(reversed(wanted)), dict[int, Run]()
     try:
         while waiting or running:
@@ -293,7 +296,7 @@ def verdicts(
                 stop(process, ended=bool(done))
                 del running[process]
                 word = "endless" if not done else said(os.waitstatus_to_exitcode(status), process, folder)
-                yield run.mutant, run.tests, word, time.monotonic() - run.began
+                yield run.mutant, run.tests, word, time.monotonic() - run.began, noticed_by(process, folder)
     finally:
         for process in running:
             stop(process, ended=False)
@@ -308,10 +311,16 @@ def stop(process: int, *, ended: bool) -> None:
 
 
 def said(code: int, process: int, folder: str) -> str:
-    """What pytest's exit code means; a run that found no test has told nothing."""
-    if code in (4, 5):
+    """What pytest's exit code means; a run without tests, or that broke, has told nothing, one that was killed little."""
+    if code in (3, 4, 5, BROKEN):
         raise SystemExit(Path(folder, f"{process}.txt").read_text())
-    return "passed" if code == 0 else "failed"
+    return "died" if code < 0 else "failed" if code else "passed"
+
+
+def noticed_by(process: int, folder: str) -> str:
+    """The test that failed, or the file that could not be imported."""
+    lines = Path(folder, f"{process}.txt").read_text().splitlines()
+    return next((line.split(" - ")[0] for line in lines if line.startswith(("FAILED ", "ERROR "))), "")
 
 
 def read_equivalent() -> dict[tuple[str, ...], str]:
@@ -324,7 +333,7 @@ def unchanged(modules: set[str], journal: Journal, folder: str) -> dict[tuple[st
     """Seconds of the tests of each module on the code as it is, where all must pass."""
     suites = {tests_of(module) for module in modules}
     seconds = {tests: journal.seconds[tests] for tests in suites & set(journal.seconds)}
-    for _, tests, word, took in verdicts([(None, tests, 1800.0) for tests in sorted(suites - set(seconds))], folder):
+    for _, tests, word, took, _ in verdicts([(None, tests, 1800.0) for tests in sorted(suites - set(seconds))], folder):
         if word != "passed":
             said_so = "\n".join(path.read_text() for path in Path(folder).glob("*.txt"))[-3000:]
             raise SystemExit(f"{said_so}\n{' '.join(tests)} {word} without any change: repair the tests first.")
@@ -358,9 +367,17 @@ def table(found: dict[Mutant, str]) -> None:
         groups |= {kind: [m for m in found if m.kind == kind] for kind in sorted({m.kind for m in found})}
         for name, mutants in (groups | {"all": list(found)}).items():
             n = Counter(found[mutant] for mutant in mutants)
-            noticed = n["failed"] + n["endless"]
-            counts = len(mutants), n["equivalent"], noticed, n["passed"]
-            out.writerow([name, *counts, f"{noticed / max(noticed + n['passed'], 1):.0%}"])
+            noticed, survived = n["failed"] + n["endless"], n["passed"] + n["died"]
+            counts = len(mutants), n["equivalent"], noticed, survived
+            out.writerow([name, *counts, f"{noticed / max(noticed + survived, 1):.0%}"])
+
+
+def check_source() -> None:
+    """Every mutant of this folder would be noticed, or none, if the tests imported another one."""
+    spec = importlib.util.find_spec("dice")
+    origin = Path(spec.origin if spec and spec.origin else "nowhere").resolve()
+    if origin != (SOURCE / "__init__.py").resolve():
+        raise SystemExit(f"The dice that is imported is {origin}: run `make install`, or set PYTHONPATH=src.")
 
 
 def main() -> int:
@@ -369,7 +386,7 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=SIZE, help="number of mutants in the sample")
     parser.add_argument("--seed", type=int, default=SEED, help="another seed is another sample")
     parser.add_argument("--list", action="store_true", help="show the sample and end")
-    parser.add_argument("--journal", type=Path, help="file to keep what was noticed in, to go on from there")
+    parser.add_argument("--journal", type=Path, help="file to keep what was noticed in, to go on with the same code")
     options = parser.parse_args()
     chosen = [mutant for mutant in sample(options.size, options.seed) if options.only in mutant.module]
     if options.list:
@@ -382,6 +399,7 @@ def main() -> int:
     journal = Journal(options.journal)
     found |= {m: journal.words[m.identity] for m in chosen if m not in found and m.identity in journal.words}
     left = [mutant for mutant in chosen if mutant not in found]
+    check_source()
     for name in HEAVY:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -390,18 +408,20 @@ def main() -> int:
         wanted = [
             (mutant, tests, 4 * seconds[tests] + PATIENCE) for mutant in left for tests in [tests_of(mutant.module)]
         ]
-        for mutant, _, word, took in verdicts(wanted, folder):
+        for mutant, _, word, took, test in verdicts(wanted, folder):
             found[mutant] = word
-            print(f"{word:8} {took:5.0f} s  {len(found)}/{len(chosen)}  {mutant}", flush=True)
-            if word != "passed":
+            print(f"{word:8} {took:5.0f} s  {len(found)}/{len(chosen)}  {mutant}\n         {test}", flush=True)
+            if word not in ("passed", "died"):
                 journal.add(word, mutant.identity)
-    survivors = sorted((m for m, word in found.items() if word == "passed"), key=lambda m: (m.module, m.number))
+    survived = (m for m, word in found.items() if word in ("passed", "died"))
+    survivors = sorted(survived, key=lambda m: (m.module, m.number))
     real = sum(word != "equivalent" for word in found.values())
     print(f"\n{real - len(survivors)} of {real} mutants were noticed, {1 - len(survivors) / max(real, 1):.1%}; "
           f"{len(found) - real} more are equivalent. Survivors:", *survivors, sep="\n")  # fmt: skip
-    if not options.only and (options.size, options.seed) == (SIZE, SEED):
-        table(found)
-    return 0
+    if options.only or (options.size, options.seed) != (SIZE, SEED):
+        return 0
+    table(found)
+    return int(len(survivors) > (1 - ENOUGH) * real)
 
 
 if __name__ == "__main__":

@@ -91,3 +91,33 @@ def test_a_changed_module_is_loaded_in_place_of_its_file(everything):
     assert module.too_few(nine, 1, 0.1).all()
     assert not conformal.too_few(nine, 1, 0.1).any()
     assert mutants.Finder(mutant).find_spec("dice._core.labels.votes") is None
+
+
+@pytest.mark.parametrize(("code", "word"), [(0, "passed"), (1, "failed"), (2, "failed"), (-9, "died")])
+def test_what_a_run_tells(code, word, tmp_path):
+    assert mutants.said(code, 1, str(tmp_path)) == word
+
+
+@pytest.mark.parametrize("code", [3, 4, 5, mutants.BROKEN])
+def test_a_run_without_tests_ends_all(code, tmp_path):
+    (tmp_path / "1.txt").write_text("no tests ran")
+    with pytest.raises(SystemExit, match="no tests ran"):
+        mutants.said(code, 1, str(tmp_path))
+
+
+def test_the_test_that_noticed_is_told(tmp_path):
+    (tmp_path / "1.txt").write_text("F\n1 failed\nFAILED tests/a.py::b - AssertionError: c - d\n")
+    assert mutants.noticed_by(1, str(tmp_path)) == "FAILED tests/a.py::b"
+
+
+def test_another_dice_is_not_tried(monkeypatch):
+    mutants.check_source()
+    monkeypatch.setattr(mutants, "SOURCE", mutants.ROOT)
+    with pytest.raises(SystemExit, match="The dice that is imported is"):
+        mutants.check_source()
+
+
+def test_those_that_died_were_not_noticed(everything, tmp_path, monkeypatch):
+    monkeypatch.setattr(mutants, "TABLE", tmp_path / "table.csv")
+    mutants.table(dict(zip(everything, ["failed", "endless", "died", "passed", "equivalent"], strict=False)))
+    assert (tmp_path / "table.csv").read_text().splitlines()[-1] == "all,5,1,2,2,50%"

@@ -38,6 +38,14 @@ def test_depths_and_factors(kind):
     assert beneath.whole.all()
 
 
+def test_a_cell_without_counts_has_no_depth_whatever_its_expression():
+    """Only the first cells are compared with their counts."""
+    adata = layered()
+    layer = CountsLayer.of(adata, "counts", Matrix(adata))
+    adata.layers["counts"][9] = 0
+    assert np.flatnonzero(np.isnan(layer.log_depth())).tolist() == [4, 9]
+
+
 def test_counts_of_other_cells_or_other_transformations_are_refused():
     adata = layered()
     for wrong in (COUNTS[::-1], COUNTS[:, ::-1], COUNTS + 1):
