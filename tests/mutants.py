@@ -311,7 +311,7 @@ def stop(process: int, *, ended: bool) -> None:
 
 
 def said(code: int, process: int, folder: str) -> str:
-    """What pytest's exit code means; a run without tests, or that broke, has told nothing, one that was killed little."""
+    """What pytest's exit code means; a run without tests has told nothing, and one that was killed too little."""
     if code in (3, 4, 5, BROKEN):
         raise SystemExit(Path(folder, f"{process}.txt").read_text())
     return "died" if code < 0 else "failed" if code else "passed"
