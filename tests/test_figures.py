@@ -65,6 +65,27 @@ def test_every_page_has_a_commit_and_a_place_on_the_index(page):
     assert f"(benchmarks/{page.name})" in INDEX
 
 
+def figures_of(pages: set[str]) -> set[str]:
+    """What stands on pages, and single runs of their tables, with three decimals."""
+    text = " ".join((TABLES / f"{page}.md").read_text() for page in pages)
+    rows = [pd.read_csv(TABLES / f"{page}.csv").select_dtypes("number").to_numpy().ravel() for page in pages]
+    return set(re.findall(r"\d+\.\d{3}\b", text)) | {f"{abs(value):.3f}" for values in rows for value in values}
+
+
+def parts_of_the_index() -> list[str]:
+    """Sections, and single rows of the first one."""
+    first, *others = re.split(r"^## ", INDEX, flags=re.MULTILINE)[1:]
+    assert first.startswith("At a glance")
+    return [line for line in first.splitlines() if re.search(r"\d\.\d{3}", line)] + others
+
+
+@pytest.mark.parametrize("part", parts_of_the_index(), ids=lambda part: part[:40].splitlines()[0])
+def test_every_figure_of_the_index_is_on_a_page_that_it_names(part):
+    known = figures_of(set(re.findall(r"\(benchmarks/(\w+)\.md\)", part)))
+    printed = re.findall(r"(?<![\d.,])\d+\.\d{3}\b", part)
+    assert [figure for figure in printed if figure not in known] == []
+
+
 def test_every_interval_of_the_index_is_on_a_page():
     pages = " ".join(page.read_text() for page in TABLES.glob("*.md"))
     found = re.findall(r"-?\d\.\d{3}\s±\s\d\.\d{3}", INDEX)
