@@ -54,7 +54,7 @@ def main() -> None:
 def by_celltypist(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
     import celltypist
 
-    model = celltypist.train(reference, labels=key, check_expression=False, n_jobs=1, max_iter=200)
+    model = celltypist.train(reference, labels=key, check_expression=False, n_jobs=1)
     return celltypist.annotate(query, model=model).predicted_labels["predicted_labels"].astype(str).to_numpy()
 
 
@@ -72,7 +72,7 @@ def by_symphony(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -
     reference.obs[batch] = reference.obs[batch].astype(str)
     sp.pp.harmony_integrate(reference, key=batch, verbose=False)
     sp.tl.map_embedding(query, reference)
-    sp.tl.transfer_labels_kNN(query, reference, [key], n_neighbors=15, query_labels=["guess"])
+    sp.tl.transfer_labels_kNN(query, reference, [key], query_labels=["guess"])
     return query.obs["guess"].astype(str).to_numpy()
 
 
