@@ -68,7 +68,8 @@ PAGES = {
 NOTE = (
     "`ari` and `nmi` are those of the clusters that a method chooses (rows with `resolution 1` take the default), "
     "`ceiling` is the best ARI of 39 resolutions on the same graph, which nobody knows without labels, `agreement` the "
-    "adjusted Rand index of the clusters that the method finds in each of two halves of the counts, `seconds` those of the clustering alone."
+    "adjusted Rand index of the clusters that the method finds in each of two halves of the counts, `seconds` those of "
+    "the clustering alone."
 )
 
 Embedding = np.ndarray

@@ -49,7 +49,7 @@ COMPARISONS: dict[str, tuple[Comparison, ...]] = {
     "clusters_others": (CLUSTERS,),
     "transfer": (LABELS,),
     "unseen": (
-        Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1")),
+        Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1"), beside=("unseen_peers",)),
         Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi")),
     ),
 }
@@ -60,7 +60,8 @@ def tables(name: str, rows: pd.DataFrame, folder: Path) -> dict[str, pd.DataFram
     found: dict[str, pd.DataFrame] = {}
     for asked in COMPARISONS.get(name, ()):
         paths = [folder / f"{file}.csv" for file in asked.beside]
-        all_rows = pd.concat([rows, *(pd.read_csv(path) for path in paths if path.exists())], ignore_index=True)
+        others = [pd.read_csv(path).rename(columns={"pair": asked.across}) for path in paths if path.exists()]
+        all_rows = pd.concat([rows, *others], ignore_index=True)
         if asked.figures[0] in all_rows:
             found |= _compared(all_rows[all_rows[asked.figures[0]].notna()], asked)
     return found
@@ -71,7 +72,8 @@ def _compared(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
     if asked.ours not in set(rows["method"]) or rows["method"].nunique() < 2:
         return {}
     others = [method for method in rows["method"].unique() if method != asked.ours]
-    roles = {asked.plain: "plain", best_peer(rows, asked): "best peer"}
+    best = best_peer(rows, asked)
+    roles = {asked.plain: "plain"} | {best: "plain, best peer" if best == asked.plain else "best peer"}
     found = paired(rows, asked.ours, others, asked.figures, asked.across)
     found.insert(1, "which is", [roles.get(method, "") for method in others])
     headings = {f"{asked.ours}, paired differences": found}
@@ -90,8 +92,8 @@ def _ranked(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
 
 
 def best_peer(rows: pd.DataFrame, asked: Comparison) -> str | None:
-    """The method of others with the best mean on all data sets."""
-    peers = rows[~rows["method"].str.startswith("DICE") & (rows["method"] != asked.plain)]
+    """The method of others with the best mean on all data sets, picked after the fact."""
+    peers = rows[~rows["method"].str.startswith("DICE")]
     means = _everywhere(peers, asked.figures[:1], asked.across, rows[asked.across].nunique())
     return None if means.empty else str(means[asked.figures[0]].groupby("method").mean().idxmax())
 
@@ -119,6 +121,7 @@ def paired(
 ) -> pd.DataFrame:
     """Our figures minus theirs on the same cells, with intervals over seeds of the mean over the sets that both have.
 
+    Those over seeds tell what to expect on these sets again, those over sets what on others, if they are like these.
     Seeds that lack some of these sets are left out: their mean would be one over other cells. ``sets`` is
     how many these are, and ``ahead`` on how many of them we are, by the first figure.
     """
@@ -130,12 +133,13 @@ def paired(
         apart = apart[n_sets == n_sets.max()]
         by_set = apart[figures[0]].groupby(across).mean()
         row = {"to": method} | {figure: interval(apart[figure].groupby("seed").mean()) for figure in figures}
+        row |= {f"{figure}, over sets": interval(apart[figure].groupby(across).mean()) for figure in figures}
         found.append(row | {"sets": len(by_set), "ahead": int((by_set > 0).sum())})
     return pd.DataFrame(found)
 
 
 def interval(values: pd.Series) -> str:
-    """Mean and half the width of its 95 % interval (Student's t over seeds)."""
+    """Mean and half the width of its 95 % interval (Student's t)."""
     values = values.dropna()
     if len(values) < 2:
         return f"{values.mean():.3f}" if len(values) else "-"

@@ -112,8 +112,8 @@ def publish(name: str, rows: pd.DataFrame, *, by: list[str], title: str, note: s
     figures = [c for c in rows if c not in (across, "seed", *by) and pd.api.types.is_numeric_dtype(rows[c])]
     tables = {str(data): summary(part, by, figures) for data, part in rows.groupby(across, sort=False)}
     if len(tables) > 1:
-        # Means of what was measured on every data set: others would be of easier or harder ones.
-        everywhere = rows.groupby(by, dropna=False)[across].transform("nunique") == len(tables)
+        # Means of what was measured on every data set with a seed: others would be of easier or harder ones.
+        everywhere = rows.groupby([*by, "seed"], dropna=False)[across].transform("nunique") == len(tables)
         # The spread over seeds of the mean over data sets, not the spread between data sets.
         means = rows[everywhere].groupby([*by, "seed"], sort=False, dropna=False)[figures].mean().reset_index()
         tables[f"Mean over {len(tables)} data sets"] = summary(means, by, figures)

@@ -29,16 +29,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--method", choices=list(METHODS), required=True)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--pairs", nargs="*", default=list(TRANSFER))
+    parser.add_argument("--pairs", nargs="*", help="some of them (default: all)")
+    parser.add_argument(
+        "--unseen", action="store_true", help="sets that nothing was tuned to in place of the pairs"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if not installed([arguments.method]):
         return
     title, package, classify = METHODS[arguments.method]
     label = f"{title} {version(package)}"
+    if arguments.unseen:
+        import unseen
+
+        cells, names, file = unseen.labelled, list(unseen.SETS), "unseen_peers.csv"
+    else:
+        cells, names, file = transfer, list(TRANSFER), "transfer_peers.csv"
 
     def run(name: str, seed: int) -> dict[str, float]:
-        reference, query, key = transfer(name, seed)
+        reference, query, key = cells(name, seed)
         start = time.perf_counter()
         guess = classify(reference, query, key, seed)
         truth = query.obs[key].astype(str).to_numpy()
@@ -48,7 +57,7 @@ def main() -> None:
             "macro_f1": f1_score(truth, guess, average="macro", labels=np.unique(truth), zero_division=0),
         }
 
-    extend(OUT / "transfer_peers.csv", label, arguments.pairs, arguments.seeds, run)
+    extend(OUT / file, label, arguments.pairs or names, arguments.seeds, run)
 
 
 def by_celltypist(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:

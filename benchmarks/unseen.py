@@ -8,7 +8,8 @@ cells stimulated with interferon as query (at most 4,000 each, another sample fo
 fifth as query. Nothing in dice may be chosen by these figures. Labels of Paul are clusters of the study itself.
 
 Labels: all methods see the same 2,000 variable genes of the reference. `accuracy` and `macro_f1` are those of the most
-likely label, over query cells whose type the reference has. `coverage` is the share of 90 % sets of DICE that hold the
+likely label, over query cells whose type the reference has; those of other tools, with their own defaults, are in
+unseen_peers.csv (`transfer_peers.py --unseen`). `coverage` is the share of 90 % sets of DICE that hold the
 label, `set_size` the labels in them.
 
 Clusters: each method at its own choice, Leiden on PCA at its default resolution 1, against the labels. Clustered is the
@@ -76,9 +77,8 @@ def show(rows: pd.DataFrame) -> None:
 def run(name: str, seed: int) -> Iterator[dict[str, object]]:
     own = SETS[name]
     reference, query = split(own, seed)
+    genes, known, _ = labelled(name, seed)
     truth = query.obs[KEY].astype(str).to_numpy()
-    genes = variable_genes(reference.copy(), 2000)
-    known = query[:, genes.var_names].copy()
     rows = [by_dice(genes.copy(), known.copy(), KEY, seed)]
     for method in CLASSIFIERS:
         start = time.perf_counter()
@@ -88,6 +88,13 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
         for row in found:
             print(name, seed, row, flush=True)
             yield {"task": task} | row
+
+
+def labelled(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData, str]:
+    """Reference and query with the variable genes of the former, and the column of labels: what every method sees."""
+    reference, query = split(SETS[name], seed)
+    genes = variable_genes(reference.copy(), 2000)
+    return genes, query[:, genes.var_names].copy(), KEY
 
 
 def split(own: Unseen, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
