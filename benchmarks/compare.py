@@ -31,7 +31,9 @@ class Comparison:
     across
         Column of the data sets.
     beside
-        Other .csv files with rows of the same cells.
+        Other .csv files with rows of the same cells, or of more data sets.
+    where
+        What headings say of the data sets; with it the means over them are shown as well.
     """
 
     ours: str
@@ -39,6 +41,7 @@ class Comparison:
     figures: tuple[str, ...]
     across: str = "data"
     beside: tuple[str, ...] = ()
+    where: str = ""
 
 
 CLUSTERS = Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi", "agreement"))
@@ -50,6 +53,13 @@ COMPARISONS: dict[str, tuple[Comparison, ...]] = {
     "transfer": (LABELS,),
     "unseen": (
         Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1"), beside=("unseen_peers",)),
+        Comparison(
+            "DICE",
+            "LR on PCA",
+            ("accuracy", "macro_f1"),
+            beside=("unseen_peers", "transfer", "transfer_peers"),
+            where=", these sets and those of transfer",
+        ),
         Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi")),
     ),
 }
@@ -76,8 +86,15 @@ def _compared(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
     roles = {asked.plain: "plain"} | {best: "plain, best peer" if best == asked.plain else "best peer"}
     found = paired(rows, asked.ours, others, asked.figures, asked.across)
     found.insert(1, "which is", [roles.get(method, "") for method in others])
-    headings = {f"{asked.ours}, paired differences": found}
-    return _ranked(rows, asked) | headings
+    tables = {"Means": means(rows, asked)} if asked.where else {}
+    tables |= _ranked(rows, asked) | {f"{asked.ours}, paired differences": found}
+    return {f"{heading}{asked.where}": table for heading, table in tables.items()}
+
+
+def means(rows: pd.DataFrame, asked: Comparison) -> pd.DataFrame:
+    """Means over data sets of the means over seeds, of methods that have all of them."""
+    found = _everywhere(rows, asked.figures, asked.across, rows[asked.across].nunique()).groupby("method").mean()
+    return found.sort_values(asked.figures[0], ascending=False).map("{:.3f}".format).reset_index()
 
 
 def _ranked(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:

@@ -30,9 +30,7 @@ def main() -> None:
     parser.add_argument("--method", choices=list(METHODS), required=True)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--pairs", nargs="*", help="some of them (default: all)")
-    parser.add_argument(
-        "--unseen", action="store_true", help="sets that nothing was tuned to in place of the pairs"
-    )
+    parser.add_argument("--unseen", action="store_true", help="sets that nothing was tuned to in place of the pairs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if not installed([arguments.method]):

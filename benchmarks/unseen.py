@@ -29,7 +29,7 @@ import pandas as pd
 from clusters import PROJECTED, TRAINING
 from data import hold_out, load, variable_genes, without_single_cells
 from peers import installed
-from report import repeat, save, summary
+from report import OUT, repeat, save, summary
 from transfer import METHODS, by_dice, scores
 
 import dice
@@ -37,6 +37,8 @@ import dice
 KEY = "cell_type"
 CLASSIFIERS = ("LR on genes", "LR on PCA")
 MAX_CELLS = 4000
+#: Labels by other tools, which need environments of their own (transfer_peers.py).
+PEERS = OUT / "unseen_peers.csv"
 LABELS = ["accuracy", "macro_f1", "coverage", "set_size", "seconds"]
 CLUSTERS = ["ari", "nmi", "n_clusters", "n_types", "seconds"]
 
@@ -68,6 +70,8 @@ def show(rows: pd.DataFrame) -> None:
     tables = {}
     for task, figures in {"labels": LABELS, "clusters": CLUSTERS}.items():
         own = rows[rows["task"] == task]
+        if task == "labels" and PEERS.exists():
+            own = pd.concat([own, pd.read_csv(PEERS).rename(columns={"pair": "data"})])
         means = own.groupby(["method", "seed"], sort=False)[figures].mean().reset_index()
         parts = [own, means.assign(data=f"mean over {own['data'].nunique()} sets")]
         tables[task.capitalize()] = summary(pd.concat(parts), ["data", "method"], figures)

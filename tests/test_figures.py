@@ -46,6 +46,85 @@ def test_labels():
     assert found == means(["transfer", "transfer_peers"], ["accuracy", "macro_f1"], LABELLED, "pair")
 
 
+#: Rows of the table at the top of the index: its beginning, a table, columns, methods, and which rows of the table.
+GLANCE = {
+    "... queries of other sites": (
+        "clusters_others", ["ari"], ["DICE cluster", "PhenoGraph", "PCA, resolution 1", "Harmony, resolution 1"], {},
+    ),
+    "clusters of held-out cells at the best": (
+        "real", ["ari"], ["DICE graph", "scVI-10, 100 epochs", "MAGIC", "Harmony", "PCA"], {},
+    ),
+    "... at Leiden's default": (
+        "real", ["ari_1"], ["DICE graph", "scVI-25, 100 epochs", "Harmony", "PCA", "MAGIC"], {},
+    ),
+    "clusters of queries of other sites": ("real_pairs", ["ari", "ari_1"], ["DICE graph", "PCA"], {}),
+    "labels of queries with a tenth": ("depth", ["macro_f1", "coverage"], ["DICE", "PCA"], {"counts": 0.1}),
+    "seconds of the network": ("speed_peers", ["seconds"], ["DICE", "MAGIC"], {"task": "denoising of PCs"}),
+    "labels across technologies": (
+        "shift", ["macro_f1"], ["transfer auto", "symphony", "transfer none"], {"composition": "all"},
+    ),
+    "proteins that were not measured": (
+        "features", ["correlation", "held"], ["DICE", "ridge on PCA", "15-NN on PCA"], {"pair": "bmmc"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", GLANCE)
+def test_the_table_at_the_top_of_the_index(row):
+    name, columns, methods, only = GLANCE[row]
+    rows = pd.read_csv(TABLES / f"{name}.csv").rename(columns={"strategy": "method", "tool": "method"})
+    for column, value in only.items():
+        rows = rows[rows[column] == value]
+    sets = "data" if "data" in rows else "pair"
+    found = rows.groupby(["method", "seed", sets])[columns].mean().groupby("method").mean()
+    wanted = [found.loc[method, column] for method in methods for column in columns]
+    assert printed("docs/benchmarks.md", row) == [round(float(x), 3) for x in wanted if pd.notna(x)]
+
+
+@pytest.mark.parametrize(
+    ("row", "pair", "methods"),
+    [
+        ("... nuclei as reference", "nuclei -> Baron",
+         ["DICE", "CellMapper 0.2.5", "celltypist 1.7.1", "scANVI of scvi-tools 1.4.2", "symphonypy 0.2.4"]),
+        ("... atlas as reference", "atlas -> Baron", ["DICE", "celltypist 1.7.1", "symphonypy 0.2.4"]),
+    ],
+)  # fmt: skip
+def test_labels_of_single_pairs(row, pair, methods):
+    rows = pd.concat([pd.read_csv(TABLES / f"{table}.csv") for table in ("transfer", "transfer_peers")])
+    found = rows[rows["pair"] == pair].groupby("method")[["accuracy", "macro_f1"]].mean().round(3)
+    assert printed("docs/benchmarks.md", row) == found.loc[methods].to_numpy().ravel().tolist()
+
+
+def test_labels_of_all_twelve_sets():
+    tables = [
+        pd.read_csv(TABLES / f"{table}.csv") for table in ("transfer", "transfer_peers", "unseen", "unseen_peers")
+    ]
+    rows = pd.concat([table.rename(columns={"data": "pair"}) for table in tables]).dropna(subset=["accuracy"])
+    assert rows["pair"].nunique() == 12
+    figures = ["accuracy", "macro_f1"]
+    found = rows.groupby(["method", "pair"])[figures].mean().groupby("method").mean().round(3)
+    methods = ["DICE", "celltypist 1.7.1", "LR on genes", "LR on PCA", "CellMapper 0.2.5", "symphonypy 0.2.4"]
+    assert printed("docs/benchmarks.md", "... with four more sets") == found.loc[methods].to_numpy().ravel().tolist()
+    assert found["accuracy"].idxmax() == found["macro_f1"].idxmax() == "DICE"
+    shown = found.loc[["DICE", "celltypist 1.7.1", "LR on PCA", "CellMapper 0.2.5"]].to_numpy().ravel().tolist()
+    assert printed("README.md", "labels of twelve queries") == shown
+
+
+UNSEEN = {
+    "DICE": "DICE", "logistic regression on PCA": "LR on PCA", "logistic regression on genes": "LR on genes",
+    "CellTypist": "celltypist 1.7.1", "CellMapper": "CellMapper 0.2.5", "symphonypy": "symphonypy 0.2.4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", UNSEEN)
+def test_labels_of_unseen_sets(row):
+    tables = [pd.read_csv(TABLES / f"{table}.csv") for table in ("unseen", "unseen_peers")]
+    rows = pd.concat([table.rename(columns={"pair": "data"}) for table in tables]).dropna(subset=["accuracy"])
+    found = rows[rows["method"] == UNSEEN[row]].groupby("data")[["accuracy", "macro_f1"]].mean()
+    found = pd.concat([found.loc[["PBMC, stimulated", "Paul", "Li", "Pollen"]], found.mean().to_frame().T]).round(3)
+    assert printed("docs/benchmarks.md", f"{row} | 0.") == found.to_numpy().ravel().tolist()
+
+
 def test_proteins():
     rows = pd.read_csv(TABLES / "features.csv")
     found = rows[rows["pair"] == "bmmc"].groupby("method")[["correlation", "coverage"]].mean().round(3)
