@@ -276,3 +276,9 @@ def test_a_place_that_cannot_be_written_is_refused_at_once(place, tmp_path):
     (tmp_path / "taken.noise.npz").mkdir()  # Where the noise is kept, if there are counts.
     with pytest.raises(dice.DiceError, match="cannot be written"):
         train(checkpoint=tmp_path / place)
+
+
+@pytest.mark.parametrize("name", [".", ""])
+def test_a_folder_is_no_checkpoint(name):
+    with pytest.raises(dice.DiceError, match="it is a folder"):
+        train(checkpoint=name)

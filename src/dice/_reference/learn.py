@@ -54,8 +54,8 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
         if training.validation_fraction == 0:
             raise InputError(f"preset={preset!r} chooses its size on held-out cells: pass validation_fraction=0.1.")
     if training.checkpoint is not None:
-        for path in (training.checkpoint, noise_checkpoint(training.checkpoint)):
-            check_target(path, argument="checkpoint=")
+        check_target(training.checkpoint, argument="checkpoint=")
+        check_target(noise_checkpoint(training.checkpoint), argument="checkpoint=")
     return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
 
 
