@@ -26,7 +26,7 @@ from dice.datasets._download import DownloadError
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def made(tmp_path_factory):
     """Folder with a reference and a query, and the same after the calls from Python."""
     folder = tmp_path_factory.mktemp("cli")
     cells = dice.datasets.pbmc68k()
@@ -37,6 +37,13 @@ def files(tmp_path_factory):
     dice.tl.denoise(query, reference, n_samples=2)
     reference.write_h5ad(folder / "trained.h5ad")
     return folder, reference, query
+
+
+@pytest.fixture
+def files(made):
+    """The folder, and objects that a test may write to."""
+    folder, reference, query = made
+    return folder, reference.copy(), query.copy()
 
 
 def summary(capsys, *arguments):

@@ -19,7 +19,7 @@ FACTOR = 100 / np.maximum(COUNTS.sum(1), 1)
 
 def layered(kind=np.asarray, factor=FACTOR):
     adata = ad.AnnData(kind(np.log1p(COUNTS * factor[:, None]).astype(np.float32)))
-    adata.layers["counts"] = kind(COUNTS)
+    adata.layers["counts"] = kind(COUNTS.copy())
     return adata
 
 

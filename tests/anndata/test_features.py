@@ -20,7 +20,7 @@ VALUES = np.random.default_rng(0).normal(size=(N, 2))
 @pytest.fixture
 def reference():
     adata = ad.AnnData(np.ones((N, 3), np.float32), var=pd.DataFrame(index=list("abc")))
-    adata.obsm["protein"] = pd.DataFrame(VALUES, index=adata.obs_names, columns=["CD3", "CD4"])
+    adata.obsm["protein"] = pd.DataFrame(VALUES.copy(), index=adata.obs_names, columns=["CD3", "CD4"])
     adata.obs["age"], adata.obs["kind"] = np.arange(float(N)), "x"
     adata.layers["other"] = 2 * adata.X
     return adata

@@ -45,7 +45,7 @@ def check_apart(**outputs: Path | None) -> None:
             continue
         first = named.setdefault(followed(path), flag)
         if first != flag:
-            raise InputError(f"--{first} and --{flag} are the same file {str(path)!r}: name two.")
+            raise InputError(f"Two outputs, --{first} and --{flag}, are the file {str(path)!r}: name another for one.")
 
 
 def read(path: Path) -> AnnData:
