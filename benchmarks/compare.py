@@ -86,9 +86,9 @@ def _compared(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
     roles = {asked.plain: "plain"} | {best: "plain, best peer" if best == asked.plain else "best peer"}
     found = paired(rows, asked.ours, others, asked.figures, asked.across)
     found.insert(1, "which is", [roles.get(method, "") for method in others])
-    tables = {"Means": means(rows, asked)} if asked.where else {}
-    tables |= _ranked(rows, asked) | {f"{asked.ours}, paired differences": found}
-    return {f"{heading}{asked.where}": table for heading, table in tables.items()}
+    shown = {"Means": means(rows, asked)} if asked.where else {}
+    shown |= _ranked(rows, asked) | {f"{asked.ours}, paired differences": found}
+    return {f"{heading}{asked.where}": table for heading, table in shown.items()}
 
 
 def means(rows: pd.DataFrame, asked: Comparison) -> pd.DataFrame:
@@ -111,8 +111,8 @@ def _ranked(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
 def best_peer(rows: pd.DataFrame, asked: Comparison) -> str | None:
     """The method of others with the best mean on all data sets, picked after the fact."""
     peers = rows[~rows["method"].str.startswith("DICE")]
-    means = _everywhere(peers, asked.figures[:1], asked.across, rows[asked.across].nunique())
-    return None if means.empty else str(means[asked.figures[0]].groupby("method").mean().idxmax())
+    found = _everywhere(peers, asked.figures[:1], asked.across, rows[asked.across].nunique())
+    return None if found.empty else str(found[asked.figures[0]].groupby("method").mean().idxmax())
 
 
 def ranks(rows: pd.DataFrame, figures: Sequence[str], across: str = "data") -> pd.DataFrame:

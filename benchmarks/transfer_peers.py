@@ -1,13 +1,14 @@
-"""The pairs of transfer.py by other tools, each in an environment of its own; dice is not needed.
+"""The pairs of transfer.py by other tools, each in an environment of its own (benchmarks/README.md).
 
     python benchmarks/transfer_peers.py --method celltypist|symphony|scanvi|cellmapper [--seeds 2] [--pairs ...]
+    python benchmarks/transfer_peers.py --method celltypist --unseen --seeds 3
 
-    python -m venv peers && peers/bin/pip install symphonypy scvi-tools     # symphony, scanvi
-    python -m venv typist && typist/bin/pip install celltypist 'scikit-learn<1.6'
-    python -m venv mapper && mapper/bin/pip install cellmapper
+dice is not needed for the pairs. For `--unseen`, the sets of unseen.py, install it too, without its dependencies
+(`pip install --no-deps .`): its loaders are used.
 
 Every tool gets what it asks for: scANVI raw counts, the others log-normalised expression; all of them the same 2,000
-genes, cells and seeds as transfer.py, which shows the results of docs/benchmarks/transfer_peers.csv.
+genes, cells and seeds as transfer.py and unseen.py, whose pages show the results of docs/benchmarks/transfer_peers.csv
+and unseen_peers.csv.
 """
 
 from __future__ import annotations

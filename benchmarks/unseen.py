@@ -81,7 +81,7 @@ def show(rows: pd.DataFrame) -> None:
 def run(name: str, seed: int) -> Iterator[dict[str, object]]:
     own = SETS[name]
     reference, query = split(own, seed)
-    genes, known, _ = labelled(name, seed)
+    genes, known = in_variable_genes(reference, query)
     truth = query.obs[KEY].astype(str).to_numpy()
     rows = [by_dice(genes.copy(), known.copy(), KEY, seed)]
     for method in CLASSIFIERS:
@@ -95,10 +95,13 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
 
 
 def labelled(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData, str]:
-    """Reference and query with the variable genes of the former, and the column of labels: what every method sees."""
-    reference, query = split(SETS[name], seed)
+    """Reference and query as every method sees them, and the column of labels."""
+    return *in_variable_genes(*split(SETS[name], seed)), KEY
+
+
+def in_variable_genes(reference: ad.AnnData, query: ad.AnnData) -> tuple[ad.AnnData, ad.AnnData]:
     genes = variable_genes(reference.copy(), 2000)
-    return genes, query[:, genes.var_names].copy(), KEY
+    return genes, query[:, genes.var_names].copy()
 
 
 def split(own: Unseen, seed: int) -> tuple[ad.AnnData, ad.AnnData]:

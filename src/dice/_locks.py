@@ -6,10 +6,11 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from dice._errors import InputError
+from dice._files import remove
 
 
 @contextmanager
@@ -30,9 +31,9 @@ def held(output: Path) -> Iterator[None]:
         finally:
             # Whoever has opened it meanwhile finds that it is gone; Windows does not let go of an open file.
             if sys.platform != "win32":
-                _let_go(lock)
+                remove(lock)
     if sys.platform == "win32":
-        _let_go(lock)
+        remove(lock)
 
 
 def _lock(descriptor: int) -> bool:
@@ -57,8 +58,3 @@ def _is(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def _let_go(lock: Path) -> None:
-    with suppress(OSError):
-        lock.unlink()
