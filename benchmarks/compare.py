@@ -46,11 +46,15 @@ class Comparison:
 
 CLUSTERS = Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi", "agreement"))
 LABELS = Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1"), across="pair", beside=("transfer_peers",))
+FEATURES = Comparison(
+    "DICE", "ridge on PCA", ("correlation", "held"), across="pair", beside=("features_peers",)
+)  # fmt: skip
 #: By page. Rows without the first figure of a comparison are not part of it.
 COMPARISONS: dict[str, tuple[Comparison, ...]] = {
     "clusters": (CLUSTERS,),
     "clusters_others": (CLUSTERS,),
     "transfer": (LABELS,),
+    "features": (FEATURES,),
     "unseen": (
         Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1"), beside=("unseen_peers",)),
         Comparison(
