@@ -31,7 +31,7 @@ def find_technologies(
     adata: AnnData, *, layer: str | None = None, labels: Codes | None = None, who: str = "adata"
 ) -> tuple[str, float] | None:
     """The column of ``obs`` that explains most of the expression within labels, and how much; None if little."""
-    columns = _columns(adata)
+    columns = batch_columns(adata)
     if not columns:
         return None
     cells = np.arange(adata.n_obs)
@@ -44,7 +44,7 @@ def find_technologies(
     return (best, shares[best]) if shares[best] >= TECHNOLOGIES else None
 
 
-def _columns(adata: AnnData) -> dict[str, Codes]:
+def batch_columns(adata: AnnData) -> dict[str, Codes]:
     """Columns of a few batches by their names, as codes; columns that divide the cells alike are one."""
     found: dict[str, Codes] = {}
     for name in adata.obs:

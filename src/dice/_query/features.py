@@ -23,8 +23,7 @@ from dice._keys import FeatureKeys
 from dice._query.held_out import cells_of, folds_by_batch, folds_of
 from dice._query.query import Query
 from dice._query.reference import as_query
-from dice._query.represented import Represented
-from dice._query.sets import DomainShift, find_shift
+from dice._query.sets import DomainShift, measure_shift
 from dice._types import Codes, Floats
 
 #: Posterior samples that predictions are averaged over.
@@ -82,12 +81,12 @@ def predict_features(
         folds = _by_batch(reference, batch_key, fit, seed)
     _check_known(features, fit, folds, batch_key)
     share = _depth_share(query)
-    known, new = Represented.of(as_query(reference, query, roles, share=share)), Represented.of(query)
-    model = FeatureModel.learn(_view(known), features.values, fit, calibration, folds, alpha)
+    known, new = _view(as_query(reference, query, roles, share=share)), _view(query)
+    model = FeatureModel.learn(known, features.values, fit, calibration, folds, alpha)
     # Cells that the loadings were computed from are read by others that do not know them, so that all can be compared.
-    shift = find_shift(new, known.y[calibration if len(calibration) else fit], seed)
+    shift = measure_shift(query, new.y, known.y[calibration if len(calibration) else fit], seed)
     widened = WIDER if shift.doubtful and batch_key is None else 1.0
-    mean, half = model.widened(widened)(_view(new))
+    mean, half = model.widened(widened)(new)
     # Nothing is known of a cell without expression but what all cells have in common.
     empty = query.latents.empty
     mean[empty], half[empty] = model.centre, widened * model.judged.marginal_width / 2
@@ -133,11 +132,12 @@ def _depth_share(query: Query) -> float:
     return share if share < WHOLE_SHARE else 1.0
 
 
-def _view(cells: Represented) -> View:
+def _view(query: Query) -> View:
     """Cells without their shift, in units of the prior's latents."""
-    scale, posterior = cells.query.prior.latent_scale, cells.query.posterior
-    mean, samples = lazy.together(posterior.mean, posterior.samples)
-    return View(np.asarray(cells.y) / scale, mean / scale, samples / scale)
+    scale, posterior, offsets = query.prior.latent_scale, query.posterior, query.decided.offsets
+    y, mean, samples = lazy.together(query.latents.y, posterior.mean, posterior.samples)
+    y = y if offsets is None else y - offsets.of(y, slice(None))
+    return View(np.asarray(y) / scale, mean / scale, samples / scale)
 
 
 def _warn(found: PredictedFeatures, names: list[str], batch_key: str | None, alpha: float) -> None:

@@ -14,12 +14,13 @@ from torch import Tensor
 from dice._anndata.matrix import Matrix
 from dice._anndata.read import names as names_of
 from dice._anndata.write import from_plain
-from dice._core.labels.contributions import known_means, sums_by_group, way_slopes
+from dice._core.labels.contributions import sums_by_group, way_slopes
 from dice._core.labels.model import LabelModel
 from dice._keys import PriorKeys
+from dice._query.label_cells import LabelCells
 from dice._query.query import NETWORK_CHUNK, Query
 from dice._query.reference import own_genes, read_reference
-from dice._query.represented import Represented
+from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats
 from dice.options import OBJECTS, Options
 
@@ -44,15 +45,35 @@ class Reasons:
         return self.score - self.contributions.sum(1)
 
 
-def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Represented:
+@dataclass(frozen=True)
+class ExplainedCells:
+    """Cells of a query without the shift that its views have on the mean; PCA units."""
+
+    cells: LabelCells
+    #: Noisy and clean latents (n, k), and the shift (n, k) that was taken away.
+    y: Floats
+    clean: Floats
+    away: Floats | None
+
+    @property
+    def query(self) -> Query:
+        return self.cells.query
+
+    def standardized(self, chunk: Chunk, rows: slice) -> Floats:
+        """Expression (n, d) of a chunk as the reference's would be, dense."""
+        x = self.cells.standardized(chunk, rows)
+        return x if self.away is None else x - self.away[rows] @ self.query.likelihood.loadings.T
+
+
+def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> ExplainedCells:
     """The cells as they were when they were given their labels, by the record of that call."""
     call = from_plain(record["call"], OBJECTS)
     kept = {name: call[name] for name in ("rho", "layer", "counts_layer", "gene_key", "random_state") if name in call}
     # Found once for all cells: a part of them would be shifted by another offset.
-    options = Options(
-        **kept, shift=record["shift"], check=replace(call["check"], values=False), uncertainty=False, finds_shift=True
-    )
-    return Represented.of(Query.of(adata, prior, options))
+    options = Options(**kept, shift=record["shift"], check=replace(call["check"], values=False), uncertainty=False)
+    cells = LabelCells.of(Query.of(adata, prior, options))
+    offsets, _ = find_shift(cells.query, record["shift"])
+    return ExplainedCells(cells, *cells.without(offsets))
 
 
 def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
@@ -63,7 +84,7 @@ def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def find_reasons(
-    cells: Represented, model: LabelModel, blend: Mapping[str, float], groups: Codes, contrast: Floats
+    cells: ExplainedCells, model: LabelModel, blend: Mapping[str, float], groups: Codes, contrast: Floats
 ) -> Reasons:
     """Carry what classifiers look at back to genes, for groups (n,) of cells and their contrasts (G, C) of labels."""
     likelihood, scale, n_groups = cells.query.likelihood, cells.query.prior.latent_scale, len(contrast)
@@ -76,7 +97,7 @@ def find_reasons(
     for name, share in blend.items():
         classifier = model.candidates[name].classifier
         if name == "genes":
-            carried: Floats = contrast @ cells.observed(classifier).slopes.T
+            carried: Floats = contrast @ cells.cells.observed(classifier).slopes.T
             weights, score = weights + share * carried, score + share * (carried * difference).sum(1)
             continue
         slopes: Floats = contrast @ classifier.slopes.T / scale
@@ -87,7 +108,7 @@ def find_reasons(
     return Reasons(weights, difference, score)
 
 
-def _through_denoising(cells: Represented, groups: Codes, directions: Floats) -> tuple[Floats, Floats]:
+def _through_denoising(cells: ExplainedCells, groups: Codes, directions: Floats) -> tuple[Floats, Floats]:
     """Mean slopes (G, k) of the denoised latents, along the direction (G, k) of every group, and what they add (G,)."""
     slopes, added = np.zeros(directions.shape), np.zeros(len(directions))
     known = np.flatnonzero(groups >= 0)
@@ -97,12 +118,12 @@ def _through_denoising(cells: Represented, groups: Codes, directions: Floats) ->
         np.add.at(slopes, groups[some], way_slopes(function, cells.y[some], along))
         with torch.inference_mode():
             nowhere = function(torch.zeros((len(some), directions.shape[1]))).numpy()
-        np.add.at(added, groups[some], ((cells.mean[some] - nowhere) * along).sum(1))
+        np.add.at(added, groups[some], ((cells.clean[some] - nowhere) * along).sum(1))
     n = np.maximum(np.bincount(groups[known], minlength=len(directions)), 1)
     return slopes / n[:, None], added / n
 
 
-def _denoising(cells: Represented, some: Codes) -> Callable[[Tensor], Tensor]:
+def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]:
     """Clean latents of some cells by their noisy ones, both without the shift; PCA units."""
     query, prior = cells.query, cells.query.prior
     network = prior.measurement
@@ -147,7 +168,7 @@ def known_expression(reference: object, query: Query, model: LabelModel, labels_
         )
         return expression_of(matrix, order[labelled.codes], len(model.names))
     projection, genes = query.prior.projection, query.match.prior
-    means = known_means(model, projection.loadings)[:, genes] + projection.center[genes]
+    means = model.gene_means[:, genes] + projection.center[genes]
     mean = means * projection.scale[genes] + projection.mean[genes]
     least = 0.0 if query.prior.statistics.get("minimum", 0.0) >= 0 else -np.inf
     return Expression(np.maximum(mean, least), np.full(mean.shape, np.nan))

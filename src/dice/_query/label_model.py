@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,97 +11,110 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
+from dice._anndata.batches import batch_columns
 from dice._anndata.read import names as names_of
 from dice._anndata.read import record
 from dice._core.evenly import evenly
+from dice._core.labels.batch_evidence import batch_evidence, widest_batches
 from dice._core.labels.card import make_card
-from dice._core.labels.classify import GENE_STRENGTH, LATENT_STRENGTH, Logistic, f1_scores, fit_logistic, softmax
-from dice._core.labels.model import MOST_CELLS, REPRESENTATIONS, Candidate, LabelModel
+from dice._core.labels.classify import (
+    GENE_ITERATIONS,
+    GENE_STRENGTH,
+    LATENT_STRENGTH,
+    Logistic,
+    f1_scores,
+    fit_logistic,
+)
+from dice._core.labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel
 from dice._core.labels.novelty import within_groups
+from dice._core.labels.views import label_moments, leading_directions
 from dice._core.prior.prior import LearnedPrior
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice._query.held_out import folds_of
+from dice._query.label_cells import LabelCells
 from dice._query.query import Query
 from dice._query.reference import Labelled, ReferenceQuery, as_query, labels_of, read_reference
-from dice._query.represented import Represented
 from dice._types import Codes, Floats
 from dice.options import Options
 
-#: Cells that a classifier of genes is fitted to at most: they are dense in memory.
+#: Cells that genes are looked at in: they are dense in memory.
 MAX_GENE_CELLS = 5000
 #: Classifiers also see every cell with fewer counts, down to this share of the typical depth. Accuracy / macro-F1 on 14
 #: pairs of technologies .823 / .769 with and .820 / .752 without (one seed; docs/labels.md has shallow queries).
 LEAST_DEPTH = 0.05
+#: Iterations of regressions on latents.
+LATENT_ITERATIONS = 50
 
 
 def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, who: str = "reference") -> LabelModel:
-    """Fit the classifiers to all labelled cells but those of the calibration; see what they say of held-out ones."""
+    """Learn all that labels of queries need, from all labelled cells but those of the calibration."""
     whole, thin = _cells(reference, prior, labelled, who)
-    fit, calibration = labelled.cells("train", "validation"), labelled.cells("calibration")
-    calibration = evenly(calibration, MOST_CELLS)
-    folds = list(folds_of(labelled.cells("train"), labelled.cells("validation"), seed))
-    tested = np.concatenate([test for _, test in folds])
-    candidates = {}
-    with _log.progress(total=len(REPRESENTATIONS) * (1 + len(folds)), desc="Learning labels", unit="fit") as bar:
-        for name in REPRESENTATIONS:
-            features = _Features(name, whole, thin, fit, seed, bar.update)
-            classifier = features.fit(fit, labelled)
-            candidates[name] = Candidate(
-                classifier,
-                _means(classifier.logits(features.of(fit)), labelled.codes[fit], len(labelled.names)),
-                np.concatenate([features.fit(train, labelled).logits(features.of(test)) for train, test in folds]),
-                classifier.logits(features.of(calibration)),
-            )
+    fit = labelled.cells("train", "validation")
+    calibration, n_labels = evenly(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
+    rows, _ = _some(fit, labelled.codes[fit], seed)
+    genes = whole.genes(np.concatenate([rows, calibration]))
+    known, held_out = genes[: len(rows)], genes[len(rows) :]
+    shallow = None if thin is None else thin.genes(rows)
+    with _log.progress(total=len(REPRESENTATIONS), desc="Learning labels", unit="fit") as bar:
+        candidates = {}
+        for name in REPRESENTATIONS[:2]:
+            latents, thinned = (None if cells is None else _latents(cells, name) for cells in (whole, thin))
+            assert latents is not None
+            classifier = _fit(latents[fit], None if thinned is None else thinned[fit], labelled.codes[fit], n_labels)
+            candidates[name] = Candidate(classifier, classifier.logits(latents[calibration]))
+            bar.update()
+        classifier = _fit(known, shallow, labelled.codes[rows], n_labels, genes=True)
+        candidates["genes"] = Candidate(classifier, classifier.logits(held_out))
+        bar.update()
     y, codes, card = whole.y[fit], labelled.codes[fit], card_of(reference, prior, labelled)
-    # Many held-out cells say no more than some; those that are kept are spread evenly.
-    kept = evenly(np.arange(len(tested)), MOST_CELLS)
-    candidates = {name: replace(candidate, held_out=candidate.held_out[kept]) for name, candidate in candidates.items()}
+    means, variances = label_moments(known, labelled.codes[rows], n_labels)
     model = LabelModel(
         names=labelled.names,
         candidates=candidates,
-        counts=np.bincount(codes, minlength=len(labelled.names)).astype(np.float32),
-        centres=_means(y, codes, len(labelled.names)),
+        counts=np.bincount(codes, minlength=n_labels).astype(np.float32),
+        centres=_means(y, codes, n_labels),
         whiten=within_groups(y, codes),
-        held_out_codes=labelled.codes[tested][kept],
         calibration_codes=labelled.codes[calibration],
         calibration_y=whole.y[calibration],
+        gene_means=means,
+        gene_variances=variances,
+        **_anchors(known, labelled.codes[rows], means, seed),
+        batch_evidence=np.zeros(2, np.float32),
         card=card,
     )
-    return replace(model, card=card | _scores(model))
+    components = (known - model.anchors.centre.astype(np.float32)) @ model.anchor_basis
+    evidence, told = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labelled, seed)
+    return replace(model, batch_evidence=evidence, card=card | _scores(model) | told)
 
 
-class _Features:
-    """One representation of the reference's cells, whole and with fewer counts."""
+def _evidence(
+    reference: AnnData, latents: Floats, components: Floats, rows: Codes, labelled: Labelled, seed: int
+) -> tuple[Floats, dict[str, Any]]:
+    """How often labels are wrong where the reference's batches are queries of each other, and what is told of it."""
+    codes = labelled.codes[rows]
+    columns = {name: batches[rows] for name, batches in batch_columns(reference).items() if name != labelled.key}
+    name = widest_batches(latents, columns, codes)
+    if name is None:
+        return np.zeros(2, np.float32), {}
+    found = batch_evidence(latents, components, codes, columns[name], len(labelled.names), seed)
+    return found, {"batches": name, "batch_errors": int(found[0]), "batch_errors_expected": round(float(found[1]), 1)}
 
-    def __init__(
-        self, name: str, whole: Represented, thin: Represented | None, fit: Codes, seed: int, tell: Callable[[], object]
-    ) -> None:
-        self.name, self.whole, self.thin, self.seed, self.tell = name, whole, thin, seed, tell
-        self.known = None if name == "genes" else whole.latents(name)
-        self.shallow = None if name == "genes" or thin is None else thin.latents(name)
 
-    def of(self, rows: Codes) -> Floats:
-        return self.whole.genes(rows) if self.known is None else self.known[rows]
+def _fit(x: Floats, thinned: Floats | None, codes: Codes, n_labels: int, *, genes: bool = False) -> Logistic:
+    """A classifier of cells as they are and, where they are counts, with fewer of them."""
+    if thinned is not None:
+        x, codes = np.concatenate([x, thinned]), np.concatenate([codes, codes])
+    strength, iterations = (GENE_STRENGTH, GENE_ITERATIONS) if genes else (LATENT_STRENGTH, LATENT_ITERATIONS)
+    return fit_logistic(x, codes, n_labels, strength=strength, max_iter=iterations)
 
-    def fit(self, rows: Codes, labelled: Labelled) -> Logistic:
-        """The classifier of some cells."""
-        codes, strength = labelled.codes[rows], LATENT_STRENGTH
-        if self.known is None:
-            rows, codes = _some(rows, codes, self.seed)
-            strength = GENE_STRENGTH
-        x = self.of(rows)
-        if self.thin is not None:
-            fewer = self.thin.genes(rows) if self.shallow is None else self.shallow[rows]
-            x, codes = np.concatenate([x, fewer]), np.concatenate([codes, codes])
-        fitted = fit_logistic(x, codes, len(labelled.names), strength=strength)
-        self.tell()
-        return fitted
+
+def _latents(cells: LabelCells, name: str) -> Floats:
+    return np.asarray((cells.clean if name == "denoised" else cells.y) / cells.scale)
 
 
 def _cells(
     reference: AnnData, prior: LearnedPrior, labelled: Labelled, who: str
-) -> tuple[Represented, Represented | None]:
+) -> tuple[LabelCells, LabelCells | None]:
     """The reference's cells with all of its genes, as they are, and with fewer counts where they are counts."""
     options = Options(
         rho=0.0, uncertainty=False, shift=False, check=False, layer=prior.params.get("layer"),
@@ -110,14 +123,25 @@ def _cells(
     own = Query.of(reference, prior, options, who=who)  # type: ignore[arg-type]
     whole = as_query(reference, own, labelled.roles, depths=np.empty(0, np.float32))
     if prior.measurement is None or not own.measured or whole.counts is not None:
-        return Represented.of(whole), None
+        return LabelCells.of(whole), None
     typical = float(prior.measurement.typical)
     depths = typical + np.linspace(np.log(LEAST_DEPTH), 0, 1000, dtype=np.float32)
-    return Represented.of(whole), Represented.of(_at(whole, depths))
+    return LabelCells.of(whole), LabelCells.of(_at(whole, depths))
 
 
 def _at(cells: ReferenceQuery, depths: Floats) -> ReferenceQuery:
     return replace(cells, reader=replace(cells.reader, depths=depths))
+
+
+def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any]:
+    """Some cells by their leading components; those of rare labels are kept."""
+    rows, _ = _some(np.arange(len(x)), codes, seed, most=MOST_CELLS)
+    counts = np.bincount(codes, minlength=len(means))
+    centre = (counts / counts.sum()) @ means
+    centred = x[rows] - centre.astype(np.float32)
+    n_components = max(min(MOST_COMPONENTS, len(rows) // 2, x.shape[1] // 2), 1)
+    basis = leading_directions(centred, n_components, seed)
+    return {"anchor_codes": codes[rows], "anchor_scores": centred @ basis, "anchor_basis": basis}
 
 
 def _means(values: Floats, codes: Codes, n_labels: int) -> Floats:
@@ -128,23 +152,20 @@ def _means(values: Floats, codes: Codes, n_labels: int) -> Floats:
 
 
 def _scores(model: LabelModel) -> dict[str, Any]:
-    """Accuracy, and F1 of every label, of the mean of all classifiers on held-out cells."""
-    probabilities = np.mean([softmax(candidate.held_out) for candidate in model.candidates.values()], axis=0)
-    codes = model.held_out_codes
-    if not len(codes):
-        return {"held_out": 0}
+    """Accuracy, and F1 of every label, of the mean of all classifiers on calibration cells."""
+    probabilities, codes = model.calibration(), model.calibration_codes
     f1 = [None if np.isnan(score) else round(score, 4) for score in f1_scores(probabilities, codes)]
     right = round(float((probabilities.argmax(1) == codes).mean()), 4)
     return {"held_out": len(codes), "accuracy": right, "f1": f1}
 
 
-def _some(rows: Codes, codes: Codes, seed: int) -> tuple[Codes, Codes]:
-    """At most `MAX_GENE_CELLS` cells, the rare classes whole."""
-    if len(rows) <= MAX_GENE_CELLS:
+def _some(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) -> tuple[Codes, Codes]:
+    """About as many cells as asked for at the most, and at least 50 of every label that has them."""
+    if len(rows) <= most:
         return rows, codes
     rng = np.random.default_rng(seed)
     counts = np.bincount(codes)
-    share = np.maximum(MAX_GENE_CELLS / len(rows), np.minimum(1, 50 / np.maximum(counts, 1)))[codes]
+    share = np.maximum(most / len(rows), np.minimum(1, 50 / np.maximum(counts, 1)))[codes]
     kept = np.flatnonzero(rng.random(len(rows)) < share)
     return rows[kept], codes[kept]
 

@@ -17,7 +17,7 @@ from dice._core.labels.votes import Votes
 from dice._errors import InputError
 from dice._keys import LabelKeys
 from dice._plot.colors import UNASSIGNED, absent_color, are_colors
-from dice._query.doubt import Doubt
+from dice._query.sets import Judged
 from dice._types import Floats
 
 
@@ -36,14 +36,13 @@ def label_slots(
     adata: AnnData,
     model: LabelModel,
     colors: list[str] | None,
-    probabilities: Floats,
-    doubt: Doubt,
+    judged: Judged,
     min_probability: float,
     record: dict[str, Any],
     voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:
     """The most likely label of every cell, and beside it what is doubtful about it."""
-    names, sets = model.names, doubt.sets
+    names, sets, probabilities = model.names, judged.sets, judged.probabilities
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     label, used = _labels(names, colors, probabilities, min_probability)
     frame = {"index": adata.obs_names, "columns": column_names(names)}
@@ -61,7 +60,7 @@ def label_slots(
             keys.probability: top[:, 0],
             keys.margin: top[:, 0] - top[:, 1],
             keys.set: _in_words(sets, names),
-            keys.status: pd.Categorical.from_codes(doubt.status, list(STATUSES)).remove_unused_categories(),
+            keys.status: pd.Categorical.from_codes(judged.status, list(STATUSES)).remove_unused_categories(),
             **by_group,
         },
         obsm={

@@ -31,7 +31,7 @@ from dice._core.posterior.inference import Inference
 from dice._core.posterior.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
 from dice._core.posterior.noise import cell_seeds
 from dice._core.posterior.plan import Decided, Plan
-from dice._core.shift.choice import SAMPLED_CELLS
+from dice._core.shift.find import SAMPLED_CELLS
 from dice._core.shift.record import check_record
 from dice._keys import DenoiseKeys
 from dice._query.shift import find_shift
@@ -160,9 +160,9 @@ class Query:
     def decided(self) -> Decided:
         """The shift, the noise and the plan."""
         prior, options, likelihood, latents = self.prior, self.options, self.likelihood, self.latents
-        # Labels gain by it, embeddings do not once their noise is measured (docs/shift.md).
-        left = options.shift is False or (self.measured and options.shift == Shift() and not options.finds_shift)
-        offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self)
+        # No evidence without labels tells which shift to remove: an embedding is moved only on request (docs/shift.md).
+        left = options.shift is False or (isinstance(options.shift, Shift) and options.shift.strategy == "auto")
+        offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self, options.shift)
         df = options.likelihood.df if isinstance(options.likelihood, StudentT) else None
         empty_noise = EMPTY_NOISE * prior.latent_scale
         noise, cell_noise = likelihood.noise(

@@ -1,4 +1,4 @@
-"""Prediction sets of a query, and whether its reference can calibrate them at all."""
+"""Prediction sets and status of a query's labels, by calibration cells or, under a shift, by its views."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import torch
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._core.labels.conformal import effective_size, label_p_values, label_scores, too_few
+from dice._core.labels import doubt
+from dice._core.labels.conformal import effective_size, label_p_values, label_scores, p_values, too_few
 from dice._core.labels.density_ratio import measure_domain_shift
-from dice._core.labels.doubt import with_most_likely
-from dice._core.labels.likeness import smallest_sets, tempered
 from dice._core.labels.model import LabelModel
+from dice._core.labels.novelty import novelty_scores
 from dice._core.posterior.noise import CellNoise
-from dice._query.classification import Classified
-from dice._query.represented import Represented
+from dice._query.label_cells import LabelCells
+from dice._query.query import Query
+from dice._query.views import Classified
 from dice._types import Floats, Mask
 from dice.options import Sets
 
-#: How well query and reference may be told apart (AUC) before the reference's cells as they are cannot calibrate
-#: (docs/labels.md).
+#: How well query and reference may be told apart (AUC) before it is said that they differ (docs/labels.md).
 DOUBTFUL = 0.65
+#: A probability that no label has.
+NEVER = 1.01
 #: Stream of random numbers of the sets.
 SETS = 3
 
@@ -50,61 +52,95 @@ class DomainShift:
         return {"effective_calibration": self.effective, "shift_auc": self.auc}
 
 
-def find_shift(query: Represented, calibration_y: Floats, seed: int) -> DomainShift:
-    """Compare the latents of the query with those of the calibration cells (m, k), in PCA units."""
-    scale = query.query.prior.latent_scale
+def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> DomainShift:
+    """Compare scaled latents y (n, k) of the query with those of calibration cells (m, k)."""
     # In the order of their seeds, which does not depend on where cells are in a file.
-    order = np.argsort(query.query.seeds, kind="stable")
-    order = order[query.seen[order]]
-    found = measure_domain_shift(calibration_y / scale, query.y[order] / scale, seed)
-    ratios = np.ones(len(query))
+    order = np.argsort(query.seeds, kind="stable")
+    order = order[~query.latents.empty[order]]
+    found = measure_domain_shift(calibration_y, y[order], seed)
+    ratios = np.ones(len(y))
     ratios[order] = found.query
     return DomainShift(found.reference, ratios, found.auc)
 
 
+def unlike_cells(cells: LabelCells, model: LabelModel, shift: DomainShift) -> Mask:
+    """Cells (n,) further from all labels than 99 % of the calibration cells; none where the query is shifted.
+
+    Cells of a shifted query are far from the reference as a whole, so that calibration cells cannot tell what is far.
+    """
+    if shift.doubtful:
+        return np.zeros(len(cells), dtype=bool)
+    novel, known = novelty_scores(model.groups(cells.scale), cells.y, model.calibration_y)
+    return p_values(novel, known) <= doubt.UNLIKE_RATE
+
+
 @dataclass(frozen=True)
-class Predicted:
-    """Sets (n, C), and how many should hold the true label: as they are, and as calibration alone would have them."""
+class Judged:
+    """Probabilities (n, C) that allow for the shift, sets (n, C), and status (n,) of a query's cells."""
 
+    probabilities: Floats
     sets: Mask
-    expected: float
-    calibrated: float
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"expected_coverage": self.expected, "calibrated_coverage": self.calibrated}
+    status: NDArray[np.intp]
+    params: dict[str, Any]
 
 
-def predict_sets(
-    settings: Sets, alpha: float, found: Classified, model: LabelModel, shift: DomainShift, query: Represented
-) -> Predicted:
-    """Sets of all cells; warns where calibration cannot hold, and says what to expect."""
-    codes, cells = model.calibration_codes, found.cells(alike=shift.doubtful)[found.n_held_out :]
+def judge(
+    settings: Sets,
+    alpha: float,
+    found: Classified,
+    model: LabelModel,
+    shift: DomainShift,
+    cells: LabelCells,
+    unlike: Mask,
+    min_probability: float,
+) -> Judged:
+    """Sets, and a word for every cell; cells that are `unlike` the reference (n,) are never confident.
+
+    Nobody can be confident of a label that is not given, because it is less likely than `min_probability`.
+    """
+    calibration, codes, seen = model.calibration(_names(found)), model.calibration_codes, cells.seen
+    ratio = doubt.error_ratio(model.batch_evidence)
+    error = doubt.expected_error(found.probabilities[seen], ratio, found.strength)
+    probabilities = found.probabilities.copy()
+    probabilities[seen] = doubt.tempered(probabilities[seen], error) if seen.any() else probabilities[seen]
+    threshold = doubt.set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
+    ranks = _p_values(settings, found, calibration, codes, shift, cells)
+    sets = doubt.joint_sets(ranks, probabilities, alpha, found.strength, threshold)
+    sets = doubt.with_most_likely(sets, probabilities)
+    # Beyond any probability where calibration cells are too few; it fades with them where the query is shifted.
+    least = (1 - found.strength) * min(doubt.confident_from(calibration, codes, alpha), NEVER)
+    least = max(least, min_probability)
+    confident, sets = doubt.widened(sets, probabilities, least)
+    expected = float((probabilities * sets)[seen].sum(1).mean()) if found.strength and seen.any() else 1 - alpha
+    params = {
+        "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
+        "confident_from": least, "unlike_rate": doubt.UNLIKE_RATE,
+    }  # fmt: skip
+    _warn(settings, alpha, model, shift, sets, error)
+    return Judged(probabilities, sets, doubt.in_a_word(confident, unlike | ~seen), params)
+
+
+def _names(found: Classified) -> tuple[str, ...]:
+    """The classifiers behind the views."""
+    return tuple(str(name) for name in found.table["candidate"][:-1])
+
+
+def _p_values(
+    settings: Sets, found: Classified, calibration: Floats, codes: NDArray[np.integer], shift: DomainShift,
+    cells: LabelCells,
+) -> Floats:  # fmt: skip
+    """Conformal p-values (n, C) of every label, by cells as they were measured."""
     uniform: list[Floats | None] = [None, None]
     if settings.randomize and settings.method != "lac":
-        uniform = [_uniform(query.query.seeds), _uniform(np.arange(len(codes)))]
+        uniform = [_uniform(cells.query.seeds), _uniform(np.arange(len(codes)))]
     scores, known = (
-        label_scores(p, settings.method, u) for p, u in zip((found.probabilities, cells), uniform, strict=True)
+        label_scores(p, settings.method, u) for p, u in zip((found.measured, calibration), uniform, strict=True)
     )
     weights = {"weights": shift.calibration, "own_weights": shift.query} if settings.weighted else {}
-    p_values = label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
-    sets = with_most_likely(p_values > alpha, found.probabilities)
-    predicted = _widened(sets, alpha, found, shift, query.seen)
-    _warn(settings, alpha, model, shift, predicted)
-    return predicted
+    return label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
 
 
-def _widened(sets: Mask, alpha: float, found: Classified, shift: DomainShift, seen: Mask) -> Predicted:
-    """Sets that hold what classifiers disagree about more than they do on held-out cells."""
-    if found.error is None or not shift.doubtful:
-        return Predicted(sets, 1 - alpha, 1 - alpha)
-    doubted, wide = tempered(found.probabilities[seen], found.error), sets.copy()
-    wide[seen] |= smallest_sets(doubted, alpha)
-    before, after = (float((doubted * held[seen]).sum(1).mean()) for held in (sets, wide))
-    return Predicted(wide, max(after, 1 - alpha), before)
-
-
-def _warn(settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, predicted: Predicted) -> None:
+def _warn(settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, sets: Mask, error: float) -> None:
     codes = model.calibration_codes
     rare = too_few(codes, len(model.names), alpha)
     if settings.per_class and rare.any():
@@ -116,26 +152,20 @@ def _warn(settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, p
         )
     elif len(codes) + 1 < 1 / alpha:
         _log.warn(
-            f"{len(codes)} calibration cells cannot tell alpha={alpha:g}, so that every set holds every label: pass a "
-            f"larger alpha, or train the prior with at least {int(np.ceil(1 / alpha)) - 1} cells for calibration "
-            "(dice.Training(calibration_fraction=))."
+            f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so that every set holds every label: "
+            f"pass a larger alpha, or train the prior with at least {int(np.ceil(1 / alpha)) - 1} cells for "
+            "calibration (dice.Training(calibration_fraction=))."
         )
     if settings.weighted and shift.effective < 3 / alpha:
         _log.warn(
-            f"The weights leave {shift.effective:.0f} effective calibration cells of {len(codes)}: sets at "
-            f"alpha={alpha:g} are not to be relied on."
+            f"The weights leave {shift.effective:.0f} effective calibration cells of {len(codes)}, too few for sets at "
+            f"alpha={alpha:g}."
         )
     elif not settings.weighted and shift.doubtful:
-        size = predicted.sets.sum(1).mean()
-        what = (
-            f"would hold the true label in about {predicted.calibrated:.0%} of the cells, and were widened to "
-            f"{size:.1f} labels a cell to hold it in {1 - alpha:.0%}"
-            if predicted.calibrated < 1 - alpha
-            else f"may hold the true label less often than {1 - alpha:.0%}"
-        )
         _log.warn(
-            f"The query differs from its reference (they are told apart with an AUC of {shift.auc:.2f}), so that sets "
-            f"{what}: check them on cells whose label you know with dice.tl.evaluate(..., protocol='labels')."
+            f"The query differs from its reference (AUC {shift.auc:.2f}): about {error:.0%} of the labels may be "
+            f"wrong, and sets hold {sets.sum(1).mean():.1f} labels on the mean. Check cells whose label you know with "
+            "dice.tl.evaluate(..., protocol='labels')."
         )
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 LogDensity: TypeAlias = Callable[[Any], Any]
 Rho: TypeAlias = float | Sequence[float] | Literal["auto"]
 
-STRATEGIES = ("auto", "offset", "clusters", "mean")
+STRATEGIES = ("auto", "offset", "clusters", "mean", "standardized", "correlated")
+#: Strategies that compare a query with the reference for labels, and move no embedding.
+FOR_LABELS = ("standardized", "correlated")
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,18 @@ class Shift:
     strategy
         ``"offset"`` finds one offset of all cells under the prior, whatever the composition of the query;
         ``"clusters"`` one for each of up to 100 soft clusters of the reference; ``"mean"`` brings the mean of the query
-        to that of the reference, which is right where both have the same composition. ``"auto"`` chooses
-        (:doc:`/shift`).
+        to that of the reference, which is right where both have the same composition. ``"standardized"`` scales every
+        gene of the query by its own mean and variance, and ``"correlated"`` compares both along the directions that
+        they share; these two serve labels alone. ``"auto"`` averages all but ``"mean"`` for labels, and leaves
+        embeddings as they were measured (:doc:`/shift`).
     batch_key
         Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those of
         the whole query.
     """
 
-    strategy: Literal["auto", "offset", "clusters", "mean"] = described("auto, offset, clusters, mean or none", "auto")
+    strategy: Literal["auto", "offset", "clusters", "mean", "standardized", "correlated"] = described(
+        "auto, offset, clusters, mean or none", "auto"
+    )
     batch_key: str | None = described("column of obs with batches that are shifted each on its own", None)
 
     def __post_init__(self) -> None:
@@ -87,8 +93,6 @@ class Options:
     check: Any = described("compare the values with the reference's", True)
     random_state: int = described("seed of everything random", 0)
     uncertainty: bool = True
-    #: Whether an automatic shift is looked for even where noise is measured.
-    finds_shift: bool = False
     #: Where and how much at a time to compute: package-wide settings, as they are when the call starts.
     device: str = field(default_factory=lambda: settings.device)
     chunk_size: int | None = field(default_factory=lambda: settings.chunk_size)

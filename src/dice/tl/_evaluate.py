@@ -94,7 +94,8 @@ def evaluate(
     With ``protocol="labels"`` one row for all cells and one for every known label that the reference has
     (cells with other labels are left out and counted in a warning), with the columns
 
-    - ``n_cells``; ``accuracy``; ``f1``, for all cells the mean over labels;
+    - ``n_cells``; ``accuracy``; ``f1``, for all cells the mean over labels. Known labels with the same name in the
+      reference count as one label there, and share their ``f1``;
     - ``coverage``, the share of prediction sets with the true label, and their mean ``set_size``;
     - ``confident``, the share of cells with that status, and ``confident_accuracy``.
 

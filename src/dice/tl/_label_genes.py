@@ -118,7 +118,7 @@ def label_genes(
         )
     groups = read_groups(adata, groupby) if groupby is not None else _by_label(found, label)
     cells = labelled_query(adata, prior, record)
-    codes = np.where(cells.seen, groups.codes, -1).astype(np.intp)
+    codes = np.where(cells.cells.seen, groups.codes, -1).astype(np.intp)
     votes = vote(found.probabilities, codes, len(groups.categories), found.alpha)
     labels = _labels(groups, found.names, votes.probabilities, groupby, label)
     others = _others(found.names, versus, labels, votes.probabilities, model.counts > 0)

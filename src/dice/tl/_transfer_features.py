@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -108,9 +109,11 @@ def transfer_features(
     features = read_features(reference, cells, key)
     keys = FeatureKeys(feature_key(adata, key_added, features.title))
     options = Options(
-        n_samples=N_SAMPLES, uncertainty=False, shift=shift, finds_shift=True, layer=layer, gene_key=gene_key,
-        check=check, random_state=random_state,
+        n_samples=N_SAMPLES, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check,
+        random_state=random_state,
     )  # fmt: skip
+    if isinstance(options.shift, Shift) and options.shift.strategy == "auto" and prior.soft_clusters is not None:
+        options = replace(options, shift=replace(options.shift, strategy="clusters"))
     with _log.recorded() as warned:
         query = Query.of(adata, prior, options)
         found = predict_features(query, cells, features, batch_key, alpha, prior_key)

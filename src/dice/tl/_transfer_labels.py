@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from anndata import AnnData
@@ -17,14 +17,18 @@ from dice._arguments import said, share
 from dice._core.labels.card import describe
 from dice._core.labels.votes import vote
 from dice._errors import InputError
-from dice._query.classification import classify
-from dice._query.doubt import judge
+from dice._query.label_cells import LabelCells
 from dice._query.label_model import read_or_learn, warn_of_unlearned
 from dice._query.label_slots import label_keys, label_slots
 from dice._query.query import Query
-from dice._query.represented import Represented
-from dice._query.sets import find_shift, predict_sets
+from dice._query.sets import judge, measure_shift, unlike_cells
+from dice._query.views import classify
 from dice.options import Checks, Classifier, Options, Sets, Shift
+
+#: How a query is compared with its reference: all views averaged, one of them, or a shift that an earlier call stored.
+LabelShift: TypeAlias = (
+    Literal["auto", "offset", "clusters", "mean", "standardized", "correlated", False] | Shift | Mapping[str, Any]
+)
 
 
 @_log.once_per_object
@@ -37,7 +41,9 @@ def transfer_labels(
     groupby: str | None = None,
     sets: Sets = Sets(),
     classifier: Literal["auto", "projection", "denoised", "genes"] | Classifier = "auto",
-    shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
+    shift: Literal["auto", "offset", "clusters", "mean", "standardized", "correlated", False]
+    | Shift
+    | Mapping[str, Any] = "auto",
     layer: str | None = None,
     gene_key: str | None = None,
     check: bool | Checks = True,
@@ -134,32 +140,32 @@ def transfer_labels(
         raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
     kind = classifier if isinstance(classifier, Classifier) else Classifier(classifier)
     options = Options(
-        rho=0.0, uncertainty=False, shift=shift, finds_shift=True, layer=layer, gene_key=gene_key, check=check,
-        random_state=random_state,
-    )  # fmt: skip
+        rho=0.0, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=random_state
+    )
     with _log.recorded() as warned:
         model, colors = read_or_learn(reference, prior, labels_key, prior_key, options.random_state)
         warn_of_unlearned(model)
-        query = Query.of(adata, prior, options)
-        cells = Represented.of(query)
-        separated = find_shift(cells, model.calibration_y, options.random_state)
-        found = classify(cells, model, kind)
-        _log.info(f"Classifier: {found.name}.")
-        predicted = predict_sets(sets, alpha, found, model, separated, cells)
-        doubt = judge(predicted, alpha, found, model, separated, cells, kind.min_probability)
+        cells = LabelCells.of(Query.of(adata, prior, options))
+        scaled = cells.y / cells.scale, model.calibration_y / cells.scale
+        separated = measure_shift(cells.query, *scaled, options.random_state)
+        found = classify(cells, model, kind, options.shift, separated.auc)
+        unlike = unlike_cells(cells, model, separated)
+        judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
     asked = {"labels_key": named, "alpha": alpha, "groupby": groupby, "sets": sets, "classifier": kind}
-    params = {"classifier": found.name, "n_calibration": len(model.calibration_codes)}
+    params = {"n_calibration": len(model.calibration_codes)}
     record = {
         "call": as_plain(options.arguments() | asked),
-        "params": params | separated.params | predicted.params | doubt.params,
+        "params": params | separated.params | judged.params,
+        "views": found.views,
+        "composition": found.composition,
         "candidates": found.table,
         "reference": describe(model.card),
-        "shift": query.decided.shift,
+        "shift": found.shift,
         "warnings": np.array(warned, dtype=str),
     }
     voted = None
     if groups is not None:
         voters = np.where(cells.seen, groups.codes, -1)
-        voted = groups, vote(found.probabilities, voters, len(groups.categories), alpha)
-    slots = label_slots(keys, adata, model, colors, found.probabilities, doubt, kind.min_probability, record, voted)
+        voted = groups, vote(judged.probabilities, voters, len(groups.categories), alpha)
+    slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, voted)
     return write(adata, slots, copy=copy)

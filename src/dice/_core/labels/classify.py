@@ -9,12 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dice._core.blend import FLOOR
 from dice._threads import one_torch_thread
 from dice._types import Floats
 
 #: Inverse penalty of the regression, for standardised genes and for scaled latents.
 GENE_STRENGTH, LATENT_STRENGTH = 0.1, 0.5
+#: Iterations of the regression on genes. Stopping early is a second penalty: on five pairs of technologies 15
+#: iterations were as accurate as 100 or better (.831 against .819 on the mean), at a fifth of the price.
+GENE_ITERATIONS = 15
+#: Probabilities count as at least this in a log-loss: one sure error is not the end.
+FLOOR = 1e-4
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,9 @@ def softmax(logits: Floats) -> Floats:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def fit_logistic(x: Floats, codes: NDArray[np.integer], n_classes: int, *, strength: float) -> Logistic:
+def fit_logistic(
+    x: Floats, codes: NDArray[np.integer], n_classes: int, *, strength: float, max_iter: int = 100
+) -> Logistic:
     """Multinomial logistic regression with an L2 penalty, by L-BFGS; classes without cells get next to nothing.
 
     Parameters
@@ -53,12 +59,14 @@ def fit_logistic(x: Floats, codes: NDArray[np.integer], n_classes: int, *, stren
         Number of classes C.
     strength
         Inverse of the penalty per cell, as scikit-learn's ``C``.
+    max_iter
+        Most iterations.
     """
     centre = x.mean(0)
     cells, labels = _tensor(x - centre), torch.as_tensor(codes, dtype=torch.int64)
     weight = torch.zeros(x.shape[1], n_classes, requires_grad=True)
     bias = torch.zeros(n_classes, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=max_iter, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()

@@ -15,7 +15,6 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from dice._core.labels.model import LabelModel
 from dice._types import Chunk, Codes, Floats, Mask
 
 #: Points of Gauss and Legendre's rule on the way to a cell. Of what the denoised latents of Baron's 1,937 cells add to
@@ -62,18 +61,3 @@ def sums_by_group(values: Chunk, groups: Codes, n_groups: int) -> Floats:
     members = sparse.csr_array((np.ones(len(known)), (groups[known], known)), shape=(n_groups, len(groups)))
     sums = members @ values
     return np.asarray(sums.toarray() if sparse.issparse(sums) else sums, dtype=np.float64)
-
-
-def known_means(model: LabelModel, loadings: Floats) -> Floats:
-    """Standardised means (C, d) of the labels, by what a prior keeps of them: their mean latents and mean logits.
-
-    Of all means that have both, these are the smallest. Latents alone leave out what only few genes have, on which
-    classifiers rely most: for nine labels of pancreas, means were off by at most 1.9 without logits (SST in delta
-    cells, log1p) and 0.7 with them.
-    """
-    candidate = model.candidates["genes"]
-    classifier = candidate.classifier
-    looked_at = np.concatenate([loadings, classifier.slopes], axis=1).astype(np.float64)
-    found = np.concatenate([model.centres, candidate.means - classifier.offset], axis=1).astype(np.float64)
-    # The slopes of all labels sum to zero, so that one direction is empty.
-    return np.asarray(found @ np.linalg.pinv(looked_at, rcond=1e-3))

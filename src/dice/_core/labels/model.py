@@ -1,7 +1,7 @@
-"""What a reference teaches about labels, without any of its cells: classifiers, and what they said of held-out cells.
+"""What a prior keeps of a reference's labels, so that it can label queries without the reference's cells.
 
-Everything here is linear before the softmax, so that the logits of held-out cells are all that is needed to weigh the
-classifiers, to calibrate sets, and to know what both would be if the cells were moved.
+Classifiers, their logits of calibration cells, the moments of every gene in every label, and some cells in the space of
+their leading components: a few MB of plain arrays.
 """
 
 from __future__ import annotations
@@ -13,28 +13,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._core.labels.classify import Logistic
+from dice._core.labels.classify import Logistic, softmax
 from dice._core.labels.novelty import Groups
+from dice._core.labels.views import Anchors, Moments
 from dice._errors import PriorFormatError
 from dice._types import Codes, Floats
 
 #: What cells are classified by: scaled noisy latents, scaled clean latents, standardised genes.
 REPRESENTATIONS = ("projection", "denoised", "genes")
-#: Cells of each kind that are kept at most, and labels that a model can have.
-MOST_CELLS, MOST_LABELS = 2000, 10_000
-_COMMON = ("counts", "centres", "whiten", "held_out_codes", "calibration_codes", "calibration_y")
-_EACH = ("slopes", "offset", "means", "held_out", "calibration")
+#: Cells of each kind that are kept at most, their components, and labels that a model can have.
+MOST_CELLS, MOST_COMPONENTS, MOST_LABELS = 2000, 100, 10_000
+_COMMON = (
+    "counts",
+    "centres",
+    "whiten",
+    "calibration_codes",
+    "calibration_y",
+    "gene_means",
+    "gene_variances",
+    "anchor_codes",
+    "anchor_scores",
+    "anchor_basis",
+    "batch_evidence",
+)
+_EACH = ("slopes", "offset", "calibration")
+_CODES = ("calibration_codes", "anchor_codes")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One classifier of C labels, and its logits."""
+    """One classifier of C labels, and its logits (m, C) of calibration cells."""
 
     classifier: Logistic
-    #: Mean logits (C, C) of the cells of every label that it was fitted to.
-    means: Floats
-    #: Logits (v, C) of held-out cells, by the same classifier fitted without them, and (m, C) of calibration cells.
-    held_out: Floats
     calibration: Floats
 
 
@@ -49,12 +59,34 @@ class LabelModel:
     centres: Floats
     #: Rotation and scaling (k, k) after which labels scatter alike in all directions.
     whiten: Floats
-    held_out_codes: Codes
     calibration_codes: Codes
     #: Latents (m, k) of the calibration cells in PCA units.
     calibration_y: Floats
+    #: Mean and variance (C, d) of the standardised genes in every label.
+    gene_means: Floats
+    gene_variances: Floats
+    #: Labels (a,) of some cells, their leading components (a, r), and the directions (d, r) of these.
+    anchor_codes: Codes
+    anchor_scores: Floats
+    anchor_basis: Floats
+    #: Wrong labels, and labels expected to be wrong, when the reference's batches were queries of each other (2,).
+    batch_evidence: Floats
     #: What is told about the reference: labels with their numbers of cells, accuracy and F1, source, date, versions.
     card: Mapping[str, Any]
+
+    @property
+    def moments(self) -> Moments:
+        return Moments(self.gene_means, self.gene_variances, self.counts)
+
+    @property
+    def anchors(self) -> Anchors:
+        """Some of the reference's cells, for views that compare a query with them."""
+        centre = self.moments.composition @ self.gene_means
+        return Anchors(self.anchor_codes, self.anchor_scores, self.anchor_basis, centre)
+
+    def calibration(self, representations: tuple[str, ...] = REPRESENTATIONS) -> Floats:
+        """Mean probabilities (m, C) that classifiers give to calibration cells."""
+        return np.mean([softmax(self.candidates[name].calibration) for name in representations], axis=0)
 
     def groups(self, latent_scale: float) -> Groups:
         """The labels as groups that a cell may be unlike."""
@@ -74,8 +106,11 @@ class LabelModel:
     def from_arrays(cls, arrays: Mapping[str, Any], card: Mapping[str, Any], n_latent: int, n_genes: int) -> LabelModel:
         """Check stored arrays, then build the model."""
         names = _labels_of(card)
-        v, m = (np.size(arrays.get(f"{part}_codes", ())) for part in ("held_out", "calibration"))
-        shapes = _shapes(len(names), n_latent, n_genes, v, m)
+        sizes = {name: np.size(arrays.get(name, ())) for name in _CODES}
+        n_components = np.shape(arrays.get("anchor_basis", np.empty((0, 0))))[-1:]
+        if n_components != () and n_components[0] > MOST_COMPONENTS:
+            raise PriorFormatError(f"The stored prior's 'labels/anchor_basis' has more than {MOST_COMPONENTS} columns.")
+        shapes = _shapes(len(names), n_latent, n_genes, *sizes.values(), *n_components)
         if set(arrays) != set(shapes):
             raise PriorFormatError("The stored prior's 'labels' have missing or unknown entries.")
         for name, shape in shapes.items():
@@ -83,17 +118,23 @@ class LabelModel:
             sound = isinstance(array, np.ndarray) and array.dtype == np.float32 and array.shape == shape
             if not sound or not np.isfinite(array).all() or np.abs(array).max(initial=0) > 1e12:
                 raise PriorFormatError(f"The stored prior's 'labels/{name}' are not finite float32 of shape {shape}.")
-        codes = {}
-        for name in ("held_out_codes", "calibration_codes"):
-            codes[name] = arrays[name].astype(np.intp)
-            if (codes[name] != arrays[name]).any() or (codes[name] < 0).any() or (codes[name] >= len(names)).any():
-                raise PriorFormatError(f"The stored prior's 'labels/{name}' are no codes of its labels.")
+        for name in ("counts", "gene_variances", "batch_evidence"):
+            if (arrays[name] < 0).any() or (name == "counts" and not arrays[name].any()):
+                raise PriorFormatError(f"The stored prior's 'labels/{name}' must not be negative, and counts not zero.")
+        codes = {name: _checked_codes(arrays[name], name, len(names)) for name in _CODES}
         candidates = {}
         for name in REPRESENTATIONS:
             each = {part: arrays[f"{name}_{part}"] for part in _EACH}
             candidates[name] = Candidate(Logistic(each.pop("slopes"), each.pop("offset")), **each)
         common = {name: arrays[name] for name in _COMMON} | codes
         return cls(names=names, candidates=candidates, card=card, **common)
+
+
+def _checked_codes(array: NDArray[np.float32], name: str, n_labels: int) -> Codes:
+    codes = array.astype(np.intp)
+    if (codes != array).any() or (codes < 0).any() or (codes >= n_labels).any():
+        raise PriorFormatError(f"The stored prior's 'labels/{name}' must be codes of its labels.")
+    return codes
 
 
 def _labels_of(card: Mapping[str, Any]) -> list[str]:
@@ -104,11 +145,11 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _shapes(c: int, k: int, d: int, v: int, m: int) -> dict[str, tuple[int, ...]]:
+def _shapes(c: int, k: int, d: int, m: int, a: int, r: int) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"counts": (c,), "centres": (c, k), "whiten": (k, k)}
-    shapes |= {"held_out_codes": (v,), "calibration_codes": (m,), "calibration_y": (m, k)}
+    shapes |= {"calibration_codes": (m,), "calibration_y": (m, k), "gene_means": (c, d), "gene_variances": (c, d)}
+    shapes |= {"anchor_codes": (a,), "anchor_scores": (a, r), "anchor_basis": (d, r), "batch_evidence": (2,)}
     for name in REPRESENTATIONS:
-        width = d if name == "genes" else k
-        each = {"slopes": (width, c), "offset": (c,), "means": (c, c), "held_out": (v, c), "calibration": (m, c)}
+        each = {"slopes": (d if name == "genes" else k, c), "offset": (c,), "calibration": (m, c)}
         shapes |= {f"{name}_{part}": shape for part, shape in each.items()}
     return shapes

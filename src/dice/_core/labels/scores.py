@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
-from dice._types import Mask
+from dice._types import Codes, Mask
 
 
 def label_scores_of(
     truth: NDArray[np.integer], meant: Mask, given: NDArray[np.integer], sets: Mask, confident: Mask
 ) -> list[dict[str, float]]:
     """Scores of all cells, then of those of every known label.
+
+    F1 is that of the classes that both sides can be compared by; for all cells it is the mean over these classes.
 
     Parameters
     ----------
@@ -41,10 +44,28 @@ def label_scores_of(
                 "confident_accuracy": _share(right[sure]),
             }
         )
-    f1 = [_f1(truth == code, (given >= 0) & labels[given], right) for code, labels in enumerate(meant)]
-    for row, score in zip(rows, [float(np.mean(f1)), *f1], strict=True):
-        row["f1"] = score
+    classes, of_given = merged_names(meant)
+    called = np.where(given >= 0, of_given[given], -1)
+    f1 = np.array([_f1(classes[truth] == code, called == code, right) for code in range(classes.max() + 1)])
+    for row, score in zip(rows, [f1.mean(), *f1[classes]], strict=True):
+        row["f1"] = float(score)
     return rows
+
+
+def merged_names(meant: Mask) -> tuple[Codes, Codes]:
+    """Classes that both sides can be compared by: codes of the known labels (T,) and of the reference's (C,).
+
+    Two known labels with one name in the reference are one class, and so are two names of one known label. The
+    reference's labels that nobody means are -1.
+    """
+    n_known, n_names = meant.shape
+    links = np.zeros((n_known + n_names,) * 2, dtype=bool)
+    links[:n_known, n_known:] = meant
+    _, codes = connected_components(links, directed=False)
+    used, known = np.unique(codes[:n_known], return_inverse=True)
+    place = np.full(codes.max(initial=0) + 1, -1)
+    place[used] = np.arange(len(used))
+    return known.astype(np.intp), place[codes[n_known:]].astype(np.intp)
 
 
 def _f1(mine: Mask, called: Mask, right: Mask) -> float:

@@ -12,7 +12,7 @@ from dice._core.shift.offsets import Offsets
 from dice._errors import InputError
 from dice._types import Codes
 
-STORED = ("none", "mixed", "offset", "clusters", "mean")
+STORED = ("none", "views", "offset", "clusters", "mean")
 
 
 def check_record(record: Mapping[str, Any], names: list[str] | None) -> None:
