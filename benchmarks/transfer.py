@@ -101,7 +101,7 @@ def scaled(reference: ad.AnnData, query: ad.AnnData) -> tuple[np.ndarray, np.nda
 METHODS = {
     "kNN on PCA": by_sklearn(lambda seed: KNeighborsClassifier(15), "pca"),
     "LR on PCA": by_sklearn(lambda seed: LogisticRegression(max_iter=300), "pca"),
-    "LR on genes": by_sklearn(lambda seed: LogisticRegression(C=0.1, max_iter=100), "genes"),
+    "LR on genes": by_sklearn(lambda seed: LogisticRegression(max_iter=300), "genes"),
     "MLP on genes": by_sklearn(lambda seed: MLPClassifier((128,), early_stopping=True, random_state=seed), "genes"),
 }
 

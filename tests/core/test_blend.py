@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, nnls
 
-from dice._core.blend import best_weights, blend_labels, blend_values
+from dice._core.blend import best_weights, blend_values
 
 
 def errors(seed, n=200, n_features=3):
@@ -57,20 +57,6 @@ def test_weights_without_a_sum_are_those_of_scipy():
     found = best_weights(np.repeat((x.T @ x)[None], 6, 0), (x.T @ y).T)
     for f in range(6):
         np.testing.assert_allclose(found[f], nnls(x, y[:, f])[0], atol=1e-9)
-
-
-def test_labels_prefer_who_is_less_surprised():
-    right, wrong = np.tile([0.9, 0.1], (2000, 1)), np.tile([0.4, 0.6], (2000, 1))
-    assert blend_labels([right, wrong], np.zeros(2000, dtype=int))[0] > 0.9
-
-
-def test_a_sure_error_costs_no_more_than_a_ten_thousandth():
-    """One step from equal weights, where one candidate excludes the true class."""
-    weights = blend_labels([np.array([[0.0, 1.0]]), np.array([[3e-4, 1 - 3e-4]])], np.array([0]), pseudo=3.0, n_steps=1)
-    np.testing.assert_allclose(weights, (np.array([0.25, 0.75]) + 1.5) / 4)
-    np.testing.assert_allclose(
-        blend_labels([np.empty((0, 2))] * 4, np.empty(0, dtype=int), pseudo=0.0, n_steps=0), 0.25
-    )
 
 
 def test_a_feature_that_nobody_measured_has_equal_weights():

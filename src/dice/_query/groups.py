@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from anndata import AnnData
 
 from dice import _log
@@ -14,7 +14,7 @@ from dice._anndata.read import names
 from dice._anndata.store import Prior
 from dice._core.labels.conformal import benjamini_hochberg, fewest_discoveries
 from dice._core.labels.density_ratio import measure_domain_shift
-from dice._core.labels.novel_groups import LEAST_KNOWN, compare_groups
+from dice._core.labels.novel_groups import LEAST_CELLS, LEAST_KNOWN, compare_groups, farther_groups
 from dice._core.labels.novelty import Groups, cluster
 from dice._core.prior.presets import ROLES
 from dice._errors import InputError
@@ -54,12 +54,12 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
         known = Groups.of(y[learned], groups)
         if codes is None:
             return known, y[calibration], _nearest(known, y[calibration])
-        return known, y[calibration], _positions(codes[calibration], np.unique(groups))
+        return known, y[calibration], positions(codes[calibration], np.unique(groups))
     labels = query.prior.labels
     if labels_key is not None and labels is not None and labels_key in ("auto", query.prior.params.get("labels_key")):
         _warn_of_missing(query)
         known = labels.groups(query.prior.latent_scale)
-        return known, labels.calibration_y, _positions(labels.calibration_codes, known.columns.astype(np.intp))
+        return known, labels.calibration_y, positions(labels.calibration_codes, known.columns.astype(np.intp))
     if labels_key not in (None, "auto"):
         raise InputError("labels_key= needs the reference with its cells: pass the AnnData object that has them.")
     stored = query.prior.calibration
@@ -90,31 +90,29 @@ def _nearest(groups: Groups, y: Floats) -> Codes:
     return groups.predict(y / groups.scale).argmax(1).astype(np.intp)
 
 
-def _positions(codes: Codes, used: Codes) -> Codes:
+def positions(codes: Codes, used: Codes) -> Codes:
     """Positions of codes among the sorted ones that are used; -1 for others."""
     at = np.minimum(np.searchsorted(used, codes), len(used) - 1)
     return np.where(used[at] == codes, at, -1).astype(np.intp)
 
 
-def warn_of_doubt(query: Query, calibration: Floats, fdr: float, n_novel: int) -> None:
-    """Say where the test had no power to call anything, and where its p-values cannot hold."""
-    order = np.argsort(query.seeds, kind="stable")
-    y = np.asarray(query.latents.y)[order[~query.latents.empty[order]]]
-    fewest = fewest_discoveries(len(query.seeds), len(calibration), fdr)
-    if not n_novel and fewest > 1 and fewest >= POWERLESS * len(y):
-        needed = f"unless {fewest} are more novel than all of these" if fewest <= len(y) else "whatever they are like"
+def warn_of_doubt(query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups | None) -> None:
+    """Warn where the test has no power to call single cells, or where a shift keeps it from calling any."""
+    if called is not None and called.shifted:
         _log.warn(
-            f"With {len(calibration)} calibration cells none of {len(y)} cells is called at fdr={fdr:g} {needed}: "
+            f"The query differs from its reference as a whole (AUC {called.auc:.2f}), so that calibration cells cannot "
+            "tell which single cells are new: none is called. Groups are compared with each other instead "
+            "(groupby='auto')."
+        )
+        return
+    n_cells = int((~query.latents.empty).sum())
+    fewest = fewest_discoveries(len(query.seeds), n_calibration, fdr)
+    if not n_novel and fewest > 1 and fewest >= POWERLESS * n_cells:
+        needed = f"unless {fewest} are more novel than all of these" if fewest <= n_cells else "whatever they are like"
+        _log.warn(
+            f"With {n_calibration} calibration cells none of {n_cells} cells is called at fdr={fdr:g} {needed}: "
             "train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test groups of "
             "cells (groupby=), or look at obs['dice_novelty_p'] itself."
-        )
-    scale = query.prior.latent_scale
-    auc = measure_domain_shift(calibration / scale, y / scale, 0).auc
-    if auc > DOUBTFUL:
-        _log.warn(
-            f"The query differs from its reference (they are told apart with an AUC of {auc:.2f}): if that is another "
-            f"technology and not new cells, more than {fdr:.0%} of any calls are wrong; compare with the status "
-            "'unlike the reference' of dice.tl.transfer_labels, which takes the shift away."
         )
 
 
@@ -135,30 +133,70 @@ def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes |
     return None if key is None else read_labels(reference, key, "reference").codes.astype(np.intp)
 
 
-def judge_groups(
-    named: pd.Categorical, score: Floats, empty: Mask, query: Floats, known: tuple[Groups, Floats, Codes], fdr: float
-) -> tuple[dict[str, Any], Mask]:
-    """A table of the groups of a query's cells, and the cells (n,) of those that are called novel."""
-    codes, n_groups = np.where(empty, -1, named.codes).astype(np.intp), len(named.categories)
+@dataclass(frozen=True)
+class CalledGroups:
+    """Groups (G,) of a query's cells that are called novel, and by what."""
+
+    novel: Mask
+    #: P-values and displacements (G,); p-values are not numbers where the query is shifted.
+    p: Floats
+    displacement: Floats
+    #: How well cells of groups that are not called are told apart from the reference's.
+    auc: float
+
+    @property
+    def shifted(self) -> bool:
+        return self.auc > DOUBTFUL
+
+
+def query_order(query: Query) -> Codes:
+    """Positions of the cells with expression in the order of their seeds, which belong to the cells."""
+    order = np.argsort(query.seeds, kind="stable")
+    return np.asarray(order[~query.latents.empty[order]])
+
+
+def call_groups(
+    query: Query, y: Floats, codes: Codes, n_groups: int, known: tuple[Groups, Floats, Codes], fdr: float
+) -> CalledGroups:
+    """Call groups of a query's cells by calibration cells or, where these cannot tell, by each other.
+
+    Whether the query is shifted is judged by cells of groups that calibration cells do not call: many cells of a new
+    type are no shift.
+    """
     groups, calibration, labels = known
-    found, excess, allowed = compare_groups(groups, query, codes, calibration, labels)
+    found, excess, _ = compare_groups(groups, y, codes, calibration, labels)
     # The last groups may have empty cells alone.
     p, displaced = (np.append(values, np.full(n_groups - len(found), np.nan)) for values in (found, excess))
-    n_cells = np.bincount(codes[codes >= 0], minlength=n_groups)
-    if np.isnan(allowed):
-        _log.warn(
-            f"No known group has {LEAST_KNOWN} calibration cells, so that no group can be tested: train the prior with "
-            "a larger dice.Training(calibration_fraction=)."
-        )
     novel = np.zeros(n_groups, dtype=bool)
     novel[~np.isnan(p)] = benjamini_hochberg(p[~np.isnan(p)], fdr)
-    sums = np.bincount(codes[codes >= 0], weights=score[codes >= 0], minlength=n_groups)
-    table = {
-        "group": np.array([str(name) for name in named.categories], dtype=str),
+    order = query_order(query)
+    usual = order[~np.append(novel, False)[codes[order]]]
+    # Where most cells are called, it is the query that differs.
+    usual = order if len(usual) < len(order) / 2 else usual
+    scale = query.prior.latent_scale
+    auc = measure_domain_shift(calibration / scale, y[usual] / scale, 0).auc
+    if auc > DOUBTFUL:
+        far = farther_groups(groups, y, codes)
+        return CalledGroups(
+            np.append(far, np.zeros(n_groups - len(far), bool)), np.full(n_groups, np.nan), displaced, auc
+        )
+    if np.isnan(p).all():
+        _log.warn(
+            f"No group can be tested: none has {LEAST_CELLS} cells, or no known group has {LEAST_KNOWN} calibration "
+            "cells."
+        )
+    return CalledGroups(novel, p, displaced, auc)
+
+
+def group_table(names: list[str], codes: Codes, score: Floats, called: CalledGroups) -> dict[str, Any]:
+    """One entry for every group of cells (n,), with the mean of their scores (n,)."""
+    n_cells = np.bincount(codes[codes >= 0], minlength=len(names))
+    sums = np.bincount(codes[codes >= 0], weights=score[codes >= 0], minlength=len(names))
+    return {
+        "group": np.array(names, dtype=str),
         "n_cells": n_cells,
         "score": sums / np.maximum(n_cells, 1),
-        "displacement": displaced,
-        "p": p,
-        "novel": novel,
+        "displacement": called.displacement,
+        "p": called.p,
+        "novel": called.novel,
     }
-    return table, np.append(novel, False)[codes]

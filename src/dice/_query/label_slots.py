@@ -9,13 +9,14 @@ import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
+from dice._anndata import read
 from dice._anndata.write import Slots, column_names, result_key
 from dice._arguments import is_key, said
-from dice._core.labels.doubt import STATUSES
+from dice._core.labels.doubt import STATUSES, UNLIKE
 from dice._core.labels.model import LabelModel
 from dice._core.labels.votes import Votes
 from dice._errors import InputError
-from dice._keys import LabelKeys
+from dice._keys import LabelKeys, NoveltyKeys
 from dice._plot.colors import UNASSIGNED, absent_color, are_colors
 from dice._query.sets import Judged
 from dice._types import Floats
@@ -69,6 +70,13 @@ def label_slots(
         },
         uns=uns,
     )
+
+
+def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
+    """The status of labels once groups were tested: cells of groups called novel are unlike the reference."""
+    status, novel = read.column(adata, keys.status), read.column(adata, NoveltyKeys().group_flag)
+    words = np.where(novel.to_numpy(dtype=bool), UNLIKE, status.astype(object).to_numpy())
+    return Slots(obs={keys.status: pd.Categorical(words, categories=list(STATUSES)).remove_unused_categories()})
 
 
 def _voted(

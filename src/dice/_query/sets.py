@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._core.labels import doubt
-from dice._core.labels.conformal import effective_size, label_p_values, label_scores, p_values, too_few
+from dice._core.labels.conformal import effective_size, label_p_values, label_scores, too_few
 from dice._core.labels.density_ratio import measure_domain_shift
 from dice._core.labels.model import LabelModel
-from dice._core.labels.novelty import novelty_scores
 from dice._core.posterior.noise import CellNoise
 from dice._query.label_cells import LabelCells
 from dice._query.query import Query
@@ -61,17 +60,6 @@ def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> 
     ratios = np.ones(len(y))
     ratios[order] = found.query
     return DomainShift(found.reference, ratios, found.auc)
-
-
-def unlike_cells(cells: LabelCells, model: LabelModel, shift: DomainShift) -> Mask:
-    """Cells (n,) further from all labels than 99 % of the calibration cells; none where the query is shifted.
-
-    Cells of a shifted query are far from the reference as a whole, so that calibration cells cannot tell what is far.
-    """
-    if shift.doubtful:
-        return np.zeros(len(cells), dtype=bool)
-    novel, known = novelty_scores(model.groups(cells.scale), cells.y, model.calibration_y)
-    return p_values(novel, known) <= doubt.UNLIKE_RATE
 
 
 @dataclass(frozen=True)

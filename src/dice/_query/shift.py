@@ -12,7 +12,8 @@ from dice import _log
 from dice._core.shift.find import find_offsets
 from dice._core.shift.offsets import Offsets
 from dice._core.shift.record import recall
-from dice.options import Shift, torch_device
+from dice._errors import InputError
+from dice.options import FOR_LABELS, Shift, torch_device
 
 if TYPE_CHECKING:
     from dice._query.query import Query
@@ -25,6 +26,11 @@ def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets
     names = None if batches is None else [str(name) for name in batches.categories]
     if not isinstance(wanted, Shift):
         return recall(query.prior, wanted, codes, names), dict(wanted)
+    if wanted.strategy in FOR_LABELS:
+        raise InputError(
+            f"shift={wanted.strategy!r} compares cells for labels and moves no embedding: pass it to "
+            "dice.tl.transfer_labels, or pass 'offset', 'clusters', 'mean' or False."
+        )
     some = ~latents.empty[query.sampled]
     cells, y = query.sampled[some], latents.sample[some]
     if query.measured and query.prior.measurement is not None:

@@ -13,7 +13,7 @@ from anndata import AnnData
 from dice._anndata import read
 from dice._anndata.checks import label_columns
 from dice._anndata.write import as_plain
-from dice._core.labels.doubt import CONFIDENT, STATUSES, UNLIKE
+from dice._core.labels.doubt import CONFIDENT, STATUSES
 from dice._core.prior.prior import LearnedPrior
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
 from dice._query.sets import DOUBTFUL
@@ -83,17 +83,15 @@ def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
     auc = float(record["params"]["shift_auc"])
     differ = "differs from the reference" if auc > DOUBTFUL else "is like the reference"
     lines, figures = dict(so_far.lines), dict(so_far.figures)
-    lines["shift"] = f"the query {differ} (told apart with an AUC of {auc:.2f}), {_strategy(adata, keys.uns)}"
+    lines["shift"] = f"the query {differ} (AUC {auc:.2f}); labels are {_views(record)}"
     given = read.column(adata, keys.label, step="dice.tl.transfer_labels").value_counts()
     named = ", ".join(f"{name} {count:,}" for name, count in given.iloc[:NAMED].items())
     lines["labels"] = f"{len(given)} of {len(record['labels'])}: {named}{', ...' if len(given) > NAMED else ''}"
     status = read.column(adata, keys.status, step="dice.tl.transfer_labels")
     shares = {name: float((status == name).mean()) for name in STATUSES} if len(status) else {}
     lines["status"] = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
-    lines["novel"], novel = _novel(adata)
-    if novel and auc > DOUBTFUL:
-        lines["novel"] += "; that the query differs as a whole can be enough for it"
-    lines["look at"] = _first(adata, keys, status, novel, auc)
+    lines["novel"] = _novel(adata)
+    lines["look at"] = _first(adata, keys, status, auc)
     figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()}
     figures["n_novel"] = int(read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty").sum())
     return Overview(lines, figures)
@@ -119,38 +117,47 @@ def _strategy(adata: AnnData, key: str) -> str:
     return "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
 
 
-def _novel(adata: AnnData) -> tuple[str, list[tuple[str, int]]]:
-    """Novel cells and groups in words, and the groups with their numbers of cells, largest first."""
-    flags = read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty")
-    groups = read.record(adata, NoveltyKeys().uns, step="dice.tl.novelty").get("groups")
-    text, novel = f"{int(flags.sum()):,} cells", []
-    if isinstance(groups, Mapping):
-        rows = zip(groups["group"], groups["n_cells"], groups["novel"], strict=True)
-        novel = sorted(((str(name), int(n)) for name, n, is_novel in rows if is_novel), key=lambda row: -row[1])
-        text += f" and {len(novel)} of {len(groups['group'])} clusters"
-    return text, novel
+def _views(record: Mapping[str, Any]) -> str:
+    """By which views labels were given."""
+    views = [str(name) for name in np.ravel(record["views"]["view"])]
+    weights = np.ravel(record["views"]["weight"])
+    if len(views) == 1 or weights[0] == 1:
+        return f"by the view {views[0]!r}"
+    agreement = float(np.average(np.ravel(record["views"]["agreement"]), weights=weights))
+    return f"the mean of {len(views)} views, which agree with {agreement:.0%} of them"
 
 
-def _first(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], novel: list[tuple[str, int]], auc: float) -> str:
+def _novel(adata: AnnData) -> str:
+    """Cells that are called novel, by themselves and in groups."""
+    keys = NoveltyKeys()
+    record = read.record(adata, keys.uns, step="dice.tl.novelty")
+    single = int(read.column(adata, keys.flag, step="dice.tl.novelty").sum())
+    shifted = float(record["params"]["shift_auc"]) > DOUBTFUL
+    text = "single cells cannot be judged, as the query differs" if shifted else f"{single:,} cells by themselves"
+    if "groups" not in record:
+        return text
+    called = np.ravel(record["groups"]["novel"]).astype(bool)
+    return f"{text}; {_in_novel_groups(adata):,} cells in {called.sum()} of {len(called)} fine groups"
+
+
+def _in_novel_groups(adata: AnnData) -> int:
+    keys = NoveltyKeys()
+    return int(read.column(adata, keys.group_flag).sum()) if keys.group_flag in read.names(adata, "obs") else 0
+
+
+def _first(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float) -> str:
     """What deserves a look before anything else."""
-    groups = read.column(adata, ClusterKeys().cluster) if novel else None
-    if groups is not None and auc > DOUBTFUL:
-        # Another technology alone makes clusters novel; the status of cells has the shift taken away.
-        unlike = (status == UNLIKE).groupby(groups, observed=True).mean()
-        novel = [(name, n) for name, n in novel if unlike[name] >= DOUBTED]
-    if novel:
-        named = ", ".join(f"{name} ({n:,} cells)" for name, n in novel[:3])
-        return f"cluster {named}: like no label of the reference"
-    votes = read.record(adata, keys.uns).get("votes")
-    if isinstance(votes, Mapping):
-        groups = read.column(adata, ClusterKeys().cluster, step="dice.tl.cluster")
+    if n_novel := _in_novel_groups(adata):
+        return f"{n_novel:,} cells in obs[{NoveltyKeys().group_flag!r}]: like no label of the reference"
+    if ClusterKeys().cluster in read.names(adata, "obs"):
+        groups = read.column(adata, ClusterKeys().cluster)
         doubted = (status != CONFIDENT).groupby(groups, observed=True).agg(["mean", "size"])
         doubted = doubted[(doubted["size"] >= LOOKED_AT) & (doubted["mean"] >= DOUBTED)]
         if len(doubted):
             worst = doubted["mean"].idxmax()
-            row = list(map(str, np.ravel(votes["group"]))).index(str(worst))
             share, size = doubted.loc[worst]
-            return f"cluster {worst} ({size:,.0f} cells): {share:.0%} not confident, its set is {votes['set'][row]}"
+            usual = read.column(adata, keys.set)[groups == worst].value_counts().index[0]
+            return f"cluster {worst} ({size:,.0f} cells): {share:.0%} not confident, most often the set {usual}"
     if auc > DOUBTFUL:
         return "some cells whose label you know, as the query differs: dice.tl.evaluate(..., protocol='labels')"
     return f"cells whose obs[{keys.status!r}] is not confident"

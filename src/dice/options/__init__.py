@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dice.options._labels import Classifier, Sets
 from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
-from dice.options._query import Checks, LogDensity, Options, Rho, Shift, check_rho, torch_device
+from dice.options._query import FOR_LABELS, Checks, LogDensity, Options, Rho, Shift, check_rho, torch_device
 from dice.options._training import Mixup, Training
 
 #: Settings objects by name, as stored calls name them.
@@ -17,6 +17,7 @@ OBJECTS: dict[str, type] = {
 }
 
 __all__ = [
+    "FOR_LABELS",
     "OBJECTS",
     "Checks",
     "Classifier",

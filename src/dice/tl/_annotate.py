@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from anndata import AnnData
@@ -22,21 +22,21 @@ from dice._anndata.write import Slots, check_writable, prior_slot, write
 from dice._arguments import new_key, seed, share, whole_number
 from dice._errors import InputError
 from dice._files import check_target
-from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, PriorKeys
+from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
 from dice._query.fitting import fitting_prior, look_ahead
-from dice._query.label_slots import label_keys
+from dice._query.label_slots import agreed_status, label_keys
 from dice._query.reference import check_roles
 from dice._query.summary import Overview, summarize
 from dice._query.values import expression_layer, target_sum_of
 from dice._reference.genes import choose_genes
 from dice._reference.learn import check_settings
 from dice._scanpy.recipe import TARGET_SUM
-from dice.options import Checks, Options, Shift, Training
+from dice.options import FOR_LABELS, Checks, Options, Shift, Training
 from dice.tl._cluster import cluster
 from dice.tl._denoise import denoise
 from dice.tl._novelty import novelty
 from dice.tl._train_prior import train_prior
-from dice.tl._transfer_labels import transfer_labels
+from dice.tl._transfer_labels import LabelShift, transfer_labels
 
 #: Neighbours of a cell in the graphs of :func:`dice.tl.cluster`: fewer cells have no clusters.
 N_NEIGHBORS = 15
@@ -51,7 +51,7 @@ def annotate(
     alpha: float = 0.1,
     n_top_genes: int = 3000,
     batch_key: str | None = "auto",
-    shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
+    shift: LabelShift = "auto",
     layer: str | None = None,
     gene_key: str | None = None,
     check: bool | Checks = True,
@@ -85,7 +85,7 @@ def annotate(
         ``"auto"`` finds out by columns of such names whether the reference mixes technologies, and says so; None ranks
         genes over all cells.
     shift
-        As in :func:`denoise`.
+        As in :func:`transfer_labels`. The embedding is moved by ``"offset"``, ``"clusters"`` and ``"mean"`` alone.
     layer
         Layer of both objects to use instead of ``X``.
     gene_key
@@ -106,9 +106,8 @@ def annotate(
 
     Returns
     -------
-    None, or the copy. Sets all that :func:`denoise`, :func:`cluster`, :func:`transfer_labels` (with
-    ``groupby="dice_cluster"``) and :func:`novelty` (likewise) set in `adata`, what :func:`train_prior` sets in
-    `reference` if it was called, and:
+    None, or the copy. Sets all that :func:`denoise`, :func:`cluster`, :func:`transfer_labels` and :func:`novelty` (with
+    ``groupby="auto"``) set in `adata`, what :func:`train_prior` sets in `reference` if it was called, and:
 
     ``adata.uns["dice_annotate"]``
         ``summary`` (ten lines of text), ``params`` (figures of the summary), ``call`` and ``warnings``.
@@ -217,20 +216,27 @@ def _look(
     """All that is said of a query under a prior, one verb after the other."""
     layer, seeded = call["layer"], {"random_state": call["random_state"]}
     options: dict[str, Any] = {name: call[name] for name in ("layer", "check", "gene_key", "prior_key")}
-    denoise(query, source, shift=call["shift"], **seeded, **options)
+    denoise(query, source, shift=_of_embedding(call["shift"]), **seeded, **options)
     bar.update()
     clusters = _cluster(query, source, call["prior_key"], call["random_state"])
     bar.update()
     labels_key = prior.params.get("labels_key") if call["labels_key"] is None else call["labels_key"]
     if labels_key is not None:
-        said = {"alpha": call["alpha"], "groupby": clusters, "shift": call["shift"]}
+        said = {"alpha": call["alpha"], "groupby": "auto", "shift": call["shift"]}
         transfer_labels(query, source, labels_key, **said, **seeded, **options)
         bar.update()
-        novelty(query, source, groupby=clusters, labels_key=labels_key, **options)
+        novelty(query, source, groupby="auto", labels_key=labels_key, **options)
+        write(query, agreed_status(query, LabelKeys(f"{labels_key}_dice")), copy=False)
         bar.update()
     return summarize(
         query, source, prior, layer=layer, genes=genes, labels_key=labels_key, clustered=clusters is not None
     )
+
+
+def _of_embedding(shift: Any) -> Any:
+    """The shift of the embedding: views that serve labels alone move nothing."""
+    strategy = shift.strategy if isinstance(shift, Shift) else shift
+    return False if isinstance(strategy, str) and strategy in FOR_LABELS else shift
 
 
 def _cluster(query: AnnData, source: Any, prior_key: str, random_state: int) -> str | None:

@@ -15,10 +15,11 @@ from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import share
 from dice._core.labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
+from dice._core.labels.fine_groups import fine_groups
 from dice._core.labels.novelty import novelty_scores
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice._query.groups import judge_groups, known_groups, warn_of_doubt
+from dice._query.groups import call_groups, group_table, known_groups, query_order, warn_of_doubt
 from dice._query.query import Query
 from dice.options import Checks, Options
 
@@ -55,9 +56,10 @@ def novelty(
     fdr
         Share of cells called novel that may belong to the reference after all (Benjamini-Hochberg).
     groupby
-        Column of ``adata.obs`` with clusters, for example ``"dice_cluster"``, each of which is tested as a whole: is
-        its mean further from known groups than parts of these, and than most of the query's groups? Those with fewer
-        than 20 cells are not tested.
+        Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. Each group is
+        tested as a whole: is its mean further from the known groups than parts of these are? Groups of fewer than 20
+        cells are not tested. If the query differs from the reference as a whole, groups are compared with each other
+        instead, and only those that are much further away than most are called.
     labels_key
         Column of ``reference.obs`` with labels to group by; None groups by clusters. ``"auto"`` takes the labels that
         the prior was trained with, where the reference has them.
@@ -78,12 +80,14 @@ def novelty(
     ``adata.obs["dice_novelty_p"]`` float32
         Conformal p-value: how often a reference cell is at least as novel.
     ``adata.obs["dice_novel"]`` bool
-        Cells that are called novel at the false-discovery rate.
+        Cells that are called novel at the false-discovery rate; none if the query differs from the reference as a
+        whole, because calibration cells then cannot tell which cells are new.
     ``adata.uns["dice_novelty"]``
         ``call``, ``params`` (numbers of calibration and novel cells, and ``fewest_novel``: fewer cells than this could
         not have been called) and ``warnings``. With `groupby` ``groups``, one entry for every group: ``group``,
         ``n_cells``, mean ``score``, ``displacement`` (squared, beyond chance, as a share of the variance of the
-        group's cells), ``p`` (not a number where it is not tested) and ``novel``, at the rate `fdr` over groups.
+        group's cells), ``p`` (not a number where a group is not tested, or where groups were compared with each
+        other) and ``novel``, at the rate `fdr` over groups.
     ``adata.obs["dice_novel_group"]`` bool
         With `groupby`, cells of groups that are called novel. Of other keys the suffix is ``"_group_flag"``.
 
@@ -99,7 +103,7 @@ def novelty(
     check_writable(adata, copy=copy)
     fdr, keys = share("fdr", fdr), NoveltyKeys(result_key(adata, key_added, "dice_novelty"))
     check_order(adata, reference, prior_key)
-    named = None if groupby is None else read_groups(adata, groupby)
+    named = None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if (reference is None or reference is adata) and PriorKeys(prior_key).split in names(adata, "obs"):
         raise InputError("adata is the reference itself, where nothing is novel: pass the query as adata.")
     source = adata if reference is None else reference
@@ -107,21 +111,26 @@ def novelty(
     with _log.recorded() as warned:
         query = Query.of(adata, find_prior(source, key=prior_key), options)
         known = groups, calibration, _ = known_groups(source, query, labels_key, prior_key)
-        latents = query.latents
-        score, ranked = novelty_scores(groups, np.asarray(latents.y), calibration)
+        latents, y = query.latents, np.asarray(query.latents.y)
+        score, ranked = novelty_scores(groups, y, calibration)
         p = p_values(score, ranked)
-        novel = benjamini_hochberg(p, fdr) & ~latents.empty
-        by_group = (
-            None if named is None else judge_groups(named, score, latents.empty, np.asarray(latents.y), known, fdr)
-        )
-        warn_of_doubt(query, calibration, fdr, int(novel.sum()))
+        if named is None:
+            codes = fine_groups(y, query_order(query))
+            titles = [str(code) for code in range(int(codes.max(initial=-1)) + 1)]
+        else:
+            codes = np.where(latents.empty, -1, named.codes).astype(np.intp)
+            titles = [str(name) for name in named.categories]
+        called = call_groups(query, y, codes, len(titles), known, fdr)
+        novel = benjamini_hochberg(p, fdr) & ~latents.empty & (not called.shifted)
+        warn_of_doubt(query, len(calibration), fdr, int(novel.sum()), called)
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
     call |= {"fdr": fdr} | {"labels_key": labels_key, "groupby": groupby}
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
-    params["fewest_novel"] = fewest_discoveries(len(score), len(ranked), fdr)
+    params |= {"fewest_novel": fewest_discoveries(len(score), len(ranked), fdr), "shift_auc": called.auc}
     record: dict[str, Any] = {"call": as_plain(call), "params": params, "warnings": np.array(warned, dtype=str)}
     obs = {keys.score: score.astype(np.float32), keys.p_value: p.astype(np.float32), keys.flag: novel}
-    if by_group is not None:
-        record["groups"], obs[keys.group_flag] = by_group
+    if groupby is not None:
+        record["groups"] = group_table(titles, codes, score, called)
+        obs[keys.group_flag] = np.append(called.novel, False)[codes]
     slots = Slots(obs=obs, uns={keys.uns: record}, stale=frozenset({keys.group_flag}))
     return write(adata, slots, copy=copy)

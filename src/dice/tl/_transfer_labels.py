@@ -15,14 +15,15 @@ from dice._anndata.store import Prior, check_order, find_prior
 from dice._anndata.write import as_plain, check_writable, write
 from dice._arguments import said, share
 from dice._core.labels.card import describe
-from dice._core.labels.votes import vote
 from dice._errors import InputError
 from dice._query.label_cells import LabelCells
 from dice._query.label_model import read_or_learn, warn_of_unlearned
 from dice._query.label_slots import label_keys, label_slots
 from dice._query.query import Query
-from dice._query.sets import judge, measure_shift, unlike_cells
+from dice._query.sets import judge, measure_shift
+from dice._query.unlike import unlike_cells
 from dice._query.views import classify
+from dice._query.votes import count_votes
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
 #: How a query is compared with its reference: all views averaged, one of them, or a shift that an earlier call stored.
@@ -71,7 +72,8 @@ def transfer_labels(
     alpha
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     groupby
-        Column of ``adata.obs`` with clusters, whose cells vote for a label of the cluster.
+        Column of ``adata.obs`` with groups of cells, which vote for a label of the group. ``"auto"`` takes fine groups
+        of about 25 cells, and writes votes only where these agree with the labels better than random groups do.
     sets
         How sets are made (:class:`dice.Sets`).
     classifier
@@ -135,7 +137,7 @@ def transfer_labels(
     prior = find_prior(reference, key=prior_key)
     named = prior.params.get("labels_key") if labels_key is None else labels_key
     keys = label_keys(adata, named, key_added)
-    alpha, groups = share("alpha", alpha), None if groupby is None else read_groups(adata, groupby)
+    alpha, groups = share("alpha", alpha), None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if not isinstance(sets, Sets):
         raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
     kind = classifier if isinstance(classifier, Classifier) else Classifier(classifier)
@@ -149,7 +151,7 @@ def transfer_labels(
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
         separated = measure_shift(cells.query, *scaled, options.random_state)
         found = classify(cells, model, kind, options.shift, separated.auc)
-        unlike = unlike_cells(cells, model, separated)
+        unlike = unlike_cells(cells, model)
         judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
     asked = {"labels_key": named, "alpha": alpha, "groupby": groupby, "sets": sets, "classifier": kind}
     params = {"n_calibration": len(model.calibration_codes)}
@@ -163,9 +165,6 @@ def transfer_labels(
         "shift": found.shift,
         "warnings": np.array(warned, dtype=str),
     }
-    voted = None
-    if groups is not None:
-        voters = np.where(cells.seen, groups.codes, -1)
-        voted = groups, vote(judged.probabilities, voters, len(groups.categories), alpha)
+    voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
     slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, voted)
     return write(adata, slots, copy=copy)

@@ -5,7 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._core.labels.doubt import STATUSES, confident_from, in_a_word, widened, with_most_likely
+from dice._core.labels.classify import softmax
+from dice._core.labels.doubt import (
+    STATUSES,
+    confident_from,
+    error_ratio,
+    expected_error,
+    in_a_word,
+    joint_sets,
+    set_threshold,
+    shift_strength,
+    tempered,
+    widened,
+    with_most_likely,
+)
 
 
 def two_labels(probability, right):
@@ -63,3 +76,66 @@ def test_words():
         "ambiguous",
         "unlike the reference",
     ]
+
+
+def test_flattened_until_the_error_is_as_expected():
+    probabilities = softmax(4 * np.random.default_rng(0).normal(size=(500, 4)))
+    flat = tempered(probabilities, 0.4)
+    assert abs(1 - flat.max(1).mean() - 0.4) < 1e-3
+    np.testing.assert_array_equal(flat.argmax(1), probabilities.argmax(1))
+    assert tempered(probabilities, 0.01) is probabilities
+    sets = flat >= set_threshold(flat, 0.1)
+    assert abs((flat * sets).sum(1).mean() - 0.9) < 0.01
+
+
+def test_probabilities_of_zero_can_be_flattened():
+    sure = np.eye(3)[[0, 1]]
+    flat = tempered(sure, 0.4)
+    assert np.isfinite(flat).all()
+    assert 1 - flat.max(1).mean() >= 0.4 - 1e-6
+    np.testing.assert_array_equal(tempered(sure, 0.0), sure)
+
+
+def test_the_smallest_sets_by_hand():
+    """The largest probabilities of all cells until 1 - alpha of their number is reached."""
+    p = np.array([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2]])
+    assert [set_threshold(p, alpha) for alpha in (0.4, 0.3, 0.0)] == [0.5, 0.3, 0.1]
+
+
+@pytest.mark.parametrize("n_cells", [30, 100, 1000, 100_000])
+def test_fewer_cells_never_look_more_like_the_reference(n_cells):
+    """What few cells leave possible is judged: 30 cells with an AUC of .55 may well be shifted."""
+    for auc in np.linspace(0.4, 1, 13):
+        assert shift_strength(auc, n_cells) >= shift_strength(auc, 10 * n_cells)
+    assert shift_strength(0.75, n_cells) == 1
+    assert shift_strength(0.5, 100_000) == 0
+
+
+def test_the_error_to_expect_by_hand():
+    p = np.array([[0.8, 0.2], [0.9, 0.1]])
+    many = np.tile(p, (50_000, 1))
+    assert expected_error(many, 1.5, 0.0) == pytest.approx(0.15)
+    assert expected_error(many, 1.5, 1.0) == pytest.approx(0.225, rel=1e-3)
+    # Two cells count 2, and an error of .3 counts 50.
+    assert expected_error(p, 1.5, 1.0) == pytest.approx((2 * 0.225 + 50 * 0.3) / 52)
+    assert expected_error(p, 1.5, 0.0) == pytest.approx(0.15)
+    assert expected_error(p[:0], 1.5, 1.0) == 0
+    assert expected_error(np.full((500, 10), 0.1), 2.0, 1.0) == 0.9
+
+
+def test_batches_can_raise_the_error_and_never_lower_it():
+    assert error_ratio(np.zeros(2)) == 1.5
+    assert error_ratio(np.array([0.0, 500.0])) == 1.5
+    assert error_ratio(np.array([120.0, 80.0])) == pytest.approx(1.5 * 140 / 100)
+    assert error_ratio(np.array([1e6, 1.0])) == 2.5
+
+
+def test_sets_of_calibration_and_of_a_shift_meet_without_a_jump():
+    """At either end they are what each rule says, and in between a label enters or leaves but once."""
+    rng = np.random.default_rng(0)
+    ranks, p = rng.random((200, 5)), softmax(2 * rng.normal(size=(200, 5)))
+    np.testing.assert_array_equal(joint_sets(ranks, p, 0.1, 0.0, 0.2), ranks > 0.1)
+    np.testing.assert_array_equal(joint_sets(ranks, p, 0.1, 1.0, 0.2), p >= 0.2)
+    steps = np.stack([joint_sets(ranks, p, 0.1, strength, 0.2) for strength in np.linspace(0, 1, 101)])
+    assert (np.abs(np.diff(steps.astype(int), axis=0)).sum(0) <= 1).all()
+    assert np.abs(np.diff(steps.mean((1, 2)))).max() < 0.03

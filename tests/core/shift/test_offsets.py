@@ -7,7 +7,6 @@ import pytest
 import torch
 from oracle import ExactMixture
 
-from dice._core.shift.choice import COARSE, coarse_means, expected_score_norm, expected_variety, score_norm, variety
 from dice._core.shift.offsets import LEVELS, PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
 from dice._core.shift.soft_clusters import SoftClusters, soft_assignment, unit
 
@@ -60,26 +59,6 @@ def test_shrunken_means_by_hand():
     found = shrunken_means(values, torch.tensor([0, 0, 1]), 2)
     torch.testing.assert_close(found.ravel(), torch.tensor(expected))
     torch.testing.assert_close(shrunken_means(values, torch.zeros(3, dtype=torch.long), 1), torch.tensor([[whole]]))
-
-
-def test_the_expected_score_norm_is_that_of_a_gaussian():
-    variances = torch.tensor([3.0, 1.0, 0.2])
-    gaussian = ExactMixture.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
-    z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
-    assert score_norm(gaussian, z, COARSE).mean() == pytest.approx(expected_score_norm(variances.numpy()), rel=0.01)
-
-
-def test_variety_is_that_of_a_gaussian_and_small_for_one_type(prior):
-    variances = torch.tensor([3.0, 1.0, 0.2])
-    gaussian = ExactMixture.from_moments(torch.ones(1), torch.zeros(1, 3), torch.diag(variances)[None])
-    z = torch.randn((200_000, 3), generator=torch.Generator().manual_seed(0)) * variances.sqrt()
-    assert variety(coarse_means(gaussian, z)) == pytest.approx(expected_variety(variances.numpy()), rel=0.02)
-    assert variety(coarse_means(prior, cells([1]))) < 0.05 * variety(coarse_means(prior, cells([0, 1, 2])))
-
-
-def test_a_shifted_query_has_a_larger_score_norm_until_it_is_moved_back(prior):
-    z = cells([0, 1]) + SHIFT
-    assert score_norm(prior, z, COARSE).mean() > 3 * score_norm(prior, z - fit_offset(prior, z, ONE), COARSE).mean()
 
 
 def test_offsets_of_a_range_of_cells():

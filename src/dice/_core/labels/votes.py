@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from dice._types import Codes, Floats, Mask
 
+#: Permutations by which chance is known.
+PERMUTATIONS = 20
+
 
 @dataclass(frozen=True)
 class Votes:
@@ -40,3 +43,25 @@ def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alph
     # A label is in the set as long as those before it have not reached the share.
     np.put_along_axis(sets, order, np.cumsum(ranked, axis=1) - ranked < 1 - alpha, axis=1)
     return Votes(n.astype(np.intp), mean, shares, sets)
+
+
+def votes_help(labels: NDArray[np.integer], groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:
+    """Whether groups (n,) agree on the labels (n,) of their cells better than groups at random would.
+
+    `voted` (G,) is the label of every group. Cells in no group (-1) do not count. Random groups keep their sizes; the
+    agreement of both is the share of cells that have the most frequent label of their group.
+    """
+    known = groups >= 0
+    if not known.any():
+        return False
+    agreement = float((labels[known] == voted[groups[known]]).mean())
+    rng = np.random.default_rng(0)
+    chance = [_agreement(rng.permutation(labels[known]), groups[known]) for _ in range(PERMUTATIONS)]
+    return bool(agreement > np.mean(chance) + 2 * np.std(chance))
+
+
+def _agreement(labels: NDArray[np.integer], groups: NDArray[np.integer]) -> float:
+    """Share of cells that have the most frequent label of their group."""
+    table = np.zeros((groups.max() + 1, labels.max() + 1))
+    np.add.at(table, (groups, labels), 1)
+    return float(table.max(1).sum() / len(labels))
