@@ -11,24 +11,25 @@ import pytest
 
 import dice
 from dice._core.labels.novelty import Groups
-from dice._query.groups import _positions, judge_groups, known_groups, warn_of_doubt
+from dice._query.groups import CalledGroups, call_groups, group_table, known_groups, positions, warn_of_doubt
 
 
 def test_positions_among_the_labels_in_use():
-    np.testing.assert_array_equal(_positions(np.array([-1, 0, 2, 3, 5, 9]), np.array([0, 3, 5])), [-1, 0, -1, 1, 2, -1])
+    np.testing.assert_array_equal(positions(np.array([-1, 0, 2, 3, 5, 9]), np.array([0, 3, 5])), [-1, 0, -1, 1, 2, -1])
+
+
+def query_of(empty):
+    return SimpleNamespace(
+        latents=SimpleNamespace(empty=empty), prior=SimpleNamespace(latent_scale=1.0), seeds=np.arange(len(empty))
+    )
 
 
 def powerless(n_cells, n_calibration, fdr, n_novel=0):
     """What is said of a query that is like its calibration cells."""
-    rng = np.random.default_rng(0)
-    query = SimpleNamespace(
-        latents=SimpleNamespace(y=rng.normal(size=(n_cells, 2)), empty=np.zeros(n_cells, dtype=bool)),
-        prior=SimpleNamespace(latent_scale=1.0),
-        seeds=np.arange(n_cells),
-    )
+    query = query_of(np.zeros(n_cells, dtype=bool))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_doubt(query, rng.normal(size=(n_calibration, 2)), fdr, n_novel)
+        warn_of_doubt(query, n_calibration, fdr, n_novel, None)
     return [str(warning.message) for warning in caught if "is called at fdr" in str(warning.message)]
 
 
@@ -58,17 +59,57 @@ def test_the_table_of_groups(known):
     names = pd.Categorical.from_codes(np.r_[np.repeat([0, 1], 40), [2, 2], [-1]], ["a", "b", "c", "d"])
     empty = np.zeros(83, dtype=bool)
     empty[[0, 80, 81]] = True
-    query = rng.normal(size=(83, 3)) + 6 * np.eye(3)[np.r_[np.repeat([0, 1], 40), [0, 0, 0]]]
-    query[40:80] += 4
-    score = np.arange(83.0)
-    table, novel = judge_groups(names, score, empty, query, known, 0.05)
+    y = rng.normal(size=(83, 3)) + 6 * np.eye(3)[np.r_[np.repeat([0, 1], 40), [0, 0, 0]]]
+    codes = np.where(empty, -1, names.codes).astype(np.intp)
+    called = call_groups(query_of(empty), y, codes, 4, known, 0.05)
+    table = group_table(list(names.categories), codes, np.arange(83.0), called)
     assert list(table["group"]) == ["a", "b", "c", "d"]
     np.testing.assert_array_equal(table["n_cells"], [39, 40, 0, 0])
     np.testing.assert_allclose(table["score"], [np.arange(1, 40).mean(), np.arange(40, 80).mean(), 0, 0])
     assert np.isnan(table["p"][2:]).all()
-    assert table["p"][0] > table["p"][1]
-    np.testing.assert_array_equal(novel, np.append(table["novel"], False)[np.where(empty, -1, names.codes)])
-    assert not novel[80:].any()
+
+
+def groups_of(rng, n_groups, shift=0.0):
+    """Groups of 25 cells of three known types, all of them moved alike."""
+    codes = np.repeat(np.arange(n_groups), 25)
+    y = rng.normal(size=(len(codes), 3)) + 6 * np.eye(3)[codes % 3] + shift
+    return y, codes
+
+
+def test_many_cells_of_a_new_type_are_no_shift(known):
+    """They are told apart from the reference, but the others are not: calibration cells still tell."""
+    rng = np.random.default_rng(3)
+    y, codes = groups_of(rng, 16)
+    y[codes >= 12] = 10 + rng.normal(size=(100, 3))
+    called = call_groups(query_of(np.zeros(400, dtype=bool)), y, codes, 16, known, 0.1)
+    assert not called.shifted
+    np.testing.assert_array_equal(called.novel, np.arange(16) >= 12)
+    assert (called.p[12:] < 0.01).all()
+
+
+def test_a_shift_of_all_groups_is_not_new(known):
+    """559 of 1,000 cells were called where 5 were new; now the one group that is further away than the others is."""
+    rng = np.random.default_rng(4)
+    y, codes = groups_of(rng, 16, shift=np.array([2.5, 2.5, 0.0]))
+    empty = np.zeros(400, dtype=bool)
+    called = call_groups(query_of(empty), y, codes, 16, known, 0.1)
+    assert called.shifted
+    assert not called.novel.any()
+    assert np.isnan(called.p).all()
+    y[codes == 15] = 14 + rng.normal(size=(25, 3))
+    called = call_groups(query_of(empty), y, codes, 16, known, 0.1)
+    np.testing.assert_array_equal(np.flatnonzero(called.novel), [15])
+    with pytest.warns(dice.DiceWarning, match=r"differs from its reference as a whole \(AUC .*none is called"):
+        warn_of_doubt(query_of(empty), 200, 0.1, 0, called)
+
+
+def test_few_groups_are_not_compared_with_each_other(known):
+    y, codes = groups_of(np.random.default_rng(5), 4, shift=5.0)
+    y[codes == 3] += 20
+    called = call_groups(query_of(np.zeros(100, dtype=bool)), y, codes, 4, known, 0.1)
+    assert isinstance(called, CalledGroups)
+    assert called.shifted
+    assert not called.novel.any()
 
 
 @pytest.mark.parametrize(

@@ -59,15 +59,14 @@ def test_means_of_labels():
     np.testing.assert_allclose(found, [[2, 3], [0, 0], [5, 5], [0, 0]])
 
 
-def test_rare_classes_are_kept_whole(monkeypatch):
-    monkeypatch.setattr("dice._query.label_model.MAX_GENE_CELLS", 1000)
+def test_rare_classes_are_kept_whole():
     codes = np.repeat([0, 1], [9950, 50])
-    rows, kept = _some(np.arange(10_000), codes, 0)
+    rows, kept = _some(np.arange(10_000), codes, 0, most=1000)
     np.testing.assert_array_equal(codes[rows], kept)
     assert (kept == 1).sum() == 50
     assert abs((kept == 0).sum() - 995) < 150
     few = np.arange(1000)
-    assert _some(few, few * 0, 0)[0] is few
+    assert _some(few, few * 0, 0, most=1000)[0] is few
 
 
 @pytest.mark.parametrize(

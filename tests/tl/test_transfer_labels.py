@@ -184,7 +184,9 @@ def test_its_own_labels_are_never_looked_at(trained):
 def test_named_classifiers(trained, representation):
     query = simulate(100, 5)
     dice.tl.transfer_labels(query, trained, "cell_type", classifier=representation, key_added="mine")
-    assert query.uns["mine"]["params"]["classifier"] == f"1.00 {representation}"
+    assert list(query.uns["mine"]["candidates"]["candidate"]) == [representation, "blend"]
+    # Views that match genes are those of all classifiers together.
+    assert list(query.uns["mine"]["views"]["view"]) == ["measured", "offset", "clusters"]
     assert (query.obs["mine"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
 
 
@@ -512,16 +514,18 @@ def test_labels_that_the_prior_has_not_learned_are_learned_now(handed_over):
 
 
 def test_a_harder_query_gets_wider_sets(trained):
-    """The call says what coverage to expect, and widens the sets accordingly."""
+    """The call says how many labels may be wrong, and makes sets that allow for it."""
     query = simulate(600, 9)
     rng = np.random.default_rng(0)
     changed = query.X + np.linspace(0, 1, query.n_vars) + rng.normal(size=query.shape)
     query.X = np.maximum(changed, 0).astype(np.float32)
-    with pytest.warns(dice.DiceWarning, match="were widened to"):
+    with pytest.warns(dice.DiceWarning, match="of the labels may be wrong"):
         dice.tl.transfer_labels(query, trained, "cell_type", check=False, shift=False)
     params = query.uns["cell_type_dice"]["params"]
     table = dice.tl.evaluate(query, "cell_type", protocol="labels").loc["all cells"]
-    assert params["calibrated_coverage"] < 0.9 <= params["expected_coverage"]
+    assert params["shift_strength"] == 1
+    assert params["expected_coverage"] >= 0.9
+    assert params["expected_error"] > 0.5 * (1 - table["accuracy"])
     assert table["coverage"] > 0.88
 
 
@@ -625,7 +629,7 @@ def test_empty_cells_change_nothing_for_others(trained):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             dice.tl.transfer_labels(cells, trained, "cell_type", check=False, shift=False)
-        assert cells.uns["cell_type_dice"]["params"]["calibrated_coverage"] < 0.9
+        assert cells.uns["cell_type_dice"]["params"]["shift_strength"] == 1
     for column in ("cell_type_dice", "cell_type_dice_status", "cell_type_dice_set"):
         assert list(both.obs[column].iloc[:200].astype(str)) == list(query.obs[column].astype(str))
     assert set(both.obs["cell_type_dice_status"].iloc[200:]) == {"unlike the reference"}
@@ -666,6 +670,132 @@ def test_nobody_is_confident_of_a_label_that_is_not_given(trained):
 
 def test_an_alpha_that_no_calibration_can_tell_is_said(trained):
     with pytest.warns(
-        dice.DiceWarning, match=r"300 calibration cells cannot tell alpha=0\.001, so that every set holds"
+        dice.DiceWarning, match=r"300 calibration cells are too few for alpha=0\.001, so that every set holds"
     ):
         dice.tl.transfer_labels(simulate(50, 1), trained, "cell_type", alpha=0.001)
+
+
+VIEWS = ["measured", "offset", "clusters", "standardized", "correlated"]
+
+
+def changed(n, seed):
+    """Cells with another offset and spread of every gene, and more of one type."""
+    query, rng = simulate(2 * n, seed), np.random.default_rng(7)
+    rare = query.obs["cell_type"].to_numpy() == TYPES[0]
+    query = query[np.flatnonzero(~rare | (np.arange(2 * n) % 3 == 0))[:n]].copy()
+    moved = query.X * rng.uniform(0.5, 1.5, query.n_vars) + rng.uniform(0, 1.5, query.n_vars)
+    query.X = moved.astype(np.float32)
+    return query
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_views_are_averaged_under_a_shift(trained):
+    query = changed(400, 11)
+    dice.tl.transfer_labels(query, trained, "cell_type", check=False)
+    record = query.uns["cell_type_dice"]
+    assert list(record["views"]["view"]) == VIEWS
+    assert record["views"]["weight"].sum() == pytest.approx(1)
+    assert ((record["views"]["agreement"] >= 0) & (record["views"]["agreement"] <= 1)).all()
+    assert record["composition"].sum() == pytest.approx(1)
+    truth = query.obs["cell_type"].value_counts(normalize=True).reindex(TYPES).to_numpy()
+    assert np.abs(record["composition"] - truth).sum() / 2 < 0.15
+    right = {}
+    for shift in ("auto", False, "offset", "clusters", "standardized", "correlated"):
+        alone = dice.tl.transfer_labels(query, trained, "cell_type", check=False, shift=shift, copy=True)
+        right[shift] = (alone.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean()
+        if shift != "auto":
+            assert list(alone.uns["cell_type_dice"]["views"]["view"]) == [shift or "measured"]
+            assert alone.uns["cell_type_dice"]["views"]["weight"] == pytest.approx([1])
+    assert right["auto"] > max(right.values()) - 0.03
+    assert right["auto"] > right[False] + 0.05
+
+
+def test_without_a_shift_cells_count_as_they_were_measured(trained):
+    """Sets are then those of split conformal prediction, to the bit."""
+    query = simulate(800, 12)
+    alone = dice.tl.transfer_labels(query, trained, "cell_type", shift=False, copy=True)
+    dice.tl.transfer_labels(query, trained, "cell_type")
+    assert query.uns["cell_type_dice"]["params"]["shift_strength"] == 0
+    np.testing.assert_array_equal(query.uns["cell_type_dice"]["views"]["weight"], [1, 0, 0, 0, 0])
+    for name in ("cell_type_dice_prob", "cell_type_dice_set"):
+        pd.testing.assert_frame_equal(query.obsm[name], alone.obsm[name])
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_the_prior_alone_gives_the_same_labels(reference, tmp_path):
+    """Moments, anchors and evidence travel with it: no digit depends on the reference's cells."""
+    dice.tl.train_prior(reference, labels_key="cell_type", n_latent=5, training=dice.Training(max_steps=5))
+    prior = dice.Prior.from_anndata(reference)
+    prior.save(tmp_path / "prior.h5ad")
+    query = changed(300, 13)
+    by_cells = dice.tl.transfer_labels(query, reference, "cell_type", check=False, copy=True)
+    for source in (prior, tmp_path / "prior.h5ad"):
+        alone = dice.tl.transfer_labels(query, source, "cell_type", check=False, copy=True)
+        for name in ("cell_type_dice_prob", "cell_type_dice_set"):
+            pd.testing.assert_frame_equal(alone.obsm[name], by_cells.obsm[name])
+        pd.testing.assert_series_equal(alone.obs["cell_type_dice_status"], by_cells.obs["cell_type_dice_status"])
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_views_do_not_depend_on_the_order_of_cells_or_on_chunks(trained, monkeypatch):
+    """Also where only some cells teach the composition, and the others are read chunk by chunk."""
+    monkeypatch.setattr("dice._query.label_cells.SAMPLED_CELLS", 250)
+    query = changed(400, 14)
+    order = np.random.default_rng(0).permutation(400)
+    other = query[order].copy()
+    dice.tl.transfer_labels(query, trained, "cell_type", check=False)
+    with dice.settings.using(chunk_size=57):
+        dice.tl.transfer_labels(other, trained, "cell_type", check=False)
+    found = other.obsm["cell_type_dice_prob"].to_numpy()
+    np.testing.assert_allclose(found, query.obsm["cell_type_dice_prob"].to_numpy()[order], atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+@pytest.mark.parametrize("n_cells", [1, 3, 30])
+def test_small_queries_leave_out_the_view_that_needs_many_cells(trained, n_cells):
+    query = changed(40, 15)[:n_cells].copy()
+    dice.tl.transfer_labels(query, trained, "cell_type", check=False)
+    assert list(query.uns["cell_type_dice"]["views"]["view"]) == VIEWS[:-1]
+    assert np.isfinite(query.obsm["cell_type_dice_prob"].to_numpy()).all()
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+@pytest.mark.parametrize("make", [simulate, changed])
+def test_fewer_cells_never_mean_more_confidence(trained, make):
+    """Of one query, 30 cells alone were 83 % confident where all 1,000 were 56 %."""
+    whole = make(600, 16)
+    dice.tl.transfer_labels(whole, trained, "cell_type", check=False)
+    confident = (whole.obs["cell_type_dice_status"] == "confident").mean()
+    rng = np.random.default_rng(0)
+    for n_cells in (30, 100):
+        shares = []
+        for _ in range(8):
+            some = whole[np.sort(rng.choice(600, n_cells, replace=False))].copy()
+            dice.tl.transfer_labels(some, trained, "cell_type", check=False)
+            shares.append((some.obs["cell_type_dice_status"] == "confident").mean())
+        assert np.mean(shares) <= confident + 0.02
+
+
+def test_fine_groups_vote(trained):
+    query = simulate(500, 17)
+    dice.tl.transfer_labels(query, trained, "cell_type", groupby="auto")
+    voted, votes = query.obs["cell_type_dice_voted"], query.uns["cell_type_dice"]["votes"]
+    assert len(votes["group"]) == 20
+    truth = query.obs["cell_type"].astype(str)
+    assert (voted.astype(str) == truth).mean() > 0.9
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_cells_of_a_novel_group_are_unlike_the_reference(trained):
+    """They were confident: 43 of 70 cells of a type that the reference lacks."""
+    query = simulate(400, 18)
+    new = query[:60].copy()
+    new.obs_names = [f"new {i}" for i in range(60)]
+    rng = np.random.default_rng(3)
+    new.X = np.maximum(new.X[rng.permutation(60)][:, rng.permutation(query.n_vars)], 0)
+    both = ad.concat([query, new])
+    both.obs["cell_type"] = both.obs["cell_type"].astype("category")
+    dice.tl.transfer_labels(both, trained, "cell_type", check=False)
+    status = both.obs["cell_type_dice_status"].astype(str).to_numpy()
+    assert (status[400:] == "unlike the reference").mean() > 0.8
+    assert (status[:400] == "unlike the reference").mean() < 0.1

@@ -180,12 +180,16 @@ def call_groups(
         return CalledGroups(
             np.append(far, np.zeros(n_groups - len(far), bool)), np.full(n_groups, np.nan), displaced, auc
         )
-    if np.isnan(p).all():
+    return CalledGroups(novel, p, displaced, auc)
+
+
+def warn_of_untested(called: CalledGroups) -> None:
+    """Warn where calibration cells should have tested groups and could not."""
+    if not called.shifted and np.isnan(called.p).all():
         _log.warn(
             f"No group can be tested: none has {LEAST_CELLS} cells, or no known group has {LEAST_KNOWN} calibration "
             "cells."
         )
-    return CalledGroups(novel, p, displaced, auc)
 
 
 def group_table(names: list[str], codes: Codes, score: Floats, called: CalledGroups) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dice._core.labels.fine_groups import fine_groups
 from dice._core.labels.novelty import novelty_scores
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice._query.groups import call_groups, group_table, known_groups, query_order, warn_of_doubt
+from dice._query.groups import call_groups, group_table, known_groups, query_order, warn_of_doubt, warn_of_untested
 from dice._query.query import Query
 from dice.options import Checks, Options
 
@@ -123,6 +123,8 @@ def novelty(
         called = call_groups(query, y, codes, len(titles), known, fdr)
         novel = benjamini_hochberg(p, fdr) & ~latents.empty & (not called.shifted)
         warn_of_doubt(query, len(calibration), fdr, int(novel.sum()), called)
+        if named is not None:
+            warn_of_untested(called)
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
     call |= {"fdr": fdr} | {"labels_key": labels_key, "groupby": groupby}
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 
-from dice._core.labels.classify import Logistic
-from dice._core.labels.contributions import contrasts, known_means, sums_by_group, way_slopes
+from dice._core.labels.contributions import contrasts, sums_by_group, way_slopes
 
 
 def test_a_contrast_is_a_label_less_the_mean_of_others():
@@ -45,16 +42,3 @@ def test_sums_by_group(form):
     expected = [values[3], values[0] + values[2], np.zeros(3)]
     np.testing.assert_array_equal(sums_by_group(form(values), groups, 3), expected)
     np.testing.assert_array_equal(sums_by_group(form(values > 4), groups, 3).sum(0), [2, 2, 2])
-
-
-def test_means_have_the_latents_and_logits_that_are_kept():
-    """Whatever both see of the true means is found, and nothing else is made up."""
-    rng = np.random.default_rng(0)
-    loadings, slopes = np.linalg.qr(rng.normal(size=(40, 5)))[0], rng.normal(size=(40, 3))
-    slopes -= slopes.mean(1, keepdims=True)
-    true, classifier = rng.normal(size=(3, 40)), Logistic(slopes, rng.normal(size=3))
-    genes = SimpleNamespace(classifier=classifier, means=true @ slopes + classifier.offset)
-    found = known_means(SimpleNamespace(candidates={"genes": genes}, centres=true @ loadings), loadings)
-    np.testing.assert_allclose(found @ loadings, true @ loadings, atol=1e-6)
-    np.testing.assert_allclose(found @ slopes, true @ slopes, atol=1e-6)
-    assert (np.linalg.norm(found, axis=1) < np.linalg.norm(true, axis=1)).all()

@@ -51,7 +51,7 @@ def card(raw, **changes):
         (lambda raw: raw["labels"]["gene_variances"].fill(-1), "must not be negative"),
         (lambda raw: raw["labels"]["counts"].fill(0), "must not be negative, and counts not zero"),
         (lambda raw: raw["labels"].update(anchor_basis=np.zeros((50, 200), np.float32)), "more than 100 columns"),
-        (lambda raw: raw["labels"].update(anchor_basis=np.float32(1)), "float32 of shape|missing"),
+        (lambda raw: raw["labels"].update(anchor_basis=np.ones((), np.float32)), "float32 of shape|missing"),
         (lambda raw: card(raw, labels=["a", "a", "b", "c"]), "does not list its labels"),
         (lambda raw: card(raw, labels=7), "does not list its labels"),
         (lambda raw: raw.update(card="[]"), "'card' is not a table"),

@@ -39,7 +39,9 @@ def shifted(n, seed, shares):
     """The same types with another offset and spread of every gene."""
     x, codes = cells(n, seed, shares)
     rng = np.random.default_rng(99)
-    return (x * rng.uniform(0.3, 2, N_GENES) + 4 * rng.normal(size=N_GENES)).astype(np.float32), codes
+    # Every cell looks like the first type.
+    offset = 2 * rng.normal(size=N_GENES) + 5 * (np.arange(N_GENES) < N_GENES // N_LABELS)
+    return (x * rng.uniform(0.3, 2, N_GENES) + offset).astype(np.float32), codes
 
 
 def moments_of(x, codes):

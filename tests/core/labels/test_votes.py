@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._core.labels.votes import vote
+from dice._core.labels.votes import vote, votes_help
 
 
 def test_probabilities_are_averaged_and_votes_are_counted():
@@ -22,3 +22,14 @@ def test_the_set_is_no_longer_than_it_must_be():
     np.testing.assert_array_equal(
         vote(np.array([[0.8, 0.15, 0.05]]), np.array([0]), 1, 0.1).sets, [[True, True, False]]
     )
+
+
+def test_votes_help_where_groups_know_labels_and_not_where_they_are_random():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(4, size=500)
+    groups = labels * 5 + rng.integers(5, size=500)
+    assert votes_help(labels, groups, np.repeat(np.arange(4), 5))
+    shuffled = rng.permutation(groups)
+    voted = np.array([np.bincount(labels[shuffled == group], minlength=4).argmax() for group in range(20)])
+    assert not votes_help(labels, shuffled, voted)
+    assert not votes_help(labels, np.full(500, -1), voted)

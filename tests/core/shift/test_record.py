@@ -25,7 +25,7 @@ def test_without_a_shift_nothing_is_moved():
     assert recall(PRIOR, {"strategy": "none"}, CELLS, None) is None
 
 
-@pytest.mark.parametrize("strategy", ["mixed", "offset", "clusters", "mean"])
+@pytest.mark.parametrize("strategy", ["views", "offset", "clusters", "mean"])
 @pytest.mark.parametrize("n_clusters", [1, 4])
 def test_offsets_come_back(strategy, n_clusters):
     offsets = np.arange(3.0 * n_clusters).reshape(1, n_clusters, 3)
