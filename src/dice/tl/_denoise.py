@@ -63,11 +63,10 @@ def denoise(
         and fills in genes that the query lacks. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that
         can be, else a Gibbs chain. :class:`dice.Direct` and :class:`dice.Gibbs` have settings.
     shift
-        What to do about a query that differs from the reference as a whole, by its technology or site: ``"auto"`` finds
-        out and removes what is plain where noise is assumed, and does nothing where it is measured; ``"offset"``,
-        ``"clusters"`` and ``"mean"`` are strategies of :class:`dice.Shift`, which also takes batches, and False does
-        nothing. ``adata.uns["X_dice"]["shift"]`` of an
-        earlier call applies what that call found, to other cells of the same query for example.
+        Which difference between query and reference to remove from the embedding: ``"offset"`` (one offset of all
+        cells), ``"clusters"`` (one for each soft cluster of the reference), ``"mean"`` (the difference of the means), or
+        a :class:`dice.Shift`, which also takes batches. ``"auto"`` and False leave cells as they were measured.
+        ``adata.uns["X_dice"]["shift"]`` of an earlier call applies the same offsets to other cells of the same query.
     layer
         Layer to denoise instead of ``adata.X``.
     counts_layer

@@ -64,7 +64,8 @@ def transfer_features(
         Column of ``reference.obs`` with batches: they are then held out as a whole, so that intervals allow for what
         differs from batch to batch. Without it, intervals are widened by a fixed factor where the query differs.
     shift
-        What to do about a query that differs from the reference as a whole, as in :func:`dice.tl.denoise`.
+        Which difference between query and reference to remove, as in :func:`dice.tl.denoise`. ``"auto"`` removes an
+        offset of each soft cluster.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added

@@ -55,9 +55,9 @@ def transfer_labels(
 ) -> AnnData | None:
     """Give every query cell a label, its probability, and a set that holds the true one with probability 1 - alpha.
 
-    Classifiers are learned with the prior, weighed against each other on cells that the network was not trained on, and
-    calibrated on cells that nothing has seen. Where the query differs, these cells are made like it, and sets are
-    widened by what classifiers disagree about.
+    Labels are averaged over several views of the query, and the query teaches itself from its most certain cells. If
+    the query is like the reference, sets are calibrated on cells that nothing was learned from. If it differs, the
+    disagreement of the views sets the expected error and the size of the sets.
 
     Parameters
     ----------
@@ -81,7 +81,11 @@ def transfer_labels(
         and on genes; one of ``"projection"``, ``"denoised"``, ``"genes"``; or a :class:`dice.Classifier`, of which
         ``min_probability=0.5`` leaves cells ``"unassigned"`` whose most likely label is less likely than that.
     shift
-        What to do about a query that differs from the reference as a whole, as in :func:`dice.tl.denoise`.
+        How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured,
+        without one offset, without offsets of soft clusters, with genes standardised by the query's own moments, and
+        along the directions that both share (:doc:`/labels`). ``"offset"``, ``"clusters"``, ``"mean"``,
+        ``"standardized"``, ``"correlated"`` or False (as measured) uses one view alone. A :class:`dice.Shift` also takes
+        batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call applies its mean offsets again.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
@@ -99,9 +103,9 @@ def transfer_labels(
         The most likely label of every cell. Categories are the labels that cells have, in the reference's order;
         their colours are in ``adata.uns["cell_type_dice_colors"]``.
     ``adata.obs["cell_type_dice_status"]`` categorical
-        What to do with it: ``"confident"`` labels can be used, at most a share `alpha` of such calibration cells was
-        wrong; ``"ambiguous"`` ones have rivals, which are in the set; cells ``"unlike the reference"`` are to be looked
-        at, only 1 % of the calibration cells are that far from all labels. Cells without expression are among them.
+        What to do with the label: ``"confident"`` labels can be used; ``"ambiguous"`` ones have rivals, which are in
+        the set; cells ``"unlike the reference"`` are in a group that is called novel or, if the query is not shifted,
+        further from all labels than 99 % of the calibration cells. Cells without expression are among them.
     ``adata.obs["cell_type_dice_prob"]``, ``adata.obs["cell_type_dice_margin"]`` float32
         Probability of the best label, and how far it is above the second.
     ``adata.obs["cell_type_dice_voted"]`` categorical
@@ -113,9 +117,11 @@ def transfer_labels(
     ``adata.obsm["cell_type_dice_set"]`` DataFrame (n_obs, n_labels) bool
         Which labels the set holds.
     ``adata.uns["cell_type_dice"]``
-        ``call``, ``params`` (what was decided; the probability from which on labels are confident; the share of sets
-        that is expected to hold the true label, and what it would be without widening them), ``labels``, ``candidates``
-        (weight, log-loss, accuracy and macro-F1 of each on held-out cells made like the query), ``shift`` (as by
+        ``call``, ``params`` (``shift_auc``, ``shift_strength``, ``error_ratio``, ``expected_error``,
+        ``expected_coverage``, and ``confident_from``, the probability that confident labels have at least), ``views``
+        (weight of every view, and the share of cells to which it gives their final label), ``composition`` (estimated
+        share of every label), ``labels``, ``candidates`` (log-loss, accuracy and macro-F1 of every classifier on
+        calibration cells), ``shift`` (mean offsets of the views, as by
         :func:`dice.tl.denoise`), ``reference`` (the card of the labels, as text) and ``warnings``. With `groupby`
         ``votes``: ``n_cells`` of every cluster, its ``label`` and the mean ``probability`` of that, the ``set`` of
         labels that together have the probability 1 - `alpha`, and the ``shares`` (n_clusters, n_labels) of its cells
