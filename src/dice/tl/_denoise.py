@@ -64,8 +64,8 @@ def denoise(
         can be, else a Gibbs chain. :class:`dice.Direct` and :class:`dice.Gibbs` have settings.
     shift
         Which difference between query and reference to remove from the embedding: ``"offset"`` (one offset of all
-        cells), ``"clusters"`` (one for each soft cluster of the reference), ``"mean"`` (the difference of the means), or
-        a :class:`dice.Shift`, which also takes batches. ``"auto"`` and False leave cells as they were measured.
+        cells), ``"clusters"`` (one for each soft cluster of the reference), ``"mean"`` (the difference of the means),
+        or a :class:`dice.Shift`, which also takes batches. ``"auto"`` and False leave cells as they were measured.
         ``adata.uns["X_dice"]["shift"]`` of an earlier call applies the same offsets to other cells of the same query.
     layer
         Layer to denoise instead of ``adata.X``.

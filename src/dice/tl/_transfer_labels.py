@@ -84,8 +84,8 @@ def transfer_labels(
         How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured,
         without one offset, without offsets of soft clusters, with genes standardised by the query's own moments, and
         along the directions that both share (:doc:`/labels`). ``"offset"``, ``"clusters"``, ``"mean"``,
-        ``"standardized"``, ``"correlated"`` or False (as measured) uses one view alone. A :class:`dice.Shift` also takes
-        batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call applies its mean offsets again.
+        ``"standardized"``, ``"correlated"`` or False (as measured) uses one view alone. A :class:`dice.Shift` also
+        takes batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call applies its mean offsets again.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
