@@ -26,12 +26,12 @@ class Represented:
     def of(cls, query: Query) -> Represented:
         """Project and denoise all cells."""
         y, mean = lazy.together(query.latents.y, query.posterior.mean)
-        offsets, measurement = query.decided.offsets, query.prior.measurement
+        offsets, prior = query.decided.offsets, query.prior
         away = None if offsets is None else offsets.of(y, slice(None))
         y = y if away is None else y - away
-        if measurement is not None and not query.measured:
+        if prior.measured and not query.measured:
             # Classifiers know clean latents of measured noise: cells that are no counts are read at the typical depth.
-            mean = measurement.mean(y.astype(np.float32), np.full(len(y), float(measurement.typical), np.float32))
+            mean = prior.mean(y, np.full(len(y), prior.typical))
         return cls(query, y, mean, away)
 
     def __len__(self) -> int:

@@ -26,8 +26,8 @@ def find_shift(query: Query) -> tuple[Offsets | None, dict[str, Any]]:
         return recall(query.prior, wanted, codes, names), dict(wanted)
     some = ~latents.empty[query.sampled]
     cells, y = query.sampled[some], latents.sample[some]
-    if query.measured and query.prior.measurement is not None:
-        y = query.prior.measurement.mean(y, latents.log_depth[cells])
+    if query.measured:
+        y = query.prior.mean(y, latents.log_depth[cells])
     n_batches = 1 if names is None else len(names)
     offsets, record = find_offsets(query.prior, y, codes[cells], wanted.strategy, torch_device(query.device), n_batches)
     _log.info(f"Shift: {record['strategy']}.")
