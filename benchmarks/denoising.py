@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anndata as ad
 import numpy as np
@@ -117,10 +117,11 @@ def with_latents(reference: ad.AnnData, query: ad.AnnData, seed: int) -> Cells:
 
 def at_own_depth(prior: dice.Prior, query: ad.AnnData) -> np.ndarray:
     """Denoised latents (n, k) as the cells would read at the depth that they have."""
-    network = copy.deepcopy(prior.measurement)
-    depth = np.nan_to_num(recover(query.X).log_depth, nan=float(network.typical))
-    network.typical = torch.as_tensor(depth)
-    return network.mean(query.obsm["X_dice_pca"], depth)
+    depth = prior.known_depth(recover(query.X).log_depth)
+    own = replace(prior, denoiser=copy.deepcopy(prior.denoiser))
+    own.denoiser.filter.typical = torch.as_tensor(depth)
+    with torch.inference_mode():
+        return own.denoise(torch.as_tensor(query.obsm["X_dice_pca"]), 0.0, torch.as_tensor(depth)).numpy()
 
 
 def denoised(method: str, cells: Cells) -> np.ndarray:

@@ -88,7 +88,7 @@ def run(name: str, seed: int, max_steps: int) -> list[dict[str, object]]:
         y = [np.asarray(points[:, :k], dtype=np.float32) for points in latents]
         noise = np.sqrt((energy - y[0].var(0, ddof=1).sum()) / (genes.sum() - k))
         scale = float(np.sqrt(y[0].var(0).mean()))
-        data = presets.split(y[0] / scale, presets.assign_roles(len(y[0]), 0.1, 0, seed), torch.device("cpu"))
+        data = presets.plain_data(y[0], presets.assign_roles(len(y[0]), 0.1, 0, seed), torch.device("cpu"))
         start = time.process_time()
         trainer = presets.make_trainer("default", data, noise=noise / scale, seed=seed, max_steps=max_steps)
         for _ in trainer.steps():

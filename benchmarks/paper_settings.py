@@ -59,14 +59,15 @@ class Course:
         dice.tl.train_prior(reference, training=training, **options)
         self.prior = dice.Prior.from_anndata(reference)
         roles = reference.obs["dice_split"].map({role: code for code, role in enumerate(presets.ROLES)})
-        latents = reference.obsm["X_dice_pca"] / self.prior.latent_scale
-        self.data = presets.split(latents, roles.to_numpy(np.int8), torch.device("cpu"))
+        latents = reference.obsm["X_dice_pca"]
+        self.data = presets.plain_data(latents, roles.to_numpy(np.int8), torch.device("cpu"))
         codes = pd.Categorical(reference.obs[LABELS]).codes[self.data.cells]
         self.labels = codes.astype(np.int64)
 
     def train(self, preset: str, minutes: float, every: int | None) -> Iterator[dict[str, object]]:
         """Rows of a network's evaluations, with the query's figures at a few of them and at the last."""
-        mixup = LabelMixup(self.labels, points=networks.by_preset()[preset][1].mixup_points)
+        points = networks.by_preset()[preset][1].mixup_points
+        mixup = LabelMixup(self.labels, points=points) if points else None
         noise = self.prior.projection.noise / self.prior.latent_scale
         trainer = presets.make_trainer(
             preset, self.data, noise=noise, mixup=mixup, seed=self.seed, evaluate_every=every

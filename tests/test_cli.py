@@ -342,7 +342,10 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
         (["train", query, "-o", tmp_path / "prior.zarr", "--prior-only"], "one .h5ad file"),
         (["train", query, "-o", out, "--labels", "nothing"], "no column 'nothing' in obs"),
         (["train", query, "-o", out, "--max-steps", 0], "--max-steps 0 is not a whole number"),
-        (["train", query, "-o", out, "--mixup-points", 5], "name their column of obs with --labels."),
+        (
+            ["train", query, "-o", out, "--preset", "paper", "--mixup-points", 5],
+            "name their column of obs with --labels.",
+        ),
         (["train", counts, "-o", out], "run dice prepare on the counts first"),
         (["train", counts, "-o", out], "or pass --no-check."),
         (["denoise", counts, trained, "-o", out], "or pass --no-check."),

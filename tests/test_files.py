@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import anndata as ad
 import numpy as np
 import pytest
+import stored_priors
 from scipy import sparse
 
 import dice
@@ -21,7 +22,7 @@ from dice._files import atomic, check_target, replace_store
 from dice._locks import held
 from dice.cli import _files, main
 
-FIXTURE = Path(__file__).parent / "fixtures" / "prior_format1_edm.h5ad"
+FIXTURE = stored_priors.path("plain")
 needs_proc = pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc, where nobody can make a file")
 
 

@@ -24,7 +24,7 @@ settings.register_profile("ci", derandomize=True, max_examples=25, deadline=None
 settings.register_profile("long", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("DICE_HYPOTHESIS", "ci"))
 
-PRIOR = dice.Prior.load(forgery.FIXTURES / "prior_format1_gmm.h5ad")
+PRIOR = dice.Prior.load(forgery.fixture("gmm"))
 #: What a user does with a query, in order.
 CALLS = {
     "denoise": lambda adata: dice.tl.denoise(adata, PRIOR, n_samples=3),
@@ -200,7 +200,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(monkeypatch):
     def loss(self, clean, generator):
         return self.outlet.bias.sum() * torch.nan
 
-    monkeypatch.setattr("dice._core.prior.networks.edm.EDMDenoiser.loss", loss)
+    monkeypatch.setattr("dice._core.prior.networks.depth.DepthDenoiser.loss", loss)
     adata = query()
     with pytest.raises(dice.DiceError, match=r"training loss became nan at step 1 .* smaller learning_rate"):
         dice.tl.train_prior(adata, n_latent=3)

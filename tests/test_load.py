@@ -13,12 +13,13 @@ from pathlib import Path
 import anndata as ad
 import numpy as np
 import pytest
+import stored_priors
 
 import dice
 
 #: A thousand by `make fuzz`.
 N_CALLS = 1000 if os.environ.get("DICE_HYPOTHESIS") == "long" else 200
-FIXTURE = Path(__file__).parent / "fixtures" / "prior_format1_edm.h5ad"
+FIXTURE = stored_priors.path("plain")
 
 
 def query(n=60):

@@ -12,10 +12,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import stored_priors
 
 import dice
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "prior_format1_edm.h5ad"
+FIXTURE = stored_priors.path("plain")
 ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
 
 
@@ -155,7 +156,7 @@ def datatype(prior):
         (one_name_for_all, "'genes' is packed in a way"),
         (other_encoding, "'mean' is of kind 'awkward-array'"),
         (references, "'mean' is packed in a way"),
-        (many, "10024 arrays in a group, more than any prior does"),
+        (many, r"100\d\d arrays in a group, more than any prior does"),
         (not_a_group, "no 'format' number"),
         (table_as_array, "'history' is not a table"),
         (datatype, "'mean' is of kind 'None'"),

@@ -111,7 +111,7 @@ def killed_training(folder: Path) -> int:
 
 def killed_save(folder: Path) -> int:
     """Prior.save is killed while it replaces a file: there is always one whole prior, the old or the new."""
-    priors = [dice.Prior.load(fixture(kind)) for kind in ("format1_gmm", "format3_labels")]
+    priors = [dice.Prior.load(fixture(kind)) for kind in ("gmm", "labels")]
     known = {prior.to_arrays()["sha256"] for prior in priors}
     path = folder / "prior.h5ad"
     priors[0].save(path)
@@ -157,7 +157,7 @@ def killed_stream(folder: Path) -> int:
 
 def full_disk(folder: Path) -> int:
     """No room for the next byte, at any place: the old file stays, and no half of a new one."""
-    prior = dice.Prior.load(fixture("format3_labels"))
+    prior = dice.Prior.load(fixture("labels"))
     prior.save(folder / "prior.h5ad")
     before = (folder / "prior.h5ad").read_bytes()
 
@@ -198,7 +198,7 @@ def full_disk_in_training(folder: Path) -> int:
 
 def read_only_folder(folder: Path) -> int:
     """Refused at once, for a prior and for a checkpoint; as another user where this one may write everywhere."""
-    prior, adata = dice.Prior.load(fixture("format1_edm")), cells()
+    prior, adata = dice.Prior.load(fixture("plain")), cells()
     folder.chmod(0o555)
 
     def write() -> None:
@@ -235,7 +235,7 @@ def vanished_file(folder: Path) -> int:
 
 def truncated_prior(folder: Path) -> int:
     """A file that ends too early is refused, wherever it ends."""
-    contents = [fixture(kind).read_bytes() for kind in ("format1_paper", "format3_labels")]
+    contents = [fixture(kind).read_bytes() for kind in ("paper", "labels")]
     for trial in range(TRIALS):
         content = contents[trial % 2]
         (folder / "prior.h5ad").write_bytes(content[: RNG.integers(len(content))])

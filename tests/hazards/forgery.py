@@ -6,19 +6,17 @@ import contextlib
 import copy
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import anndata as ad
 import h5py
 import numpy as np
+import stored_priors
 
 import dice
 from dice._core.prior.checksum import checksum
 
-FIXTURES = Path(__file__).parents[1] / "fixtures"
-#: Stored priors by format; the last two have a measurement, and the last one labels and their card.
-KINDS = ("format1_edm", "format1_paper", "format1_gmm", "format1_whole", "format2_measured", "format3_labels")
+KINDS = stored_priors.KINDS
 #: Values that may stand anywhere in the text of a table.
 ODD_JSON: list[Any] = [None, True, "", "x", "a/b", "\ud800", "a\0b", "x" * 2000]
 ODD_JSON += [-1, 0, 1, 7, 10**9, 10**30, 1.5, 1e308, [], {}, [[[]]] * 3]
@@ -51,9 +49,7 @@ ODD += [
 NUMBERS = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-45, 1e-30, 1e30, 3e38, -1e38]
 
 
-def fixture(kind: str) -> Path:
-    """The file of a stored prior."""
-    return FIXTURES / f"prior_{kind}.h5ad"
+fixture = stored_priors.path
 
 
 @cache

@@ -104,7 +104,7 @@ def labelled_reference() -> ad.AnnData:
 #: Calls that take an object of any kind, each with arguments that it may be given odd values for.
 CALLS: dict[str, tuple[Call, str]] = {
     "denoise": (
-        calling(dice.tl.denoise, reference=fixture("format1_gmm")),
+        calling(dice.tl.denoise, reference=fixture("gmm")),
         "rho method n_samples likelihood df per_gene noise deconvolve n_chains n_iterations burn_in schedule average "
         "fast shift strategy batch_key gene_key check min_gene_overlap layer prior_key key_added chunk_size "
         "random_state device",
@@ -152,7 +152,7 @@ CALLS: dict[str, tuple[Call, str]] = {
         "reference n_neighbors n_splits min_agreement key prior_key key_added random_state",
     ),
     "annotate": (
-        lambda adata, **kwargs: calling(dice.tl.annotate)(adata, **{"reference": fixture("format3_labels")} | kwargs),
+        lambda adata, **kwargs: calling(dice.tl.annotate)(adata, **{"reference": fixture("labels")} | kwargs),
         "reference labels_key alpha n_top_genes batch_key shift layer gene_key min_gene_overlap prior_key random_state",
     ),
     "novelty": (

@@ -48,7 +48,7 @@ def make_prior(*, preset: str = "default", history: dict | None = None) -> dict:
             "validation": [0.9, 0.6, 0.5, 0.55],
         }
     return {
-        "config": json.dumps({"preset": preset, "kind": "edm", "denoiser": {"n_latent": 5}}),
+        "config": json.dumps({"preset": preset, "kind": "depth", "denoiser": {"n_latent": 5}}),
         "history": {name: np.asarray(values, np.float32) for name, values in history.items()},
         "singular_values": np.geomspace(100, 1, 150).astype(np.float32),
     }

@@ -11,9 +11,13 @@ from dice._anndata.write import as_plain
 from dice._query.samples import denoised_query, posterior_samples, stored_call
 
 
-def record(likelihood="auto", method="auto", *, found="direct", noise=0.4):
+def record(likelihood="auto", method="auto", *, measured=False, noise=0.4):
     call = {"likelihood": likelihood, "method": method, "rho": 0.5}
-    return {"call": as_plain(call), "params": {"method": found, "noise": noise}, "shift": {"strategy": "none"}}
+    return {
+        "call": as_plain(call),
+        "params": {"method": "direct", "measured": measured, "noise": noise},
+        "shift": {"strategy": "none"},
+    }
 
 
 @pytest.mark.parametrize("noise", [0.4, 2.0])
@@ -26,7 +30,7 @@ def test_noise_that_was_estimated_once_stays(noise):
 
 
 def test_other_noise_is_left_as_it_was():
-    assert stored_call(record(found="measured"))["likelihood"] == "auto"
+    assert stored_call(record(measured=True))["likelihood"] == "auto"
     assert stored_call(record(noise=0.0))["likelihood"] == "auto"
     assert stored_call(record(dice.Gaussian(noise=0.3)))["likelihood"] == dice.Gaussian(noise=0.3)
 

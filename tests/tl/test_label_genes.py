@@ -90,7 +90,7 @@ def test_the_mixture_is_explained_but_for_little():
     sc.pp.log1p(cells)
     reference, query = cells[:1000].copy(), cells[1000:].copy()
     dice.tl.train_prior(reference, n_latent=5, training=dice.Training(max_steps=50), labels_key="cell_type")
-    assert dice.Prior.from_anndata(reference).measurement is not None
+    assert dice.Prior.from_anndata(reference).measured
     dice.tl.transfer_labels(query, reference)
     table = dice.tl.label_genes(query, reference, n_genes=None)
     sums = table.groupby("group")[["contribution"]].sum()["contribution"]

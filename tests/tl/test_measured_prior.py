@@ -20,67 +20,62 @@ def pair():
 
 
 @pytest.mark.parametrize("ending", ["h5ad", "zarr"])
-def test_the_measurement_travels_with_the_prior(pair, ending, tmp_path):
+def test_the_denoiser_travels_with_the_prior(pair, ending, tmp_path):
     reference, query = pair[0], pair[1].copy()
     path = tmp_path / f"reference.{ending}"
     getattr(reference, f"write_{ending}")(path)
     expected = dice.tl.denoise(query, reference, n_samples=2, copy=True)
     found = dice.tl.denoise(query, path, n_samples=2, copy=True)
-    assert reference.uns["dice"]["format"] == 2
     for key in ("X_dice", "X_dice_samples"):
         np.testing.assert_array_equal(found.obsm[key], expected.obsm[key])
 
 
-def test_a_prior_without_counts_is_stored_as_before():
+def test_a_prior_without_counts_knows_no_depth():
     reference, _ = dice.datasets.synthetic(1, n_reference=200)
     dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=5))
-    assert reference.uns["dice"]["format"] == 1
-    assert "measurement" not in reference.uns["dice"]
-    assert dice.Prior.from_anndata(reference).measurement is None
+    prior = dice.Prior.from_anndata(reference)
+    assert type(prior.denoiser).kind == "depth"
+    assert not prior.measured
 
 
-def other_config(raw):
-    config = json.loads(raw["config"])
-    config["measurement"]["width"] = 64
-    raw["config"] = json.dumps(config, sort_keys=True)
+@pytest.mark.parametrize("preset", ["gmm", "paper-small"])
+def test_presets_that_assume_their_noise(pair, preset):
+    cells = ad.AnnData(pair[0].X.copy(), obs=pair[0].obs[[]], var=pair[0].var[[]])
+    training = dice.Training() if preset == "gmm" else dice.Training(max_steps=5)
+    dice.tl.train_prior(cells, preset=preset, n_latent=5, training=training)
+    assert not dice.Prior.from_anndata(cells).measured
+    query = pair[1].copy()
+    dice.tl.denoise(query, cells)
+    assert not query.uns["X_dice"]["params"]["measured"]
 
 
-def no_config(raw):
-    config = json.loads(raw["config"])
-    del config["measurement"]
-    raw["config"] = json.dumps(config, sort_keys=True)
+def config(**changes):
+    """A forgery of the size of the network."""
 
+    def forge(raw):
+        stored = json.loads(raw["config"])
+        stored["denoiser"] |= changes
+        raw["config"] = json.dumps(stored, sort_keys=True)
 
-def huge(raw):
-    config = json.loads(raw["config"])
-    config["measurement"]["width"] = 10**9
-    raw["config"] = json.dumps(config, sort_keys=True)
-
-
-def other_latents(raw):
-    config = json.loads(raw["config"])
-    config["measurement"]["n_latent"] += 1
-    raw["config"] = json.dumps(config, sort_keys=True)
+    return forge
 
 
 @pytest.mark.parametrize(
     ("forge", "sentence"),
     [
-        (lambda raw: raw.update(format=1), "does not fit its fields"),
-        (lambda raw: raw.pop("measurement"), "does not fit its fields"),
-        (lambda raw: raw["measurement"].pop("scale"), "missing or unknown weights"),
-        (lambda raw: raw["measurement"].update(more=np.ones(3, np.float32)), "missing or unknown weights"),
-        (lambda raw: raw["measurement"]["scale"].fill(-1), "do not make a denoiser"),
-        (lambda raw: raw["measurement"]["depth_sd"].fill(0), "do not make a denoiser"),
-        (lambda raw: raw["measurement"]["filter.weight"].fill(np.nan), "not finite"),
-        (lambda raw: raw["measurement"].update(scale="one"), "not numeric"),
-        (other_config, "shape"),
-        (no_config, "does not agree"),
-        (huge, "out of bounds"),
-        (other_latents, "out of bounds"),
+        (lambda raw: raw.update(format=2), "format 2, but this version of dice reads 4"),
+        (lambda raw: raw["weights"].pop("filter.typical"), "missing or unknown weights"),
+        (lambda raw: raw["weights"].update(more=np.ones(3, np.float32)), "missing or unknown weights"),
+        (lambda raw: raw["weights"]["filter.posterior_variance"].fill(-1), "do not make a denoiser"),
+        (lambda raw: raw["weights"]["filter.depth_sd"].fill(0), "do not make a denoiser"),
+        (lambda raw: raw["weights"]["filter.linear.weight"].fill(np.nan), "not finite"),
+        (lambda raw: raw["weights"].update({"filter.typical": "one"}), "not numeric"),
+        (config(width=64), "shape"),
+        (config(width=10**9), "out of bounds"),
+        (config(more=1), "out of bounds"),
     ],
 )
-def test_a_forged_measurement_is_refused(pair, forge, sentence):
+def test_a_forged_denoiser_is_refused(pair, forge, sentence):
     forged = pair[0].copy()
     raw = copy.deepcopy(dict(pair[0].uns["dice"]))
     forge(raw)
@@ -90,26 +85,25 @@ def test_a_forged_measurement_is_refused(pair, forge, sentence):
         dice.tl.denoise(pair[1].copy(), forged)
 
 
-def test_a_damaged_measurement_is_refused(pair):
+def test_a_damaged_denoiser_is_refused(pair):
     damaged = pair[0].copy()
-    damaged.uns["dice"]["measurement"]["filter.weight"][0, 0] += 1
+    damaged.uns["dice"]["weights"]["filter.linear.weight"][0, 0] += 1
     with pytest.raises(dice.DiceError, match="checksum"):
         dice.tl.denoise(pair[1].copy(), damaged)
 
 
 def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
-    """Killed while the measurement is learned, and again while the prior is: the same prior to the bit."""
+    """Killed twice between two evaluations: the same prior to the bit."""
     from dice._core.prior.training import Trainer
 
     cells = ad.AnnData(pair[0].X.copy(), obs=pair[0].obs[[]], var=pair[0].var[[]])
     whole, parts = cells.copy(), cells.copy()
-    settings = dice.Training(max_steps=60)
-    dice.tl.train_prior(whole, training=settings)
+    dice.tl.train_prior(whole, training=dice.Training(max_steps=60))
     step = Trainer._step
-    for kind in ("measurement", "edm"):
+    for last in (25, 45):
 
-        def killed(self, kind=kind):
-            if self.denoiser.kind == kind and self.step == 45:  # Between two evaluations, whose losses are kept.
+        def killed(self, last=last):
+            if self.step == last:
                 raise MemoryError("killed")
             step(self)
 
@@ -120,6 +114,7 @@ def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
         monkeypatch.setattr(Trainer, "_step", step)
     dice.tl.train_prior(parts, training=dice.Training(max_steps=60, checkpoint=tmp_path / "state.npz"))
     assert parts.uns["dice"]["sha256"] == whole.uns["dice"]["sha256"]
+    assert [path.name for path in tmp_path.iterdir()] == ["state.npz"]
 
 
 @pytest.mark.filterwarnings("ignore:The query differs from its reference")
@@ -188,7 +183,7 @@ def rounded(pair):
 @pytest.mark.filterwarnings("ignore:With 50 calibration cells none of")
 def test_a_reference_whose_counts_are_in_a_layer(rounded):
     reference, query = rounded[0], rounded[1].copy()
-    assert dice.Prior.from_anndata(reference).measurement is not None
+    assert dice.Prior.from_anndata(reference).measured
     dice.tl.transfer_labels(query, reference, "cell_type", check=False)
     labels = np.array(query.uns["cell_type_dice"]["labels"])
     given = labels[query.obsm["cell_type_dice_prob"].to_numpy().argmax(1)]
@@ -201,7 +196,7 @@ def test_a_layer_of_counts_for_dask_and_files(rounded, tmp_path):
     da = pytest.importorskip("dask.array")
     reference, query = rounded[0], rounded[1].copy()
     dice.tl.denoise(query, reference, counts_layer="raw")
-    assert query.uns["X_dice"]["params"]["method"] == "measured"
+    assert query.uns["X_dice"]["params"]["measured"]
     lazy = ad.AnnData(da.from_array(query.X, chunks=(37, -1)), obs=query.obs[[]], var=query.var)
     lazy.layers["raw"] = da.from_array(query.layers["raw"].toarray(), chunks=(37, -1))
     dice.tl.denoise(lazy, reference, counts_layer="raw")

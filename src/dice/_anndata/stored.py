@@ -52,7 +52,7 @@ def _read_prior(group: Any, path: Path, key: str) -> dict[str, Any]:
     if "format" not in _names(group):
         return {}
     version = read_elem(_checked(_child(group, "format"), "format", path))
-    if version not in range(1, schema.FORMAT + 1) or not schema.fits(int(version), _names(group)):
+    if not schema.fits(version, _names(group)):
         # The schema says what is wrong, without a look at the values.
         return dict.fromkeys(_names(group)) | {"format": version}
     leaves = dict(_leaves(group))

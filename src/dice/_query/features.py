@@ -125,10 +125,10 @@ def _check_known(features: Features, fit: Codes, folds: list[tuple[Codes, Codes]
 
 def _depth_share(query: Query) -> float:
     """Share of its counts that a typical cell of the reference keeps to be as deep as one of the query."""
-    measurement, depths = query.prior.measurement, query.latents.log_depth
-    if measurement is None or not query.measured or np.isnan(depths).all():
+    depths = query.latents.log_depth
+    if not query.measured or np.isnan(depths).all():
         return 1.0
-    share = float(np.exp(np.nanmedian(depths) - float(measurement.typical)))
+    share = float(np.exp(np.nanmedian(depths) - query.prior.typical))
     return share if share < WHOLE_SHARE else 1.0
 
 

@@ -35,7 +35,7 @@ class LabelCells:
         y, clean = lazy.together(plain.latents.y, plain.posterior.mean)
         cells = cls(plain, y, clean)
         # Classifiers know clean latents of measured noise, wherever the prior has them.
-        read_again = plain.prior.measurement is not None and not plain.measured
+        read_again = plain.prior.measured and not plain.measured
         return replace(cells, clean=cells.cleaned(y)) if read_again else cells
 
     def __len__(self) -> int:
@@ -52,12 +52,12 @@ class LabelCells:
 
     def cleaned(self, y: Floats) -> Floats:
         """Clean latents (n, k) of noisy ones whose depth is unknown."""
-        measurement = self.query.prior.measurement
-        if measurement is not None:
-            return measurement.mean(y.astype(np.float32), np.full(len(y), float(measurement.typical), np.float32))
+        prior = self.query.prior
+        if prior.measured:
+            return prior.mean(y, np.full(len(y), prior.typical))
         noise = torch.as_tensor(self.query.decided.cell_noise)
         with torch.inference_mode():
-            return np.asarray(self.query.prior.denoise(torch.as_tensor(y.astype(np.float32)), noise))
+            return np.asarray(prior.denoise(torch.as_tensor(y.astype(np.float32)), noise))
 
     def without(self, offsets: Offsets | None) -> tuple[Floats, Floats, Floats | None]:
         """Noisy and clean latents (n, k) without a shift, and what was taken away (n, k) from the former."""

@@ -126,17 +126,15 @@ def _through_denoising(cells: ExplainedCells, groups: Codes, directions: Floats)
 def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]:
     """Clean latents of some cells by their noisy ones, both without the shift; PCA units."""
     query, prior = cells.query, cells.query.prior
-    network = prior.measurement
-    if network is None:
+    if not prior.measured:
         noise = torch.as_tensor(query.decided.cell_noise[some])
         return lambda y: prior.denoise(y, noise)
     if not query.measured:
-        return lambda y: network(y, network.typical.expand(len(y)))[0]
-    depth = query.latents.log_depth[some]
-    depths = torch.as_tensor(np.where(np.isnan(depth), float(network.typical), depth), dtype=torch.float32)
-    # The measurement reads cells as they are; their shift is taken away afterwards.
+        return lambda y: prior.denoise(y, 0.0, torch.full((len(y),), prior.typical))
+    depths, rho = torch.as_tensor(prior.known_depth(query.latents.log_depth[some])), query.decided.plan.rho
+    # The denoiser reads cells as they are; their shift is taken away afterwards.
     away = torch.zeros(1) if cells.away is None else torch.as_tensor(cells.away[some])
-    return lambda y: network(y + away, depths)[0] - away
+    return lambda y: prior.denoise(y + away, rho, depths) - away
 
 
 @dataclass(frozen=True)

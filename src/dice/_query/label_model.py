@@ -122,10 +122,9 @@ def _cells(
     )  # fmt: skip
     own = Query.of(reference, prior, options, who=who)  # type: ignore[arg-type]
     whole = as_query(reference, own, labelled.roles, depths=np.empty(0, np.float32))
-    if prior.measurement is None or not own.measured or whole.counts is not None:
+    if not own.measured or whole.counts is not None:
         return LabelCells.of(whole), None
-    typical = float(prior.measurement.typical)
-    depths = typical + np.linspace(np.log(LEAST_DEPTH), 0, 1000, dtype=np.float32)
+    depths = prior.typical + np.linspace(np.log(LEAST_DEPTH), 0, 1000, dtype=np.float32)
     return LabelCells.of(whole), LabelCells.of(_at(whole, depths))
 
 

@@ -40,8 +40,8 @@ from dice.options import Gaussian, Gibbs, Options, Shift, StudentT
 
 #: Cells that go through the network at once.
 NETWORK_CHUNK = 8192
-#: Default rho in units of the prior's latent scale (docs/rho.md).
-DEFAULT_RHO = 0.5
+#: Default rho in latent scales: with the noise of counts, and with assumed noise (docs/rho.md).
+COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
 
 
 def opened(
@@ -132,9 +132,9 @@ class Query:
 
     @cached_property
     def measured(self) -> bool:
-        """Whether the noise is that which the prior has learned from counts, and the query is made of them."""
+        """Whether the noise is that of counts, which the prior has learned and the query's depths tell."""
         latents = self.latents
-        if self.prior.measurement is None or not self.options.measurable:
+        if not self.prior.measured or not self.options.measurable:
             return False
         counted, doubt = judge_counts(latents.log_depth, latents.empty, self.matrix.who)
         if doubt:
@@ -168,8 +168,8 @@ class Query:
         noise, cell_noise = likelihood.noise(
             latents, options.noise, df=df, reference_noise=prior.projection.noise, empty_noise=empty_noise
         )
-        default = 0.0 if self.measured else DEFAULT_RHO
-        rho = default * prior.latent_scale if isinstance(options.rho, str) else options.rho
+        default = (COUNTED_RHO if self.measured else ASSUMED_RHO) * prior.latent_scale
+        rho = default if isinstance(options.rho, str) else options.rho
         reach = likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise))
         plan = Plan.of(
             options, rho, isotropic=likelihood.isotropic, noise_range=reach, noise=noise, prior=prior,
@@ -233,12 +233,12 @@ class Query:
 
     def record(self) -> dict[str, Any]:
         """What ``.uns`` keeps: the call, what was decided, and the genes."""
-        decided, plan = self.decided, self.decided.plan
-        chain = plan.method in ("split", "gibbs")
+        decided, plan, chain = self.decided, self.decided.plan, self.decided.plan.method != "direct"
         rho = plan.rho if np.ndim(self.options.rho) == 0 else self.options.rho
         params = {
             "rho": rho,
             "method": plan.method,
+            "measured": plan.measured,
             "noise": decided.noise,
             "n_iterations": len(plan.rhos) if chain else None,
             "n_chains": plan.gibbs.n_chains if chain else None,
@@ -246,5 +246,5 @@ class Query:
             "preset": self.prior.preset,
             "prior": self.prior.sha256,
         }
-        call = as_plain(self.options.arguments(rho=rho))
-        return {"call": call, "params": as_plain(params), "shift": decided.shift, "genes": self.match.report()}
+        call, genes = as_plain(self.options.arguments(rho=rho)), self.match.report()
+        return {"call": call, "params": as_plain(params), "shift": decided.shift, "genes": genes}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from dice import _log
-from dice._anndata.counts import CountsLayer
 from dice._arguments import said
+from dice._core.measurement.counts import judge_counts, recover
 from dice._core.posterior import tuning
 from dice._errors import InputError
 from dice._query.query import Query
@@ -48,8 +48,8 @@ class Curve:
         }  # fmt: skip
 
 
-def find_curve(query: Query, grid: Sequence[float] | None = None, counts: CountsLayer | None = None) -> Curve:
-    """The curve over at most `N_CELLS` cells, which the seed and the cells' names choose; with `counts`, by counts."""
+def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None) -> Curve:
+    """The curve over at most `N_CELLS` cells, which the seed and the cells' names choose."""
     prior = query.prior
     values = np.array(GRID) * prior.latent_scale if grid is None else check_grid(grid)
     rng = np.random.default_rng(query.options.random_state)
@@ -61,12 +61,17 @@ def find_curve(query: Query, grid: Sequence[float] | None = None, counts: Counts
     if latents.empty.all():
         raise InputError("rho cannot be tuned on cells that express none of the prior's genes: pass a number for rho.")
     noise, genes = float(np.sqrt(latents.residual[~latents.empty].mean())), query.match.prior
-    if counts is None:
+    beneath = recover(chunk) if query.counts is None else query.counts.take(rows)
+    # As dice.tl.denoise reads the query: as counts, or under Gaussian noise.
+    measured = prior.measured and judge_counts(beneath.log_depth, latents.empty)[0]
+    if criterion == "auto":
+        criterion = "counts" if measured else "genes"
+    if criterion == "genes":
         losses = tuning.by_genes(prior, chunk, genes, values, noise, rng)
     else:
-        beneath = counts.take(rows)
-        losses = tuning.by_counts(prior, beneath.counts.toarray(), np.nan_to_num(beneath.factor), genes, values, rng)
-    curve = Curve.of("genes" if counts is None else "counts", values, losses)
+        cells, factors = beneath.counts.toarray(), np.nan_to_num(beneath.factor)
+        losses = tuning.by_counts(prior, cells, factors, genes, values, rng, measured=measured)
+    curve = Curve.of(criterion, values, losses)
     _log.info(f"rho {curve.best:.3g} (PCA units) has the least loss by {curve.criterion}.")
     return curve
 

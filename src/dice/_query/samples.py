@@ -68,7 +68,7 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
     # Found once for all cells: a part of them would be shifted, and would have noise, of its own.
     call |= {"shift": record["shift"], "check": False}
     assumed = call["likelihood"] if likelihood != "auto" else Gaussian()
-    if found["method"] != "measured" and assumed.noise == "estimate" and found["noise"] > 0:
+    if not found["measured"] and assumed.noise == "estimate" and found["noise"] > 0:
         call["likelihood"] = replace(assumed, noise=float(found["noise"]))
     return call
 

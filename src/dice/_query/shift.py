@@ -33,8 +33,8 @@ def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets
         )
     some = ~latents.empty[query.sampled]
     cells, y = query.sampled[some], latents.sample[some]
-    if query.measured and query.prior.measurement is not None:
-        y = query.prior.measurement.mean(y, latents.log_depth[cells])
+    if query.measured:
+        y = query.prior.mean(y, latents.log_depth[cells])
     device, n_batches = torch_device(query.device), 1 if names is None else len(names)
     offsets = find_offsets(query.prior, y, codes[cells], wanted.strategy, device, n_batches)  # type: ignore[arg-type]
     if offsets is None:

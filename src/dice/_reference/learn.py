@@ -29,6 +29,8 @@ from dice.options import Mixup, Training
 EVERY_STEPS, EVERY_SECONDS = 200, 60.0
 #: Networks of fewer weights are trained on one thread; the paper's for cells has 35 million, all others below one.
 SMALL_NETWORK = 2_000_000
+#: Fewest rows of held-out cells that a training on counts can stop on.
+MIN_HELD_OUT = 40
 #: Settings that replace those of a preset.
 OVERRIDES = ("max_steps", "batch_size", "learning_rate")
 
@@ -37,36 +39,39 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
     """The mixup of a training whose settings fit its preset; None learns from the cells as they are."""
     recipes = networks.by_preset()
     recipe = recipes[choice("preset", preset, tuple(recipes))][1]
+    mixes = bool(recipe.mixup_points)
     if not isinstance(training, Training):
         raise InputError(f"training={said(training)} is none: pass for example dice.Training(max_steps=500).")
     if isinstance(mixup, str) and mixup == "auto":
-        mixup = None if labels_key is None else Mixup()
+        mixup = Mixup() if mixes and labels_key is not None else None
     if mixup is not None and not isinstance(mixup, Mixup):
         raise InputError(f"mixup={said(mixup)} is none: pass 'auto', None or for example dice.Mixup(points=5).")
+    if mixup is not None and not mixes:
+        mixing = [name for name, (_, other) in recipes.items() if other.mixup_points]
+        raise InputError(
+            f"preset={preset!r} does not train on mixtures, only {' and '.join(mixing)} do: leave mixup out."
+        )
     if mixup is not None and labels_key is None:
         raise InputError("Mixup needs labels: name their column of adata.obs with labels_key=.")
     if recipe.training is None:
         given = [name for name in (*OVERRIDES, "checkpoint") if getattr(training, name) is not None]
         if given:
             raise InputError(f"preset={preset!r} is fitted at once, without training steps: leave {given[0]} out.")
-        if mixup is not None:
-            raise InputError(f"preset={preset!r} is fitted to the cells as they are: pass mixup=None.")
         if training.validation_fraction == 0:
             raise InputError(f"preset={preset!r} chooses its size on held-out cells: pass validation_fraction=0.1.")
     if training.checkpoint is not None:
         check_target(training.checkpoint, argument="checkpoint=")
-        check_target(noise_checkpoint(training.checkpoint), argument="checkpoint=")
     return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
 
 
-def noise_checkpoint(checkpoint: object) -> Path:
-    """The measurement is kept in a file of its own."""
-    path = Path(str(checkpoint))
-    return path.with_name(f"{path.stem}.noise{path.suffix}")
-
-
 def learn(
-    preset: str, data: presets.Split, training: Training, *, noise: float, seed: int, mixup: LabelMixup | None = None
+    preset: str,
+    data: presets.TrainingData,
+    training: Training,
+    *,
+    noise: float,
+    seed: int,
+    mixup: LabelMixup | None = None,
 ) -> tuple[Denoiser, dict[str, Floats]]:
     """Fit or train the denoiser of a preset; it comes back on the CPU, ready for inference, with its history.
 
@@ -78,6 +83,10 @@ def learn(
         return _frozen(denoiser), {name: np.asarray(values) for name, values in columns.items()}
     overrides = {name: getattr(training, name) for name in OVERRIDES}
     trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
+    if trainer.denoiser.counted and (data.held_out is None or len(data.held_out) < MIN_HELD_OUT):
+        _log.info("Too few held-out cells to stop a training on: the linear filter is all.")
+        trainer.restore_best()
+        return _frozen(trainer.denoiser), {name: np.empty(0) for name in ("step", "loss", "validation")}
     path = None if training.checkpoint is None else Path(training.checkpoint)
     train(trainer, path, seed, mixup, keep_interrupted=training.keep_interrupted)
     _log.info(
@@ -93,7 +102,6 @@ def train(
     path: Path | None,
     seed: int,
     mixup: LabelMixup | None = None,
-    desc: str = "Training prior",
     *,
     keep_interrupted: bool = True,
 ) -> None:
@@ -104,20 +112,18 @@ def train(
         keeper.resume()
     small = sum(weights.numel() for weights in trainer.denoiser.parameters()) < SMALL_NETWORK
     with one_torch_thread() if small else nullcontext():
-        drive(trainer, keeper, desc, keep_interrupted=keep_interrupted)
+        drive(trainer, keeper, keep_interrupted=keep_interrupted)
 
 
 def _frozen(denoiser: Denoiser) -> Denoiser:
     return denoiser.cpu().requires_grad_(False).eval()
 
 
-def drive(
-    trainer: Trainer, checkpoint: Checkpoint | None, desc: str = "Training prior", *, keep_interrupted: bool = True
-) -> None:
+def drive(trainer: Trainer, checkpoint: Checkpoint | None, *, keep_interrupted: bool = True) -> None:
     """Train to the end, or, when the user interrupts, to the best so far, unless that is not to be kept."""
     total = trainer.config.max_steps
     with (
-        _log.progress(total=total, initial=trainer.step, desc=desc, unit="step") as bar,
+        _log.progress(total=total, initial=trainer.step, desc="Training prior", unit="step") as bar,
         interrupts(wait=True) as interrupted,
     ):
         try:
@@ -157,7 +163,7 @@ def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:
     """SHA-256 of all that the course of a training depends on: data, network, settings and seed."""
     latents = trainer.batches.latents
     settings = {
-        "checkpoint_format": 2,
+        "checkpoint_format": 3,
         "denoiser": trainer.denoiser.kind,
         "size": trainer.denoiser.config,
         "training": asdict(trainer.config),

@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask-var", default="auto", help="boolean column of var with the genes to use")
     parser.add_argument("--no-scale", action="store_true", help="centre genes without dividing by their deviation")
     parser.add_argument("--use-rep", metavar="KEY", help="key of obsm with a PCA to use, X_pca for scanpy's")
-    parser.add_argument("--no-mixup", action="store_true", help="learn from the cells as they are, also with labels")
+    parser.add_argument(
+        "--no-mixup",
+        action="store_true",
+        help="paper's presets: cells as they are, also with labels",
+    )
     for item in fields(Mixup):
         text = f"{item.metadata['help']} (default: {item.default or 'that of the preset'})"
         parser.add_argument(f"--mixup-{item.name}", type=number_or_word, default=item.default, help=text)

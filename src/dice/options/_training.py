@@ -13,16 +13,16 @@ from dice.options._posterior import described
 
 @dataclass(frozen=True)
 class Mixup:
-    """Train on random mixtures of cells with the same label.
+    """Train the paper's networks on random mixtures of cells with the same label.
 
     Mixing pulls cells towards the middle of their label. A mixture of m cells keeps (c + 1) / (m c + 1) of the variance
-    within its label for concentration c: a tenth with the defaults. The prior, and everything denoised with it, is then
+    within its label for concentration c: a third with the defaults. The prior, and everything denoised with it, is then
     sharper by label than what was measured.
 
     Parameters
     ----------
     points
-        Cells in a mixture, at most 100. None is 20, or 5 in the paper's presets.
+        Cells in a mixture, at most 100. None is 5, as in the paper.
     probability
         Share of training cells that are replaced by a mixture.
     concentration
@@ -58,7 +58,8 @@ class Training:
     learning_rate
         Largest learning rate; None is the preset's.
     validation_fraction
-        Share of the cells held out to stop the training.
+        Share of the cells held out to stop the training. With fewer than 5 such cells, a prior of counts is the linear
+        filter that training would start at.
     calibration_fraction
         Share of the cells kept from everything (mean, scale, loadings, network, stopping), so that
         :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` can calibrate on them. (Loadings that come with
@@ -70,9 +71,8 @@ class Training:
         File (.npz) to keep the state of the training in, every 200 steps and on Ctrl-C. Where it exists, the training
         goes on from it, and a call with the same arguments on the same machine ends with the same prior to the bit.
     keep_interrupted
-        Whether Ctrl-C ends the training with the best prior so far, and a warning; where noise is being learned, with
-        the best of that, and the prior comes next. Otherwise it ends the call, which then has written nothing but its
-        checkpoint.
+        Whether Ctrl-C ends the training with the best prior so far, and a warning. Otherwise it ends the call, which
+        then has written nothing but its checkpoint.
     """
 
     max_steps: int | None = described("most training steps", None)

@@ -46,22 +46,22 @@ def denoise(
         AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one; None takes the
         prior inside `adata` itself.
     rho
-        How much the prior may move a cell beyond the measured noise, in the units of the PCA. Larger values pull harder
-        towards the reference. ``"auto"`` is 0 where the noise is measured, and half of the prior's latent scale where
-        it is assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the
-        paper does. :func:`dice.tl.tune_rho` finds the value that predicts held-out genes best under assumed noise.
+        Gaussian noise that is assumed on top of the measured one, in the units of the PCA. Larger values pull harder
+        towards the reference. ``"auto"`` is 0 for counts, and half of the prior's latent scale where all noise is
+        assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the paper
+        does. :func:`dice.tl.tune_rho` finds the value that predicts held-out counts or genes best.
     n_samples
         Number of posterior samples of each cell to keep.
     likelihood
-        ``"auto"`` is the measurement that the prior has learned by splitting counts, where both reference and query
-        are log-normalised counts (no noise is assumed then), and else Gaussian noise of the size that the loadings do
-        not explain. Or ``"gaussian"``, ``"student_t"`` (heavy tails), a :class:`dice.Gaussian` or
-        :class:`dice.StudentT` with settings, or a function that maps residuals (cells, genes) to their log densities
-        (cells,) with torch operations.
+        ``"auto"`` is the noise of counts at the depth of each cell, where both reference and query are log-normalised
+        counts, and else Gaussian noise of the size that the loadings do not explain. Or ``"gaussian"``,
+        ``"student_t"`` (heavy tails), a :class:`dice.Gaussian` or :class:`dice.StudentT` with settings, or a function
+        that maps residuals (cells, genes) to their log densities (cells,) with torch operations.
     method
-        ``"direct"`` takes one network evaluation per cell; it is exact for Gaussian noise of one variance and one rho,
-        and fills in genes that the query lacks. ``"gibbs"`` is the paper's Algorithm 1. ``"auto"`` is direct where that
-        can be, else a Gibbs chain. :class:`dice.Direct` and :class:`dice.Gibbs` have settings.
+        ``"direct"`` takes one network evaluation per cell; it serves counts, and is exact for Gaussian noise of one
+        variance and one rho. Genes that the query lacks are filled in. ``"gibbs"`` is the paper's Algorithm 1.
+        ``"auto"`` is direct where that can be, else a Gibbs chain. :class:`dice.Direct` and :class:`dice.Gibbs` have
+        settings.
     shift
         Which difference between query and reference to remove from the embedding: ``"offset"`` (one offset of all
         cells), ``"clusters"`` (one for each soft cluster of the reference), ``"mean"`` (the difference of the means),

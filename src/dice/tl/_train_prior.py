@@ -14,7 +14,6 @@ from dice._anndata.kinds import check_expression
 from dice._anndata.store import Prior, remember
 from dice._anndata.write import check_writable, prior_slot, write
 from dice._arguments import seed, short_seed
-from dice._core.prior import presets
 from dice._core.prior.mixup import LabelMixup
 from dice._core.shift.soft_clusters import SoftClusters
 from dice._keys import PriorKeys
@@ -23,7 +22,7 @@ from dice._reference.cells import ReferenceCells
 from dice._reference.latents import reduce
 from dice._reference.learn import check_settings, learn
 from dice._reference.learned import prior_slots, record, statistics
-from dice._reference.measure import clean
+from dice._reference.training_data import clean_latents, training_data
 from dice.options import Mixup, Training, torch_device
 
 
@@ -46,7 +45,11 @@ def train_prior(
     random_state: int | np.random.Generator = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Learn PCA loadings and a diffusion prior on a clean reference.
+    """Learn PCA loadings and a denoiser on a reference.
+
+    The denoiser removes the noise of counts, which the depth of a cell tells, and Gaussian noise on top. It is learned
+    from thinned copies of the reference's own cells. Where the values are no log-normalised counts, it is learned for
+    Gaussian noise alone.
 
     The prior is stored inside `adata`, self-contained: it survives saving, copying and subsetting, and
     :func:`dice.tl.denoise` applies it to a query.
@@ -60,15 +63,15 @@ def train_prior(
         is 50, or half of the cells or genes where there are fewer than 100.
     labels_key
         Column of ``adata.obs`` with labels. The prior then labels queries by itself
-        (:func:`dice.tl.transfer_labels`), and cells of the same label are mixed in training (`mixup`); cells without
-        one are learned from as they are.
+        (:func:`dice.tl.transfer_labels`). Labels do not change the denoiser of the default preset.
     preset
-        ``"default"`` (EDM-preconditioned network, early stopping), ``"paper"`` and ``"paper-small"`` (the paper's
-        networks and schedules), or ``"gmm"`` (Gaussian mixture in closed form, without mixup, steps or checkpoint).
+        ``"default"`` learns the noise of counts. The others assume Gaussian noise: ``"paper"`` and ``"paper-small"``
+        are the paper's networks and schedules, ``"gmm"`` is a Gaussian mixture in closed form, without steps or
+        checkpoint.
     mixup
-        Train on random mixtures of cells with the same label, which makes the prior, and everything denoised with it,
-        sharper by label than what was measured: ``"auto"`` does so where `labels_key` is given, None never, and a
-        :class:`dice.Mixup` says how.
+        Train the paper's networks on random mixtures of cells with the same label, which makes the prior sharper by
+        label than what was measured: ``"auto"`` does so for these presets where `labels_key` is given, None never, and
+        a :class:`dice.Mixup` sets the details.
     layer
         Layer to learn from instead of ``adata.X``.
     mask_var
@@ -132,11 +135,9 @@ def train_prior(
         check_expression(sample if cells.genes is None else sample[:, cells.genes], scaled=use_rep is not None)
 
     reduced, figures = reduce(cells, n_latent=k, scale=scale), statistics(sample, cells)
-    measurement, latents = clean(cells, reduced, preset, training, figures, random_state, device)
-    latent_scale = float(np.sqrt(latents[cells.seen].var(0).mean()))
-    data = presets.split(latents / latent_scale, cells.roles, device)
+    data = training_data(cells, reduced, preset, figures, random_state, device)
     mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))
-    noise = reduced.projection.noise / latent_scale
+    noise = reduced.projection.noise / data.scale
     denoiser, history = learn(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
     arguments = {"n_latent": n_latent, "labels_key": labels_key, "layer": layer, "use_rep": use_rep}
     arguments |= {"counts_layer": counts_layer, "scale": bool(np.isfinite(reduced.projection.cap))}
@@ -144,15 +145,15 @@ def train_prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
         projection=reduced.projection,
         denoiser=denoiser,
-        latent_scale=latent_scale,
+        latent_scale=data.scale,
         preset=preset,
         history=history,
         statistics=figures,
         params=record(training, mixup, **arguments, random_state=random_state),
         calibration=reduced.calibration,
-        soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)),
-        measurement=measurement,
     )
+    latents = clean_latents(prior, cells, reduced)
+    prior = replace(prior, soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)))
     if labelled is not None:
         prior = replace(prior, labels=learn_labels(adata, prior, labelled, random_state, "adata"))
     written = write(adata, prior_slots(adata, prior, reduced.latents.y, cells, keys), copy=copy)

@@ -9,7 +9,6 @@ from typing import Literal
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.counts import CountsLayer
 from dice._anndata.store import Prior, find_prior
 from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import choice
@@ -23,9 +22,9 @@ def tune_rho(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
     *,
-    criterion: Literal["genes", "counts"] = "genes",
+    criterion: Literal["auto", "counts", "genes"] = "auto",
     grid: Sequence[float] | None = None,
-    counts_layer: str = "counts",
+    counts_layer: str | None = None,
     layer: str | None = None,
     gene_key: str | None = None,
     check: bool | Checks = True,
@@ -45,13 +44,14 @@ def tune_rho(
     reference
         As in :func:`dice.tl.denoise`.
     criterion
+        ``"counts"`` splits the counts of a cell in two and predicts one half from the other (Poisson loss).
         ``"genes"`` embeds cells from a random half of their genes and predicts the other half (squared error of
-        standardised expression). ``"counts"`` splits raw counts in two and predicts one half from the other (Poisson
-        loss).
+        standardised expression), under Gaussian noise. ``"auto"`` is ``"counts"`` where :func:`dice.tl.denoise` reads
+        the query as counts, and else ``"genes"``. Both score the mean that :func:`dice.tl.denoise` computes.
     grid
         Values of rho in the units of the PCA coordinates; None is from 0 to 1.5 times the latent scale.
     counts_layer
-        Layer with the raw counts for ``criterion="counts"``.
+        Layer with the raw counts; None recovers them from log-normalised values.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
@@ -79,13 +79,11 @@ def tune_rho(
     (3,)
     """
     check_writable(adata, copy=copy)
-    choice("criterion", criterion, ("genes", "counts"))
+    choice("criterion", criterion, ("auto", "counts", "genes"))
     key_added = result_key(adata, key_added, "dice_rho")
-    options = Options(layer=layer, gene_key=gene_key, check=check, random_state=random_state)
+    options = Options(layer=layer, counts_layer=counts_layer, gene_key=gene_key, check=check, random_state=random_state)
     query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), options)
-    curve = find_curve(
-        query, grid, CountsLayer.of(adata, counts_layer, query.matrix) if criterion == "counts" else None
-    )
+    curve = find_curve(query, criterion, grid)
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
-    call |= {"criterion": criterion, "counts_layer": counts_layer, "random_state": options.random_state}
+    call |= {"criterion": curve.criterion, "counts_layer": counts_layer, "random_state": options.random_state}
     return write(adata, Slots(uns={key_added: curve.record() | {"call": as_plain(call)}}), copy=copy)

@@ -1,7 +1,8 @@
-"""Thinned copies of the reference as rows, and the trainer that learns from them."""
+"""Thinned copies of the reference as rows, and the trainer that begins with them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,8 @@ from scipy import sparse
 
 from dice._core.measurement import rows
 from dice._core.measurement.counts import recover
-from dice._core.measurement.rows import ReferenceReader, make_rows, make_trainer
+from dice._core.measurement.rows import ReferenceReader, Rows, make_rows
+from dice._core.prior.presets import TrainingData, make_trainer
 from dice._core.projection import fit_projection
 
 RNG = np.random.default_rng(0)
@@ -53,19 +55,40 @@ def test_a_row_holds_a_part_the_rest_and_its_halves(reader):
     assert min(correlations) > 0.9
 
 
+def test_parts_of_rows_and_their_units(reader):
+    made = make_rows(reader, np.random.default_rng(0), target_sum=1e4).flatten(0, 1)
+    parts = Rows(made, 3)
+    assert torch.equal(torch.cat([parts.noisy, parts.target, parts.first, parts.second], 1), made[:, :12])
+    assert torch.equal(torch.cat([parts.depths, parts.half_depths], 1), made[:, [12, 13, 12, 14]])
+    # The covariance of halves is free of their noise, which the spread of what is left of the counts has.
+    spread = float(parts.target.var(0).mean().sqrt())
+    assert 0.8 * spread < parts.clean_scale() < spread
+    scaled = Rows(parts.scaled(2.0), 3)
+    torch.testing.assert_close(scaled.second, parts.second / 2)
+    assert torch.equal(scaled.half_depths, parts.half_depths)
+    assert len(parts.every_second()) == len(parts) // 2
+
+
+def test_without_counts_a_row_is_the_latents_of_a_cell():
+    latents = torch.randn(6, 3)
+    parts = Rows(latents, 3)
+    for part in (parts.noisy, parts.target, parts.first, parts.second):
+        assert torch.equal(part, latents)
+    assert parts.depths is None
+    assert parts.every_second().half_depths is None
+
+
 def test_the_trainer_begins_at_the_linear_filter(reader):
     made = make_rows(reader, np.random.default_rng(0), target_sum=1e4)
     train, held_out = made[:, :60].flatten(0, 1), made[:, 60:].flatten(0, 1)
-    trainer = make_trainer(train, held_out, typical=-4.0, seed=0, max_steps=5)
+    data = TrainingData(train, held_out, 1.0, 3, np.arange(60), typical=-4.0)
+    trainer = make_trainer("default", data, noise=0.1, max_steps=5)
     assert trainer.config.max_steps == 5
     assert trainer.best_loss == 1.0
     assert trainer.held_out.loss(trainer.denoiser) == pytest.approx(1.0)
-    assert make_trainer(train, held_out[:0], typical=-4.0, seed=0).held_out is None
+    assert make_trainer("default", replace(data, held_out=None), noise=0.1).held_out is None
 
 
 def test_settings_that_results_depend_on():
     """Measured, with the evidence beside them: a change is one of numerics, and belongs into the changelog."""
-    config = rows.TRAINING
-    assert (config.max_steps, config.batch_size, config.warmup, config.evaluate_every) == (600, 512, 30, 50)
-    assert (config.learning_rate, config.weight_decay, config.ema_decay, config.patience) == (3e-3, 1e-2, 0.99, 4)
     assert (rows.SMALLEST, rows.LARGEST, rows.MAX_MEASURED) == (0.05, 0.8, 16_000)

@@ -12,12 +12,10 @@ from dice._core.posterior.direct import (
     Posterior,
     deconvolved_mean,
     direct,
-    direct_measured,
-    probe_variance,
     within_reach,
 )
 from dice._core.posterior.noise import CellNoise, cell_seeds
-from dice._core.posterior.sampler import sample_sde
+from dice._core.posterior.sampler import probe_variance, sample_sde
 
 
 def keys(n, seed=0):
@@ -156,21 +154,27 @@ def test_probes_of_a_gaussian_are_exact():
     assert not probe_variance(lambda z, _: -z, y, s, keys(3)).any()
 
 
-def test_measured_latents_and_assumed_noise_on_top():
-    mean = torch.tensor([[1.0, -2.0]]).double().expand(4000, -1)
-    variance = torch.tensor([[0.3, 0.5]]).double().expand(4000, -1)
-    plain = direct_measured(None, mean, variance, 0.0, keys(4000), 2, uncertainty=True)
-    assert plain.mean is mean
-    torch.testing.assert_close(plain.variance, torch.full((4000,), 0.4).double())
-    torch.testing.assert_close(plain.samples[:, 0].var(0), variance[0], rtol=0.1, atol=0)
-    assert abs(float(torch.corrcoef(plain.samples[:, :, 0].T)[0, 1])) < 0.06
-    for rho, level in ((0.5, 0.5), (40.0, 10.0)):
-        found = direct_measured(gaussian(), mean[:5], variance[:5], rho, keys(5), 0, uncertainty=True)
-        slope = 1 / (1 + level**2)
-        torch.testing.assert_close(found.mean, slope * mean[:5])
-        torch.testing.assert_close(found.variance, torch.full((5,), slope * level**2 + 0.4 * slope**2).double())
-        assert found.samples is None
-    assert direct_measured(gaussian(), mean[:5], variance[:5], 0.5, keys(5), 1, uncertainty=False).variance is None
+class Depths:
+    """A denoiser that says what it was asked for."""
+
+    def __call__(self, z, s, log_depth=None):
+        return z * 0 + (-1 if log_depth is None else log_depth[:, None]) + s
+
+    def variance(self, z, s, noise, log_depth=None):
+        return log_depth * 2
+
+    def posterior_sample(self, z, s, noise, log_depth=None):
+        return self(z, s, log_depth) + noise.normal(0, z.shape[1])
+
+
+def test_depth_is_handed_on():
+    """To the mean, the draws and the variance, which is not taken from the draws."""
+    y, depths = torch.zeros(5, 2), torch.arange(5.0)
+    found = direct(Depths(), y, torch.tensor(0.5), keys(5), log_depth=depths, n_samples=2)
+    torch.testing.assert_close(found.mean, (depths + 0.5)[:, None].expand(-1, 2))
+    torch.testing.assert_close(found.variance, 2 * depths)
+    assert not torch.equal(found.samples[:, 0], found.samples[:, 1])
+    torch.testing.assert_close(direct(Depths(), y, torch.tensor(0.0), keys(5), uncertainty=False).mean, y - 1)
 
 
 @pytest.mark.parametrize("kind", [torch.as_tensor, np.asarray])

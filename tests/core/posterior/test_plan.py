@@ -33,7 +33,7 @@ def planned(rho=0.5, *, isotropic=True, measured=False, largest=None, noise=0.4,
         ("direct", {}),
         ("direct", {"likelihood": Gaussian()}),
         ("direct", {"method": "direct"}),
-        ("measured", {"measured": True}),
+        ("direct", {"measured": True}),
         ("split", {"isotropic": False}),
         ("split", {"method": Gibbs(fast=True)}),
         ("gibbs", {"method": "gibbs"}),
@@ -46,7 +46,8 @@ def test_methods(method, arguments):
     assert plan.method == method
     assert plan.rho == 0.5
     assert not plan.clipped
-    assert (plan.n_steps == 1) == (method in ("direct", "measured"))
+    assert (plan.n_steps == 1) == (method == "direct")
+    assert plan.measured == arguments.get("measured", False)
 
 
 @pytest.mark.parametrize(

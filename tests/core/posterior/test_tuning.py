@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from dice._core.posterior.likelihood import GaussianLikelihood
 from dice._core.posterior.tuning import by_counts, by_genes
@@ -36,9 +35,10 @@ class Prior(SimpleNamespace):
     def __init__(self, share):
         super().__init__(projection=PROJECTION, n_latent=K, share=share, levels=[])
 
-    def denoise(self, y, level):
-        self.levels.append(level)
-        return torch.as_tensor(self.share * y)
+    def mean(self, y, log_depth=None, rho=0.0):
+        self.levels.append(rho)
+        self.depths = log_depth
+        return self.share * y
 
 
 def test_genes_are_predicted_from_the_other_half():
@@ -59,7 +59,7 @@ def test_genes_are_predicted_from_the_other_half():
 def test_counts_are_predicted_from_the_other_half():
     """Without any latents every gene is expected at its mean, brought to the total of the seen half."""
     prior = Prior(0.0)
-    found = by_counts(prior, COUNTS, FACTORS, GENES, GRID, np.random.default_rng(1))
+    found = by_counts(prior, COUNTS, FACTORS, GENES, GRID, np.random.default_rng(1), measured=False)
     half = np.random.default_rng(1).binomial(COUNTS.astype(np.int64), 0.5)
     other, scale = COUNTS - half, FACTORS * COUNTS.sum(1) / half.sum(1)
     expected = np.expm1(PROJECTION.mean.astype(np.float64)) / scale[:, None]
@@ -67,6 +67,13 @@ def test_counts_are_predicted_from_the_other_half():
     np.testing.assert_allclose(found[:, 0], (expected - other * np.log(expected)).mean(1), rtol=1e-5)
     residual = GaussianLikelihood.of(PROJECTION, GENES).read(np.log1p(half * scale[:, None]).astype(np.float32))[1]
     assert prior.levels == pytest.approx([np.hypot(np.sqrt(residual.mean()), rho) for rho in GRID], rel=1e-5)
+    assert prior.depths is None
+    # The noise of counts is that of the half's own depth, and rho is all that is assumed.
+    prior = Prior(0.0)
+    measured = by_counts(prior, COUNTS, FACTORS, GENES, GRID, np.random.default_rng(1), measured=True)
+    np.testing.assert_array_equal(measured, found)
+    assert prior.levels == pytest.approx(list(GRID))
+    np.testing.assert_allclose(prior.depths, -np.log(scale))
 
 
 def test_expected_counts_have_a_floor_and_a_ceiling():
@@ -75,11 +82,11 @@ def test_expected_counts_have_a_floor_and_a_ceiling():
     counts[:, 0] = 0
     counts[0, 0] = 1
     seeds = [seed for seed in range(20) if not np.random.default_rng(seed).binomial(counts.astype(np.int64), 0.5)[0, 0]]
-    found = by_counts(Prior(1.0), counts, FACTORS, GENES, GRID, np.random.default_rng(seeds[0]))
+    found = by_counts(Prior(1.0), counts, FACTORS, GENES, GRID, np.random.default_rng(seeds[0]), measured=False)
     half = np.random.default_rng(seeds[0]).binomial(counts.astype(np.int64), 0.5)
     least = 0.05 * (counts - half)[:, 0].mean()
     assert least == pytest.approx(0.05 / 30)
-    without = by_counts(Prior(1.0), counts, FACTORS, GENES, GRID, np.random.default_rng(seeds[0]))
+    without = by_counts(Prior(1.0), counts, FACTORS, GENES, GRID, np.random.default_rng(seeds[0]), measured=False)
     np.testing.assert_array_equal(found, without)
     scale = FACTORS * counts.sum(1) / half.sum(1)
     y = GaussianLikelihood.of(PROJECTION, GENES).read(np.log1p(half * scale[:, None]).astype(np.float32))[0]
@@ -92,7 +99,7 @@ def test_expected_counts_have_a_floor_and_a_ceiling():
 def test_a_cell_without_counts_says_nothing():
     with_one = np.insert(COUNTS, 7, 0, axis=0)
     losses = [
-        by_counts(Prior(0.3), counts, factors, GENES, GRID, np.random.default_rng(2))
+        by_counts(Prior(0.3), counts, factors, GENES, GRID, np.random.default_rng(2), measured=False)
         for counts, factors in ((COUNTS, FACTORS), (with_one, np.insert(FACTORS, 7, 0)))
     ]
     np.testing.assert_array_equal(*losses)

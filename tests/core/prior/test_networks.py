@@ -40,7 +40,7 @@ class LinearDenoiser(Denoiser):
     def initialize(self, generator):
         nn.init.zeros_(self.logs)
 
-    def forward(self, z, s):
+    def forward(self, z, s, log_depth=None):
         variances = (self.power * self.logs).exp()
         return variances / (variances + as_column(s, z).square()) * z
 
@@ -103,7 +103,7 @@ def test_arguments_beyond_their_bounds_are_refused(linear, cells):
         dice.Prior.from_arrays(prior.to_arrays())
 
 
-@pytest.mark.parametrize("kind", ["edm", "mixture", "paper"])
+@pytest.mark.parametrize("kind", ["depth", "mixture", "paper"])
 def test_every_network_keeps_its_contract(kind):
     network = networks.by_kind(kind)
     assert network is not None
@@ -121,7 +121,7 @@ def test_every_network_keeps_its_contract(kind):
 
 
 def test_a_subclass_without_a_name_of_its_own_is_not_registered():
-    class Other(networks.by_kind("edm")):
+    class Other(networks.by_kind("depth")):
         pass
 
-    assert networks.by_kind("edm") is not Other
+    assert networks.by_kind("depth") is not Other

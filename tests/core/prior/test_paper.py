@@ -71,7 +71,7 @@ def test_training_as_printed():
     # Neither averaging, clipping nor early stop.
     assert (preset.ema_decay, preset.patience, preset.clip_norm) == (0, 0, math.inf)
     values = np.random.default_rng(0).normal(size=(5000, 3))
-    data = presets.split(values, presets.assign_roles(5000, 0.1, 0, 0), torch.device("cpu"))
+    data = presets.plain_data(values, presets.assign_roles(5000, 0.1, 0, 0), torch.device("cpu"))
     trainer = presets.make_trainer("paper-small", data, noise=0.1)
     assert trainer.config.max_steps == 2_000 * 2  # two batches of 4048 cover 4,500 cells
     assert isinstance(trainer.optimizer, torch.optim.AdamW)
@@ -117,7 +117,7 @@ def trained():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 4))[rng.integers(3, size=900)] * 1.5 + 0.3 * rng.normal(size=(900, 4))
     values = (values - values.mean(0)) / np.sqrt(values.var(0).mean())
-    data = presets.split(values, presets.assign_roles(len(values), 0.2, 0, 0), torch.device("cpu"))
+    data = presets.plain_data(values, presets.assign_roles(len(values), 0.2, 0, 0), torch.device("cpu"))
     trainer = presets.make_trainer("paper-small", data, noise=0.2, max_steps=200, learning_rate=2e-3, batch_size=360)
     start = trainer.held_out.loss(trainer.denoiser.eval())
     for _ in trainer.steps():
@@ -139,7 +139,9 @@ def test_batch_statistics_never_enter_a_denoised_cell(trained):
     assert not any(module.training for module in denoiser.modules())
     means = [m.running_mean.abs().max() for m in denoiser.modules() if isinstance(m, nn.BatchNorm1d)]
     assert min(means) > 0
-    z, s = trained[0].held_out.noisy[3], trained[0].held_out.levels[3]
+    judge = trained[0].held_out
+    s = judge.levels[3]
+    z = judge.rows + s * judge.noise[3]
     together = denoiser(z, s)
     alone = torch.cat([denoiser(cell[None], s) for cell in z[:5]])
     torch.testing.assert_close(together[:5], alone, atol=1e-5, rtol=1e-5)
@@ -151,7 +153,7 @@ def test_batch_statistics_never_enter_a_denoised_cell(trained):
 def test_limits_of_the_noise(trained):
     """s -> 0 gives the data; s as large as the table knows gives about the mean of the prior."""
     denoiser = trained[0].denoiser
-    clean = trained[0].held_out.clean
+    clean = trained[0].held_out.rows
     torch.testing.assert_close(denoiser(clean, torch.tensor(1e-4)), clean, atol=2e-3, rtol=0)
     s = torch.tensor(13.0)
     noisy = clean + s * torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))

@@ -23,7 +23,7 @@ def clusters(n=900, n_clusters=4, k=3, seed=0):
 
 
 def split(values, fraction, seed=0):
-    return presets.split(values, presets.assign_roles(len(values), fraction, 0, seed), CPU)
+    return presets.plain_data(values, presets.assign_roles(len(values), fraction, 0, seed), CPU)
 
 
 def fit_mixture(data):
@@ -34,19 +34,20 @@ def test_roles_have_the_shares_asked_for_and_calibration_cells_are_left_out():
     values = clusters()
     roles = presets.assign_roles(900, 0.2, 0.1, 0)
     np.testing.assert_array_equal(np.bincount(roles), [630, 180, 90])
-    data = presets.split(values, roles, CPU)
+    data = presets.plain_data(values, roles, CPU)
     assert (len(data.train), len(data.held_out)) == (630, 180)
-    seen = np.concatenate([data.train, data.held_out])
-    assert not np.isin(values[roles == 2, 0].astype(np.float32), seen[:, 0]).any()
+    seen = np.concatenate([data.train, data.held_out]) * np.float32(data.scale)
+    assert np.abs(values[roles == 2, :1] - seen[:, 0]).min() > 1e-7
 
 
 def test_split_is_a_partition_that_the_seed_decides():
     values = clusters()
     one, same, other = (split(values, 0.1, seed) for seed in (0, 0, 1))
     assert (len(one.train), len(one.held_out)) == (810, 90)
-    np.testing.assert_array_equal(one.train, values[one.cells].astype(np.float32))
+    assert one.scale == pytest.approx(np.sqrt(values.var(0).mean()))
+    np.testing.assert_allclose(one.train, values[one.cells] / one.scale, rtol=1e-6)
     both = np.concatenate([one.train, one.held_out])
-    np.testing.assert_array_equal(np.sort(both, 0), np.sort(values.astype(np.float32), 0))
+    np.testing.assert_allclose(np.sort(both, 0), np.sort(values / one.scale, 0), rtol=1e-6)
     assert torch.equal(one.train, same.train)
     assert not torch.equal(one.train, other.train)
     assert split(values, 0).held_out is None
@@ -88,11 +89,11 @@ def test_mixture_is_scikit_learns_to_the_digit():
 
 
 @pytest.fixture(scope="module", params=["default", "gmm"])
-def learned(request) -> tuple[Denoiser, presets.Split]:
+def learned(request) -> tuple[Denoiser, presets.TrainingData]:
     data = split(clusters(), 0.2)
     if request.param == "gmm":
         return fit_mixture(data)[0], data
-    trainer = presets.make_trainer("default", data, noise=0.1, max_steps=100, batch_size=256)
+    trainer = presets.make_trainer("default", data, noise=0.1, max_steps=400, batch_size=256)
     for _ in trainer.steps():
         pass
     return trainer.denoiser, data
@@ -137,7 +138,7 @@ def test_few_cells_are_enough_for_every_preset(n_cells, fraction):
 
 
 def test_equal_training_cells_have_a_finite_loss():
-    data = presets.Split(torch.zeros(2, 1), torch.ones(1, 1), np.arange(2))
+    data = presets.TrainingData(torch.zeros(2, 1), torch.ones(1, 1), 1.0, 1, np.arange(2))
     trainer = presets.make_trainer("default", data, noise=0.1, max_steps=1)
     assert np.isfinite(trainer.held_out.loss(trainer.denoiser.eval()))
 
@@ -162,6 +163,6 @@ def test_two_cells_at_least_are_learned_from(n_cells, shares, counts):
 
 
 def test_what_is_fitted_at_once_has_no_trainer():
-    data = presets.split(np.zeros((10, 2)), np.zeros(10, dtype=np.int8), torch.device("cpu"))
+    data = presets.plain_data(np.ones((10, 2)) * np.arange(10)[:, None], np.zeros(10, dtype=np.int8), CPU)
     with pytest.raises(TypeError, match="preset='gmm' is fitted at once"):
         presets.make_trainer("gmm", data, noise=0.2)

@@ -11,11 +11,11 @@ from hazards import forgery
 
 from dice._core.prior import schema
 from dice._core.prior.checksum import checksum
-from dice._core.prior.schema import check_weights, fits, format_of, is_orthonormal, validate
+from dice._core.prior.schema import check_weights, fits, is_orthonormal, validate
 from dice._errors import PriorFormatError
 
 
-def changed(*path, to, kind="format1_whole"):
+def changed(*path, to, kind="whole"):
     """A stored prior with one entry changed by a function of the old one, and the checksum made to fit."""
     raw = copy.deepcopy(forgery.stored(kind))
     holder = raw
@@ -40,7 +40,7 @@ def spoiled(value):
 @pytest.mark.parametrize("kind", forgery.KINDS)
 def test_stored_priors_are_sound(kind):
     fields = validate(copy.deepcopy(forgery.stored(kind)))
-    assert fields["format"] == int(kind[6])
+    assert fields["format"] == schema.FORMAT
     assert fields["loadings"].shape == (len(fields["genes"]), fields["config"]["denoiser"]["n_latent"])
 
 
@@ -56,8 +56,8 @@ def test_stored_priors_are_sound(kind):
         (("singular_values",), -1.0),
         (("calibration", "residual"), -1e-6),
         (("calibration", "y"), 2e12),
-        (("kinds", "variances"), -1e-6),
-        (("kinds", "means"), -2e12),
+        (("soft_clusters", "variances"), -1e-6),
+        (("soft_clusters", "means"), -2e12),
         (("mean",), np.nan),
         (("scale",), np.inf),
         (("calibration", "residual"), np.nan),
@@ -75,7 +75,7 @@ def test_values_out_of_bounds_are_refused(path, value):
     [
         (("gene_noise",), 0.0),
         (("calibration", "residual"), 0.0),
-        (("kinds", "variances"), 0.0),
+        (("soft_clusters", "variances"), 0.0),
         (("mean",), -1e12),
         (("mean",), 1e12),
         (("scale",), 1.1e-12),
@@ -131,7 +131,7 @@ def test_numbers(name, value, sound):
         (("calibration",), lambda x: {"y": x["y"]}),
         (("calibration",), lambda x: {name: array[:0] for name, array in x.items()}),
         (("calibration",), lambda x: {**x, "residual": x["residual"][:-1]}),
-        (("kinds",), lambda x: {**x, "more": x["means"]}),
+        (("soft_clusters",), lambda x: {**x, "more": x["means"]}),
         (("weights",), lambda _: [1.0]),
         (("weights",), lambda _: {f"w{i}": np.zeros(1, np.float32) for i in range(10_001)}),
         (("weights",), lambda x: {**x, "text": "x"}),
@@ -164,8 +164,6 @@ def test_other_shapes_types_and_names_are_refused(path, value):
         {"denoiser": {"n_latent": 1001}},
         {"denoiser": {"n_latent": 2.0}},
         {"denoiser": []},
-        {"measurement": 0},
-        {"measurement": {}},
         {"more": 1},
     ],
 )
@@ -177,7 +175,7 @@ def test_configurations_out_of_bounds_are_refused(change):
 
 @pytest.mark.parametrize(
     ("version", "match"),
-    [(0, "never existed"), (-1, "never existed"), (4, "reads up to 3: install a newer"), (2, "'format' does not fit")],
+    [(0, "reads 4: train it again"), (3, "reads 4: train it again"), (5, "reads 4: install a newer")],
 )
 def test_formats(version, match):
     with pytest.raises(PriorFormatError, match=match):
@@ -190,26 +188,23 @@ def test_formats(version, match):
             validate(nothing)
 
 
-def test_formats_by_their_fields():
+def test_fields_that_belong_together():
     plain = schema.FIELDS - schema.OPTIONAL
-    assert [format_of(plain | more) for more in (set(), {"measurement"}, {"labels"}, {"measurement", "labels"})] == [
-        1,
-        2,
-        3,
-        3,
-    ]
-    assert fits(1, plain)
-    assert fits(3, plain | {"labels", "card"})
-    assert not fits(3, plain | {"labels"})
-    assert not fits(1, plain | {"card"})
-    assert not fits(2, plain)
-    assert not fits(1, plain - {"mean"})
-    assert not fits(1, plain | {"more"})
+    assert fits(schema.FORMAT, plain)
+    assert fits(schema.FORMAT, plain | {"labels", "card"})
+    for names in (plain | {"labels"}, plain | {"card"}, plain - {"mean"}, plain | {"more"}):
+        assert not fits(schema.FORMAT, names)
+    assert not fits(schema.FORMAT - 1, plain)
+    raw = copy.deepcopy(forgery.stored("labels"))
+    del raw["card"]
+    raw["sha256"] = checksum(raw)
+    with pytest.raises(PriorFormatError, match="'labels' and their card do not come together"):
+        validate(raw)
 
 
 def test_a_checksum_that_does_not_fit_is_refused():
     raw = changed("mean", to=spoiled(0.5))
-    raw["sha256"] = forgery.stored("format1_whole")["sha256"]
+    raw["sha256"] = forgery.stored("whole")["sha256"]
     with pytest.raises(PriorFormatError, match="does not match its checksum"):
         validate(raw)
 

@@ -31,7 +31,7 @@ def test_text_within_tables_and_lists():
 @pytest.mark.parametrize("text", ["\ud800", "a\0b"])
 def test_text_that_json_spells_is_refused_as_well(field, text):
     """A label of half a character would be found when the query is saved, long after."""
-    raw = copy.deepcopy(forgery.stored("format3_labels"))
+    raw = copy.deepcopy(forgery.stored("labels"))
     raw[field] = json.dumps(json.loads(raw[field]) | {"labels": ["a", text, "c"]})
     raw["sha256"] = checksum(raw)
     with pytest.raises(PriorFormatError, match=f"'{field}' holds text that no file can hold"):

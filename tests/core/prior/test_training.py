@@ -12,7 +12,7 @@ from oracle import random_mixture
 
 from dice._core.prior import presets
 from dice._core.prior.mixup import LabelMixup
-from dice._core.prior.networks.edm import EDMDenoiser
+from dice._core.prior.networks.depth import DepthDenoiser
 from dice._core.prior.training import Trainer
 from dice._errors import TrainingError
 
@@ -25,11 +25,11 @@ def latents(n=400, seed=0):
 
 def trainer(data=None, *, fraction=0.25, width=32, **overrides):
     values = latents() if data is None else data
-    data = presets.split(values.numpy(), presets.assign_roles(len(values), fraction, 0, 0), torch.device("cpu"))
+    data = presets.plain_data(values.numpy(), presets.assign_roles(len(values), fraction, 0, 0), torch.device("cpu"))
     made = presets.make_trainer("default", data, noise=0.2, **{"max_steps": 60, "batch_size": 128} | overrides)
-    denoiser = EDMDenoiser.empty({"n_latent": 4, "width": width, "depth": 2})
+    denoiser = DepthDenoiser.empty({"n_latent": 4, "width": width, "depth": 2})
     denoiser.initialize(torch.Generator().manual_seed(0))
-    denoiser.variances.copy_(data.train.var(0))
+    denoiser.start(data.train, data.held_out, None)
     return Trainer(denoiser, data.train, made.held_out, made.config)
 
 
@@ -47,9 +47,11 @@ def test_it_learns_what_is_not_gaussian():
     draws, _ = mixture.sample(2000, torch.Generator().manual_seed(0))
     center, scale = draws.mean(0), draws.var(0).mean().sqrt()
     s = torch.tensor(0.5)
-    noisy = one.held_out.clean + s * torch.randn(one.held_out.clean.shape, generator=torch.Generator().manual_seed(3))
+    clean = one.held_out.rows
+    noisy = clean + s * torch.randn(clean.shape, generator=torch.Generator().manual_seed(3))
     exact = (mixture(noisy * scale + center, s * scale) - center) / scale
-    wiener = one.denoiser.variances / (one.denoiser.variances + s**2) * noisy
+    variances = one.batches.latents.var(0)
+    wiener = variances / (variances + s**2) * noisy
     error = (one.denoiser(noisy, s) - exact).square().mean()
     assert error < 0.5 * (wiener - exact).square().mean()
 

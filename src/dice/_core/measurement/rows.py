@@ -1,8 +1,8 @@
-"""Thinned copies of the reference as rows to learn the measurement from, and its trainer.
+"""Thinned copies of the reference as rows that a denoiser learns from.
 
 Every row is one cell: the noisy latents of a random share of its counts, the latents of all the rest, which the network
 predicts, those of the two halves of the rest, which tell the variance, and the log depths of all of them. Rows are
-plain tensors, so that the trainer of priors drives this network.
+plain tensors, so that they are drawn, stored and compared like latents. Without counts a row is the latents of a cell.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from torch import Tensor
 
 from dice._core.measurement.counts import Recovered, normalised
 from dice._core.measurement.leave_one_out import influence, without_self
-from dice._core.measurement.network import MeasurementNetwork
 from dice._core.measurement.thinning import Share, split
-from dice._core.prior.denoiser import TrainingConfig
-from dice._core.prior.training import Trainer
 from dice._core.projection import Projection
 from dice._core.standardize import Standardized
 from dice._types import Floats
@@ -25,22 +22,46 @@ from dice._types import Floats
 #: Range of the input's share of a cell's counts, log-uniform. The target is all the rest: few counts are wasted, whole
 #: cells are hardly beyond the deepest input, and the depth of the target varies enough to be a coordinate.
 SMALLEST, LARGEST = 0.05, 0.8
-#: Thinned copies of every cell, as far as so many rows. Held-out error after 300 steps with 2, 4, 8 copies of 4,000
+#: Thinned copies of every cell, up to this number of rows. Held-out error after 300 steps with 2, 4, 8 copies of 4,000
 #: cells: bmmc .209, .205, .203; TEA-seq .300, .294, .292.
 MAX_COPIES, ROWS = 8, 32_000
 #: Cells that are copied at most.
 MAX_MEASURED = 16_000
-#: Held-out error with at most 300, 600, 1,200 steps: bmmc .203, .197, .196; TEA-seq .292, .289, .288.
-TRAINING = TrainingConfig(
-    max_steps=600,
-    batch_size=512,
-    learning_rate=3e-3,
-    weight_decay=1e-2,
-    warmup=30,
-    ema_decay=0.99,
-    evaluate_every=50,
-    patience=4,
-)
+
+
+class Rows:
+    """Rows (n, 4 k + 3) of thinned copies, or latents (n, k) without counts, by the names of their parts."""
+
+    def __init__(self, values: Tensor, n_latent: int) -> None:
+        self.values, self.n_latent = values, n_latent
+        self.noisy = values[:, :n_latent]
+        if values.shape[1] == n_latent:
+            self.target = self.first = self.second = values
+            self.depths: Tensor | None = None
+            self.half_depths: Tensor | None = None
+            return
+        k = n_latent
+        self.target, self.first, self.second = values[:, k : 4 * k].split(k, dim=1)
+        #: Log depths (n, 2) of input and target, and of input and halves.
+        self.depths, self.half_depths = values[:, 4 * k : 4 * k + 2], values[:, [4 * k, 4 * k + 2]]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def every_second(self) -> Rows:
+        """Half of the rows."""
+        return Rows(self.values[::2], self.n_latent)
+
+    def clean_scale(self) -> float:
+        """Root mean variance of the clean latents: the covariance of two halves is free of the noise of counts."""
+        first, second = self.first - self.first.mean(0), self.second - self.second.mean(0)
+        return float((first * second).mean().clamp_min(1e-12).sqrt())
+
+    def scaled(self, scale: float) -> Tensor:
+        """The rows with latents divided by `scale`; depths stay what they are."""
+        values = self.values.clone()
+        values[:, : values.shape[1] if self.depths is None else 4 * self.n_latent] /= scale
+        return values
 
 
 class ReferenceReader:
@@ -78,35 +99,3 @@ def _copy(reader: ReferenceReader, rng: np.random.Generator, target_sum: float) 
     latents = [reader.latents(each) for each in (part, rest, first, second)]
     depths = np.column_stack([part.log_depth, rest.log_depth, rest.log_depth - np.float32(np.log(2))])
     return torch.as_tensor(np.concatenate([*latents, depths], axis=1), dtype=torch.float32)
-
-
-class HeldOutRows:
-    """Error of the mean on held-out cells relative to that of the linear filter; the same rows at every evaluation."""
-
-    def __init__(self, rows: Tensor, network: MeasurementNetwork) -> None:
-        self.rows = rows
-        with torch.no_grad():
-            self.linear = max(float(network.error(rows)), 1e-12)
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """What the loss depends on, besides the network."""
-        return (self.rows,)
-
-    @torch.no_grad()
-    def loss(self, network: MeasurementNetwork) -> float:
-        return float(network.error(self.rows)) / self.linear
-
-
-def make_trainer(rows: Tensor, held_out: Tensor, *, typical: float, seed: int, max_steps: int | None = None) -> Trainer:
-    """A trainer of a network that starts at the linear filter of `rows` (m, 4 k + 3) and asks for one log depth."""
-    k = (rows.shape[1] - 3) // 4
-    network = MeasurementNetwork.empty({"n_latent": k, "width": 128, "depth": 2})
-    network.initialize(torch.Generator().manual_seed(seed))
-    network.fit_filter(rows.cpu(), held_out.cpu(), typical)
-    network.to(rows.device)
-    config = TRAINING if max_steps is None else TrainingConfig(**{**vars(TRAINING), "max_steps": max_steps})
-    judge = HeldOutRows(held_out, network) if len(held_out) else None
-    trainer = Trainer(network, rows, judge, config, seed=seed)
-    trainer.best_loss = 1.0 if judge else trainer.best_loss  # The linear filter is a candidate, too.
-    return trainer

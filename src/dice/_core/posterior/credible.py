@@ -1,4 +1,4 @@
-"""Credible regions from posterior samples, of any shape and with exact coverage."""
+"""Credible regions from posterior samples, of any shape."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Direct posterior of latents seen through isotropic Gaussian noise, in scaled units.
+"""Direct posterior of latents, in scaled units: one evaluation of the denoiser.
 
 Split Gibbs at fixed rho leaves U distributed as p(U) N(y; U, (s_x^2 + rho^2) I): plain Gaussian denoising at the
 one level s = sqrt(s_x^2 + rho^2). Its mean is one evaluation of the denoiser, its samples are independent runs of the
-reverse diffusion from y, and its covariance is s^2 dD/dy (second-order Tweedie).
+reverse diffusion from y, and its covariance is s^2 dD/dy (second-order Tweedie). The noise of counts is no different:
+the depth of a cell stands for s_x, and the denoiser has learned what it means.
 """
 
 from __future__ import annotations
@@ -16,19 +17,12 @@ import torch
 from torch import Tensor
 
 from dice._core.posterior.noise import CellNoise
-from dice._core.posterior.sampler import sample_sde
 from dice._core.prior.denoiser import Denoiser, as_column
 
-#: Random probes of the posterior covariance's trace, two evaluations each.
-N_PROBES = 2
-#: Step of the differences in units of the noise level.
-DIFFERENCE = 0.05
 #: Largest noise level in scaled units: latents of variance 1 leave hardly a trace beneath it.
 MAX_NOISE = 10.0
-#: Streams of :class:`CellNoise`, one for each purpose.
-PROBES, SAMPLES, CHAINS = 0, 1, 2
-#: Step of the draw of a measured latent, beyond those of the sampler.
-MEASURED = 1000
+#: Streams of :class:`CellNoise`, one for each purpose; the first is that of probes.
+SAMPLES, CHAINS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -73,26 +67,29 @@ def direct(
     s: Tensor,
     noise: CellNoise,
     *,
+    log_depth: Tensor | None = None,
     n_samples: int = 0,
     uncertainty: bool = True,
     reference_noise: float | None = None,
 ) -> Posterior:
-    """Exact posterior of y (n, k) at noise levels s () or (n,).
+    """Posterior of y (n, k) at noise levels s () or (n,).
 
     Parameters
     ----------
     denoiser
-        D(z; s).
+        D(z; depth, s).
     y
         Noisy latents.
     s
-        Noise level, the same for all cells or one for each.
+        Gaussian noise, the same for all cells or one level for each.
     noise
         Random numbers of the cells.
+    log_depth
+        Log depths (n,) of cells with the noise of counts; None where s is all the noise.
     n_samples
         Number of independent draws for each cell.
     uncertainty
-        Whether to compute the variance: from the samples where there are two or more, else by probes.
+        Whether to compute the variance: without depths from two samples or more, where there are any.
     reference_noise
         Noise that the reference latents carry themselves; given, the mean is that of the clean latents
         beneath (:func:`deconvolved_mean`).
@@ -100,50 +97,21 @@ def direct(
     with torch.inference_mode():
         y, s = within_reach(y, s)
         if reference_noise is None:
-            mean = denoiser(y, s)
+            mean = denoiser(y, s, log_depth)
         else:
             mean = deconvolved_mean(denoiser, y, s, reference_noise)
         samples = None
         if n_samples:
-            draws = [sample_sde(denoiser, y, s, noise.spawn(SAMPLES, draw)) for draw in range(n_samples)]
+            draws = [
+                denoiser.posterior_sample(y, s, noise.spawn(SAMPLES, draw), log_depth) for draw in range(n_samples)
+            ]
             samples = torch.stack(draws, dim=1)
         variance = None
-        if uncertainty and samples is not None and n_samples > 1:
+        if uncertainty and samples is not None and n_samples > 1 and log_depth is None:
             variance = samples.var(1).mean(1) if len(samples) else y.new_empty(0)
         elif uncertainty:
-            variance = probe_variance(denoiser, y, s, noise)
+            variance = denoiser.variance(y, s, noise, log_depth)
     return Posterior(mean, samples, variance)
-
-
-def direct_measured(
-    denoiser: Denoiser | None,
-    mean: Tensor,
-    variance: Tensor,
-    rho: float,
-    noise: CellNoise,
-    n_samples: int,
-    *,
-    uncertainty: bool,
-) -> Posterior:
-    """Posterior of clean latents whose mean and variance (n, k) were measured, with assumed noise rho on top.
-
-    At rho = 0 that is what was measured. Beyond, the prior of clean latents denoises the measured ones: samples go the
-    same way, and of the measured variance the prior lets the square of its slope through.
-    """
-    with torch.inference_mode():
-        streams = [noise.spawn(SAMPLES, draw) for draw in range(n_samples)]
-        drawn = [mean + variance.sqrt() * stream.normal(MEASURED, mean.shape[1]) for stream in streams]
-        spread = variance.mean(1)
-        if denoiser is not None:
-            rho = min(rho, MAX_NOISE)
-            s = torch.tensor(rho, dtype=mean.dtype, device=mean.device)
-            drawn = [sample_sde(denoiser, z, s, stream) for z, stream in zip(drawn, streams, strict=True)]
-            if uncertainty:
-                own = probe_variance(denoiser, mean, s, noise)
-                spread = own + spread * (own / rho**2).square()
-            mean = denoiser(mean, s)
-        samples = torch.stack(drawn, dim=1) if n_samples else None
-    return Posterior(mean, samples, spread if uncertainty else None)
 
 
 def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,7 +119,7 @@ def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 
     There the posterior is the prior up to a pull of y / s^2, which is kept.
     """
-    share = (MAX_NOISE / as_column(s, y)).clamp_max(1)
+    share = (MAX_NOISE / as_column(s, y).clamp_min(1e-12)).clamp_max(1)
     return y * share.square(), torch.as_tensor(s, dtype=y.dtype, device=y.device).clamp_max(MAX_NOISE)
 
 
@@ -164,20 +132,3 @@ def deconvolved_mean(denoiser: Denoiser, y: Tensor, s: Tensor, reference_noise: 
     total = as_column(s, y).square()
     extra = (total - reference_noise**2).clamp_min(1e-4 * total)
     return y + total / extra * (denoiser(y, extra.sqrt()[:, 0]) - y)
-
-
-def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
-    """Mean posterior variance per latent (n,): s^2 tr(dD/dy) / k by Hutchinson probes.
-
-    Products with dD/dy are central differences over a twentieth of the noise level. Torch's forward-mode
-    differentiation would do the same work, but keeps a global level that threads cannot share.
-    """
-    level = as_column(s, y)
-    step = DIFFERENCE * level
-    probes = noise.spawn(PROBES)
-    trace = torch.zeros(len(y), dtype=y.dtype, device=y.device)
-    for probe in range(N_PROBES):
-        v = probes.signs(probe, y.shape[1]).to(y.dtype)
-        product = (denoiser(y + step * v, s) - denoiser(y - step * v, s)) / (2 * step)
-        trace = trace + (v * product).sum(1)
-    return (level[:, 0].square() * trace / (N_PROBES * y.shape[1])).clamp_min(0)

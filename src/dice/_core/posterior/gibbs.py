@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dice._core.posterior.direct import CHAINS, Posterior, probe_variance
+from dice._core.posterior.direct import CHAINS, Posterior
 from dice._core.posterior.noise import CellNoise
 from dice._core.posterior.sampler import sample_sde
 from dice._core.posterior.steps import GaussianStep, LikelihoodStep
@@ -97,7 +97,7 @@ def split_gibbs(
                 tell()
             last.append(u)
         single = states.n == 1
-        variance = probe_variance(denoiser, z, level, noise) if single else states.variance.mean(1)
+        variance = denoiser.variance(z, level, noise) if single else states.variance.mean(1)
     final = torch.stack(last, dim=1)
     return Posterior(
         mean=smooth.mean if smoothed else final.mean(1),

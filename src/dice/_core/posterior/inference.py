@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dice._core.posterior.direct import Posterior, direct, direct_measured
+from dice._core.posterior.direct import Posterior, direct
 from dice._core.posterior.gibbs import exact_split, silent, split_gibbs, wiener_start
 from dice._core.posterior.likelihood import GaussianLikelihood, Latents
 from dice._core.posterior.memory import Halving, OutOfMemory
@@ -27,9 +26,6 @@ from dice._errors import InputError
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, StudentT, torch_device
 
-#: Assumed noise in latent scales below which there is none: the slope of the prior drowns in rounding.
-NO_NOISE = 1e-3
-
 
 @dataclass(frozen=True)
 class Observation:
@@ -41,8 +37,8 @@ class Observation:
     residual: Floats
     #: Standardised observed genes (n, d), only where the plan needs them.
     x: Floats | None = None
-    #: Posterior variances (n, k) of clean latents whose mean is y, where they were measured.
-    measured: Floats | None = None
+    #: Log depth (n,), where the noise is that of counts.
+    log_depth: NDArray[np.float32] | None = None
 
     def __getitem__(self, rows: slice) -> Observation:
         parts = {name: None if part is None else part[rows] for name, part in vars(self).items()}
@@ -74,16 +70,23 @@ class Inference:
         """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` where single genes matter."""
         x = self.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
         y, residual, noise, seeds = latents.y, latents.residual, self.noise[rows], self.seeds[rows]
-        y, measured = self.measured(latents, rows) if self.plan.method == "measured" else (y, None)
-        if self.offsets is not None:
+        measured, depth = self.plan.measured, None
+        if measured:
+            # Empty cells have no depth and get the prior; the few that are no counts have the typical one.
+            y, depth = self._honest(latents, rows), self.prior.known_depth(latents.log_depth)
+        elif self.offsets is not None:
             # What separates a query lies in the span of the loadings; what these leave unexplained stays as it is.
             away = self.offsets.of(y, rows)
             y, x = y - away, None if x is None else x - away @ self.likelihood.loadings.T
-        observed = Observation(y, noise, residual, x, measured)
-        found = self._fitting(observed, seeds)
+        found = self._fitting(Observation(y, noise, residual, x, depth), seeds)
         if self.plan.n_steps == 1:
             self.tell(len(y))
         result = found.map(lambda part, power: part.cpu().numpy())
+        if measured and self.offsets is not None:
+            # Depth belongs to the cell as it was measured: its shift is that of clean latents.
+            away = self.offsets.of(result.mean, rows)
+            samples = None if result.samples is None else result.samples - away[:, None]
+            result = replace(result, mean=result.mean - away, samples=samples)
         if latents.empty.any():
             self._set_prior(result, latents.empty, noise, seeds)
         for part in (result.mean, result.variance):
@@ -94,19 +97,11 @@ class Inference:
                 )
         return result
 
-    def measured(self, latents: Latents, rows: slice) -> tuple[Floats, Floats]:
-        """Posterior mean and variance (n, k) of the clean latents, honest for cells of the reference."""
-        y = latents.y
-        if self.own is not None and self.likelihood.complete:
-            y = self.likelihood.honest(latents, self.own[rows], self.prior.projection)
-        network = self._torch.measurement
-        # Empty cells have no depth and get the prior; the few that are no counts have the typical one.
-        depth = np.where(np.isnan(latents.log_depth), float(network.typical), latents.log_depth)
-        with torch.inference_mode():
-            mean, variance = network(self._torch(y), self._torch(depth))
-            if self.likelihood.completion is not None:
-                variance = variance + self._torch(self.likelihood.completion.added) * network.slope.square()
-        return mean.cpu().numpy(), variance.cpu().numpy()
+    def _honest(self, latents: Latents, rows: slice) -> Floats:
+        """Latents (n, k), those of the reference's own cells by loadings that do not know them."""
+        if self.own is None or not self.likelihood.complete:
+            return latents.y
+        return self.likelihood.honest(latents, self.own[rows], self.prior.projection)
 
     def _read(self, chunk: Chunk, rows: slice) -> Latents:
         latents = self.likelihood.latents(chunk)
@@ -161,28 +156,27 @@ class Inference:
         if result.samples is not None:
             nowhere = np.zeros((int(empty.sum()), self.prior.n_latent), dtype=np.float32)
             observed = Observation(nowhere, noise[empty], np.zeros(len(nowhere), dtype=np.float32))
-            plan = replace(self.plan, method="direct", uncertainty=False, deconvolve=False)
+            plan = replace(self.plan, method="direct", measured=False, uncertainty=False, deconvolve=False)
             drawn = replace(self, plan=plan)._posterior(observed, seeds[empty])
             result.samples[empty] = drawn.samples.cpu().numpy()
 
     def _run(self, y: Tensor, observed: Observation, noise: CellNoise) -> Posterior:
         plan, scale = self.plan, self.prior.latent_scale
         s, rho = self._torch(observed.noise) / scale, plan.rho / scale
-        if observed.measured is not None:
-            variance = self._torch(observed.measured) / scale**2
-            denoiser = self._torch.denoiser if rho > NO_NOISE else None
-            return direct_measured(denoiser, y, variance, rho, noise, plan.n_samples, uncertainty=plan.uncertainty)
         denoiser = self._torch.denoiser
         if plan.method == "direct":
-            return direct(
+            counted = observed.log_depth is not None
+            result = direct(
                 denoiser,
                 y,
-                _shared(torch.sqrt(s.square() + rho**2)),
+                torch.tensor(rho, device=y.device) if counted else _shared(torch.sqrt(s.square() + rho**2)),
                 noise,
+                log_depth=self._torch(observed.log_depth) if counted else None,
                 n_samples=plan.n_samples,
                 uncertainty=plan.uncertainty,
                 reference_noise=self.prior.noise / scale if plan.deconvolve else None,
             )
+            return self._with_missing(result) if counted else result
         gaussian = GaussianStep(y, s[:, None].square() * self._torch.spread, self._torch.axes)
         told: dict[str, Any] = {"n_samples": plan.n_samples, "tell": partial(self.tell, len(y))}
         if plan.method == "split":
@@ -195,6 +189,14 @@ class Inference:
         if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
             result = replace(result, acceptance=float(step.acceptance.mean()))
         return result
+
+    def _with_missing(self, result: Posterior) -> Posterior:
+        """Add the variance of missing genes that were filled in, as far as the filter lets it through."""
+        if result.variance is None or self.likelihood.completion is None:
+            return result
+        added = self.likelihood.completion.added / self.prior.latent_scale**2
+        let_through = float((self._torch(added) * self._torch.denoiser.slope.to(self._torch.device).square()).mean())
+        return replace(result, variance=result.variance + let_through)
 
     def _likelihood_step(self, gaussian: GaussianStep, observed: Observation) -> LikelihoodStep:
         kind, likelihood, tensor = self.plan.likelihood, self.likelihood, self._torch
@@ -221,7 +223,6 @@ class _OnDevice:
 
     def __init__(self, prior: LearnedPrior, likelihood: GaussianLikelihood, device: torch.device) -> None:
         self.device, self._prior = device, prior
-        self.measurement: Any = None if prior.measurement is None else deepcopy(prior.measurement).to(device)
         spread, axes = np.linalg.eigh(likelihood.covariance.astype(np.float64))
         self.spread, self.axes = self(spread), self(axes)
 

@@ -15,7 +15,7 @@ from dice._core.shift.offsets import Offsets
 from dice._errors import InputError
 from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
 
-Method: TypeAlias = Literal["measured", "direct", "split", "gibbs"]
+Method: TypeAlias = Literal["direct", "split", "gibbs"]
 #: What "auto" assumes where noise was not measured.
 GAUSSIAN = Gaussian()
 
@@ -24,9 +24,8 @@ GAUSSIAN = Gaussian()
 class Plan:
     """Everything that a call decided before it looked at single cells; all in PCA units.
 
-    ``method`` is ``"measured"`` (the measurement of counts, then the prior at rho), ``"direct"`` (one evaluation,
-    exact), ``"split"`` (the fastest chain for anisotropic Gaussian noise) or ``"gibbs"`` (Algorithm 1 as printed, with
-    `rhos` as its schedule).
+    ``method`` is ``"direct"`` (one evaluation of the denoiser), ``"split"`` (the fastest chain for anisotropic Gaussian
+    noise) or ``"gibbs"`` (Algorithm 1 as printed, with `rhos` as its schedule).
     """
 
     method: Method
@@ -36,6 +35,8 @@ class Plan:
     n_samples: int
     deconvolve: bool
     uncertainty: bool
+    #: Whether the noise is that of counts, which the depth of a cell tells; else it is Gaussian.
+    measured: bool = False
     #: Whether rho was beyond what the network's noise schedule can start from.
     clipped: bool = False
 
@@ -72,14 +73,14 @@ class Plan:
         noise variances over cells and directions, `noise` the noise of the data set;
         `measured` whether that was learned from counts.
         """
-        method: Method = "measured" if measured else _method(options, rho, isotropic=isotropic)
+        method: Method = "direct" if measured else _method(options, rho, isotropic=isotropic)
         gibbs, settings = options.gibbs, options.direct
-        if settings.deconvolve and (method != "direct" or options.n_samples):
+        if settings.deconvolve and (method != "direct" or measured or options.n_samples):
             raise InputError(
                 "deconvolve=True gives the mean of the direct method alone, which needs all of the prior's genes, "
                 "Gaussian noise, one rho and n_samples=0: pass method='auto'."
             )
-        if method in ("measured", "direct"):
+        if method == "direct":
             rhos = np.full(1, float(np.asarray(rho)))
         elif method == "gibbs":
             rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
@@ -102,6 +103,7 @@ class Plan:
             options.n_samples,
             settings.deconvolve,
             uncertainty,
+            measured,
             clipped=bool(rhos.max() > most),
         )
 

@@ -1,4 +1,4 @@
-"""Draws from p(U | z): reverse diffusion from a noisy latent down to a clean one, in scaled units."""
+"""Draws from p(U | z) and the variance of it, for any denoiser: reverse diffusion and slopes, in scaled units."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from dice._core.prior.denoiser import Denoiser, as_column
 
 #: Where the few-step sampler jumps to zero noise: far below the spread of any cell type.
 NOISE_FLOOR = 0.02
+#: Random probes of the posterior covariance's trace, two evaluations each.
+N_PROBES = 2
+#: Step of the differences in units of the noise level.
+DIFFERENCE = 0.05
+#: Stream of :class:`CellNoise` for the probes.
+PROBES = 0
 
 
 def noise_grid(start: Tensor, n_steps: int) -> Tensor:
@@ -40,3 +46,20 @@ def sample_sde(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise, *, n_
         x = x + b * (1 - e2).sqrt() * noise.normal(step, z.shape[1])
         previous = (mean, h)
     return denoiser(x, levels[-1][:, 0])
+
+
+def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
+    """Mean posterior variance per latent (n,): s^2 tr(dD/dy) / k by Hutchinson probes.
+
+    Products with dD/dy are central differences over a twentieth of the noise level. Torch's forward-mode
+    differentiation would do the same work, but keeps a global level that threads cannot share.
+    """
+    level = as_column(s, y)
+    step = DIFFERENCE * level
+    probes = noise.spawn(PROBES)
+    trace = torch.zeros(len(y), dtype=y.dtype, device=y.device)
+    for probe in range(N_PROBES):
+        v = probes.signs(probe, y.shape[1]).to(y.dtype)
+        product = (denoiser(y + step * v, s) - denoiser(y - step * v, s)) / (2 * step)
+        trace = trace + (v * product).sum(1)
+    return (level[:, 0].square() * trace / (N_PROBES * y.shape[1])).clamp_min(0)

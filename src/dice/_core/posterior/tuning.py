@@ -1,12 +1,12 @@
 """What a value of rho is worth, told by data that the embedding has not seen.
 
 Every criterion gives a loss (n, m) for n cells at the m values of a grid; smaller is better. All levels in PCA units.
+The estimator is that of :func:`dice.tl.denoise`: where the noise is that of counts, the depth of a cell tells it.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dice._core.posterior.likelihood import GaussianLikelihood
@@ -22,7 +22,8 @@ def by_genes(
 ) -> Floats:
     """Squared error of one half of the standardised genes, predicted from the other half, both ways.
 
-    Half of the genes leave noise that is nearly the same in all directions; its mean stands for all of them.
+    For Gaussian noise: half of the genes leave noise that is nearly the same in all directions, and its mean stands
+    for all of them.
     """
     order = rng.permutation(len(genes))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
@@ -34,7 +35,7 @@ def by_genes(
         loadings = prior.projection.loadings[genes[hidden]]
         truth = prior.projection.standardizer.take(genes[hidden])(chunk[:, hidden]).dense()
         for column, rho in enumerate(grid):
-            mean = denoised(prior, y, float(np.hypot(level, rho)))
+            mean = prior.mean(y, rho=float(np.hypot(level, rho)))
             total[:, column] += np.square(truth - mean @ loadings.T).mean(1) / 2
     return total
 
@@ -46,10 +47,13 @@ def by_counts(
     genes: NDArray[np.intp],
     grid: Floats,
     rng: np.random.Generator,
+    *,
+    measured: bool,
 ) -> Floats:
     """Poisson loss of one half of the counts, predicted from the other half; a cell without counts says nothing.
 
     Binomial thinning makes two independent halves of Poisson counts. `factors` (n,) turn counts into what was logged.
+    With `measured` noise each half is denoised at its own depth, else at the noise that its genes leave unexplained.
     """
     full = counts.sum(1) > 0
     counts, factors = counts[full], factors[full]
@@ -62,17 +66,13 @@ def by_counts(
     standardizer, loadings = prior.projection.standardizer.take(genes), prior.projection.loadings[genes]
     least = SMALLEST_MEAN * np.maximum(other.mean(0), 1 / len(other))
     losses = []
+    depths = -np.log(np.maximum(scale, 1e-12)) if measured else None
     for rho in grid:
-        values = denoised(prior, y, float(np.hypot(level, rho))) @ loadings.T + standardizer.center
+        noise = float(rho) if measured else float(np.hypot(level, rho))
+        values = prior.mean(y, depths, noise) @ loadings.T + standardizer.center
         logged = np.clip(values * standardizer.scale + standardizer.mean, 0, 20)
         expected = np.expm1(logged) / scale[:, None]
         # The exponential of a mean logarithm is too small a mean: every gene gets the total that the seen half has.
         expected = np.maximum(expected * (half.sum(0) / np.maximum(expected.sum(0), 1e-12)), least)
         losses.append((expected - other * np.log(expected)).mean(1))
     return np.stack(losses, axis=1)
-
-
-def denoised(prior: LearnedPrior, y: Floats, level: float) -> Floats:
-    """Posterior mean of y (n, k) at one noise level."""
-    with torch.inference_mode():
-        return prior.denoise(torch.as_tensor(np.asarray(y, dtype=np.float32)), level).numpy()

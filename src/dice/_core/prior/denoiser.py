@@ -1,11 +1,14 @@
-"""The denoiser D(z; s) = E[U | U + s n = z]: all that training, storage and inference need to know of a network.
+"""The denoiser D(z; depth, s): all that training, storage and inference need to know of a network.
 
-Latents and noise levels are in scaled units (divided by the prior's ``latent_scale``). A new network is one file in
-``networks`` with a subclass of :class:`Denoiser`; nothing else has to be told of it.
+It is the posterior mean E[U | z] of clean latents U, where z carries the noise of counts at the depth of a cell, if the
+network knows depth, and Gaussian noise of standard deviation s on top. Latents and noise levels are in scaled units
+(divided by the prior's ``latent_scale``), depths are the log depths of :mod:`dice._core.measurement.counts`. A new
+network is one file in ``networks`` with a subclass of :class:`Denoiser`; nothing else has to be told of it.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +30,7 @@ NETWORKS: dict[str, type[Denoiser]] = {}
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How to train; the defaults are those of the ``"default"`` preset.
+    """How to train.
 
     ``patience`` evaluations without a better held-out loss end the training; 0 trains to the end and keeps
     the last weights, as the paper does. ``ema_decay`` 0 turns weight averaging off.
@@ -51,19 +54,19 @@ class Preset:
 
     Without `training` the network is fitted at once by its ``fit``. ``epochs`` counts passes over the data, as the
     paper does, in place of ``training.max_steps``. ``mixup_points`` is the number of cells in a mixture where the user
-    does not choose; 20 separates labels best (docs/prior.md).
+    does not choose; 0 where a network is not trained on mixtures. With ``counts`` the network learns the noise of
+    counts, where a reference has them; without, it learns the latents as they are and assumes Gaussian noise.
     """
 
     training: TrainingConfig | None
     size: Mapping[str, int] = field(default_factory=dict)
     epochs: int | None = None
-    mixup_points: int = 20
-    #: Whether the noise of counts is measured, and the prior is that of clean latents; the paper assumes its noise.
-    measured: bool = True
+    mixup_points: int = 0
+    counts: bool = False
 
 
 class Denoiser(Network, ABC):
-    """Posterior mean of a latent seen through isotropic Gaussian noise of standard deviation s."""
+    """Posterior of a latent seen through the noise of counts and isotropic Gaussian noise of standard deviation s."""
 
     #: What ``tl.train_prior`` may call this network, with its sizes and trainings.
     presets: ClassVar[Mapping[str, Preset]] = {}
@@ -78,8 +81,26 @@ class Denoiser(Network, ABC):
             NETWORKS[cls.kind] = cls
 
     @abstractmethod
-    def forward(self, z: Tensor, s: Tensor) -> Tensor:
-        """Denoise z (n, k) at noise level s, one for all cells () or one each (n,)."""
+    def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
+        """Posterior mean for z (n, k) at noise level s, one for all cells () or one each (n,).
+
+        `log_depth` (n,) is that of the cells. Without it, z has no other noise than s.
+        """
+
+    @property
+    def counted(self) -> bool:
+        """Whether the network knows the noise of counts, so that depth matters to it."""
+        return False
+
+    @property
+    def typical(self) -> float:
+        """Log depth of a typical cell of the reference; NaN where the network knows none."""
+        return math.nan
+
+    @property
+    def slope(self) -> Tensor:
+        """How much of a change of each latent (k,) is let through at typical depths, without other noise."""
+        return torch.ones(self.n_latent)
 
     def is_sound(self) -> bool:
         """Whether the weights make a denoiser: finite ones may still be nonsense, such as a negative variance.
@@ -91,18 +112,35 @@ class Denoiser(Network, ABC):
             values = [self(latents, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
             return bool((torch.stack(values).abs() < LARGEST_VALUE).all())
 
+    def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
+        """Mean posterior variance per latent (n,): by random probes of the slope, unless a network knows better."""
+        from dice._core.posterior.sampler import probe_variance  # It builds on this module.
+
+        return probe_variance(self, z, s, noise)
+
+    def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
+        """One draw (n, k) from the posterior: by few steps of reverse diffusion, unless a network knows better."""
+        from dice._core.posterior.sampler import sample_sde
+
+        return sample_sde(self, z, s, noise)
+
     def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
         """The prior step of Algorithm 1: one draw (n, k) from p(U | z) at the noise level s, the same for all cells.
 
         The few-step sampler, unless a network has steps of its own.
         """
-        from dice._core.posterior.sampler import sample_sde  # It builds on this module.
+        return self.posterior_sample(z, s, noise)
 
-        return sample_sde(self, z, s, noise)
+    def start(self, train: Tensor, held_out: Tensor | None, typical: float | None) -> None:
+        """Set what is known in closed form before training; `typical` is the typical log depth, None without counts."""
 
-    def loss(self, clean: Tensor, generator: torch.Generator) -> Tensor:
-        """Training loss of a batch of clean latents (n, k); only for networks that are trained."""
+    def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        """Training loss of a batch of rows or latents; only for networks that are trained."""
         raise TypeError(f"{type(self).__name__} is fitted in closed form, not trained.")
+
+    def error(self, rows: Tensor, s: Tensor, noise: Tensor) -> Tensor:
+        """Mean squared error () at one noise level (), with standard normal `noise` (n, k) on rows or latents."""
+        return (self(rows + s * noise, s) - rows).square().mean()
 
     @classmethod
     def fit(cls, train: Tensor, held_out: Tensor | None, seed: int) -> tuple[Self, dict[str, list[float]]]:

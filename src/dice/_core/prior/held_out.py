@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,31 +9,30 @@ from dice._core.prior.denoiser import Denoiser
 
 
 class HeldOut:
-    """Denoising loss on held-out cells in the noise band that inference uses.
+    """Denoising error on rows of held-out cells at the noise levels that inference uses.
 
-    Relative to the best linear denoiser (the Wiener filter): 1 is what PCA alone could do, less is what the
-    prior adds. Noise is drawn once, so that evaluations differ by the weights alone.
+    Relative to the best linear denoiser: 1 is what PCA alone could do, less is what the network adds. Noise is drawn
+    once, so that evaluations differ by the weights alone.
     """
 
-    def __init__(self, latents: Tensor, variances: Tensor, band: tuple[float, float], seed: int):
-        generator = torch.Generator(latents.device).manual_seed(seed)
-        levels = np.geomspace(*band, num=6)
-        self.clean = latents
-        self.levels = torch.as_tensor(levels, dtype=latents.dtype, device=latents.device)
-        self.noisy = [
-            latents + s * torch.randn(latents.shape, generator=generator, device=latents.device) for s in self.levels
-        ]
-        self.wiener = [(variances * s**2 / (variances + s**2)).sum() for s in self.levels]
+    def __init__(self, rows: Tensor, levels: Tensor, linear: Tensor | None, denoiser: Denoiser, seed: int) -> None:
+        """`linear` has the errors of the linear denoiser (levels,); None asks a `denoiser` that starts as one."""
+        self.rows, self.levels = rows, levels
+        generator = torch.Generator(rows.device).manual_seed(seed)
+        shape = (len(levels), len(rows), denoiser.n_latent)
+        self.noise = torch.randn(shape, generator=generator, device=rows.device)
+        self.linear = (self.errors(denoiser) if linear is None else linear).clamp_min(1e-12)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """What the loss depends on, besides the denoiser."""
-        return self.clean, self.levels
+        return self.rows, self.levels
 
     @torch.no_grad()
+    def errors(self, denoiser: Denoiser) -> Tensor:
+        """Mean squared error at every level."""
+        pairs = zip(self.levels, self.noise, strict=True)
+        return torch.stack([denoiser.error(self.rows, level, noise) for level, noise in pairs])
+
     def loss(self, denoiser: Denoiser) -> float:
-        ratios = [
-            (denoiser(noisy, s) - self.clean).square().sum(1).mean() / wiener
-            for noisy, s, wiener in zip(self.noisy, self.levels, self.wiener, strict=True)
-        ]
-        return float(torch.stack(ratios).mean())
+        return float((self.errors(denoiser) / self.linear).mean())

@@ -1,4 +1,4 @@
-"""From latents and the name of a preset to a trainer."""
+"""From rows and the name of a preset to a trainer."""
 
 from __future__ import annotations
 
@@ -12,24 +12,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._core.prior import networks
+from dice._core.prior.denoiser import Denoiser
 from dice._core.prior.held_out import HeldOut
 from dice._core.prior.mixup import LabelMixup
 from dice._core.prior.training import Trainer
 from dice._errors import InputError
 
-
-@dataclass(frozen=True)
-class Split:
-    """Scaled latents of the cells to learn from and of those held out (None: nobody)."""
-
-    train: Tensor
-    held_out: Tensor | None
-    #: Positions of the training cells among all.
-    cells: np.ndarray
-
-
 #: Roles of cells in the order of their codes: learned from, stopped on, kept from everything.
 ROLES = ("train", "validation", "calibration")
+#: Noise levels that a training on counts stops on, beside that of counts: none, and half of the latents' spread.
+COUNTED_LEVELS = (0.0, 0.5)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a network learns from, in scaled units: rows of thinned copies, or latents where there are no counts."""
+
+    train: Tensor
+    #: The same of held-out cells; None if there are none.
+    held_out: Tensor | None
+    #: What latents were divided by.
+    scale: float
+    n_latent: int
+    #: Positions of the training cells among all, where a row is a cell.
+    cells: NDArray[np.intp]
+    #: Typical log depth; None where there are no counts.
+    typical: float | None = None
 
 
 def assign_roles(n_cells: int, validation: float, calibration: float, seed: int) -> NDArray[np.int8]:
@@ -44,16 +52,19 @@ def assign_roles(n_cells: int, validation: float, calibration: float, seed: int)
     return roles
 
 
-def split(latents: NDArray[np.floating], roles: NDArray[np.int8], device: torch.device) -> Split:
-    """Latents by role; calibration cells are left out."""
-    values = torch.as_tensor(latents, dtype=torch.float32, device=device)
+def plain_data(latents: NDArray[np.floating], roles: NDArray[np.int8], device: torch.device) -> TrainingData:
+    """Latents (n, k) in PCA units as training data without counts; calibration cells are left out."""
     cells, held_out = np.flatnonzero(roles == 0), np.flatnonzero(roles == 1)
-    return Split(values[cells], values[held_out] if len(held_out) else None, cells)
+    scale = float(np.sqrt(latents[(roles == 0) | (roles == 1)].var(0).mean()))
+    values = torch.as_tensor(latents / scale, dtype=torch.float32, device=device)
+    return TrainingData(
+        values[cells], values[held_out] if len(held_out) else None, scale, values.shape[1], cells.astype(np.intp)
+    )
 
 
 def make_trainer(
     preset: str,
-    data: Split,
+    data: TrainingData,
     *,
     noise: float,
     mixup: LabelMixup | None = None,
@@ -67,9 +78,9 @@ def make_trainer(
     preset
         Name of a preset that is trained.
     data
-        Scaled latents.
+        What to learn from.
     noise
-        Noise of the reference in scaled units: the lower end of the band that inference uses.
+        Noise of the reference in scaled units: the lower end of the band that inference uses without counts.
     mixup
         Mixup within labels, one for every training cell.
     seed
@@ -87,10 +98,23 @@ def make_trainer(
         raise InputError(
             f"preset={preset!r} normalises over the cells of a batch: pass batch_size={network.least_batch} or more."
         )
-    denoiser = network.empty({"n_latent": data.train.shape[1], **chosen.size})
+    denoiser = network.empty({"n_latent": data.n_latent, **chosen.size})
     denoiser.initialize(torch.Generator().manual_seed(seed))
+    denoiser.start(data.train.cpu(), None if data.held_out is None else data.held_out.cpu(), data.typical)
+    denoiser.to(data.train.device)
+    held_out = None if data.held_out is None else _judge(data, denoiser, noise, seed)
+    trainer = Trainer(denoiser, data.train, held_out, config, mixup=mixup, seed=seed)
+    if held_out is not None and denoiser.counted:
+        trainer.best_loss = 1.0  # The linear filter is a candidate, too.
+    return trainer
+
+
+def _judge(data: TrainingData, denoiser: Denoiser, noise: float, seed: int) -> HeldOut:
+    """The held-out loss: with counts relative to the filter that the network starts at, else to the Wiener filter."""
+    assert data.held_out is not None
+    if data.typical is not None:
+        return HeldOut(data.held_out, data.train.new_tensor(COUNTED_LEVELS), None, denoiser, seed)
+    levels = data.train.new_tensor(np.geomspace(float(np.clip(noise, 0.05, 0.5)), 2.0, num=6))
     # Equal cells have no variance, and a loss relative to none is not a number.
-    variances = data.train.var(0).clamp_min(1e-6)
-    band = (float(np.clip(noise, 0.05, 0.5)), 2.0)
-    held_out = HeldOut(data.held_out, variances, band, seed) if data.held_out is not None else None
-    return Trainer(denoiser.to(data.train.device), data.train, held_out, config, mixup=mixup, seed=seed)
+    variances, squares = data.train.var(0).clamp_min(1e-6), levels.square()[:, None]
+    return HeldOut(data.held_out, levels, (variances * squares / (variances + squares)).mean(1), denoiser, seed)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from dice._arguments import said
 from dice._core.labels.card import describe
 from dice._core.labels.model import LabelModel
-from dice._core.measurement.network import MeasurementNetwork
 from dice._core.prior import networks, schema
 from dice._core.prior.checksum import checksum
 from dice._core.prior.denoiser import Denoiser
@@ -39,7 +38,7 @@ class LearnedPrior:
     projection
         Standardisation, loadings and noise of the reference.
     denoiser
-        D(z; s) in units of `latent_scale`, in inference mode.
+        D(z; depth, s) in units of `latent_scale`, in inference mode.
     latent_scale
         The one number that latents, noise and rho are divided by before the denoiser sees them.
     preset
@@ -55,9 +54,6 @@ class LearnedPrior:
         from, in PCA units; None where there are none.
     soft_clusters
         Soft clusters of the reference; None where there were too few cells.
-    measurement
-        Clean latents given noisy ones and their depth; None where the reference was not made of counts. With it, the
-        denoiser is the prior of clean latents.
     labels
         What the reference teaches about its labels; None where it has none.
     """
@@ -72,7 +68,6 @@ class LearnedPrior:
     params: Mapping[str, Any] = field(default_factory=dict)
     calibration: Mapping[str, NDArray[np.float32]] | None = None
     soft_clusters: SoftClusters | None = None
-    measurement: MeasurementNetwork | None = None
     labels: LabelModel | None = None
 
     def __str__(self) -> str:
@@ -97,10 +92,35 @@ class LearnedPrior:
         """Noise s_r of the reference in PCA units."""
         return self.projection.noise
 
-    def denoise(self, y: Tensor, s: Tensor | float) -> Tensor:
-        """D in PCA units: E[U | y] for y (n, k) seen through noise s, () or (n,)."""
+    @property
+    def measured(self) -> bool:
+        """Whether the noise of counts was learned, so that the depth of a cell tells its noise."""
+        return self.denoiser.counted
+
+    @property
+    def typical(self) -> float:
+        """Log depth of a typical cell of the reference; NaN where the noise of counts was not learned."""
+        return self.denoiser.typical
+
+    def denoise(self, y: Tensor, s: Tensor | float, log_depth: Tensor | None = None) -> Tensor:
+        """D in PCA units: E[U | y] for y (n, k) with Gaussian noise s, () or (n,), and that of counts at a depth (n,).
+
+        Without depths, y has no other noise than s.
+        """
         level = torch.as_tensor(s, dtype=y.dtype, device=y.device)
-        return self.denoiser(y / self.latent_scale, level / self.latent_scale) * self.latent_scale
+        return self.denoiser(y / self.latent_scale, level / self.latent_scale, log_depth) * self.latent_scale
+
+    def mean(
+        self, y: NDArray[np.floating], log_depth: NDArray[np.floating] | None = None, rho: float = 0.0
+    ) -> NDArray[np.float32]:
+        """Posterior mean (n, k) of cells as arrays in PCA units; cells of unknown depth (NaN) are typical ones."""
+        with torch.inference_mode():
+            depths = None if log_depth is None else torch.as_tensor(self.known_depth(log_depth))
+            return self.denoise(torch.as_tensor(np.asarray(y, np.float32)), rho, depths).numpy()
+
+    def known_depth(self, log_depth: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Log depths (n,), those of cells that are no counts replaced by the typical one."""
+        return np.where(np.isnan(log_depth), self.typical, log_depth).astype(np.float32)
 
     def denoiser_on(self, device: torch.device) -> Denoiser:
         """The denoiser on `device`; a copy, unless it is there already."""
@@ -116,11 +136,10 @@ class LearnedPrior:
             "cap": float(cap) if np.isfinite(cap) else None,
             "denoiser": self.denoiser.config,
         }
-        if self.measurement is not None:
-            config["measurement"] = self.measurement.config
         raw: dict[str, Any] = {name: getattr(self.projection, name) for name in _PROJECTION}
         raw |= {
             "config": json.dumps(config, sort_keys=True),
+            "format": schema.FORMAT,
             "genes": np.asarray(self.genes, dtype=object),
             "latent_scale": float(self.latent_scale),
             "weights": _weights(self.denoiser),
@@ -131,12 +150,9 @@ class LearnedPrior:
         if self.calibration is not None:
             raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
         if self.soft_clusters is not None:
-            raw["kinds"] = asdict(self.soft_clusters)  # The word of format 1.
-        if self.measurement is not None:
-            raw["measurement"] = _weights(self.measurement)
+            raw["soft_clusters"] = asdict(self.soft_clusters)
         if self.labels is not None:
             raw |= {"labels": self.labels.to_arrays(), "card": json.dumps(dict(self.labels.card), sort_keys=True)}
-        raw["format"] = schema.format_of(set(raw))
         raw["sha256"] = checksum(raw)
         return raw
 
@@ -144,7 +160,7 @@ class LearnedPrior:
     def from_arrays(cls, raw: Mapping[str, Any]) -> Self:
         """Check a stored prior against the schema, then build it."""
         fields = schema.validate(raw)
-        config, clusters, stored = fields["config"], fields["kinds"], fields["measurement"]
+        config, clusters = fields["config"], fields["soft_clusters"]
         cap = np.inf if config["cap"] is None else config["cap"]
         labels, sizes = fields["labels"], fields["loadings"].shape[::-1]
         return cls(
@@ -152,7 +168,6 @@ class LearnedPrior:
             denoiser=_build(config["kind"], config["denoiser"], fields["weights"]),
             preset=config["preset"],
             soft_clusters=None if clusters is None else SoftClusters(**clusters),
-            measurement=None if stored is None else _filled(MeasurementNetwork, config["measurement"], stored),
             labels=None if labels is None else LabelModel.from_arrays(labels, fields["card"], *sizes),
             **{name: fields[name] for name in _AS_STORED},
         )
@@ -171,14 +186,6 @@ def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) ->
     network = networks.by_kind(kind)
     if network is None:
         raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {said(kind)}.")
-    return _filled(network, config, weights)
-
-
-Network = TypeVar("Network", Denoiser, MeasurementNetwork)
-
-
-def _filled(network: type[Network], config: dict[str, int], weights: Mapping[str, NDArray]) -> Network:
-    """A network with stored weights, ready for inference."""
     bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
     if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
         raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")

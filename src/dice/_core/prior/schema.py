@@ -16,7 +16,8 @@ from dice._core.prior.checksum import checksum
 from dice._core.prior.text import has_plain_text, is_text
 from dice._errors import PriorFormatError
 
-FORMAT = 3
+#: The one format that is written and read.
+FORMAT = 4
 MAX_GENES = 200_000
 MAX_LATENT = 1_000
 #: A stored prior may hold so many bytes in so many arrays; files are asked for both before they are read.
@@ -27,7 +28,7 @@ MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
 LARGEST, SMALLEST = 1e12, 1e-12
 
 #: Fields that are tables of arrays, and those that are text.
-TABLES = ("weights", "measurement", "history", "statistics", "calibration", "kinds", "labels")
+TABLES = ("weights", "history", "statistics", "calibration", "soft_clusters", "labels")
 TEXTS = ("config", "params", "sha256", "genes", "card")
 #: Smallest value of each number and vector; none is larger than `LARGEST`.
 _LEAST = {
@@ -54,24 +55,18 @@ class Table(NamedTuple):
 #: Tables that a prior may lack.
 PARTS = {
     "calibration": Table({"y": True, "residual": False}, "residual", 100_000),
-    "kinds": Table({"directions": True, "means": True, "variances": True}, "variances", 1_000),
+    "soft_clusters": Table({"directions": True, "means": True, "variances": True}, "variances", 1_000),
 }
 
 
-#: What its configuration says; the measurement may be missing.
-CONFIG = {"preset", "kind", "cap", "denoiser", "measurement"}
-#: Fields that a prior may lack; one with labels has format 3, and one with a measurement at least format 2.
-OPTIONAL = {*PARTS, "measurement", "labels", "card"}
+CONFIG = {"preset", "kind", "cap", "denoiser"}
+#: Fields that a prior may lack; labels and their card come together.
+OPTIONAL = {*PARTS, "labels", "card"}
 
 
-def format_of(names: set[str]) -> int:
-    """Format of a prior that has these fields."""
-    return 3 if "labels" in names else 2 if "measurement" in names else 1
-
-
-def fits(version: int, names: set[str]) -> bool:
-    """Whether these are the fields of a prior of that format."""
-    return names | OPTIONAL == FIELDS and version == format_of(names) and ("labels" in names) == ("card" in names)
+def fits(version: Any, names: set[str]) -> bool:
+    """Whether these are the fields of a prior of this format."""
+    return bool(version == FORMAT) and names | OPTIONAL == FIELDS and ("labels" in names) == ("card" in names)
 
 
 def validate(raw: Any) -> dict[str, Any]:
@@ -80,15 +75,18 @@ def validate(raw: Any) -> dict[str, Any]:
         raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
     version = raw["format"]
     _require(isinstance(version, int | np.integer) and version is not True, "format", "is not a whole number")
-    if version < 1:
-        raise PriorFormatError(f"The prior has format {version}, which never existed.")
     if version > FORMAT:
         raise PriorFormatError(
-            f"The prior has format {version}, but this version of dice reads up to {FORMAT}: "
+            f"The prior has format {version}, but this version of dice reads {FORMAT}: "
             "install a newer one with 'pip install -U scdice'."
         )
+    if version != FORMAT:
+        raise PriorFormatError(
+            f"The prior has format {version}, but this version of dice reads {FORMAT}: train it again with "
+            "dice.tl.train_prior."
+        )
     _same_names({*raw, *OPTIONAL}, FIELDS, "fields")
-    _require(fits(int(version), set(raw)), "format", "does not fit its fields")
+    _require(("labels" in raw) == ("card" in raw), "labels", "and their card do not come together")
     fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
     fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
     genes = _names(raw["genes"])
@@ -99,11 +97,8 @@ def validate(raw: Any) -> dict[str, Any]:
     fields["loadings"] = _array(raw["loadings"], "loadings", (len(genes), n_latent))
     fields |= {name: _table(raw[name], name) for name in ("weights", "history", "statistics")}
     fields |= {name: _part(raw[name], name, n_latent) if name in raw else None for name in PARTS}
-    fields["measurement"] = _table(raw["measurement"], "measurement") if "measurement" in raw else None
     fields["labels"] = _table(raw["labels"], "labels") if "labels" in raw else None
     fields["card"] = _json(_text(raw["card"], "card"), "card") if "card" in raw else None
-    agree = (config.get("measurement") is None) == (fields["measurement"] is None)
-    _require(agree, "measurement", "does not agree with its 'config'")
     if checksum(raw) != fields["sha256"]:
         raise PriorFormatError(
             "The stored prior does not match its checksum: it was damaged or edited; "
@@ -156,15 +151,13 @@ def _json(text: str, name: str) -> dict[str, Any]:
 
 def _config(text: str) -> dict[str, Any]:
     config = _json(text, "config")
-    _require({*config, "measurement"} == CONFIG, "config", "is not readable")
-    denoiser, cap, measurement = config["denoiser"], config["cap"], config.get("measurement")
-    measurement = denoiser if measurement is None else measurement
+    _require(set(config) == CONFIG, "config", "is not readable")
+    cap = config["cap"]
     sound = (
         isinstance(config["preset"], str)
         and isinstance(config["kind"], str)
         and (cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST))
-        and all(_is_size(size) for size in (denoiser, measurement))
-        and measurement["n_latent"] == denoiser["n_latent"]
+        and _is_size(config["denoiser"])
     )
     _require(sound, "config", "has values that are out of bounds")
     return config

@@ -90,7 +90,7 @@ class MixtureDenoiser(Denoiser):
         positive = bool((self.weights >= 0).all() and (self.variances > SMALLEST_VARIANCE).all())
         return positive and abs(total - 1) < 1e-3 and is_orthonormal(self.axes.numpy()) and super().is_sound()
 
-    def forward(self, z: Tensor, s: Tensor) -> Tensor:
+    def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
         """E[U | U + s n = z]: the responsibility-weighted component means."""
         return torch.einsum("nc,nck->nk", *self.components(z, s))
 

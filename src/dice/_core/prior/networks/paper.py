@@ -69,8 +69,8 @@ class PaperDenoiser(Denoiser):
     kind = "paper"
     bounds: ClassVar = {"width": 4096, "depth": 64}
     presets: ClassVar = {
-        "paper": Preset(TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup_points=5, measured=False),
-        "paper-small": Preset(TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup_points=5, measured=False),
+        "paper": Preset(TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup_points=5),
+        "paper-small": Preset(TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup_points=5),
     }
     least_batch = 2
     largest_noise = float(SCHEDULE.noise[-1])
@@ -101,7 +101,7 @@ class PaperDenoiser(Denoiser):
         noisy = (clean + s * noise) / (1 + s**2).sqrt()
         return (self.predict_noise(noisy, t) - noise).square().mean()
 
-    def forward(self, z: Tensor, s: Tensor) -> Tensor:
+    def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
         if self.training:
             raise RuntimeError("Denoising needs inference mode: batch statistics would mix the cells of a chunk.")
         s = as_column(s, z)
