@@ -106,12 +106,12 @@ class LabelModel:
     def from_arrays(cls, arrays: Mapping[str, Any], card: Mapping[str, Any], n_latent: int, n_genes: int) -> LabelModel:
         """Check stored arrays, then build the model."""
         names = _labels_of(card)
-        sizes = {name: np.size(arrays.get(name, ())) for name in _CODES}
+        m, a = (np.size(arrays.get(name, ())) for name in _CODES)
         basis = arrays.get("anchor_basis")
         n_components = basis.shape[1] if isinstance(basis, np.ndarray) and basis.ndim == 2 else 0
         if n_components > MOST_COMPONENTS:
             raise PriorFormatError(f"The stored prior's 'labels/anchor_basis' has more than {MOST_COMPONENTS} columns.")
-        shapes = _shapes(len(names), n_latent, n_genes, *sizes.values(), n_components)
+        shapes = _shapes(len(names), n_latent, n_genes, m, a, n_components)
         if set(arrays) != set(shapes):
             raise PriorFormatError("The stored prior's 'labels' have missing or unknown entries.")
         for name, shape in shapes.items():
