@@ -32,7 +32,7 @@ LOG_NOISE_MEAN, LOG_NOISE_SD, WITHOUT_NOISE = -0.8, 1.4, 2 / 3
 #: Noise levels that the network tells apart: smaller ones are no noise, and nothing is left beneath larger ones.
 LEAST_NOISE, MOST_NOISE = 5e-3, 10.0
 #: Beyond this noise level the posterior mean fades into that of the prior, and so does what the network adds to it.
-FADING = 3.0
+FADING = 2.5
 #: Features of depth and noise level that modulate the blocks.
 N_CONDITIONS = 32
 #: softplus of this is 1.
