@@ -115,7 +115,7 @@ class DepthDenoiser(Denoiser):
 
         The noise of counts can only be followed down to the deepest cells, which is not far for most. Of cells with 5,
         10, 20 and 50 % of the depth of twelve known profiles, 90 % regions of these draws cover .86, .88, .89 and .94;
-        with reverse diffusion in depth they cover .73, .88, .91 and .96, around means that are further off.
+        with reverse diffusion in depth they cover .73, .88, .91 and .96, around worse means (a prototype).
         """
         if log_depth is None:
             return super().posterior_sample(z, s, noise)
