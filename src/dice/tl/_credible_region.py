@@ -32,6 +32,12 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key:
     -------
     A region with a method ``contains(points)`` for points (m, k) in coordinates of the PCA; nothing is written.
 
+    Notes
+    -----
+    The coverage is that of the samples. Samples of counts are Gaussian with a learned variance: in the test of twelve
+    known profiles regions of 90 % cover 85 to 97 % of the cells between 5 and 50 % of the depth
+    (:doc:`/measured_noise`).
+
     Examples
     --------
     >>> import dice
