@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from data import FILES, hold_out, load, variable_genes
-from dice._query.classification import classify
 from dice._query.represented import Represented
 from report import repeat, save, summary
 
 import dice
 from dice._core.labels.conformal import label_p_values, label_scores
 from dice._core.labels.doubt import with_most_likely
+from dice._query.classification import classify
 from dice._query.query import Query
 from dice.options import Options
 

@@ -82,8 +82,8 @@ def one_by_one(reference, query, layer):
     dice.tl.train_prior(reference, layer=layer, **training)
     dice.tl.denoise(query, reference, layer=layer)
     dice.tl.cluster(query, reference)
-    dice.tl.transfer_labels(query, reference, "cell_type", groupby="dice_cluster", layer=layer)
-    dice.tl.novelty(query, reference, groupby="dice_cluster", labels_key="cell_type", layer=layer)
+    dice.tl.transfer_labels(query, reference, "cell_type", groupby="auto", layer=layer)
+    dice.tl.novelty(query, reference, groupby="auto", labels_key="cell_type", layer=layer)
 
 
 def test_raw_counts_equal_the_single_verbs(raw):
@@ -207,18 +207,17 @@ def test_what_an_earlier_call_has_made_is_not_shown_as_this_ones(raw, tmp_path):
     assert "Labels cell_type_dice" in page.read_text()  # All that is in the object, and the summary says whose it is.
 
 
-@pytest.mark.parametrize("differs", [False, True])
-def test_a_type_that_the_reference_lacks_is_to_be_looked_at_first(differs, monkeypatch):
-    """Also where the query differs as a whole, as the cells are unlike the reference without their shift."""
+def test_a_type_that_the_reference_lacks_is_to_be_looked_at_first():
+    """Its cells are in groups called novel, and unlike the reference whatever their label."""
     reference, query = simulated()
     reference = reference[reference.obs["cell_type"] != "type 3"].copy()
-    if differs:
-        monkeypatch.setattr("dice._query.summary.DOUBTFUL", 0.0)
     dice.tl.annotate(query, reference, "cell_type", training=TRAINING)
-    new = query.obs.loc[query.obs["cell_type"] == "type 3", "dice_cluster"].mode()[0]
+    new, novel = (query.obs["cell_type"] == "type 3").to_numpy(), query.obs["dice_novel_group"].to_numpy()
+    assert novel[new].mean() > 0.8
+    assert not novel[~new].any()
+    assert set(query.obs["cell_type_dice_status"][novel]) == {"unlike the reference"}
     lines = query.uns["dice_annotate"]["summary"].splitlines()
-    assert lines[-1].startswith(f"look at   cluster {new} (50 cells): like no label of the reference")
-    assert ("can be enough for it" in lines[-2]) == differs
+    assert lines[-1] == f"look at   {novel.sum()} cells in obs['dice_novel_group']: like no label of the reference"
 
 
 def test_a_handful_of_cells(raw):

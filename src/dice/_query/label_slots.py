@@ -18,7 +18,7 @@ from dice._core.labels.votes import Votes
 from dice._errors import InputError
 from dice._keys import LabelKeys, NoveltyKeys
 from dice._plot.colors import UNASSIGNED, absent_color, are_colors
-from dice._query.sets import Judged
+from dice._query.sets import JudgedLabels
 from dice._types import Floats
 
 
@@ -37,7 +37,7 @@ def label_slots(
     adata: AnnData,
     model: LabelModel,
     colors: list[str] | None,
-    judged: Judged,
+    judged: JudgedLabels,
     min_probability: float,
     record: dict[str, Any],
     voted: tuple[pd.Categorical, Votes] | None = None,

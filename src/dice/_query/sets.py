@@ -15,9 +15,9 @@ from dice._core.labels.conformal import effective_size, label_p_values, label_sc
 from dice._core.labels.density_ratio import measure_domain_shift
 from dice._core.labels.model import LabelModel
 from dice._core.posterior.noise import CellNoise
+from dice._query.classification import Classified
 from dice._query.label_cells import LabelCells
 from dice._query.query import Query
-from dice._query.views import Classified
 from dice._types import Floats, Mask
 from dice.options import Sets
 
@@ -63,7 +63,7 @@ def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> 
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedLabels:
     """Probabilities (n, C) that allow for the shift, sets (n, C), and status (n,) of a query's cells."""
 
     probabilities: Floats
@@ -81,7 +81,7 @@ def judge(
     cells: LabelCells,
     unlike: Mask,
     min_probability: float,
-) -> Judged:
+) -> JudgedLabels:
     """Sets, and a word for every cell; cells that are `unlike` the reference (n,) are never confident.
 
     Nobody can be confident of a label that is not given, because it is less likely than `min_probability`.
@@ -105,7 +105,7 @@ def judge(
         "confident_from": least, "unlike_rate": doubt.UNLIKE_RATE,
     }  # fmt: skip
     _warn(settings, alpha, model, shift, sets, error)
-    return Judged(probabilities, sets, doubt.in_a_word(confident, unlike | ~seen), params)
+    return JudgedLabels(probabilities, sets, doubt.in_a_word(confident, unlike | ~seen), params)
 
 
 def _names(found: Classified) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         "n_cells": query.n_obs,
         "labels": _counts(query.obs[key]),
         "status": _counts(query.obs[f"{key}_status"]),
-        "classifier": query.uns[key]["params"]["classifier"],
+        "views": ", ".join(str(name) for name in query.uns[key]["views"]["view"]),
     }
 
 

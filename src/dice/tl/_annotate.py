@@ -241,9 +241,8 @@ def _of_embedding(shift: Any) -> Any:
 
 def _cluster(query: AnnData, source: Any, prior_key: str, random_state: int) -> str | None:
     """The key of the clusters, or None where there are too few cells for them."""
-    empty, n_cells = DenoiseKeys().empty, query.n_obs
-    if empty in read.names(query, "obs"):
-        n_cells -= int(read.column(query, empty).sum())
+    empty = DenoiseKeys().empty
+    n_cells = query.n_obs - (int(read.column(query, empty).sum()) if empty in read.names(query, "obs") else 0)
     if n_cells <= N_NEIGHBORS:
         _log.warn(f"{n_cells} cells with expression are too few for clusters: there are none, and no votes of them.")
         return None

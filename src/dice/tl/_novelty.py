@@ -57,7 +57,7 @@ def novelty(
         Share of cells called novel that may belong to the reference after all (Benjamini-Hochberg).
     groupby
         Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. Each group is
-        tested as a whole: is its mean further from the known groups than parts of these are? Groups of fewer than 20
+        tested as a whole: is its mean further from the known groups than parts of these are? Groups of fewer than 10
         cells are not tested. If the query differs from the reference as a whole, groups are compared with each other
         instead, and only those that are much further away than most are called.
     labels_key

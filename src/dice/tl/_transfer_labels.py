@@ -16,13 +16,13 @@ from dice._anndata.write import as_plain, check_writable, write
 from dice._arguments import said, share
 from dice._core.labels.card import describe
 from dice._errors import InputError
+from dice._query.classification import classify
 from dice._query.label_cells import LabelCells
 from dice._query.label_model import read_or_learn, warn_of_unlearned
 from dice._query.label_slots import label_keys, label_slots
 from dice._query.query import Query
 from dice._query.sets import judge, measure_shift
 from dice._query.unlike import unlike_cells
-from dice._query.views import classify
 from dice._query.votes import count_votes
 from dice.options import Checks, Classifier, Options, Sets, Shift
 

@@ -60,7 +60,7 @@ def test_too_few_cells_are_not_tested():
     rng = np.random.default_rng(3)
     centres, groups = learned(rng)
     query, codes = cells(300, rng, centres)
-    codes = np.where(np.arange(300) < 10, 8, codes)
+    codes = np.where(np.arange(300) < 9, 8, codes)
     calibration, known = cells(300, rng, centres)
     p = compare_groups(groups, query, codes, calibration, known)[0]
     assert np.isnan(p[8])

@@ -9,7 +9,7 @@ from dice._core.labels.classify import fit_logistic
 from dice._core.labels.views import (
     Anchors,
     Correlated,
-    Moments,
+    LabelMoments,
     OwnScale,
     composition_of,
     label_moments,
@@ -45,7 +45,7 @@ def shifted(n, seed, shares):
 
 
 def moments_of(x, codes):
-    return Moments(*label_moments(x, codes, N_LABELS), np.bincount(codes, minlength=N_LABELS))
+    return LabelMoments(*label_moments(x, codes, N_LABELS), np.bincount(codes, minlength=N_LABELS))
 
 
 def test_moments_at_a_composition_are_those_of_cells_with_that_composition(reference):

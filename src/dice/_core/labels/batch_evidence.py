@@ -11,7 +11,7 @@ import numpy as np
 
 from dice._core.batch_effect import explained_by_batches
 from dice._core.labels.classify import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
-from dice._core.labels.views import Moments, OwnScale, composition_of, label_moments, standardized_classifier
+from dice._core.labels.views import LabelMoments, OwnScale, composition_of, label_moments, standardized_classifier
 from dice._types import Codes, Floats
 
 #: Cells of each side of a comparison, batches that are queries, and cells that a batch needs.
@@ -67,7 +67,7 @@ def _by_views(
     ]
     measured = [classifier(x[inside]) for classifier, x in zip(known, (latents, components), strict=True)]
     counts = np.bincount(codes, minlength=n_labels).astype(np.float64)
-    moments = Moments(*label_moments(components[outside], codes, n_labels), counts)
+    moments = LabelMoments(*label_moments(components[outside], codes, n_labels), counts)
     composition = composition_of(np.mean(measured, axis=0), moments.composition)
     own = OwnScale.of(components[inside], moments, composition)
     return np.mean([*measured, standardized_classifier(known[1], own)(components[inside])], axis=0)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from dice._core.softmax import softmax
 from dice._threads import one_torch_thread
 from dice._types import Floats
 
@@ -36,12 +37,6 @@ class Logistic:
     def __call__(self, x: Floats) -> Floats:
         """Class probabilities (n, C) of cells (n, p)."""
         return softmax(self.logits(x))
-
-
-def softmax(logits: Floats) -> Floats:
-    """Probabilities (..., C) of logits."""
-    powers = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True, initial=-np.inf))
-    return powers / powers.sum(-1, keepdims=True)
 
 
 def fit_logistic(

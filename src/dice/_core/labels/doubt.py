@@ -2,8 +2,8 @@
 
 Where a query is like its reference, calibration cells tell the error (:mod:`dice._core.labels.conformal`). Where it is
 not, they cannot. There the averaged probabilities of several views tell it: views that disagree make them flat. Under a
-shift labels are wrong more often than these probabilities say, by a factor that is about 1.5 (docs/labels.md), and that
-a reference of several batches measures on itself.
+shift labels are wrong more often than these probabilities say (docs/labels.md), and batches of the reference can show
+that it is more often still.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._core.labels.classify import softmax
+from dice._core.softmax import softmax
 from dice._types import Floats, Mask
 
 CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the reference")
@@ -19,7 +19,7 @@ CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the
 #: cells a false-discovery rate of .1 calls nothing among 1,000 cells unless 99 of them share the smallest p-value.
 UNLIKE_RATE = 0.01
 #: Wrong labels per label that is expected to be wrong, under a shift, and the most that it can be.
-ERROR_RATIO, MOST_RATIO = 1.5, 2.5
+ERROR_RATIO, MOST_RATIO = 1.35, 2.5
 #: Expected errors that a ratio of 1 between the reference's own batches counts as.
 RATIO_ERRORS = 20.0
 #: An error rate of labels in small queries, and the cells that it counts as: few cells may never mean less doubt.

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._core.labels.classify import Logistic, softmax
+from dice._core.labels.classify import Logistic
 from dice._core.labels.novelty import Groups
-from dice._core.labels.views import Anchors, Moments
+from dice._core.labels.views import Anchors, LabelMoments
+from dice._core.softmax import softmax
 from dice._errors import PriorFormatError
 from dice._types import Codes, Floats
 
@@ -75,8 +76,8 @@ class LabelModel:
     card: Mapping[str, Any]
 
     @property
-    def moments(self) -> Moments:
-        return Moments(self.gene_means, self.gene_variances, self.counts)
+    def moments(self) -> LabelMoments:
+        return LabelMoments(self.gene_means, self.gene_variances, self.counts)
 
     @property
     def anchors(self) -> Anchors:

@@ -20,13 +20,13 @@ from dice._core.labels.novelty import Groups
 from dice._types import Floats, Mask
 
 #: Groups with fewer cells are not tested, and parts of known groups with fewer are not compared with.
-LEAST_CELLS, LEAST_KNOWN = 20, 5
+LEAST_CELLS, LEAST_KNOWN = 10, 5
 #: Known groups are allowed this much more displacement than was measured, and never less than the other.
 MARGIN, LEAST_ALLOWED = 1.5, 0.04
 #: Under a shift, a group is called where its displacement, and its distance to the nearest known group, are so many
-#: times those of the query's median group; fewest cells and groups to tell. On 8 shifted pairs with each type left out
+#: times those of the query's median group; fewest groups to tell. On 8 shifted pairs with each type left out
 #: 12 of 13 called groups were new, and none was called with nothing left out (docs/labels.md).
-FARTHER, FEWEST_CELLS, FEWEST_GROUPS = 5.0, 10, 8
+FARTHER, FEWEST_GROUPS = 5.0, 8
 #: Calibration cells that the common scatter counts as, where that of a label is measured.
 COMMON_CELLS = 10
 
@@ -125,7 +125,7 @@ def farther_groups(groups: Groups, query: Floats, codes: NDArray[np.integer]) ->
     """
     n_groups = int(codes.max(initial=-1)) + 1
     n = np.bincount(codes[codes >= 0], minlength=n_groups)
-    tested = np.flatnonzero(n >= FEWEST_CELLS)
+    tested = np.flatnonzero(n >= LEAST_CELLS)
     called = np.zeros(n_groups, dtype=bool)
     if len(tested) < FEWEST_GROUPS or len(groups.means) < 2:
         return called

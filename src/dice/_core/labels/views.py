@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils.extmath import randomized_svd
 
-from dice._core.labels.classify import Logistic, fit_logistic, softmax
+from dice._core.labels.classify import Logistic, fit_logistic
+from dice._core.softmax import softmax
 from dice._types import Codes, Floats
 
 #: Views that keep the reference as it is, and views that match the two.
@@ -40,7 +41,7 @@ CAPPED = 0.99
 
 
 @dataclass(frozen=True)
-class Moments:
+class LabelMoments:
     """Mean and variance (C, d) of standardised genes in every label of the reference, and its cells (C,)."""
 
     mean: Floats
@@ -80,7 +81,7 @@ class OwnScale:
     reference_deviation: Floats
 
     @classmethod
-    def of(cls, x: Floats, moments: Moments, composition: Floats) -> OwnScale:
+    def of(cls, x: Floats, moments: LabelMoments, composition: Floats) -> OwnScale:
         """Measure standardised cells x (n, d) of a query; few cells are shrunk to what the reference has."""
         mean, deviation = moments.of(composition)
         share = len(x) / (len(x) + MOMENT_CELLS)
