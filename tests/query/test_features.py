@@ -72,7 +72,7 @@ def test_the_share_of_counts_that_is_left(depth, share):
     """More than nine of ten counts are all of them."""
     depths = np.array([depth, depth, np.nan])
     query = SimpleNamespace(
-        prior=SimpleNamespace(measurement=SimpleNamespace(typical=0.0)),
+        prior=SimpleNamespace(typical=0.0),
         measured=True,
         latents=SimpleNamespace(log_depth=depths),
     )

@@ -65,7 +65,7 @@ def test_clusters_that_moved_come_back():
 
 
 def test_priors_without_soft_clusters_do_without(query, reference):
-    old = {name: value for name, value in reference.uns["dice"].items() if name not in ("kinds", "sha256")}
+    old = {name: value for name, value in reference.uns["dice"].items() if name not in ("soft_clusters", "sha256")}
     reference.uns["dice"] = old | {"sha256": checksum(old)}
     with pytest.raises(dice.DiceError, match="needs a prior with soft clusters"):
         dice.tl.denoise(query, reference, shift="clusters")

@@ -23,7 +23,7 @@ def raw():
 
 
 def test_labels_survive_to_the_bit(raw, tmp_path):
-    assert raw["format"] == 3
+    assert raw["format"] == 4
     prior = dice.Prior.from_arrays(raw)
     prior.save(tmp_path / "prior.h5ad")
     back = dice.Prior.load(tmp_path / "prior.h5ad")
@@ -55,9 +55,9 @@ def card(raw, **changes):
         (lambda raw: card(raw, labels=["a", "a", "b", "c"]), "does not list its labels"),
         (lambda raw: card(raw, labels=7), "does not list its labels"),
         (lambda raw: raw.update(card="[]"), "'card' is not a table"),
-        (lambda raw: raw.pop("card"), "does not fit its fields"),
-        (lambda raw: raw.pop("labels"), "does not fit its fields"),
-        (lambda raw: raw.update(format=2), "does not fit its fields"),
+        (lambda raw: raw.pop("card"), "do not come together"),
+        (lambda raw: raw.pop("labels"), "do not come together"),
+        (lambda raw: raw.update(format=2), "this version of dice reads 4"),
     ],
 )
 def test_forged_labels_are_refused(raw, forge, sentence):

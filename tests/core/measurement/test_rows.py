@@ -60,9 +60,9 @@ def test_parts_of_rows_and_their_units(reader):
     parts = Rows(made, 3)
     assert torch.equal(torch.cat([parts.noisy, parts.target, parts.first, parts.second], 1), made[:, :12])
     assert torch.equal(torch.cat([parts.depths, parts.half_depths], 1), made[:, [12, 13, 12, 14]])
-    # The covariance of halves is free of their noise, which the spread of what is left of the counts has.
+    # The covariance of halves is free of their noise; as shallow as they are, log1p bends their latents a little more.
     spread = float(parts.target.var(0).mean().sqrt())
-    assert 0.8 * spread < parts.clean_scale() < spread
+    assert 0.8 * spread < parts.clean_scale() < 1.2 * spread
     scaled = Rows(parts.scaled(2.0), 3)
     torch.testing.assert_close(scaled.second, parts.second / 2)
     assert torch.equal(scaled.half_depths, parts.half_depths)
