@@ -23,8 +23,8 @@ from dice.options import Sets
 
 #: How well query and reference may be told apart (AUC) before it is said that they differ (docs/labels.md).
 DOUBTFUL = 0.65
-#: A probability that no label has.
-NEVER = 1.01
+#: A probability that no label has, and one that is larger than that of all other labels.
+NEVER, LIKELY = 1.01, 0.5
 #: Stream of random numbers of the sets.
 SETS = 3
 
@@ -95,9 +95,10 @@ def judge(
     ranks = _p_values(settings, found, calibration, codes, shift, cells)
     sets = doubt.joint_sets(ranks, probabilities, alpha, found.strength, threshold)
     sets = doubt.with_most_likely(sets, probabilities)
-    # Beyond any probability where calibration cells are too few; it fades with them where the query is shifted.
-    least = (1 - found.strength) * min(doubt.confident_from(calibration, codes, alpha), NEVER)
-    least = max(least, min_probability)
+    # Beyond any probability where calibration cells are too few. Under a shift they do not calibrate: there a confident
+    # label has to be more likely than all others together.
+    calibrated = min(doubt.confident_from(calibration, codes, alpha), NEVER)
+    least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
     confident, sets = doubt.widened(sets, probabilities, least)
     expected = float((probabilities * sets)[seen].sum(1).mean()) if found.strength and seen.any() else 1 - alpha
     params = {
