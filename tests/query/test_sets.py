@@ -17,7 +17,7 @@ def shifted(auc, n=24):
 
 def warned(settings, shift, codes):
     model = SimpleNamespace(calibration_codes=np.asarray(codes), names=["a", "b", "c", "d", "e"])
-    _warn(settings, 0.125, model, shift, np.ones((3, 5), dtype=bool), 0.2)
+    _warn(settings, 0.125, model, shift, np.ones((3, 5), dtype=bool), 0.2, 0.0)
 
 
 @pytest.mark.filterwarnings("error")

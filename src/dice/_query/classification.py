@@ -10,7 +10,7 @@ import numpy as np
 from dice._core.labels.classify import log_loss, macro_f1
 from dice._core.labels.doubt import shift_strength
 from dice._core.labels.model import LabelModel
-from dice._core.labels.self_taught import FOLDS, teach
+from dice._core.labels.self_taught import FOLDS, teach, with_all_labels
 from dice._core.labels.views import MATCHED, composition_of, unexplained_share
 from dice._query.label_cells import LabelCells
 from dice._query.label_views import LabelViews, views_of
@@ -100,7 +100,8 @@ class _Learned:
             among = np.zeros(len(cells), dtype=bool)
             among[cells.sampled] = True
             taught = teach(probabilities, probabilities, _features(cells, rows), _parts(cells, rows), among=among)
-            probabilities = (1 - self.strength) * measured + self.strength * taught
+            by_views, by_all = ((1 - self.strength) * measured + self.strength * p for p in (probabilities, taught))
+            probabilities = with_all_labels(by_all, by_views)
         elif len(names) > 1:
             probabilities = measured
         final = probabilities.argmax(1)[:, None]

@@ -14,7 +14,7 @@ from dice._anndata.read import names
 from dice._anndata.store import Prior
 from dice._core.labels.conformal import benjamini_hochberg, fewest_discoveries
 from dice._core.labels.density_ratio import measure_domain_shift
-from dice._core.labels.novel_groups import LEAST_CELLS, LEAST_KNOWN, compare_groups, farther_groups
+from dice._core.labels.novel_groups import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, compare_groups, farther_groups
 from dice._core.labels.novelty import Groups, cluster
 from dice._core.prior.presets import ROLES
 from dice._errors import InputError
@@ -101,8 +101,8 @@ def warn_of_doubt(query: Query, n_calibration: int, fdr: float, n_novel: int, ca
     if called is not None and called.shifted:
         _log.warn(
             f"The query differs from its reference as a whole (AUC {called.auc:.2f}), so that calibration cells cannot "
-            "tell which single cells are new: none is called. Groups are compared with each other instead "
-            "(groupby='auto')."
+            f"tell which single cells are new: none is called. Groups of {LEAST_CELLS} cells are compared with each "
+            f"other instead, if there are {FEWEST_GROUPS} of them (groupby='auto')."
         )
         return
     n_cells = int((~query.latents.empty).sum())

@@ -73,9 +73,10 @@ def label_slots(
 
 
 def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
-    """The status of labels once groups were tested: cells of groups called novel are unlike the reference."""
-    status, novel = read.column(adata, keys.status), read.column(adata, NoveltyKeys().group_flag)
-    words = np.where(novel.to_numpy(dtype=bool), UNLIKE, status.astype(object).to_numpy())
+    """The status of labels after the test for novelty: cells called novel, alone or in a group, are unlike it."""
+    status, flags = read.column(adata, keys.status), (NoveltyKeys().group_flag, NoveltyKeys().flag)
+    novel = np.any([read.column(adata, flag).to_numpy(dtype=bool) for flag in flags], axis=0)
+    words = np.where(novel, UNLIKE, status.astype(object).to_numpy())
     return Slots(obs={keys.status: pd.Categorical(words, categories=list(STATUSES)).remove_unused_categories()})
 
 

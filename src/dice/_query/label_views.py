@@ -25,6 +25,7 @@ from dice._core.labels.views import (
 )
 from dice._core.shift.offsets import Offsets
 from dice._core.softmax import softmax
+from dice._errors import InputError
 from dice._query.label_cells import LabelCells
 from dice._query.shift import find_shift
 from dice._types import Codes, Floats
@@ -123,6 +124,12 @@ def views_of(
         offsets, record = find_shift(cells.query, shift)
         return LabelViews(cells, model, kinds, {"stored": offsets}, ()), record
     if shift.strategy in MATCHED:
+        if classifier.representation not in ("auto", "genes"):
+            raise InputError(f"shift={shift.strategy!r} compares genes: pass classifier='auto' or 'genes'.")
+        if shift.strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
+            _log.warn(
+                f"View 'correlated' needs {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}: add cells."
+            )
         return LabelViews(cells, model, kinds, {"measured": None}, (shift.strategy,)), {"strategy": "none"}
     if shift.strategy != "auto":
         offsets, record = find_shift(cells.query, shift)

@@ -105,7 +105,7 @@ def judge(
         "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
         "confident_from": least, "unlike_rate": doubt.UNLIKE_RATE,
     }  # fmt: skip
-    _warn(settings, alpha, model, shift, sets, error)
+    _warn(settings, alpha, model, shift, sets, error, found.strength)
     return JudgedLabels(probabilities, sets, doubt.in_a_word(confident, unlike | ~seen), params)
 
 
@@ -129,17 +129,20 @@ def _p_values(
     return label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
 
 
-def _warn(settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, sets: Mask, error: float) -> None:
+def _warn(
+    settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, sets: Mask, error: float, strength: float
+) -> None:
+    """Warn where calibration cells are too few for sets that they alone make, and where the query differs."""
     codes = model.calibration_codes
     rare = too_few(codes, len(model.names), alpha)
-    if settings.per_class and rare.any():
+    if strength == 0 and settings.per_class and rare.any():
         names = [model.names[i] for i in np.flatnonzero(rare)]
         _log.warn(
             f"{len(names)} labels have fewer than {int(np.ceil(1 / alpha)) - 1} calibration cells and are in "
             f"every set, for example {names[:3]}: train the prior with a larger calibration_fraction, or pass "
             "per_class=False."
         )
-    elif len(codes) + 1 < 1 / alpha:
+    elif strength == 0 and len(codes) + 1 < 1 / alpha:
         _log.warn(
             f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so that every set holds every label: "
             f"pass a larger alpha, or train the prior with at least {int(np.ceil(1 / alpha)) - 1} cells for "

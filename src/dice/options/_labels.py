@@ -13,7 +13,9 @@ _REPRESENTATIONS = ("projection", "denoised", "genes")
 
 @dataclass(frozen=True)
 class Sets:
-    """How prediction sets of :func:`dice.tl.transfer_labels` are made.
+    """How prediction sets of :func:`dice.tl.transfer_labels` are made where the query is like the reference.
+
+    If the query differs as a whole, its views make the sets, and these settings do not count.
 
     Parameters
     ----------

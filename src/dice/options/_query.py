@@ -44,7 +44,7 @@ class Shift:
     """
 
     strategy: Literal["auto", "offset", "clusters", "mean", "standardized", "correlated"] = described(
-        "auto, offset, clusters, mean or none", "auto"
+        "auto, offset, clusters, mean, standardized, correlated or none", "auto"
     )
     batch_key: str | None = described("column of obs with batches that are shifted each on its own", None)
 
@@ -86,7 +86,7 @@ class Options:
     n_samples: int = described("posterior samples of each cell to keep", 0)
     likelihood: Any = described("auto, gaussian or student_t", "auto")
     method: Any = described("auto, direct or gibbs", "auto")
-    shift: Any = described("auto, offset, clusters, mean or none", "auto")
+    shift: Any = described("auto, offset, clusters, mean, standardized, correlated or none", "auto")
     layer: str | None = described("layer to use in place of X", None)
     counts_layer: str | None = described("layer with the raw counts beneath", None)
     gene_key: str | None = described("column of var with gene names of the reference's kind", None)

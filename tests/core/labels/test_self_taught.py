@@ -76,3 +76,10 @@ def test_lost_labels_are_given_back_to_the_cells_that_had_them():
     np.testing.assert_array_equal(kept[5:], after[5:])
     four = with_all_labels(after[1:], before[1:])
     np.testing.assert_array_equal(four, after[1:])
+
+
+def test_giving_one_label_back_does_not_take_another():
+    """B had survived on the cells of A alone."""
+    before = np.array([[0.6, 0.3, 0.1]] * 5 + [[0.1, 0.6, 0.3]] * 5)
+    after = np.array([[0.3, 0.6, 0.1]] * 5 + [[0.1, 0.3, 0.6]] * 5)
+    np.testing.assert_array_equal(with_all_labels(after, before).argmax(1), [0] * 5 + [1] * 5)

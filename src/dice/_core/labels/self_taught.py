@@ -67,7 +67,9 @@ def certain_cells(probabilities: Floats) -> Mask:
 
 def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
     """Give labels back that several cells had by the views and none has any more."""
-    before, after = probabilities.argmax(1), taught.argmax(1)
-    lost = np.bincount(before, minlength=taught.shape[1]) >= KEPT_CELLS
-    lost &= np.bincount(after, minlength=taught.shape[1]) == 0
-    return np.where(lost[before][:, None], probabilities, taught)
+    before, n_labels = probabilities.argmax(1), taught.shape[1]
+    given = np.bincount(before, minlength=n_labels) >= KEPT_CELLS
+    # Cells that are given back may have been the last ones of another label.
+    while (lost := given & (np.bincount(taught.argmax(1), minlength=n_labels) == 0)).any():
+        taught = np.where(lost[before][:, None], probabilities, taught)
+    return taught

@@ -26,7 +26,6 @@ from dice._types import Codes, Floats
 
 #: Views that keep the reference as it is, and views that match the two.
 KEPT, MATCHED = ("measured", "offset", "clusters"), ("standardized", "correlated")
-VIEWS = KEPT + MATCHED
 #: Cells of the reference that the composition of a query counts as, and that the moments of its genes count as.
 COMPOSITION_CELLS, MOMENT_CELLS = 10.0, 10.0
 #: Probabilities are raised to this power before they are summed to a composition. Doubtful cells otherwise give every
