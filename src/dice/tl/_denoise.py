@@ -102,9 +102,8 @@ def denoise(
         Cells without any expression of the prior's genes, which get the prior; only if there are any.
     ``adata.uns["X_dice"]``
         ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, and the SHA-256 of the
-        prior), ``genes`` (how many were found), ``shift`` (the strategy, the score norms and variety by which it was
-        chosen and the offsets, batches x clusters x k, with one cluster where all cells share an offset) and
-        ``warnings`` (strings).
+        prior), ``genes`` (how many were found), ``shift`` (the strategy and the offsets, batches x clusters x k, with
+        one cluster where all cells share an offset) and ``warnings`` (strings).
 
     Notes
     -----
