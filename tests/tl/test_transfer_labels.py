@@ -672,7 +672,7 @@ def test_an_alpha_that_no_calibration_can_tell_is_said(trained):
     with pytest.warns(
         dice.DiceWarning, match=r"300 calibration cells are too few for alpha=0\.001, so that every set holds"
     ):
-        dice.tl.transfer_labels(simulate(50, 1), trained, "cell_type", alpha=0.001)
+        dice.tl.transfer_labels(simulate(400, 1), trained, "cell_type", alpha=0.001)
 
 
 VIEWS = ["measured", "offset", "clusters", "standardized", "correlated"]

@@ -135,14 +135,14 @@ def _warn(
     """Warn where calibration cells are too few for sets that they alone make, and where the query differs."""
     codes = model.calibration_codes
     rare = too_few(codes, len(model.names), alpha)
-    if strength == 0 and settings.per_class and rare.any():
+    if strength < 1 and settings.per_class and rare.any():
         names = [model.names[i] for i in np.flatnonzero(rare)]
         _log.warn(
             f"{len(names)} labels have fewer than {int(np.ceil(1 / alpha)) - 1} calibration cells and are in "
             f"every set, for example {names[:3]}: train the prior with a larger calibration_fraction, or pass "
             "per_class=False."
         )
-    elif strength == 0 and len(codes) + 1 < 1 / alpha:
+    elif strength < 1 and len(codes) + 1 < 1 / alpha:
         _log.warn(
             f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so that every set holds every label: "
             f"pass a larger alpha, or train the prior with at least {int(np.ceil(1 / alpha)) - 1} cells for "
