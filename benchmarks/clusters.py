@@ -44,9 +44,9 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 
 import dice
-from dice._core.measurement.counts import normalised, recover
-from dice._core.measurement.thinning import halves, split
-from dice._scanpy.graph import leiden
+from dice._data.graph import leiden
+from dice._model.counts import normalised, recover
+from dice._model.thinning import halves, split
 
 #: As many steps as the measurement takes at most.
 TRAINING = dice.Training(calibration_fraction=0.0, max_steps=600)

@@ -35,9 +35,9 @@ from report import repeat, save, summary
 from scipy import sparse
 
 import dice
-from dice._core.measurement.counts import normalised, recover
-from dice._core.measurement.thinning import Share, halves
-from dice._core.projection import Projection
+from dice._model.counts import normalised, recover
+from dice._model.projection import Projection
+from dice._model.thinning import Share, halves
 
 FIGURES = ["mse", "poisson", "correlated", "created", "left"]
 N_GENES, CORRELATED = 500, 0.1

@@ -33,7 +33,7 @@ from report import prepare, save
 from scale import make_store, peak_mb
 
 import dice
-from dice._anndata.files import read_lazy
+from dice._data.files import read_lazy
 
 NOTE = """
 Seconds are those of a clock on the wall, from the first call's start to the last one's end, and *CPU seconds* those of

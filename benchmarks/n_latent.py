@@ -31,10 +31,10 @@ from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import dice
-from dice._anndata.matrix import Matrix
-from dice._core.prior import presets
-from dice._core.projection import elbow, fit_projection
-from dice._scanpy.graph import leiden
+from dice._data.graph import leiden
+from dice._data.matrix import Matrix
+from dice._model import presets
+from dice._model.projection import elbow, fit_projection
 
 DATA = {
     "bmmc_neurips_cite": None,

@@ -33,8 +33,8 @@ import torch
 from data import pair
 
 import dice
-from dice._core.prior import networks, presets
-from dice._core.prior.mixup import LabelMixup
+from dice._model import networks, presets
+from dice._model.mixup import LabelMixup
 
 LABELS, N_LATENT = "cell_type", 25
 #: The paper's: its reference of CITE-seq cells, its epochs, and the end of its annealing.

@@ -38,7 +38,7 @@ from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 
 import dice
-from dice._scanpy.graph import leiden
+from dice._data.graph import leiden
 
 #: What rows named DICE differ in: rho in latent scales (None: default).
 VARIANTS: dict[str, float | None] = {"DICE": None, "DICE rho 0.2": 0.2}

@@ -31,7 +31,7 @@ from report import OUT, prepare
 from scipy import sparse
 
 import dice
-from dice._anndata.files import read_lazy
+from dice._data.files import read_lazy
 from dice._query.stream import StreamedQuery
 from dice.tl import _train_prior
 

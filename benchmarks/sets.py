@@ -15,11 +15,11 @@ from data import FILES, hold_out, load, variable_genes
 from report import repeat, save, summary
 
 import dice
-from dice._core.labels.conformal import label_p_values, label_scores
-from dice._core.labels.doubt import with_most_likely
-from dice._core.labels.model import REPRESENTATIONS
-from dice._query.classification import classify
-from dice._query.label_cells import LabelCells
+from dice._labels.cells import LabelCells
+from dice._labels.classification import classify
+from dice._labels.conformal import label_p_values, label_scores
+from dice._labels.doubt import with_most_likely
+from dice._labels.model import REPRESENTATIONS
 from dice._query.query import Query
 from dice.options import Options
 

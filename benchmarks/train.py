@@ -27,9 +27,9 @@ from data import find
 from report import prepare
 
 import dice
-from dice._anndata.matrix import Matrix
-from dice._core.prior import networks, presets
-from dice._core.projection import fit_projection
+from dice._data.matrix import Matrix
+from dice._model import networks, presets
+from dice._model.projection import fit_projection
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dice"
 TABLE = ROOT / "docs" / "benchmarks" / "mutants.csv"
 EQUIVALENT, MIRRORS = Path(__file__).with_name("mutants_equivalent.csv"), Path(__file__).with_name("mutants_tests.json")
-LAYERS = ("_core", "_anndata", "_query", "metrics")
+LAYERS = ("_model", "_data", "_query", "_labels", "_clusters", "_features", "metrics")
 SEED, SIZE = 0, 200
 JOBS = int(os.environ.get("JOBS", "1"))
 #: Seconds that tests may take beyond four times what they take without a change: an endless loop is noticed as well.
@@ -233,8 +233,10 @@ def tests_of(module: str) -> tuple[str, ...]:
     """Tests that a module is tried with: its mirror, and what mutants_tests.json names besides or in its place."""
     path = Path(module)
     mirror = Path("tests", *(part.removeprefix("_") for part in path.parts[:-1]), f"test_{path.stem}.py")
-    named = json.loads(MIRRORS.read_text())["tests"].get(module, [])
+    listed = json.loads(MIRRORS.read_text())
+    named = listed["tests"].get(module, [])
     found = (*([mirror.as_posix()] if (ROOT / mirror).exists() else []), *named)
+    found = found or tuple(listed["layers"].get(path.parts[0], ()))
     if not found:  # pytest would run all that there are.
         raise SystemExit(f"{module} has no tests of its own: write {mirror}, or name others in {MIRRORS.name}.")
     return found

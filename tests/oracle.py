@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dice._core.chunks import Sums, add_up
-from dice._core.prior.denoiser import as_column
-from dice._core.prior.networks.mixture import MixtureDenoiser
+from dice._model.chunks import Sums, add_up
+from dice._model.denoiser import as_column
+from dice._model.networks.mixture import MixtureDenoiser
 
 
 @dataclass(frozen=True)

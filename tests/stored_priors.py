@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 import dice
-from dice._core.prior import networks
+from dice._model import networks
 
 #: By what they have: a network of Gaussian noise, the paper's, a mixture, a mixture with all optional tables, a network
 #: of the noise of counts, and labels with their card beside it.

@@ -19,7 +19,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 SLOTS = {"obs", "obsm", "obsp", "uns", "varm", "varp", "layers"}
 #: Who may look into an AnnData object: the layer that knows slots, the calls into scanpy, who makes objects, and who
 #: calls the package as a user does.
-KNOW_SLOTS = {"_anndata", "_scanpy", "datasets", "cli", "_demo.py"}
+KNOW_SLOTS = {"_data", "datasets", "cli", "_demo.py"}
 MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 
 

@@ -19,7 +19,7 @@ import zarr
 
 import dice
 from dice import _demo
-from dice._core.prior.training import Trainer
+from dice._model.training import Trainer
 from dice.cli import VERBS, _parser, main
 from dice.cli._words import in_flags
 from dice.datasets._download import DownloadError

@@ -75,7 +75,7 @@ def test_nothing_else_is_raised():
 def test_inner_errors_stay_inside():
     """Errors of a programmer are few, and none is in the functions that users call."""
     inner = {place: ast.unparse(call.func) for place, call in RAISED.items() if place not in OURS}
-    faces = {place for place in inner if place.startswith(("pp/", "tl/", "pl/", "_anndata/"))}
+    faces = {place for place in inner if place.startswith(("pp/", "tl/", "pl/", "_data/"))}
     assert {inner[place] for place in faces} <= {"KeyboardInterrupt"}
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dice
-from dice._core.prior.checksum import checksum
+from dice._model.checksum import checksum
 
 settings.register_profile("ci", derandomize=True, max_examples=25, deadline=None, database=None)
 settings.register_profile("long", max_examples=300, deadline=None)
@@ -200,7 +200,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(monkeypatch):
     def loss(self, clean, generator):
         return self.outlet.bias.sum() * torch.nan
 
-    monkeypatch.setattr("dice._core.prior.networks.depth.DepthDenoiser.loss", loss)
+    monkeypatch.setattr("dice._model.networks.depth.DepthDenoiser.loss", loss)
     adata = query()
     with pytest.raises(dice.DiceError, match=r"training loss became nan at step 1 .* smaller learning_rate"):
         dice.tl.train_prior(adata, n_latent=3)

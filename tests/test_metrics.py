@@ -14,9 +14,9 @@ import sklearn.metrics as skm
 from scipy import sparse
 
 from dice import metrics
-from dice._core.clusters.partition import communities, kmeans
+from dice._clusters.partition import communities, kmeans
+from dice._data.graph import leiden, neighbor_graph
 from dice._errors import InputError
-from dice._scanpy.graph import leiden, neighbor_graph
 
 MODULES = ["_agreement", "_clustering", "_embedding", "_lisi"]
 

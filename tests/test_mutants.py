@@ -10,8 +10,8 @@ import mutants
 import numpy as np
 import pytest
 
-import dice._core.labels
-from dice._core.labels import conformal
+import dice._labels
+from dice._labels import conformal
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +83,14 @@ def test_equivalent_mutants_exist_and_have_a_reason(everything):
 def test_a_changed_module_is_loaded_in_place_of_its_file(everything):
     """The bound of alpha at nine cells, which nothing tested once."""
     (mutant,) = (m for m in everything if m.function == "too_few" and m.kind == "comparison")
-    name = "dice._core.labels.conformal"
-    spec = mutants.Finder(mutant).find_spec(name, dice._core.labels.__path__)
+    name = "dice._labels.conformal"
+    spec = mutants.Finder(mutant).find_spec(name, dice._labels.__path__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     nine = np.zeros(9, dtype=int)
     assert module.too_few(nine, 1, 0.1).all()
     assert not conformal.too_few(nine, 1, 0.1).any()
-    assert mutants.Finder(mutant).find_spec("dice._core.labels.votes") is None
+    assert mutants.Finder(mutant).find_spec("dice._labels.votes") is None
 
 
 @pytest.mark.parametrize(("code", "word"), [(0, "passed"), (1, "failed"), (2, "failed"), (-9, "died")])

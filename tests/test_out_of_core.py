@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._anndata.matrix import Matrix
+from dice._data.matrix import Matrix
 
 distributed = pytest.importorskip("distributed")
 

@@ -15,7 +15,7 @@ import pytest
 import stored_priors
 
 import dice
-from dice._core.prior.checksum import checksum
+from dice._model.checksum import checksum
 
 
 @pytest.fixture(scope="module")

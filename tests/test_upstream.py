@@ -18,18 +18,18 @@ import zarr
 from scipy import sparse
 
 import dice
-from dice._anndata.checks import check_counts
-from dice._anndata.counts import CountsLayer
-from dice._anndata.draft import Draft, in_chunks
-from dice._anndata.features import find_table
-from dice._anndata.matrix import Matrix
-from dice._anndata.read import names
-from dice._anndata.rehearsal import Rehearsal
-from dice._anndata.write import Slots
 from dice._arguments import seed
+from dice._data import graph
+from dice._data.checks import check_counts
+from dice._data.counts import CountsLayer
+from dice._data.draft import Draft, in_chunks
+from dice._data.features import find_table
+from dice._data.matrix import Matrix
+from dice._data.read import names
+from dice._data.rehearsal import Rehearsal
+from dice._data.variable_genes import variable_genes
+from dice._data.write import Slots
 from dice._plot import layout
-from dice._scanpy import graph
-from dice._scanpy.variable_genes import variable_genes
 
 SOURCE = Path(__file__).parents[1] / "src"
 VALUES = np.random.default_rng(0).gamma(1.0, size=(12, 5)).astype(np.float32)

@@ -19,7 +19,7 @@ from scipy import sparse
 
 import dice
 
-LAYERS = ("_core", "_anndata", "_scanpy", "_query", "_reference", "tl", "pp", "pl")
+LAYERS = ("_model", "_data", "_query", "_labels", "_clusters", "_features", "_train", "tl", "pp", "pl")
 
 
 def counted_pair() -> tuple[ad.AnnData, ad.AnnData]:

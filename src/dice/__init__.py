@@ -14,8 +14,8 @@ from dice._errors import DiceError, DiceWarning
 
 if TYPE_CHECKING:
     from dice import datasets, metrics, pl, pp, tl
-    from dice._anndata.files import read_lazy
-    from dice._anndata.store import Prior
+    from dice._data.files import read_lazy
+    from dice._data.store import Prior
     from dice.options import (
         Checks,
         Classifier,
@@ -55,7 +55,7 @@ __all__ = [
 
 _LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "tl"})
 _OPTIONS = ("Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Mixup", "Sets", "Shift", "StudentT", "Training")
-_LAZY_NAMES = {"Prior": "dice._anndata.store", "read_lazy": "dice._anndata.files"}
+_LAZY_NAMES = {"Prior": "dice._data.store", "read_lazy": "dice._data.files"}
 _LAZY_NAMES |= dict.fromkeys(_OPTIONS, "dice.options")
 
 

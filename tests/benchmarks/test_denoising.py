@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dice._anndata.matrix import Matrix
-from dice._core.projection import fit_projection
+from dice._data.matrix import Matrix
+from dice._model.projection import fit_projection
 
 
 @pytest.fixture

@@ -71,7 +71,9 @@ def test_needs_nothing_but_the_development_tools(script, name) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_hides_no_package(name) -> None:
     # The folder of a script comes first in its path: a script named coverage.py is what numba would import.
-    elsewhere = [path for path in sys.path if path and Path(path).resolve() not in (ROOT, ROOT / "benchmarks")]
+    elsewhere = [
+        path for path in sys.path if path and Path(path).resolve() not in (ROOT, ROOT / "benchmarks", ROOT / "tests")
+    ]
     assert name not in sys.stdlib_module_names
     assert importlib.machinery.PathFinder.find_spec(name, elsewhere) is None
 

@@ -58,5 +58,5 @@ def test_a_tool_that_fails_is_named_with_its_reason(script, tmp_path) -> None:
 
 def test_evaluations_are_counted(script) -> None:
     speed = script("speed")
-    denoiser = speed.dice._core.prior.networks.depth.DepthDenoiser(3)
+    denoiser = speed.dice._model.networks.depth.DepthDenoiser(3)
     assert speed.count(lambda: denoiser(torch.zeros(7, 3), torch.tensor(1.0))) == 7

@@ -10,7 +10,7 @@ import scanpy as sc
 from scipy import sparse
 
 from dice import datasets
-from dice._anndata.read import names
+from dice._data.read import names
 from dice._errors import InputError, SlotError
 from dice.datasets import _pbmc_citeseq
 

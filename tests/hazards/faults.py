@@ -27,8 +27,8 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import dice  # noqa: E402
-from dice._core.posterior.inference import Inference  # noqa: E402
-from dice._reference import learn as _learn  # noqa: E402
+from dice._model.inference import Inference  # noqa: E402
+from dice._train import learn as _learn  # noqa: E402
 from hazards.forgery import assert_sentence, fixture  # noqa: E402
 
 TABLE = ROOT / "docs" / "benchmarks" / "faults.csv"

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from dice._plot.colors import Colors
+from dice._data.colors import Colors
 from dice._plot.page import Explorer, page
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (dependency group test)")

@@ -7,8 +7,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from dice import pl
+from dice._data.colors import MISSING, SAFE
 from dice._errors import InputError, SlotError
-from dice._plot.colors import MISSING, SAFE
 
 
 def test_map_and_boxes_by_median(query):

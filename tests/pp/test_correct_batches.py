@@ -14,10 +14,10 @@ from oracle import Chunks
 from scipy import sparse
 
 from dice import metrics
-from dice._anndata.read import names
-from dice._core.projection import fit_projection
+from dice._data.harmony import harmony
+from dice._data.read import names
 from dice._errors import DiceError, InputError, SlotError
-from dice._scanpy.harmony import harmony
+from dice._model.projection import fit_projection
 from dice.pp import _correct_batches, correct_batches, prepare
 
 SHIFT = 0.3

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import dice
-from dice._core.features.model import Judged
-from dice._query.features import _by_batch, _depth_share, _warn
-from dice._query.sets import DomainShift
+from dice._features.model import Judged
+from dice._features.transfer import _by_batch, _depth_share, _warn
+from dice._labels.sets import DomainShift
 
 NAMES = [f"P{i}" for i in range(9)]
 

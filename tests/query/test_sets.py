@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dice._query.sets import DomainShift, _warn
+from dice._labels.sets import DomainShift, _warn
 from dice.options import Sets
 
 

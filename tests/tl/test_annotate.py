@@ -12,7 +12,7 @@ import scanpy as sc
 from scipy import sparse
 
 import dice
-from dice._anndata.read import names
+from dice._data.read import names
 
 TRAINING = dice.Training(max_steps=30, calibration_fraction=0.3)
 

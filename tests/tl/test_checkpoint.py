@@ -17,7 +17,7 @@ import pytest
 
 import dice
 from dice import _log
-from dice._reference import learn as _learn
+from dice._train import learn as _learn
 
 ARGUMENTS = {"n_latent": 3, "scale": False, "labels_key": "cell_type"}
 TRAINING = dice.Training(max_steps=70, batch_size=64)
@@ -154,7 +154,7 @@ def test_ctrl_c_before_the_first_step_is_ctrl_c(monkeypatch):
     def interrupted(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dice._core.prior.training.Trainer._step", interrupted)
+    monkeypatch.setattr("dice._model.training.Trainer._step", interrupted)
     adata = reference()
     with pytest.raises(KeyboardInterrupt):
         dice.tl.train_prior(adata, **ARGUMENTS, training=TRAINING)
@@ -163,7 +163,7 @@ def test_ctrl_c_before_the_first_step_is_ctrl_c(monkeypatch):
 
 def test_a_finished_training_is_not_repeated(whole, tmp_path, monkeypatch):
     train(checkpoint=tmp_path / "state")
-    monkeypatch.setattr("dice._core.prior.training.Trainer._step", raising(AssertionError()))
+    monkeypatch.setattr("dice._model.training.Trainer._step", raising(AssertionError()))
     assert train(checkpoint=tmp_path / "state").uns["dice"]["sha256"] == whole["sha256"]
 
 

@@ -12,8 +12,8 @@ from simulation import simulate
 from sklearn.metrics import adjusted_rand_score
 
 import dice
-from dice._core.measurement.counts import recover
 from dice._errors import InputError, SlotError
+from dice._model.counts import recover
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_everything_is_kept_in_files(query, ending, tmp_path):
 
 def test_halves_must_agree_as_well(monkeypatch):
     """Second measurements that know nothing but the first agree on anything; halves, which share nothing, refuse."""
-    monkeypatch.setattr("dice._query.clusters.at_whole_depth", lambda whole, halves: whole[:, None, None] + 0 * halves)
+    monkeypatch.setattr("dice._clusters.stable.at_whole_depth", lambda whole, halves: whole[:, None, None] + 0 * halves)
     profile = np.random.default_rng(0).gamma(0.5, size=(1, 150))
     cells = counted(profile, np.zeros(400, int), np.full(400, 500.0))
     record = cells.uns["dice_cluster"]

@@ -11,9 +11,9 @@ import pytest
 
 import dice
 from dice import metrics
-from dice._core.clusters.partition import kmeans
+from dice._clusters.partition import kmeans
+from dice._data.graph import leiden
 from dice._errors import InputError, SlotError
-from dice._scanpy.graph import leiden
 from dice.tl._evaluate import evaluate
 
 COLUMNS = [

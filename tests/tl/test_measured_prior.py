@@ -11,7 +11,7 @@ import pytest
 import walk
 
 import dice
-from dice._core.prior.checksum import checksum
+from dice._model.checksum import checksum
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_a_damaged_denoiser_is_refused(pair):
 
 def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
     """Killed twice between two evaluations: the same prior to the bit."""
-    from dice._core.prior.training import Trainer
+    from dice._model.training import Trainer
 
     cells = ad.AnnData(pair[0].X.copy(), obs=pair[0].obs[[]], var=pair[0].var[[]])
     whole, parts = cells.copy(), cells.copy()
@@ -108,7 +108,7 @@ def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
             step(self)
 
         monkeypatch.setattr(Trainer, "_step", killed)
-        monkeypatch.setattr("dice._reference.learn.EVERY_STEPS", 10)
+        monkeypatch.setattr("dice._train.learn.EVERY_STEPS", 10)
         with pytest.raises(MemoryError):
             dice.tl.train_prior(parts, training=dice.Training(max_steps=60, checkpoint=tmp_path / "state.npz"))
         monkeypatch.setattr(Trainer, "_step", step)
@@ -120,8 +120,8 @@ def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore:The query differs from its reference")
 def test_labels_of_a_shallow_query(pair):
     """The reference is thinned to its depth before it classifies and calibrates."""
-    from dice._core.measurement.counts import recover
-    from dice._core.measurement.matching import thinned
+    from dice._model.counts import recover
+    from dice._model.matching import thinned
 
     reference, query = pair[0], pair[1].copy()
     truth = query.obs["cell_type"].astype(str).to_numpy()
@@ -168,7 +168,7 @@ def test_labels_of_a_query_that_is_no_counts(pair):
 @pytest.fixture(scope="module")
 def rounded(pair):
     """A reference and a query whose rounded values give no counts back, with their counts in a layer."""
-    from dice._core.measurement.counts import recover
+    from dice._model.counts import recover
 
     cells = []
     for adata in pair:

@@ -9,7 +9,7 @@ import pytest
 from simulation import simulate
 
 import dice
-from dice._core.labels.density_ratio import auc
+from dice._labels.density_ratio import auc
 
 
 @pytest.fixture(scope="module")

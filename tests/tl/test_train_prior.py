@@ -11,7 +11,7 @@ from oracle import exact_mixture
 from scipy import sparse
 
 import dice
-from dice._core.projection import elbow
+from dice._model.projection import elbow
 
 
 def small(n=120, d=40, seed=0, *, counts=True):
@@ -470,8 +470,8 @@ def test_variable_genes_from_before_a_subset_are_not_used():
 
 def test_variable_genes_are_chosen_again_where_many_are_left(monkeypatch):
     _, some = variable_then_subset(1000)
-    monkeypatch.setattr("dice._reference.genes.MOST_GENES", 400)
-    monkeypatch.setattr("dice._reference.genes.N_TOP_GENES", 300)
+    monkeypatch.setattr("dice._train.genes.MOST_GENES", 400)
+    monkeypatch.setattr("dice._train.genes.N_TOP_GENES", 300)
     with pytest.warns(dice.DiceWarning, match="the 300 most variable ones are chosen again"):
         dice.tl.train_prior(some, preset="gmm")
     assert len(dice.Prior.from_anndata(some).genes) == 300

@@ -128,7 +128,7 @@ def test_the_error_is_that_of_the_mean_over_cells():
 
 def test_cells_without_expression_do_not_lower_the_noise(pair, monkeypatch):
     """Their residual is what zeros leave of the mean cell, which says nothing of noise."""
-    from dice._core.posterior import tuning
+    from dice._model import tuning
 
     seen = []
     real = tuning.by_genes

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from anndata import AnnData
 
-from dice._anndata import read
-from dice._core.labels.doubt import AMBIGUOUS, CONFIDENT, UNLIKE
+from dice._data import read
+from dice._data.colors import Colors, read_colors
 from dice._keys import ClusterKeys, LabelKeys
+from dice._labels.doubt import AMBIGUOUS, CONFIDENT, UNLIKE
 from dice._plot import draw
-from dice._plot.colors import Colors, read_colors
 from dice._plot.figure import PANEL, finish, panels
 from dice._plot.layout import layout
 from dice._plot.names import name_groups

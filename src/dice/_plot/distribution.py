@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dice._data.colors import SAFE, Colors
 from dice._plot import draw
-from dice._plot.colors import SAFE, Colors
 from dice._plot.figure import PANEL, panels
 from dice._types import Floats, Mask
 

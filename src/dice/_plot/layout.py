@@ -13,9 +13,9 @@ import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._anndata import read
-from dice._anndata.write import Slots, write
 from dice._arguments import seed, short_seed
+from dice._data import read
+from dice._data.write import Slots, write
 from dice._errors import InputError
 from dice._threads import openmp_threads_kept
 from dice._types import Floats, Seed

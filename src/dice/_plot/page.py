@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dice._plot.colors import SEQUENTIAL, Colors
+from dice._data.colors import SEQUENTIAL, Colors
 from dice._types import Floats
 
 if TYPE_CHECKING:

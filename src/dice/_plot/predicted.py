@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
-from dice._anndata import read
-from dice._anndata.features import as_numbers, find_table
-from dice._anndata.write import column_names
 from dice._arguments import known_key, said
+from dice._data import read
+from dice._data.features import as_numbers, find_table
+from dice._data.write import column_names
 from dice._errors import InputError
 from dice._keys import FeatureKeys
 from dice._types import Codes, Floats, Mask

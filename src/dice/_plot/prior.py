@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from anndata import AnnData
 
-from dice._anndata import read
+from dice._data import read
 from dice._errors import PriorFormatError
 from dice._types import Floats
 
 if TYPE_CHECKING:
-    from dice._anndata.store import Prior
+    from dice._data.store import Prior
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Sum
     if isinstance(source, AnnData):
         raw = read.record(source, key, what="prior", step="dice.tl.train_prior")
     else:
-        from dice._anndata.store import find_prior
+        from dice._data.store import find_prior
 
         raw = find_prior(source, key=key).to_arrays()
     try:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from anndata import AnnData
 
-from dice._anndata import read
+from dice._data import read
+from dice._data.colors import Colors, read_colors
 from dice._keys import AnnotateKeys
 from dice._plot import draw
-from dice._plot.colors import Colors, read_colors
 from dice._plot.layout import layout
 from dice._plot.page import Explorer, bullets, table
 

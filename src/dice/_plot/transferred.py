@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
-from dice._anndata import read
-from dice._core.labels.doubt import CONFIDENT
+from dice._data import read
 from dice._keys import LabelKeys
+from dice._labels.doubt import CONFIDENT
 from dice._types import Floats, Mask
 
 

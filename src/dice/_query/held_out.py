@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dice._core.prior.presets import ROLES
+from dice._model.presets import ROLES
 from dice._types import Codes, Mask
 
 #: Fewer held-out cells than this cannot tell candidates apart: all cells are then held out in turn, in so many folds.

@@ -17,23 +17,23 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._anndata.checks import read_batches
-from dice._anndata.counts import CountsLayer
-from dice._anndata.genes import GeneMatch, match_genes
-from dice._anndata.matrix import Matrix
-from dice._anndata.preprocessing import Statistics, check_query
-from dice._anndata.store import Prior, own_cells
-from dice._anndata.write import Slots, as_plain
-from dice._core.measurement.counts import judge_counts
-from dice._core.posterior.direct import Posterior
-from dice._core.posterior.gibbs import MAX_ITERATIONS
-from dice._core.posterior.inference import Inference
-from dice._core.posterior.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
-from dice._core.posterior.noise import cell_seeds
-from dice._core.posterior.plan import Decided, Plan
-from dice._core.shift.find import SAMPLED_CELLS
-from dice._core.shift.record import check_record
+from dice._data.checks import read_batches
+from dice._data.counts import CountsLayer
+from dice._data.genes import GeneMatch, match_genes
+from dice._data.matrix import Matrix
+from dice._data.preprocessing import Statistics, check_query
+from dice._data.store import Prior, own_cells
+from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
+from dice._model.counts import judge_counts
+from dice._model.direct import Posterior
+from dice._model.find_shift import SAMPLED_CELLS
+from dice._model.gibbs import MAX_ITERATIONS
+from dice._model.inference import Inference
+from dice._model.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
+from dice._model.plan import Decided, Plan
+from dice._model.random_numbers import cell_seeds
+from dice._model.shift_record import check_record
 from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian, Gibbs, Options, Shift, StudentT

@@ -10,13 +10,13 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._anndata.checks import read_colors, read_labels, read_roles
-from dice._anndata.counts import CountsLayer
-from dice._anndata.matrix import Matrix
-from dice._core.measurement.matching import LikeQuery
-from dice._core.posterior.likelihood import Latents
-from dice._core.prior.presets import ROLES, assign_roles
+from dice._data.checks import read_colors, read_labels, read_roles
+from dice._data.counts import CountsLayer
+from dice._data.matrix import Matrix
 from dice._errors import InputError
+from dice._model.likelihood import Latents
+from dice._model.matching import LikeQuery
+from dice._model.presets import ROLES, assign_roles
 from dice._query.held_out import cells_of
 from dice._query.query import Query
 from dice._types import Chunk, Codes

@@ -10,9 +10,9 @@ import numpy as np
 
 from dice import _log
 from dice._arguments import said
-from dice._core.measurement.counts import judge_counts, recover
-from dice._core.posterior import tuning
 from dice._errors import InputError
+from dice._model import tuning
+from dice._model.counts import judge_counts, recover
 from dice._query.query import Query
 from dice._types import Floats
 

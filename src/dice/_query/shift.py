@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dice import _log
-from dice._core.shift.find import find_offsets
-from dice._core.shift.offsets import Offsets
-from dice._core.shift.record import recall
 from dice._errors import InputError
+from dice._model.find_shift import find_offsets
+from dice._model.offsets import Offsets
+from dice._model.shift_record import recall
 from dice.options import FOR_LABELS, Shift, torch_device
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._anndata import lazy
-from dice._anndata.draft import Draft, IntoDraft
-from dice._core.posterior.direct import Posterior
-from dice._core.posterior.inference import Inference
-from dice._core.posterior.likelihood import GaussianLikelihood, Latents
+from dice._data import lazy
+from dice._data.draft import Draft, IntoDraft
 from dice._keys import DenoiseKeys
+from dice._model.direct import Posterior
+from dice._model.inference import Inference
+from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._query.query import NETWORK_CHUNK, Query
 from dice._types import Chunk
 

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from dice import _log
 from dice._arguments import seed
-from dice._core.clusters.partition import Method, check_resolutions, communities
+from dice._clusters.partition import Method, check_resolutions, communities
+from dice._data.graph import neighbor_graph
 from dice._errors import InputError
-from dice._scanpy.graph import neighbor_graph
 from dice._types import Codes, Seed
 from dice.metrics._agreement import ari, nmi, v_measure
 from dice.metrics._inputs import as_codes, check_lengths

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
-from dice._anndata import read
+from dice._data import read
+from dice._data.colors import SAFE, Palette, read_colors, read_numbers
 from dice._docs import shared
 from dice._keys import ClusterKeys
 from dice._plot import draw
-from dice._plot.colors import SAFE, Palette, read_colors, read_numbers
 from dice._plot.figure import finish, panels
 from dice._plot.layout import layout, umap_options
 from dice._plot.names import name_groups, side

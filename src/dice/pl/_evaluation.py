@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from dice._data.colors import SAFE
 from dice._docs import shared
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.colors import SAFE
 from dice._plot.figure import finish, panels
 
 if TYPE_CHECKING:

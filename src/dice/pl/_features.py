@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
-from dice._anndata.features import has_features, title_of
-from dice._core.evenly import evenly
-from dice._core.features.intervals import correlations
+from dice._data.colors import MISSING, SAFE
+from dice._data.features import has_features, title_of
 from dice._docs import shared
+from dice._features.intervals import correlations
+from dice._model.evenly import evenly
 from dice._plot import draw
-from dice._plot.colors import MISSING, SAFE
 from dice._plot.figure import finish, panels
 from dice._plot.predicted import PredictedTable
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from dice._arguments import whole_number
+from dice._data.colors import SAFE
 from dice._docs import shared
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.colors import SAFE
 from dice._plot.figure import finish
 
 if TYPE_CHECKING:

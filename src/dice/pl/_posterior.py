@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
-from dice._anndata import read
+from dice._data import read
+from dice._data.colors import REFERENCE, Colors, read_colors
 from dice._docs import shared
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._plot import draw
-from dice._plot.colors import REFERENCE, Colors, read_colors
 from dice._plot.density import highest_density_region
 from dice._plot.figure import check_titles, finish, panels
 from dice._plot.layout import Map, reference_map, umap_options

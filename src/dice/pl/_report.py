@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anndata import AnnData
 
-from dice._anndata import read
+from dice._data import read
 from dice._docs import shared
 from dice._files import atomic, check_target
 from dice._plot import sections
@@ -27,8 +27,8 @@ from dice.pl._uncertainty import uncertainty
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dice._anndata.store import Prior
-    from dice._plot.colors import Colors
+    from dice._data.colors import Colors
+    from dice._data.store import Prior
 
 DPI = 110
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
-from dice._anndata import read
+from dice._data import read
+from dice._data.colors import SAFE, Palette, read_colors
 from dice._docs import shared
 from dice._errors import DiceWarning, InputError
 from dice._keys import PriorKeys
 from dice._plot import draw
-from dice._plot.colors import SAFE, Palette, read_colors
 from dice._plot.figure import finish, panels
 from dice._plot.layout import Map, umap_options
 from dice._types import Codes, Floats, Seed
@@ -24,7 +24,7 @@ from dice._types import Codes, Floats, Seed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dice._anndata.store import Prior
+    from dice._data.store import Prior
 
 #: Inches of panels in a row: what a page can show without making them small.
 PAGE = 11.0
@@ -95,7 +95,7 @@ def rho(
     >>> [ax.get_title() for ax in figure.axes]
     ['PCA projection', 'rho = 1', 'rho = 30']
     """
-    from dice._anndata.store import find_prior
+    from dice._data.store import find_prior
 
     curve = read.record(adata, curve_key)
     maps, ground, colors = [], None, None

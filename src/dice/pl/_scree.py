@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
+from dice._data.colors import MISSING, SAFE
 from dice._docs import shared
 from dice._errors import InputError
-from dice._plot.colors import MISSING, SAFE
 from dice._plot.figure import finish, panels
 from dice._plot.prior import summarize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dice._anndata.store import Prior
+    from dice._data.store import Prior
 
 
 @shared

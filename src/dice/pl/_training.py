@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
+from dice._data.colors import SAFE
 from dice._docs import shared
 from dice._errors import InputError
-from dice._plot.colors import SAFE
 from dice._plot.figure import finish, panels
 from dice._plot.prior import summarize
 from dice._types import Floats
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from dice._anndata.store import Prior
+    from dice._data.store import Prior
 
 HELD_OUT, LOSS = SAFE[0], "#8C8C8C"
 

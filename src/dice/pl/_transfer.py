@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
+from dice._data.colors import SAFE, UNASSIGNED, read_groups
 from dice._docs import shared
 from dice._plot import draw
-from dice._plot.colors import SAFE, UNASSIGNED, read_groups
 from dice._plot.figure import finish
 from dice._plot.transferred import Transferred
 

@@ -6,9 +6,9 @@ from typing import Literal
 
 from anndata import AnnData
 
-from dice._anndata.proteins import normalised_proteins
-from dice._anndata.write import check_writable, write
 from dice._arguments import choice
+from dice._data.proteins import normalised_proteins
+from dice._data.write import check_writable, write
 
 
 def clr(

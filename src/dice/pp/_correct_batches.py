@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._anndata.checks import gene_mask, named_mask, read_batches
-from dice._anndata.kinds import check_expression
-from dice._anndata.matrix import Matrix
-from dice._anndata.write import Slots, as_plain, check_writable, write
 from dice._arguments import new_key, seed, whole_number
-from dice._core.projection import fit_projection
+from dice._data.checks import gene_mask, named_mask, read_batches
+from dice._data.harmony import harmony
+from dice._data.kinds import check_expression
+from dice._data.matrix import Matrix
+from dice._data.write import Slots, as_plain, check_writable, write
 from dice._errors import InputError
-from dice._scanpy.harmony import harmony
+from dice._model.projection import fit_projection
 from dice._types import Floats, Seed
 
 

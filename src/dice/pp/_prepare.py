@@ -6,11 +6,11 @@ from typing import Any
 
 from anndata import AnnData
 
-from dice._anndata.checks import check_counts, read_batches
-from dice._anndata.genes import check_unique
-from dice._anndata.write import Slots, as_plain, replace, write
 from dice._arguments import number, whole_number
-from dice._scanpy.recipe import TARGET_SUM, prepared
+from dice._data.checks import check_counts, read_batches
+from dice._data.genes import check_unique
+from dice._data.recipe import TARGET_SUM, prepared
+from dice._data.write import Slots, as_plain, replace, write
 
 
 def prepare(

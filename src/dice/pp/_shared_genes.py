@@ -6,10 +6,10 @@ import pandas as pd
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.genes import check_unique
 from dice._arguments import whole_number
+from dice._data.genes import check_unique
+from dice._data.variable_genes import variable_genes
 from dice._errors import InputError
-from dice._scanpy.variable_genes import variable_genes
 
 
 def shared_genes(*adatas: AnnData, n_top_genes: int = 5000) -> pd.Index:

@@ -11,26 +11,26 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata import read
-from dice._anndata.checks import read_batches, read_labels
-from dice._anndata.genes import genes_in_both
-from dice._anndata.kinds import check_expression
-from dice._anndata.matrix import Matrix
-from dice._anndata.rehearsal import rehearsing
-from dice._anndata.store import Prior, find_prior, remember
-from dice._anndata.write import Slots, check_writable, prior_slot, write
 from dice._arguments import new_key, seed, share, whole_number
+from dice._data import read
+from dice._data.checks import read_batches, read_labels
+from dice._data.genes import genes_in_both
+from dice._data.kinds import check_expression
+from dice._data.matrix import Matrix
+from dice._data.recipe import TARGET_SUM
+from dice._data.rehearsal import rehearsing
+from dice._data.store import Prior, find_prior, remember
+from dice._data.values import expression_layer, target_sum_of
+from dice._data.write import Slots, check_writable, prior_slot, write
 from dice._errors import InputError
 from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
-from dice._query.fitting import fitting_prior, look_ahead
-from dice._query.label_slots import agreed_status, label_keys
+from dice._labels.slots import agreed_status, label_keys
+from dice._labels.summary import Overview, summarize
 from dice._query.reference import check_roles
-from dice._query.summary import Overview, summarize
-from dice._query.values import expression_layer, target_sum_of
-from dice._reference.genes import choose_genes
-from dice._reference.learn import check_settings
-from dice._scanpy.recipe import TARGET_SUM
+from dice._train.fitting import fitting_prior, look_ahead
+from dice._train.genes import choose_genes
+from dice._train.learn import check_settings
 from dice.options import FOR_LABELS, Checks, Options, Shift, Training
 from dice.tl._cluster import cluster
 from dice.tl._denoise import denoise

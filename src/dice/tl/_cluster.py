@@ -9,17 +9,17 @@ import pandas as pd
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.read import names
-from dice._anndata.store import Prior, find_prior
-from dice._anndata.write import Slots, check_writable, result_key, write
 from dice._arguments import seed, share, short_seed, whole_number
+from dice._clusters.stable import find_clusters
+from dice._data.colors import distinct
+from dice._data.graph import graph_slots
+from dice._data.read import names
+from dice._data.store import Prior, find_prior
+from dice._data.write import Slots, check_writable, result_key, write
 from dice._errors import SlotError
 from dice._keys import ClusterKeys, DenoiseKeys
-from dice._plot.colors import distinct
-from dice._query.clusters import find_clusters
 from dice._query.query import Query
 from dice._query.samples import denoised_query
-from dice._scanpy.graph import graph_slots
 from dice.options import Options
 
 

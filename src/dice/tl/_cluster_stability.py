@@ -9,13 +9,13 @@ import pandas as pd
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.checks import read_groups
-from dice._anndata.store import Prior
-from dice._anndata.write import Slots, check_writable, result_key, write
 from dice._arguments import seed, whole_number
-from dice._core.clusters.agreement import shared_company
+from dice._clusters.agreement import shared_company
+from dice._data.checks import read_groups
+from dice._data.graph import leiden
+from dice._data.store import Prior
+from dice._data.write import Slots, check_writable, result_key, write
 from dice._query.samples import posterior_samples
-from dice._scanpy.graph import leiden
 
 #: A cluster whose cells stay together less often than this is not supported.
 SUPPORTED = 0.5

@@ -6,11 +6,11 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.read import array, names
 from dice._arguments import new_key, number, said
-from dice._core.posterior.credible import CredibleRegion
+from dice._data.read import array, names
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
+from dice._model.credible import CredibleRegion
 
 
 @_log.once_per_object

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.store import Prior, check_order, find_prior
-from dice._anndata.write import check_writable, embedding_key, write
+from dice._data.store import Prior, check_order, find_prior
+from dice._data.write import check_writable, embedding_key, write
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
 from dice.options import Checks, Direct, Gaussian, Gibbs, LogDensity, Options, Rho, Shift, StudentT

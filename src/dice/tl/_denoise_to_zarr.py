@@ -13,11 +13,11 @@ from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
-from dice._anndata.draft import GO_ON, Draft, in_chunks
-from dice._anndata.files import check_dask, read_lazy
-from dice._anndata.sources import BLOCK_ENTRIES
-from dice._anndata.store import Prior, find_prior, own_cells
-from dice._anndata.write import as_plain, embedding_key
+from dice._data.draft import GO_ON, Draft, in_chunks
+from dice._data.files import check_dask, read_lazy
+from dice._data.sources import BLOCK_ENTRIES
+from dice._data.store import Prior, find_prior, own_cells
+from dice._data.write import as_plain, embedding_key
 from dice._errors import InputError
 from dice._files import NO_ROOM, check_target, followed, refusals
 from dice._keys import DenoiseKeys

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from dice import _log, metrics
-from dice._anndata import read
 from dice._arguments import choice, said, seed
-from dice._core.clusters.partition import kmeans
-from dice._core.labels.scores import label_scores_of
+from dice._clusters.partition import kmeans
+from dice._data import read
+from dice._data.graph import umap_layout
 from dice._errors import InputError
+from dice._labels.scores import label_scores_of
 from dice._plot.transferred import Transferred
-from dice._scanpy.graph import umap_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from dice._anndata import read
-from dice._anndata.checks import read_groups
-from dice._anndata.store import check_order, find_prior
 from dice._arguments import said, whole_number
-from dice._core.labels.contributions import contrasts
-from dice._core.labels.votes import vote
+from dice._data import read
+from dice._data.checks import read_groups
+from dice._data.store import check_order, find_prior
 from dice._errors import InputError
 from dice._keys import LabelKeys
+from dice._labels.contributions import contrasts
+from dice._labels.genes import blend_of, expression_of, find_reasons, known_expression, labelled_query
+from dice._labels.learn import read_or_learn
+from dice._labels.votes import vote
 from dice._plot.transferred import Transferred
-from dice._query.label_genes import blend_of, expression_of, find_reasons, known_expression, labelled_query
-from dice._query.label_model import read_or_learn
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
-    from dice._anndata.store import Prior
+    from dice._data.store import Prior
     from dice._types import Codes, Floats, Mask
 
 #: What stands for the second most likely label of a group, and for all others.

@@ -7,12 +7,12 @@ import os
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.store import Prior
-from dice._anndata.write import Slots, check_writable, result_key, write
 from dice._arguments import choice, seed, whole_number
+from dice._data.graph import average_graph, graph_slots, sample_graphs
+from dice._data.store import Prior
+from dice._data.write import Slots, check_writable, result_key, write
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
-from dice._scanpy.graph import average_graph, graph_slots, sample_graphs
 
 #: Distances that the neighbour searches for few and for many cells both know.
 METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")

@@ -9,17 +9,24 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.checks import read_groups
-from dice._anndata.read import names
-from dice._anndata.store import Prior, check_order, find_prior
-from dice._anndata.write import Slots, as_plain, check_writable, result_key, write
 from dice._arguments import share
-from dice._core.labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
-from dice._core.labels.fine_groups import fine_groups
-from dice._core.labels.novelty import novelty_scores
+from dice._data.checks import read_groups
+from dice._data.read import names
+from dice._data.store import Prior, check_order, find_prior
+from dice._data.write import Slots, as_plain, check_writable, result_key, write
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice._query.groups import call_groups, group_table, known_groups, query_order, warn_of_doubt, warn_of_untested
+from dice._labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
+from dice._labels.fine_groups import fine_groups
+from dice._labels.known_groups import (
+    call_groups,
+    group_table,
+    known_groups,
+    query_order,
+    warn_of_doubt,
+    warn_of_untested,
+)
+from dice._labels.novelty import novelty_scores
 from dice._query.query import Query
 from dice.options import Checks, Options
 

@@ -10,19 +10,19 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log, settings
-from dice._anndata.kinds import check_expression
-from dice._anndata.store import Prior, remember
-from dice._anndata.write import check_writable, prior_slot, write
 from dice._arguments import seed, short_seed
-from dice._core.prior.mixup import LabelMixup
-from dice._core.shift.soft_clusters import SoftClusters
+from dice._data.kinds import check_expression
+from dice._data.store import Prior, remember
+from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
-from dice._query.label_model import labels_to_learn, learn_labels
-from dice._reference.cells import ReferenceCells
-from dice._reference.latents import reduce
-from dice._reference.learn import check_settings, learn
-from dice._reference.learned import prior_slots, record, statistics
-from dice._reference.training_data import clean_latents, training_data
+from dice._labels.learn import labels_to_learn, learn_labels
+from dice._model.mixup import LabelMixup
+from dice._model.soft_clusters import SoftClusters
+from dice._train.cells import ReferenceCells
+from dice._train.latents import reduce
+from dice._train.learn import check_settings, learn
+from dice._train.learned import prior_slots, record, statistics
+from dice._train.training_data import clean_latents, training_data
 from dice.options import Mixup, Training, torch_device
 
 

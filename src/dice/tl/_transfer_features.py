@@ -11,13 +11,13 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.features import feature_key, read_features, with_cells
-from dice._anndata.store import check_order, find_prior
-from dice._anndata.write import as_plain, check_writable, write
 from dice._arguments import share
+from dice._data.features import feature_key, read_features, with_cells
+from dice._data.store import check_order, find_prior
+from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
+from dice._features.transfer import N_SAMPLES, feature_slots, predict_features
 from dice._keys import FeatureKeys
-from dice._query.features import N_SAMPLES, feature_slots, predict_features
 from dice._query.query import Query
 from dice.options import Checks, Options, Shift
 

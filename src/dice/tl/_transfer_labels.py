@@ -10,20 +10,20 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._anndata.checks import read_groups
-from dice._anndata.store import Prior, check_order, find_prior
-from dice._anndata.write import as_plain, check_writable, write
 from dice._arguments import said, share
-from dice._core.labels.card import describe
+from dice._data.checks import read_groups
+from dice._data.store import Prior, check_order, find_prior
+from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
-from dice._query.classification import classify
-from dice._query.label_cells import LabelCells
-from dice._query.label_model import read_or_learn, warn_of_unlearned
-from dice._query.label_slots import label_keys, label_slots
+from dice._labels.card import describe
+from dice._labels.cells import LabelCells
+from dice._labels.classification import classify
+from dice._labels.learn import read_or_learn, warn_of_unlearned
+from dice._labels.query_votes import count_votes
+from dice._labels.sets import judge, measure_shift
+from dice._labels.slots import label_keys, label_slots
+from dice._labels.unlike import unlike_cells
 from dice._query.query import Query
-from dice._query.sets import judge, measure_shift
-from dice._query.unlike import unlike_cells
-from dice._query.votes import count_votes
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
 #: How a query is compared with its reference: all views averaged, one of them, or a shift that an earlier call stored.

@@ -1,0 +1,104 @@
+"""Second measurements of a query's cells: both halves of their counts, denoised each on its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dice import _log
+from dice._data.counts import CountsLayer
+from dice._model.counts import normalised, recover
+from dice._model.inference import Inference
+from dice._model.likelihood import Latents
+from dice._model.thinning import Share, alike, halves
+from dice._query.query import Query
+from dice._types import Chunk, Codes, Floats, Mask
+
+
+@dataclass(frozen=True)
+class Remeasured:
+    """Cells, and what measuring them again would give; PCA units."""
+
+    #: The denoised cells (n, k), and some times their two halves (n, n_splits, 2, k).
+    whole: Floats
+    halves: Floats
+    #: Projections (n, k) of the cells.
+    projection: Floats
+    #: Cells (n, k) of the same depths that are alike in everything else, denoised and projected.
+    alike: Floats
+    alike_projection: Floats
+
+    @property
+    def spaces(self) -> list[tuple[Floats, Floats]]:
+        """Cells beside those that are alike, denoised and projected.
+
+        Where depth tells the type, the denoised ones alone would not do, as the measurement takes a cell of that depth
+        for that type; nor would projections, which depth moves a long way.
+        """
+        return [(self.whole, self.alike), (self.projection, self.alike_projection)]
+
+    def __getitem__(self, cells: Codes) -> Remeasured:
+        return Remeasured(*(part[cells] for part in vars(self).values()))
+
+
+def remeasured(query: Query, n_splits: int) -> Remeasured:
+    """Measure all cells again, by halves of their counts.
+
+    Posterior samples stand in for the halves of a query whose noise is not measured: they tell how far the posterior is
+    sure of itself, not whether another measurement would agree.
+    """
+    n, k, projection = query.matrix.n_cells, query.likelihood.n_latent, np.asarray(query.latents.y)
+    if not query.measured:
+        _log.warn(
+            "The query is not read as counts with measured noise: posterior samples take the place of two halves of "
+            "the counts, so that clusters look more reproducible than they are."
+        )
+        query = replace(query, options=replace(query.options, n_samples=2 * n_splits))
+        samples = np.asarray(query.posterior.samples).reshape(n, n_splits, 2, k)
+        nowhere = np.zeros((n, k), np.float32)
+        return Remeasured(np.asarray(query.posterior.mean), samples, projection, nowhere, nowhere)
+    own = np.zeros(n, dtype=bool) if query.own is None else query.own
+    sums = np.maximum(query.matrix.total(lambda chunk: (np.asarray(np.expm1(chunk).sum(0)).ravel(),))[0], 0)
+    reader = CellReader(replace(query.inference, own=None), own, query.counts, n_splits, sums / sums.sum())
+    parts = query.matrix.each(reader, desc="Halving counts")
+    found = np.concatenate([np.empty((0, 2 * n_splits + 2, k), np.float32), *parts])
+    pairs = found[:, :-2].reshape(n, n_splits, 2, k)
+    return Remeasured(np.asarray(query.posterior.mean), pairs, projection, found[:, -2], found[:, -1])
+
+
+@dataclass(frozen=True)
+class CellReader:
+    """From expression to denoised halves, for any chunk of cells."""
+
+    inference: Inference
+    #: Cells (n,) that the loadings were computed from.
+    own: Mask
+    counts: CountsLayer | None
+    n_splits: int
+    #: Share (d,) of the expression that every gene has over all cells.
+    profile: Floats
+
+    def __call__(self, chunk: Chunk, rows: slice) -> Floats:
+        """Denoised halves of the cells at `rows`, and cells that are alike (n, 2 n_splits + 2, k)."""
+        cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
+        seeds, own = self.inference.seeds[rows], self.own[rows]
+        likelihood, projection = self.inference.likelihood, self.inference.prior.projection
+        found = []
+        for part in (part for pair in halves(cells, seeds, self.n_splits) for part in pair):
+            expression, latents = self._read(part)
+            latents = likelihood.honest_part(latents, expression, chunk, own, projection)
+            found.append(self.inference(latents, rows).mean)
+        same = self._read(Share(alike(cells, self.profile, seeds), cells.factor))[1]
+        found += [self.inference(same, rows).mean, np.asarray(same.y)]
+        # The few cells that are no counts were measured once.
+        counted = cells.whole & ~np.isnan(cells.factor)
+        if not counted.all():
+            once = self.inference(likelihood.latents(chunk), rows).mean
+            found = [np.where(counted[:, None], part, once) for part in found]
+        return np.stack(found, axis=1)
+
+    def _read(self, part: Share) -> tuple[Chunk, Latents]:
+        """Expression of parts of cells, and what it says of them."""
+        expression = normalised(part.counts, np.nan_to_num(part.factor))
+        return expression, self.inference.likelihood.latents(expression, log_depth=part.log_depth)

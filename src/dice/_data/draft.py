@@ -1,0 +1,148 @@
+"""A store of cells that is written chunk by chunk, survives being killed, and takes its place when it is complete.
+
+Beside ``cells.zarr`` stands the folder ``cells.zarr.partial`` with the store itself, numbers that are needed until the
+end, the call it belongs to, and an empty file for every chunk that is finished. A chunk is marked after its arrays are
+written, and written again where the mark is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zarr
+from anndata import AnnData
+from anndata.io import write_elem
+from numpy.typing import NDArray
+
+from dice import _log
+from dice._data.files import LAZY
+from dice._data.read import names
+from dice._data.write import Slots
+from dice._errors import InputError
+from dice._files import atomic, refusals, remove, replace_store
+from dice._types import Chunk
+
+#: What an array in a store of AnnData's says of itself.
+ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
+#: Numbers that are needed until the end only.
+SCRATCH = "scratch"
+#: What to do where the disk refuses.
+GO_ON = "make room, or see to the rights, and repeat the call, which goes on where it was"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The folder beside `output`; small enough to be sent to workers, who see the same disk."""
+
+    output: Path
+    n_cells: int
+    chunk_size: int
+
+    @property
+    def folder(self) -> Path:
+        return self.output.with_name(f"{self.output.name}.partial")
+
+    def open(self, call: Mapping[str, Any], adata: AnnData) -> None:
+        """Begin, or go on where the same `call` left off; `adata` lends its annotations to the store."""
+        text = json.dumps(call, sort_keys=True, indent=1)
+        note = self.folder / "call.json"
+        if note.exists():
+            if note.read_text() != text:
+                raise InputError(
+                    f"{str(self.folder)!r} belongs to a call with other arguments or other cells: repeat that "
+                    "call, name another output, or delete the folder to start again."
+                )
+            _log.info(f"Going on with {str(self.folder)!r}.")
+            return
+        remove(self.folder)  # What has no note was left before anything was in it.
+        (self.folder / "finished").mkdir(parents=True)
+        AnnData(obs=adata.obs[[]], var=adata.var[[]]).write_zarr(self.folder / "store")
+        zarr.open_group(self.folder / SCRATCH, mode="w", zarr_format=2)
+        with atomic(note) as draft:
+            draft.write_text(text)
+
+    def require(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> None:
+        """Make an array (n_cells, *shape), each chunk of which is one of ours, unless it is there."""
+        folder, key = self._split(name)
+        group = zarr.open_group(folder, mode="r+", use_consolidated=False)
+        if key not in group:
+            chunks = (max(min(self.chunk_size, self.n_cells), 1), *shape)
+            group.create_array(key, shape=(self.n_cells, *shape), chunks=chunks, dtype=dtype, attributes=ENCODING)
+
+    def array(self, name: str) -> Any:
+        """An array by its path in the store, or below ``scratch``."""
+        folder, key = self._split(name)
+        return zarr.open_array(folder / key, mode="r+")
+
+    def finished(self, phase: str) -> set[int]:
+        """First cells of the chunks that a phase is done with."""
+        return {int(mark.name.split("-")[1]) for mark in (self.folder / "finished").glob(f"{phase}-*")}
+
+    def mark(self, phase: str, start: int) -> None:
+        (self.folder / "finished" / f"{phase}-{start}").touch()
+
+    def write(self, name: str, value: Any) -> None:
+        """Write an element, in place of what is there."""
+        folder, key = self._split(name)
+        write_elem(zarr.open_group(folder, mode="r+", use_consolidated=False), key, value)
+
+    def complete(self, adata: AnnData, slots: Slots, *, copy_x: bool) -> None:
+        """Write all that is not in chunks, that of a call and that of `adata`, and put the store in its place."""
+        obs = adata.obs.drop(columns=list(slots.stale), errors="ignore")
+        for name, values in slots.obs.items():
+            obs[name] = values
+        self.write("obs", obs)
+        self.write("var", adata.var)
+        self.write("uns", {**adata.uns, **slots.uns})
+        for name in LAZY:
+            for key in names(adata, name):
+                ours = name == "obsm" and (key in slots.obsm or key in slots.stale)
+                if not ours and (copy_x or name != "layers"):
+                    self.write(f"{name}/{key}", getattr(adata, name)[key])
+        if copy_x and adata.X is not None:
+            self.write("X", adata.X)
+        self.close()
+
+    def close(self) -> None:
+        """Put the finished store in its place, and that of an earlier call away."""
+        zarr.consolidate_metadata(self.folder / "store")
+        with refusals(self.output, GO_ON):
+            replace_store(self.folder / "store", self.output)
+        shutil.rmtree(self.folder)
+
+    def _split(self, name: str) -> tuple[Path, str]:
+        scratch = name.startswith(f"{SCRATCH}/")
+        return self.folder / (SCRATCH if scratch else "store"), name.removeprefix(f"{SCRATCH}/")
+
+
+@dataclass(frozen=True)
+class IntoDraft:
+    """Puts what a function makes of a chunk into a draft, and marks the chunk as finished."""
+
+    draft: Draft
+    phase: str
+    function: Callable[[Chunk, slice], Mapping[str, NDArray[Any]]]
+
+    def __call__(self, chunk: Chunk, rows: slice) -> None:
+        found = self.function(chunk, rows)
+        with refusals(self.draft.output, GO_ON):
+            for name, values in found.items():
+                self.draft.array(name)[rows] = values
+            self.draft.mark(self.phase, rows.start)
+
+
+def in_chunks(adata: AnnData, rows: int, layer: str | None, counts_layer: str | None, batch_key: str | None) -> AnnData:
+    """The query with lazy blocks of `rows` cells, so that each is one chunk of the store."""
+    matrix = adata.X if layer is None else adata.layers.get(layer)
+    if not hasattr(matrix, "rechunk") or len(matrix.chunks[0]) == 1 < len(matrix.chunks[1]):
+        return adata
+    obs = adata.obs[[batch_key] if batch_key in adata.obs else []]
+    layers = {name: adata.layers[name] for name in (layer, counts_layer) if name in names(adata, "layers")}
+    chunked = {name: x.rechunk({0: rows, 1: -1}) if hasattr(x, "rechunk") else x for name, x in layers.items()}
+    x = matrix.rechunk({0: rows, 1: -1}) if layer is None else None
+    return AnnData(X=x, obs=obs, var=adata.var, layers=chunked)

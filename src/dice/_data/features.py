@@ -1,0 +1,179 @@
+"""Numeric features of a reference's cells, wherever it keeps them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+
+from dice._arguments import known_key, new_key, said
+from dice._data.files import open_group
+from dice._data.read import dense, feature_table, named_table, names
+from dice._data.write import is_mudata
+from dice._errors import InputError, SlotError
+from dice._types import Floats, Mask
+
+#: What stands before the name of a layer, and of a modality.
+LAYER, MODALITY = "layer:", "mod:"
+#: Cells in which a feature must have been measured to be learned at all.
+FEWEST_CELLS = 20
+#: Results are float32, which ends at 3e38: so much is left for intervals that are wider than any value.
+LARGEST = 1e30
+
+
+@dataclass(frozen=True)
+class Features:
+    """Values (n, F) of a reference's cells, NaN where not measured, and the features' names."""
+
+    values: Floats
+    names: list[str]
+    #: How results are called: ``"protein"`` of ``"mod:protein"``.
+    title: str
+
+    @property
+    def known(self) -> Mask:
+        """Cells (n,) in which any was measured."""
+        return np.asarray(~np.isnan(self.values).all(axis=1))
+
+
+def with_cells(reference: Any, prior_key: str) -> AnnData:
+    """The object with the reference's cells and prior: itself, one in a file, or a modality of a MuData object."""
+    from dice._data.store import Prior  # Brings torch, which plots of features do without.
+
+    if isinstance(reference, str | os.PathLike):
+        reference = _read(Path(reference))
+    if is_mudata(reference):
+        found = [cells for cells in reference.mod.values() if cells.uns.get(prior_key) is not None]
+        if len(found) != 1:
+            raise InputError(
+                f"{len(found)} modalities of the reference have a prior, but one is needed: call "
+                f"dice.tl.train_prior(reference.mod[...]) on that with the expression of genes."
+            )
+        reference = found[0]
+    if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
+        raise InputError("Features are learned from the reference's cells, which a prior alone has not: pass these.")
+    if not isinstance(reference, AnnData):
+        raise InputError(f"reference is a {type(reference).__name__}: pass an AnnData or MuData object, or a path.")
+    return reference
+
+
+def _read(path: Path) -> AnnData:
+    """The object in a file."""
+    with open_group(path, "an .h5ad file or a .zarr store", InputError) as group:
+        if group.attrs.get("encoding-type") == "MuData":
+            raise InputError(f"{said(str(path))} holds a MuData object: read it by mudata.read, and pass that.")
+        return ad.read_zarr(path) if path.is_dir() else ad.read_h5ad(path)
+
+
+def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> Features:
+    """Features that a user names; `source` is what was passed, and `reference` the cells in it."""
+    table = find_table(source, reference, key)
+    repeated = table.columns[table.columns.duplicated()].unique()
+    if len(repeated):
+        raise InputError(f"Features have names that repeat, for example {list(repeated[:5])}: make them unique.")
+    values = as_numbers(table, key, "the reference")
+    size = np.nanmax(np.abs(values), axis=0, initial=0.0)
+    if (size > LARGEST).any():
+        what = "infinite" if np.isinf(size).any() else f"larger than {LARGEST:g}"
+        raise InputError(
+            f"The features {list(table.columns[size > LARGEST][:5])} are {what} in some cells: set these values to "
+            "NaN, which is 'not measured', or divide the features by a constant."
+        )
+    n_cells = (~np.isnan(values)).sum(0)
+    few = table.columns[n_cells < FEWEST_CELLS]
+    if len(few):
+        raise InputError(
+            f"{len(few)} features are known in fewer than {FEWEST_CELLS} cells of the reference, for example "
+            f"{list(few[:5])}: leave them out."
+        )
+    return Features(values, [str(name) for name in table.columns], title_of(key))
+
+
+def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
+    """Values (n, F) of a table, NaN where there are none; text, dates and complex numbers are refused."""
+    odd = [str(name) for name, kind in table.dtypes.items() if not _is_real(kind)]
+    if odd or not table.shape[1]:
+        what = f"{odd[:5]} are no real numbers: convert them by .astype(float)" if odd else "there are none: add some"
+        raise InputError(f"key={said(key)} names no numeric features of {whose}, {what}, or pass others.")
+    return table.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _is_real(kind: Any) -> bool:
+    return pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_complex_dtype(kind)
+
+
+def title_of(key: str | Sequence[str]) -> str:
+    """How results are called: ``"protein"`` of ``"mod:protein"``, and without slashes, which files cannot hold."""
+    if not isinstance(key, str):
+        return "features"
+    prefix = next((prefix for prefix in (LAYER, MODALITY) if key.startswith(prefix)), "")
+    return key.removeprefix(prefix).replace("/", "_")
+
+
+def has_features(adata: AnnData, key: Any) -> bool:
+    """Whether an object has features by the key of those of another one."""
+    if not isinstance(key, str):
+        return isinstance(key, Iterable) and all(name in adata.obs for name in key)
+    if key.startswith(LAYER):
+        return key.removeprefix(LAYER) in adata.layers
+    return key in adata.obsm or key in adata.obs
+
+
+def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -> pd.DataFrame:
+    """Table (n, F) of the features that a user names; `name` is the user's word for the object."""
+    if isinstance(key, bytes) or not isinstance(key, Iterable):
+        raise InputError(f"key={said(key)} names no features: pass a key of obsm, a column of obs, or a list of such.")
+    if not isinstance(key, str):
+        return cells.obs[[known_key(column, cells.obs, "column", f"{name}.obs") for column in key]]
+    if key.startswith(MODALITY):
+        return _modality(source, cells, key)
+    if key.startswith(LAYER):
+        layer = known_key(key.removeprefix(LAYER), names(cells, "layers"), "layer", f"{name}.layers")
+        return named_table(dense(cells.layers[layer]), cells, list(cells.var_names))
+    if key in cells.obsm:
+        return feature_table(cells, key)
+    if key in cells.obs:
+        return cells.obs[[key]]
+    raise SlotError(
+        f"{name} has no features {said(key)}: name one of obsm {sorted(cells.obsm)[:20]}, columns of obs, "
+        f"a layer as 'layer:NAME' {sorted(names(cells, 'layers'))[:5]} or a modality as 'mod:NAME'."
+    )
+
+
+def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
+    """All features of a modality, for the cells of the one with the expression; NaN for cells that it lacks."""
+    name = key.removeprefix(MODALITY)
+    if not is_mudata(source):
+        raise InputError(f"key={said(key)} names a modality, but the reference has none: pass a MuData object.")
+    found = source.mod[known_key(name, source.mod, "modality", "reference.mod")]
+    if not found.obs_names.is_unique:
+        raise InputError(f"Cells of the modality {name!r} have names that repeat: call obs_names_make_unique on it.")
+    if found.X is None:
+        raise InputError(f"The modality {name!r} has no X, and so no features: put them there.")
+    rows = found.obs_names.get_indexer(cells.obs_names)
+    if (rows < 0).all():
+        raise InputError(f"No cell of the reference is in its modality {name!r}: give both the same obs_names.")
+    values = dense(found.X)[rows]
+    if values.dtype.kind in "biuf":  # what is no number is refused later, by its name
+        values = np.where(rows[:, None] < 0, np.nan, values)
+    return named_table(values, cells, list(found.var_names))
+
+
+def feature_key(adata: AnnData, key_added: Any, title: str) -> str:
+    """A key for predicted features, which must not be that of anything but earlier predictions."""
+    key = new_key("key_added", f"{title}_dice" if key_added is None else key_added, "protein_dice")
+    entry = adata.uns.get(key)
+    ours = isinstance(entry, Mapping) and "features" in entry
+    taken = [name for name in (key, f"{key}_low", f"{key}_high") if name in adata.obsm or name in adata.uns]
+    if not ours and taken:
+        raise InputError(
+            f"adata has a {taken[0]!r} that is no prediction of dice: pass another key_added, or remove it first."
+        )
+    return key

@@ -1,0 +1,228 @@
+"""Matching of a query's genes to a prior's, by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from numpy.typing import NDArray
+
+from dice import _log
+from dice._arguments import known_key, number, said
+from dice._errors import InputError
+from dice._model.schema import MAX_NAME
+from dice._model.text import is_text
+
+#: Share of the prior's genes below which a user is warned, and below which a query is refused.
+FEW, TOO_FEW = 0.8, 0.2
+#: Missing genes named in the report.
+NAMED = 10
+#: Ensembl's stable identifiers, for genes of any species, with or without a version.
+_ENSEMBL = re.compile(r"(ENS[A-Z]*G\d{6,})(\.\d+)?")
+#: What becomes of a missing name when it is stored as text.
+_NAMELESS = ("nan", "None", "<NA>")
+
+
+@dataclass(frozen=True)
+class GeneMatch:
+    """Where the prior's genes are in the query.
+
+    ``query`` holds positions in the query and ``prior`` positions in the prior of the genes that both have, in
+    the prior's order; ``missing`` are the prior's names of the genes that the query lacks.
+    """
+
+    query: NDArray[np.intp]
+    prior: NDArray[np.intp]
+    n_prior: int
+    missing: NDArray[np.object_] = field(default_factory=lambda: np.empty(0, dtype=object))
+
+    @property
+    def complete(self) -> bool:
+        return len(self.prior) == self.n_prior
+
+    @property
+    def fraction(self) -> float:
+        """Share of the prior's genes that the query has."""
+        return len(self.prior) / self.n_prior
+
+    def __str__(self) -> str:
+        return f"{len(self.prior)}/{self.n_prior} genes found"
+
+    def report(self) -> dict[str, Any]:
+        """What was found, in a form that ``.uns`` can hold in any file."""
+        return {
+            "text": str(self),
+            "n_found": len(self.prior),
+            "n_prior": self.n_prior,
+            "fraction": self.fraction,
+            "missing": self.missing[:NAMED].astype(str),
+        }
+
+
+def match_genes(
+    adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None, min_overlap: float = TOO_FEW
+) -> GeneMatch:
+    """Find the prior's `genes` in a query; order and extra genes do not matter, missing ones are unobserved.
+
+    Versions of Ensembl ids (``ENSG00000141510.18``) are ignored on both sides where that finds more genes.
+
+    Parameters
+    ----------
+    adata
+        The query.
+    genes
+        Names in the prior.
+    gene_key
+        Column of ``adata.var`` with the query's names; None takes ``adata.var_names``.
+    min_overlap
+        Share of the prior's genes that the query must have.
+    """
+    number("min_gene_overlap", min_overlap, least=0, most=1)
+    names = gene_names(adata, gene_key)
+    check_unique(names[names != ""], _where(gene_key))
+    wanted = _as_text(genes)
+    positions = _positions(names, wanted)
+    prior = np.flatnonzero(positions >= 0)
+    match = GeneMatch(positions[prior], prior, len(wanted), wanted[positions < 0].to_numpy(dtype=object))
+    _judge(match, adata, names, wanted, gene_key, min_overlap)
+    return match
+
+
+def genes_in_both(adata: AnnData, reference: AnnData, *, gene_key: str | None = None) -> NDArray[np.bool_]:
+    """Which genes of a reference (n_vars,) a query has as well; none, and hardly any, are told with their fix."""
+    names, wanted = gene_names(adata, gene_key), _as_text(reference.var_names)
+    check_unique(names[names != ""], _where(gene_key))
+    check_storable(reference.var_names, "reference.var_names")
+    positions = _positions(names, wanted)
+    found = np.flatnonzero(positions >= 0)
+    match = GeneMatch(positions[found], found, len(wanted), wanted[positions < 0].to_numpy(dtype=object))
+    if len(found) < TOO_FEW * min(len(wanted), len(names)):
+        _judge(match, adata, names, wanted, gene_key, min_overlap=0.0)
+    return positions >= 0
+
+
+def share_of_genes(adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None) -> float:
+    """Share of a prior's genes that a query has; nothing is said of it."""
+    return _share(gene_names(adata, gene_key), _as_text(genes))
+
+
+def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
+    """Names of all genes as text, from ``var_names`` or a column of ``var``; a missing name is empty."""
+    if gene_key is not None:
+        known_key(gene_key, adata.var, "column", "adata.var")
+    return _as_text(adata.var_names if gene_key is None else adata.var[gene_key])
+
+
+def check_unique(names: pd.Index, where: str) -> None:
+    """Duplicate gene names cannot be matched: name five of them."""
+    if not names.is_unique:
+        doubles = list(names[names.duplicated()].unique()[:5])
+        who = where.partition(".")[0] if where.startswith(("adata.", "reference.")) else "adata"
+        column = where.startswith(f"{who}.var[")
+        fix = f"{who} = {who}[:, ~{where}.duplicated()]" if column else f"{who}.var_names_make_unique()"
+        raise InputError(f"{where} holds duplicate names, for example {doubles}: call {fix} first.")
+
+
+def check_storable(names: pd.Index, where: str) -> None:
+    """Names that a prior is to be found by later: unique, and such that a file can hold them."""
+    check_unique(names, where)
+    odd = [name for name in names if not is_text(name, MAX_NAME)]
+    if odd:
+        raise InputError(
+            f"{where} holds {len(odd)} names that no file can hold, for example {said(odd[0])}: rename these genes."
+        )
+
+
+def _where(gene_key: str | None) -> str:
+    return "adata.var_names" if gene_key is None else f"adata.var[{gene_key!r}]"
+
+
+def _as_text(values: Any) -> pd.Index:
+    """Any values as text, missing ones empty."""
+    raw = np.asarray(values, dtype=object)
+    text = ["" if gone else str(value).strip() for value, gone in zip(raw, pd.isna(raw), strict=True)]
+    return pd.Index(["" if name in _NAMELESS else name for name in text], dtype=object)
+
+
+def _positions(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
+    """Position in `names` of every wanted gene, -1 where it is missing."""
+    exact = _indexer(names, wanted)
+    if (exact >= 0).all():
+        return exact
+    bare = _indexer(_without_version(names), _without_version(wanted))
+    return bare if (bare >= 0).sum() > (exact >= 0).sum() else exact
+
+
+def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
+    """As `_positions`, for exact names; a name that several genes share belongs to none of them."""
+    alone = np.flatnonzero(~names.duplicated(keep=False) & (names != ""))
+    found = names[alone].get_indexer(wanted)
+    # Two wanted names that became equal without their versions cannot be told apart either.
+    found[wanted.duplicated(keep=False)] = -1
+    return np.where(found >= 0, np.append(alone, -1)[found], -1)
+
+
+def _without_version(names: pd.Index) -> pd.Index:
+    """ENSG00000141510.18 becomes ENSG00000141510; all else stays, also the suffix of pseudoautosomal genes."""
+    return pd.Index([_ENSEMBL.sub(r"\1", name) for name in names], dtype=object)
+
+
+def _judge(
+    match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Index, gene_key: str | None, min_overlap: float
+) -> None:
+    """Say nothing, warn, or refuse, depending on how many genes were found."""
+    if match.fraction >= max(FEW, min_overlap):
+        return
+    hint = _diagnose(match, adata, names, wanted, gene_key)
+    share = f"{match} ({match.fraction:.0%})"
+    if not len(match.prior):
+        raise InputError(
+            f"No gene is shared: the reference has names like {list(wanted[:3])}, {_where(gene_key)} has names like "
+            f"{list(names[:3])}; {hint or 'set adata.var_names to the same kind of identifier'}."
+        )
+    if match.fraction < min_overlap:
+        # The largest round share that would let this query pass.
+        enough = np.floor(100 * match.fraction) / 100
+        raise InputError(
+            f"Only {share}, for example not {list(match.missing[:3])}: "
+            f"{hint or 'use a query that measures more of them'}, or pass "
+            f"check=dice.Checks(min_gene_overlap={enough:g}) to go on."
+        )
+    advice = f"; {hint}" if hint else ""
+    _log.warn(f"{share}: the others are taken as unobserved, for example {list(match.missing[:3])}{advice}.")
+
+
+def _diagnose(match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Index, gene_key: str | None) -> str:
+    """The likely reason for missing genes with its fix, or nothing."""
+    better = match.fraction + 0.1  # Much better, not just different.
+    if _share(_as_text(adata.obs_names), wanted) > better:
+        return "adata seems to be transposed, with genes as observations: pass adata.T"
+    keys: list[str | None] = [None, *adata.var.columns]
+    shares = {key: _share(gene_names(adata, key), wanted) for key in keys}
+    best = max(shares, key=lambda key: shares[key])
+    if shares[best] > better:
+        call = "leave gene_key out" if best is None else f"pass gene_key={best!r}"
+        return f"{_where(best)} matches {shares[best]:.0%} of the prior's genes: {call}"
+    ours, theirs = _is_ensembl(names), _is_ensembl(wanted)
+    if ours != theirs:
+        wanted_ids, found_ids = ("Ensembl ids", "gene symbols") if theirs else ("gene symbols", "Ensembl ids")
+        return (
+            f"the prior names its genes by {wanted_ids} and the query by {found_ids}: put {wanted_ids} into a column "
+            "of adata.var and pass its name as gene_key="
+        )
+    if _share(names.map(str.upper), wanted.map(str.upper)) > better:
+        return "names match once case is ignored, as between mouse and human: use the same species and spelling"
+    return ""
+
+
+def _share(names: pd.Index, wanted: pd.Index) -> float:
+    return float((_positions(names, wanted) >= 0).mean())
+
+
+def _is_ensembl(names: pd.Index) -> bool:
+    """Whether most names are Ensembl ids."""
+    return sum(_ENSEMBL.match(name) is not None for name in names) > len(names) / 2

@@ -1,0 +1,228 @@
+"""The one way through the cells: float32 chunks from any matrix that AnnData can hold.
+
+The whole matrix is never densified, and never read at once where it is on disk or lazy. (A view of a backed object
+is an exception of AnnData's making: it reads the selected cells when it is asked for its matrix.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+from anndata import AnnData
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice import _log
+from dice._arguments import known_key
+from dice._data import lazy, sources
+from dice._data.read import names
+from dice._data.sources import clean, own, readable
+from dice._errors import InputError, SlotError
+from dice._model.chunks import Sums
+from dice._types import Chunk, Codes
+
+#: Cells in a sample, and the number of places in the matrix that they are taken from.
+SAMPLE_CELLS, SAMPLE_PLACES = 1024, 8
+
+T = TypeVar("T")
+
+
+class Matrix:
+    """Cells of one matrix of an AnnData object, chunk by chunk, for a choice of genes.
+
+    Parameters
+    ----------
+    adata
+        Holds the matrix.
+    layer
+        Name of a layer, or None for ``X``; ``.raw`` is never looked at.
+    genes
+        Positions of the wanted genes in the wanted order, or None for all.
+    chunk_size
+        Cells in a chunk; None chooses about 64 MB as dense float32. Lazy arrays are cut where their blocks
+        end, so that a pass computes every block once.
+    who
+        What the user calls the object, in errors.
+    """
+
+    def __init__(
+        self,
+        adata: AnnData,
+        *,
+        layer: str | None = None,
+        genes: Codes | None = None,
+        chunk_size: int | None = None,
+        who: str = "adata",
+    ) -> None:
+        self.who, self.where = who, f"{who}.X" if layer is None else f"{who}.layers[{layer!r}]"
+        self.names = adata.obs_names
+        self.n_cells = adata.n_obs
+        self.n_genes = adata.n_vars if genes is None else len(genes)
+        self._block_size = max(sources.BLOCK_ENTRIES // max(adata.n_vars, 1), 256)
+        self.chunk_size = chunk_size or self._block_size
+        #: The matrix as AnnData holds it, and the positions of the genes in it.
+        with readable():
+            self.data = _get(adata, layer, who)
+            sources.check_size(self.data)
+        self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
+
+    @cached_property
+    def _opened(self) -> tuple[Any, Codes | None]:
+        """Something to cut rows from, and the positions of the genes in it (None: it holds just these)."""
+        data, genes = self.data, self.genes
+        if sources.by_columns(data):
+            kept, genes = np.unique(genes, return_inverse=True)
+            data = sources.turn_around(data, kept)
+        else:
+            data = sources.rows_of(data)
+        return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
+
+    def slices(self) -> list[slice]:
+        """Consecutive ranges of cells that cover the matrix."""
+        with readable():
+            opened = self._opened[0]
+        edges = getattr(opened, "edges", np.zeros(1, dtype=np.intp))
+        ranges, start = [], 0
+        while start < self.n_cells:
+            stop = min(start + self.chunk_size, self.n_cells)
+            edge = int(edges[np.searchsorted(edges, stop, side="right") - 1])
+            stop = edge if edge > start else stop
+            ranges.append(slice(start, stop))
+            start = stop
+        return ranges
+
+    def __len__(self) -> int:
+        return len(self.slices())
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return (self.read(rows) for rows in self.slices())
+
+    def read(self, rows: slice) -> Chunk:
+        """Cells `rows` as dense or CSR float32, never the user's own memory.
+
+        Values that are not finite raise with cell names.
+        """
+        stored, genes = self._opened
+        with self._names_in_errors():
+            return clean(stored[rows], genes, rows.start)
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether dask can go through the cells, block by block."""
+        return sources.is_lazy(self.data) and not sources.by_columns(self.data)
+
+    def each(
+        self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()
+    ) -> list[T]:
+        """``function(chunk, rows)`` of all chunks in order; dask's workers call it where the matrix is lazy.
+
+        Chunks (of a lazy matrix: blocks) that begin at a cell in `skip` are left out.
+        """
+        if self.is_lazy:
+            with self._names_in_errors():
+                results = lazy.each(self.data, self._on_block(lazy.listed, function), desc=desc, skip=skip)
+            return [result for results_of_block in results for result in results_of_block]
+        results = []
+        with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
+            for rows in self.slices():
+                if rows.start not in skip:
+                    results.append(function(self.read(rows), rows))
+                bar.update(rows.stop - rows.start)
+        return results
+
+    def take(self, cells: Codes) -> Chunk:
+        """Some cells, in ascending order, as one chunk."""
+        wanted = np.zeros(self.n_cells, dtype=bool)
+        wanted[cells] = True
+        parts = self.each(lambda chunk, rows: chunk[wanted[rows]])
+        return sparse.vstack(parts, format="csr") if parts and sparse.issparse(parts[0]) else np.concatenate(parts)
+
+    def apply(self, function: Callable[[Chunk], NDArray[Any]]) -> NDArray[Any]:
+        """``function(chunk)`` of all chunks, one below the other."""
+        return np.concatenate(self.each(lambda chunk, rows: function(chunk)))
+
+    def total(self, function: Callable[[Chunk], Sums], cells: NDArray[np.bool_] | None = None) -> Sums:
+        """The sum of ``function(chunk)`` over all chunks, which dask's workers share where the matrix is lazy.
+
+        `cells` (n,) chooses some of the cells.
+        """
+        if self.is_lazy:
+            with self._names_in_errors():
+                return lazy.total(self.data, self._on_block(partial(lazy.summed, cells), function), desc="Adding up")
+        with _log.progress(total=self.n_cells, desc="Adding up", unit="cell") as bar:
+
+            def chunks() -> Iterator[tuple[Chunk, slice]]:
+                for rows in self.slices():
+                    yield self.read(rows), rows
+                    bar.update(rows.stop - rows.start)
+
+            return lazy.summed(cells, function, chunks())
+
+    def map_rows(self, function: Callable[[Chunk, slice], NDArray[np.float32]], shape: tuple[int, ...]) -> Any:
+        """The array (n_cells, *shape) of a function's results for a lazy matrix, itself lazy."""
+        return lazy.map_rows(self.data, self._on_block(lazy.joined, function), shape)
+
+    def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
+        identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
+        return lazy.OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size)
+
+    def check_finite(self) -> None:
+        """Go through all cells once, only to find values that are not finite before other work is begun."""
+        self.each(_nothing, desc="Checking")
+
+    @contextmanager
+    def _names_in_errors(self) -> Iterator[None]:
+        """Say which cells are wrong, here where their names are known."""
+        try:
+            with readable():
+                yield
+        except sources.NotFiniteError as error:
+            bad = self.names[error.rows]
+            raise InputError(
+                f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])} in {self.where}: remove "
+                f"them or set these values, for example {self.where} = np.nan_to_num({self.where}, posinf=0, neginf=0)."
+            ) from error
+
+    @readable()
+    def sample(self, n_cells: int = SAMPLE_CELLS) -> Chunk:
+        """About `n_cells` cells from a few places in the matrix, with *all* genes and unchecked values.
+
+        For checks and statistics only: which cells these are depends on the order of the file.
+        """
+        n_cells = min(n_cells, self.n_cells, self._block_size)
+        places = min(SAMPLE_PLACES, max(n_cells, 1))
+        size = n_cells // places
+        starts = np.linspace(0, self.n_cells - size, places).astype(np.intp)
+        if sources.by_columns(self.data):
+            return sources.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
+        stored = self._opened[0]
+        blocks = [own(stored[int(start) : int(start) + size]) for start in starts]
+        return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some cells (n,) of a matrix, to be summed over."""
+
+    matrix: Matrix
+    cells: NDArray[np.bool_]
+
+    def total(self, function: Callable[[Chunk], Sums]) -> Sums:
+        return self.matrix.total(function, self.cells)
+
+
+def _nothing(chunk: Chunk, rows: slice) -> None:
+    """A function that dask can send to its workers."""
+
+
+def _get(adata: AnnData, layer: str | None, who: str) -> Any:
+    if layer is not None:
+        return adata.layers[known_key(layer, names(adata, "layers"), "layer", f"{who}.layers")]
+    if adata.X is None:
+        raise SlotError(f"{who}.X is empty: name the layer to use with layer=.")
+    return adata.X

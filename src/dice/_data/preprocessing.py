@@ -1,0 +1,240 @@
+"""How a matrix was preprocessed, and whether a query was as its reference: a difference is one sentence with its fix.
+
+The bounds were set on pairs of real data sets, of single cell types also: see tests/data/test_preprocessing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice import _log
+from dice._data.genes import GeneMatch
+from dice._errors import InputError
+from dice._types import Chunk, Floats
+
+#: Cells that suffice to see whether all of them have the same total, and the fewest that show it.
+SUM_CELLS, FEWEST_CELLS = 64, 10
+#: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
+SUM_SPREAD = 0.02
+#: Larger values are no logarithms, and their exponentials soon overflow.
+LARGEST = 100.0
+#: Fewest values other than zero that tell counts from expression that happens to be whole.
+FEWEST_COUNTS = 20
+#: More than any logarithm: that of a million to base 2 is 20. The largest value without logarithm was at least 300.
+LOGGED = 25.0
+#: Logging once more makes a maximum x about log1p(x), 2.3 at most; without, it was at least 5.8. Between lies this
+#: factor times log1p(x).
+ROOM = 1.3
+#: Fewest values other than zero that the largest of them is looked at.
+FEWEST_VALUES = 200
+#: Factor between target sums that are known for certain: from here on a warning, and an error.
+SUM_WARNING, SUM_ERROR = 1.2, 10.0
+#: Factor between the totals of the prior's genes, where target sums are not known. Cell types and technologies
+#: alone made up to 4.8, and counts per million in place of ten thousand at least 20.
+TOTAL_WARNING = 10.0
+#: Fewest cells to compare totals of, and smallest share of the total that the shared genes should have.
+TOTAL_CELLS, TOTAL_SHARE = 20, 0.5
+#: What normalised expression may be, and what undoes it; all keep zeros.
+TRANSFORMED: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
+    "log": ("natural logarithms", np.expm1),
+    "none": ("normalised values without logarithm", np.asarray),
+    "twice": ("logarithms of logarithms", lambda x: np.expm1(np.expm1(x))),
+    "log2": ("logarithms to base 2", lambda x: np.exp2(x) - 1),
+}
+
+Statistics = Mapping[str, float]
+
+
+def is_counts(chunk: Chunk, *, least: int = 0) -> bool:
+    """Whether all values are whole numbers from 0 on, and at least so many of them other than 0."""
+    values = stored_values(chunk)
+    if np.count_nonzero(values) < least:
+        return False
+    return not values.size or bool(values.min() >= 0 and values.max() < np.inf and not np.any(values % 1))
+
+
+def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
+    """Figures of a sample of cells with all genes, to be compared later; none where values are not finite.
+
+    Of the `genes` in use (None: all): ``minimum`` and ``maximum``; ``nonzero``, the number of such values; ``counts``,
+    1 for whole numbers only; ``centred``, 1 for scaled or centred genes; ``cell_total``, the median over cells of the
+    sum of expm1, or 0 where that makes no sense. Of *all* genes, for each entry of `TRANSFORMED`: ``sum_<name>``, the
+    total that every cell has once it is undone, or 0 where the cells do not agree on one.
+    """
+    used = sample if genes is None else sample[:, genes]
+    values = stored_values(used)
+    if not used.shape[0] or not np.isfinite(np.sum(values, dtype=np.float64)):
+        return {}
+    low, high = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+    if sparse.issparse(used) and used.nnz < np.prod(used.shape):
+        low, high = min(low, 0.0), max(high, 0.0)
+    cells = np.linspace(0, sample.shape[0] - 1, min(SUM_CELLS, sample.shape[0])).astype(np.intp)
+    return {
+        "minimum": low,
+        "maximum": high,
+        "nonzero": float(np.count_nonzero(values)),
+        "counts": float(is_counts(used, least=FEWEST_COUNTS)),
+        "centred": float(low < 0 and _is_centred(used)),
+        "cell_total": 0.0 if low < 0 or high > LARGEST else float(np.median(_row_sums(used, np.expm1))),
+        **{f"sum_{name}": _common_total(sample[cells], undo) for name, (_, undo) in TRANSFORMED.items()},
+    }
+
+
+def stored_values(chunk: Chunk) -> Floats:
+    """All values of a dense matrix, and those of a sparse one that are stored."""
+    return chunk.data if sparse.issparse(chunk) else chunk
+
+
+def _row_sums(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
+    """Sum of ``function(x)`` over the genes of every cell, for functions that keep zero; infinite if it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = function(stored_values(chunk).astype(np.float64))
+        if sparse.issparse(chunk):
+            values = sparse.csr_array((values, chunk.indices, chunk.indptr), shape=chunk.shape)
+        return np.asarray(values.sum(1)).ravel()
+
+
+def _is_centred(chunk: Chunk) -> bool:
+    """Whether genes were centred: the zeros of each are one repeated negative value, or all values average out.
+
+    Batch correction makes values negative too, but ties none of them and keeps the mean.
+    """
+    values = chunk.toarray() if sparse.issparse(chunk) else chunk
+    tied = (values == values.min(0)).mean() > 0.25
+    return bool(tied or abs(values.mean(dtype=np.float64)) < 0.1 * values.std(dtype=np.float64))
+
+
+def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
+    """The total that all cells share once a transformation is undone, or 0."""
+    totals = _row_sums(cells, undo)
+    totals = totals[totals != 0]  # Empty cells have no total.
+    if len(totals) < FEWEST_CELLS or not np.isfinite(totals).all():
+        return 0.0
+    low, middle, high = np.quantile(totals, [0.05, 0.5, 0.95])
+    return float(middle) if middle > 0 and high - low < SUM_SPREAD * middle else 0.0
+
+
+def check_query(
+    sample: Chunk, match: GeneMatch, known: Statistics, means: Floats | None = None, *, layer: str | None = None
+) -> None:
+    """Compare a sample of a query's cells, with all genes, with the statistics of its reference, and with its means.
+
+    Raw counts, scaled, unlogged or twice logged values are errors; a different target sum is a warning, or an error
+    where it is certain and large. Values that are not finite are left to the pass that names their cells. A prior
+    without statistics is only protected from raw counts. Sentences name the `layer` that the sample was taken from.
+    """
+    ours = matrix_statistics(sample, match.query)
+    if ours and not ours.keys() <= known.keys():
+        problem = _Pair(ours, {"counts": 0.0, "sum_log": 0.0}, layer).counts()
+        if problem:
+            raise InputError(f"{problem}, or pass check=False.")
+    elif ours:
+        pair = _Pair(ours, known, layer)
+        problem = pair.counts() or pair.centred() or pair.transformed() or pair.other_sum()
+        if problem:
+            raise InputError(f"{problem}, or pass check=False.")
+        if means is not None and sample.shape[0] >= TOTAL_CELLS:
+            pair.compare_totals(match, means)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Statistics of query and reference; each method says what is wrong and how to mend it, or nothing."""
+
+    ours: Statistics
+    theirs: Statistics
+    layer: str | None
+
+    @property
+    def x(self) -> str:
+        return "adata.X" if self.layer is None else f"adata.layers[{self.layer!r}]"
+
+    @property
+    def log1p(self) -> str:
+        return "sc.pp.log1p(adata)" if self.layer is None else f"sc.pp.log1p(adata, layer={self.layer!r})"
+
+    @property
+    def normalise(self) -> str:
+        """The call that normalises a query to the reference's target sum, or to the usual one."""
+        where = "" if self.layer is None else f", layer={self.layer!r}"
+        return f"sc.pp.normalize_total(adata, target_sum={self.theirs['sum_log'] or 1e4:.5g}{where})"
+
+    def counts(self) -> str:
+        if not self.ours["counts"] or self.theirs["counts"]:
+            return ""
+        return (
+            "The query holds raw counts, but the reference log-normalised expression: call "
+            f"{self.normalise} and {self.log1p} first"
+        )
+
+    def centred(self) -> str:
+        if self.ours["centred"] and self.theirs["minimum"] >= 0:
+            return (
+                f"The query was scaled or centred (its values begin at {self.ours['minimum']:.3g}), but the reference "
+                "was not: use the expression from before sc.pp.scale, for example adata = adata.raw.to_adata() if it "
+                "was kept there"
+            )
+        if self.theirs["centred"] and self.ours["minimum"] >= 0:
+            return (
+                "The reference was scaled or centred before its prior was trained, but the query was not: train again "
+                "on log-normalised expression with dice.tl.train_prior(reference), which scales genes by itself"
+            )
+        return ""
+
+    def transformed(self) -> str:
+        """Logarithms too few, too many, or to another base: where cell totals tell, else by the largest values."""
+        if min(self.ours["minimum"], self.theirs["minimum"]) < 0 or self.ours["nonzero"] < FEWEST_VALUES:
+            return ""
+        mine, other = (next((n for n in TRANSFORMED if x[f"sum_{n}"]), "") for x in (self.ours, self.theirs))
+        to_log = {
+            "none": self.log1p, "twice": f"{self.x} = np.expm1({self.x})", "log2": f"{self.x} = {self.x} * np.log(2)"
+        }  # fmt: skip
+        if mine and other:
+            difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference {TRANSFORMED[other][0]}"
+            if other not in ("log", mine):
+                return f"{difference}: train again after sc.pp.log1p(reference), called once on normalised counts"
+            return "" if mine == other else f"{difference}: call {to_log[mine]} first"
+        ours, theirs = self.ours["maximum"], self.theirs["maximum"]
+        reach = f"(its values reach {ours:.3g}, the reference's {theirs:.3g})"
+        if ours > LOGGED >= theirs:
+            return (
+                f"The query does not hold logarithms {reach}: call {self.normalise} and {self.log1p} on its raw counts "
+                "first, or only the latter if it is normalised and not scaled"
+            )
+        if mine != "log" and ours < ROOM * np.log1p(theirs) < theirs:
+            return f"The query is logged once more than the reference {reach}: call {to_log['twice']} first"
+        return ""
+
+    def other_sum(self) -> str:
+        """Target sums that are known on both sides: warn of a difference, and return a large one as a problem."""
+        ours, theirs = self.ours["sum_log"], self.theirs["sum_log"]
+        size = max(theirs / ours, ours / theirs) if ours and theirs else 1.0
+        if size < SUM_WARNING:
+            return ""
+        message = (
+            f"Cells of the query sum to {ours:.5g}, but those of the reference to {theirs:.5g}: call "
+            f"{self.x} = np.log1p(np.expm1({self.x}) * {theirs / ours:.4g}) first"
+        )
+        if size >= SUM_ERROR:
+            return message
+        _log.warn(f"{message}.")
+        return ""
+
+    def compare_totals(self, match: GeneMatch, means: Floats) -> None:
+        """Warn where the prior's genes sum up to far more or less than in the reference, and nothing explains it."""
+        ours, theirs = self.ours["cell_total"], self.theirs["cell_total"]
+        if (self.ours["sum_log"] and self.theirs["sum_log"]) or not (ours > 0 and theirs > 0):
+            return
+        weights = np.expm1(np.maximum(means, 0))
+        share = weights[match.prior].sum() / max(weights.sum(), 1e-12)
+        factor = ours / (theirs * max(share, TOTAL_SHARE))
+        if share >= TOTAL_SHARE and not 1 / TOTAL_WARNING < factor < TOTAL_WARNING:
+            _log.warn(
+                f"The prior's genes sum up to {factor:.2g} times what they do in the reference: was the query "
+                f"normalised to the same target sum, on all its genes, by {self.normalise} and {self.log1p}?"
+            )

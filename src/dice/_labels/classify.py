@@ -1,0 +1,100 @@
+"""Multinomial logistic regression, and figures of how well it predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dice._model.softmax import softmax
+from dice._threads import one_torch_thread
+from dice._types import Floats
+
+#: Inverse penalty of the regression, for standardised genes and for scaled latents.
+GENE_STRENGTH, LATENT_STRENGTH = 0.1, 0.5
+#: Iterations of the regression on genes. Stopping early is a second penalty: on five pairs of technologies 15
+#: iterations were as accurate as 100 or better (.830 against .807 on the mean, one seed), at a fifth of the price.
+GENE_ITERATIONS = 15
+#: Probabilities count as at least this in a log-loss: one sure error is not the end.
+FLOOR = 1e-4
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """A fitted regression: logits are x @ slopes + offset."""
+
+    #: Slopes (p, C) and offset (C,).
+    slopes: Floats
+    offset: Floats
+
+    def logits(self, x: Floats) -> Floats:
+        """Logits (n, C) of cells (n, p)."""
+        return np.asarray(x, dtype=np.float32) @ self.slopes + self.offset
+
+    def __call__(self, x: Floats) -> Floats:
+        """Class probabilities (n, C) of cells (n, p)."""
+        return softmax(self.logits(x))
+
+
+def fit_logistic(
+    x: Floats, codes: NDArray[np.integer], n_classes: int, *, strength: float, max_iter: int = 100
+) -> Logistic:
+    """Multinomial logistic regression with an L2 penalty, by L-BFGS; classes without cells get next to nothing.
+
+    Parameters
+    ----------
+    x
+        Cells (n, p), features of comparable size.
+    codes
+        Class (n,) of every cell.
+    n_classes
+        Number of classes C.
+    strength
+        Inverse of the penalty per cell, as scikit-learn's ``C``.
+    max_iter
+        Most iterations.
+    """
+    centre = x.mean(0)
+    cells, labels = _tensor(x - centre), torch.as_tensor(codes, dtype=torch.int64)
+    weight = torch.zeros(x.shape[1], n_classes, requires_grad=True)
+    bias = torch.zeros(n_classes, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=max_iter, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        penalty = weight.square().sum() / (2 * strength * len(cells))
+        loss: torch.Tensor = nn.functional.cross_entropy(cells @ weight + bias, labels) + penalty
+        loss.backward()
+        return loss
+
+    with one_torch_thread():
+        optimizer.step(closure)
+    slopes = weight.detach().numpy()
+    return Logistic(slopes, (bias.detach().numpy() - centre @ slopes).astype(np.float32))
+
+
+def log_loss(probabilities: Floats, codes: NDArray[np.integer]) -> float:
+    """Mean surprise at the true classes."""
+    return float(-np.log(np.maximum(probabilities[np.arange(len(codes)), codes], FLOOR)).mean())
+
+
+def macro_f1(probabilities: Floats, codes: NDArray[np.integer]) -> float:
+    """F1 of the most likely class, averaged over the classes that there are."""
+    return float(np.mean([score for score in f1_scores(probabilities, codes) if not np.isnan(score)]))
+
+
+def f1_scores(probabilities: Floats, codes: NDArray[np.integer]) -> list[float]:
+    """F1 of every class by the most likely one; NaN for those without cells."""
+    guess = probabilities.argmax(1)
+    scores = []
+    for label in range(probabilities.shape[1]):
+        hit, n = np.sum((guess == label) & (codes == label)), np.sum(codes == label)
+        scores.append(float(2 * hit / (np.sum(guess == label) + n)) if n else float("nan"))
+    return scores
+
+
+def _tensor(x: Floats) -> torch.Tensor:
+    return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32)

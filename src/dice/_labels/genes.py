@@ -1,0 +1,172 @@
+"""Genes that carry the decision for a label, in groups of a query's cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from anndata import AnnData
+from torch import Tensor
+
+from dice._data.matrix import Matrix
+from dice._data.read import names as names_of
+from dice._data.write import from_plain
+from dice._keys import PriorKeys
+from dice._labels.cells import LabelCells
+from dice._labels.contributions import sums_by_group, way_slopes
+from dice._labels.model import LabelModel
+from dice._query.query import NETWORK_CHUNK, Query
+from dice._query.reference import own_genes, read_reference
+from dice._query.shift import find_shift
+from dice._types import Chunk, Codes, Floats
+from dice.options import OBJECTS, Options
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Why G groups of cells have their label, by the d genes that query and prior share."""
+
+    #: Weights (G, d), and standardised means (G, d) without the shift; the reference's mean is zero.
+    weights: Floats
+    difference: Floats
+    #: By how much (G,) the score of the groups is above that of the reference's mean.
+    score: Floats
+
+    @property
+    def contributions(self) -> Floats:
+        return self.weights * self.difference
+
+    @property
+    def remainder(self) -> Floats:
+        """What no gene accounts for (G,)."""
+        return self.score - self.contributions.sum(1)
+
+
+@dataclass(frozen=True)
+class ExplainedCells:
+    """Cells of a query without the shift that its views have on the mean; PCA units."""
+
+    cells: LabelCells
+    #: Noisy and clean latents (n, k), and the shift (n, k) that was taken away.
+    y: Floats
+    clean: Floats
+    away: Floats | None
+
+    @property
+    def query(self) -> Query:
+        return self.cells.query
+
+    def standardized(self, chunk: Chunk, rows: slice) -> Floats:
+        """Expression (n, d) of a chunk as the reference's would be, dense."""
+        x = self.cells.standardized(chunk, rows)
+        return x if self.away is None else x - self.away[rows] @ self.query.likelihood.loadings.T
+
+
+def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> ExplainedCells:
+    """The cells as they were when they were given their labels, by the record of that call."""
+    call = from_plain(record["call"], OBJECTS)
+    kept = {name: call[name] for name in ("rho", "layer", "counts_layer", "gene_key", "random_state") if name in call}
+    # Found once for all cells: a part of them would be shifted by another offset.
+    options = Options(**kept, shift=record["shift"], check=replace(call["check"], values=False), uncertainty=False)
+    cells = LabelCells.of(Query.of(adata, prior, options))
+    offsets, _ = find_shift(cells.query, record["shift"])
+    return ExplainedCells(cells, *cells.without(offsets))
+
+
+def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """The weight of every classifier in the mixture that gave the labels."""
+    table = record["candidates"]
+    pairs = zip(table["candidate"], table["weight"], strict=True)
+    return {str(name): float(weight) for name, weight in pairs if name != "blend"}
+
+
+def find_reasons(
+    cells: ExplainedCells, model: LabelModel, blend: Mapping[str, float], groups: Codes, contrast: Floats
+) -> Reasons:
+    """Carry what classifiers look at back to genes, for groups (n,) of cells and their contrasts (G, C) of labels."""
+    likelihood, scale, n_groups = cells.query.likelihood, cells.query.prior.latent_scale, len(contrast)
+    n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
+    sums = cells.query.matrix.each(lambda x, rows: sums_by_group(cells.standardized(x, rows), groups[rows], n_groups))
+    difference = np.sum(sums, axis=0) / n
+    readout = likelihood.loadings if likelihood.completion is None else likelihood.completion.readout
+    weights: Floats = np.zeros_like(difference)
+    score: Floats = np.zeros(n_groups)
+    for name, share in blend.items():
+        classifier = model.candidates[name].classifier
+        if name == "genes":
+            carried: Floats = contrast @ cells.cells.observed(classifier).slopes.T
+            weights, score = weights + share * carried, score + share * (carried * difference).sum(1)
+            continue
+        slopes: Floats = contrast @ classifier.slopes.T / scale
+        added: Floats = (slopes * sums_by_group(cells.y, groups, n_groups) / n).sum(1)
+        if name == "denoised":
+            slopes, added = _through_denoising(cells, groups, slopes)
+        weights, score = weights + share * slopes @ readout.T, score + share * added
+    return Reasons(weights, difference, score)
+
+
+def _through_denoising(cells: ExplainedCells, groups: Codes, directions: Floats) -> tuple[Floats, Floats]:
+    """Mean slopes (G, k) of the denoised latents, along the direction (G, k) of every group, and what they add (G,)."""
+    slopes, added = np.zeros(directions.shape), np.zeros(len(directions))
+    known = np.flatnonzero(groups >= 0)
+    for start in range(0, len(known), NETWORK_CHUNK):
+        some = known[start : start + NETWORK_CHUNK]
+        function, along = _denoising(cells, some), directions[groups[some]]
+        np.add.at(slopes, groups[some], way_slopes(function, cells.y[some], along))
+        with torch.inference_mode():
+            nowhere = function(torch.zeros((len(some), directions.shape[1]))).numpy()
+        np.add.at(added, groups[some], ((cells.clean[some] - nowhere) * along).sum(1))
+    n = np.maximum(np.bincount(groups[known], minlength=len(directions)), 1)
+    return slopes / n[:, None], added / n
+
+
+def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]:
+    """Clean latents of some cells by their noisy ones, both without the shift; PCA units."""
+    query, prior = cells.query, cells.query.prior
+    if not prior.measured:
+        noise = torch.as_tensor(query.decided.cell_noise[some])
+        return lambda y: prior.denoise(y, noise)
+    if not query.measured:
+        return lambda y: prior.denoise(y, 0.0, torch.full((len(y),), prior.typical))
+    depths, rho = torch.as_tensor(prior.known_depth(query.latents.log_depth[some])), query.decided.plan.rho
+    # The denoiser reads cells as they are; their shift is taken away afterwards.
+    away = torch.zeros(1) if cells.away is None else torch.as_tensor(cells.away[some])
+    return lambda y: prior.denoise(y + away, rho, depths) - away
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Mean expression (G, d) of groups as it is in the matrix, and the shares (G, d) of cells that express a gene."""
+
+    mean: Floats
+    fraction: Floats
+
+
+def expression_of(matrix: Matrix, groups: Codes, n_groups: int) -> Expression:
+    """Go through the cells once."""
+
+    def each(chunk: Chunk, rows: slice) -> Floats:
+        return np.stack([sums_by_group(values, groups[rows], n_groups) for values in (chunk, chunk > 0)])
+
+    n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
+    mean, fraction = np.sum(matrix.each(each), axis=0) / n
+    return Expression(mean, fraction)
+
+
+def known_expression(reference: object, query: Query, model: LabelModel, labels_key: str, prior_key: str) -> Expression:
+    """The same of the reference's labels (C, d): by its cells, or by what its prior keeps of them."""
+    if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
+        labelled = read_reference(reference, labels_key, prior_key)
+        order = np.array([model.names.index(name) for name in labelled.names] + [-1], dtype=np.intp)
+        matrix = Matrix(
+            reference, layer=query.prior.params.get("layer"), genes=own_genes(reference, query), who="reference"
+        )
+        return expression_of(matrix, order[labelled.codes], len(model.names))
+    projection, genes = query.prior.projection, query.match.prior
+    means = model.gene_means[:, genes] + projection.center[genes]
+    mean = means * projection.scale[genes] + projection.mean[genes]
+    least = 0.0 if query.prior.statistics.get("minimum", 0.0) >= 0 else -np.inf
+    return Expression(np.maximum(mean, least), np.full(mean.shape, np.nan))

@@ -1,0 +1,157 @@
+"""What a prior keeps of a reference's labels, so that it can label queries without the reference's cells.
+
+Classifiers, their logits of calibration cells, the moments of every gene in every label, and some cells in the space of
+their leading components: a few MB of plain arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dice._errors import PriorFormatError
+from dice._labels.classify import Logistic
+from dice._labels.novelty import Groups
+from dice._labels.views import Anchors, LabelMoments
+from dice._model.softmax import softmax
+from dice._types import Codes, Floats
+
+#: What cells are classified by: scaled noisy latents, scaled clean latents, standardised genes.
+REPRESENTATIONS = ("projection", "denoised", "genes")
+#: Cells of each kind that are kept at most, their components, and labels that a model can have.
+MOST_CELLS, MOST_COMPONENTS, MOST_LABELS = 2000, 100, 10_000
+_COMMON = (
+    "counts",
+    "centres",
+    "whiten",
+    "calibration_codes",
+    "calibration_y",
+    "gene_means",
+    "gene_variances",
+    "anchor_codes",
+    "anchor_scores",
+    "anchor_basis",
+    "batch_evidence",
+)
+_EACH = ("slopes", "offset", "calibration")
+_CODES = ("calibration_codes", "anchor_codes")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One classifier of C labels, and its logits (m, C) of calibration cells."""
+
+    classifier: Logistic
+    calibration: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LabelModel:
+    """Classifiers of a reference's labels, one for each of `REPRESENTATIONS`, and what is usual among its cells."""
+
+    names: list[str]
+    candidates: Mapping[str, Candidate]
+    #: Cells (C,) of every label that were learned from, and their mean latents (C, k) in PCA units.
+    counts: Floats
+    centres: Floats
+    #: Rotation and scaling (k, k) after which labels scatter alike in all directions.
+    whiten: Floats
+    calibration_codes: Codes
+    #: Latents (m, k) of the calibration cells in PCA units.
+    calibration_y: Floats
+    #: Mean and variance (C, d) of the standardised genes in every label.
+    gene_means: Floats
+    gene_variances: Floats
+    #: Labels (a,) of some cells, their leading components (a, r), and the directions (d, r) of these.
+    anchor_codes: Codes
+    anchor_scores: Floats
+    anchor_basis: Floats
+    #: Wrong labels, and labels expected to be wrong, when the reference's batches were queries of each other (2,).
+    batch_evidence: Floats
+    #: What is told about the reference: labels with their numbers of cells, accuracy and F1, source, date, versions.
+    card: Mapping[str, Any]
+
+    @property
+    def moments(self) -> LabelMoments:
+        return LabelMoments(self.gene_means, self.gene_variances, self.counts)
+
+    @property
+    def anchors(self) -> Anchors:
+        """Some of the reference's cells, for views that compare a query with them."""
+        centre = self.moments.composition @ self.gene_means
+        return Anchors(self.anchor_codes, self.anchor_scores, self.anchor_basis, centre)
+
+    def calibration(self, representations: tuple[str, ...] = REPRESENTATIONS) -> Floats:
+        """Mean probabilities (m, C) that classifiers give to calibration cells."""
+        return np.mean([softmax(self.candidates[name].calibration) for name in representations], axis=0)
+
+    def groups(self, latent_scale: float) -> Groups:
+        """The labels as groups that a cell may be unlike."""
+        used, predict = np.flatnonzero(self.counts > 0), self.candidates["projection"].classifier
+        means, counts = self.centres[used] @ self.whiten, self.counts[used]
+        return Groups(self.whiten, means, predict, latent_scale, counts, used)
+
+    def to_arrays(self) -> dict[str, NDArray[np.float32]]:
+        """All but names and card, which are text."""
+        arrays = {name: getattr(self, name) for name in _COMMON}
+        for name, candidate in self.candidates.items():
+            parts = {**vars(candidate.classifier), **vars(candidate)}
+            arrays |= {f"{name}_{part}": parts[part] for part in _EACH}
+        return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], card: Mapping[str, Any], n_latent: int, n_genes: int) -> LabelModel:
+        """Check stored arrays, then build the model."""
+        names = _labels_of(card)
+        m, a = (np.size(arrays.get(name, ())) for name in _CODES)
+        basis = arrays.get("anchor_basis")
+        n_components = basis.shape[1] if isinstance(basis, np.ndarray) and basis.ndim == 2 else 0
+        if n_components > MOST_COMPONENTS:
+            raise PriorFormatError(f"The stored prior's 'labels/anchor_basis' has more than {MOST_COMPONENTS} columns.")
+        shapes = _shapes(len(names), n_latent, n_genes, m, a, n_components)
+        if set(arrays) != set(shapes):
+            raise PriorFormatError("The stored prior's 'labels' have missing or unknown entries.")
+        for name, shape in shapes.items():
+            array = arrays[name]
+            sound = isinstance(array, np.ndarray) and array.dtype == np.float32 and array.shape == shape
+            if not sound or not np.isfinite(array).all() or np.abs(array).max(initial=0) > 1e12:
+                raise PriorFormatError(f"The stored prior's 'labels/{name}' are not finite float32 of shape {shape}.")
+        for name in ("counts", "gene_variances", "batch_evidence"):
+            if (arrays[name] < 0).any() or (name == "counts" and not arrays[name].any()):
+                raise PriorFormatError(f"The stored prior's 'labels/{name}' must not be negative, and counts not zero.")
+        codes = {name: _checked_codes(arrays[name], name, len(names)) for name in _CODES}
+        candidates = {}
+        for name in REPRESENTATIONS:
+            each = {part: arrays[f"{name}_{part}"] for part in _EACH}
+            candidates[name] = Candidate(Logistic(each.pop("slopes"), each.pop("offset")), **each)
+        common = {name: arrays[name] for name in _COMMON} | codes
+        return cls(names=names, candidates=candidates, card=card, **common)
+
+
+def _checked_codes(array: NDArray[np.float32], name: str, n_labels: int) -> Codes:
+    codes = array.astype(np.intp)
+    if (codes != array).any() or (codes < 0).any() or (codes >= n_labels).any():
+        raise PriorFormatError(f"The stored prior's 'labels/{name}' must be codes of its labels.")
+    return codes
+
+
+def _labels_of(card: Mapping[str, Any]) -> list[str]:
+    names = card.get("labels")
+    listed = isinstance(names, list) and 1 < len(names) <= MOST_LABELS and all(isinstance(n, str) for n in names)
+    if not isinstance(names, list) or not listed or len(set(names)) != len(names):
+        raise PriorFormatError("The stored prior's 'card' does not list its labels.")
+    return names
+
+
+def _shapes(c: int, k: int, d: int, m: int, a: int, r: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {"counts": (c,), "centres": (c, k), "whiten": (k, k)}
+    shapes |= {"calibration_codes": (m,), "calibration_y": (m, k), "gene_means": (c, d), "gene_variances": (c, d)}
+    shapes |= {"anchor_codes": (a,), "anchor_scores": (a, r), "anchor_basis": (d, r), "batch_evidence": (2,)}
+    for name in REPRESENTATIONS:
+        each = {"slopes": (d if name == "genes" else k, c), "offset": (c,), "calibration": (m, c)}
+        shapes |= {f"{name}_{part}": shape for part, shape in each.items()}
+    return shapes

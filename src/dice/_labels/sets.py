@@ -1,0 +1,166 @@
+"""Prediction sets and status of a query's labels, by calibration cells or, under a shift, by its views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dice import _log
+from dice._labels import doubt
+from dice._labels.cells import LabelCells
+from dice._labels.classification import Classified
+from dice._labels.conformal import effective_size, label_p_values, label_scores, too_few
+from dice._labels.density_ratio import measure_domain_shift
+from dice._labels.model import LabelModel
+from dice._model.random_numbers import CellNoise
+from dice._query.query import Query
+from dice._types import Floats, Mask
+from dice.options import Sets
+
+#: How well query and reference may be told apart (AUC) before it is said that they differ (docs/labels.md).
+DOUBTFUL = 0.65
+#: A probability that no label has, and one that is larger than that of all other labels.
+NEVER, LIKELY = 1.01, 0.5
+#: Stream of random numbers of the sets.
+SETS = 3
+
+
+@dataclass(frozen=True)
+class DomainShift:
+    """Density ratios of calibration (m,) and query cells (n,), and how well the two are told apart."""
+
+    calibration: Floats
+    query: Floats
+    auc: float
+
+    @property
+    def effective(self) -> float:
+        """Number of calibration cells that count."""
+        return effective_size(self.calibration)
+
+    @property
+    def doubtful(self) -> bool:
+        return self.auc > DOUBTFUL
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"effective_calibration": self.effective, "shift_auc": self.auc}
+
+
+def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> DomainShift:
+    """Compare scaled latents y (n, k) of the query with those of calibration cells (m, k)."""
+    # In the order of their seeds, which does not depend on where cells are in a file.
+    order = np.argsort(query.seeds, kind="stable")
+    order = order[~query.latents.empty[order]]
+    found = measure_domain_shift(calibration_y, y[order], seed)
+    ratios = np.ones(len(y))
+    ratios[order] = found.query
+    return DomainShift(found.reference, ratios, found.auc)
+
+
+@dataclass(frozen=True)
+class JudgedLabels:
+    """Probabilities (n, C) that allow for the shift, sets (n, C), and status (n,) of a query's cells."""
+
+    probabilities: Floats
+    sets: Mask
+    status: NDArray[np.intp]
+    params: dict[str, Any]
+
+
+def judge(
+    settings: Sets,
+    alpha: float,
+    found: Classified,
+    model: LabelModel,
+    shift: DomainShift,
+    cells: LabelCells,
+    unlike: Mask,
+    min_probability: float,
+) -> JudgedLabels:
+    """Sets, and a word for every cell; cells that are `unlike` the reference (n,) are never confident.
+
+    Nobody can be confident of a label that is not given, because it is less likely than `min_probability`.
+    """
+    calibration, codes, seen = model.calibration(_names(found)), model.calibration_codes, cells.seen
+    ratio = doubt.error_ratio(model.batch_evidence)
+    error = doubt.expected_error(found.probabilities[seen], ratio, found.strength)
+    probabilities = found.probabilities.copy()
+    probabilities[seen] = doubt.tempered(probabilities[seen], error) if seen.any() else probabilities[seen]
+    threshold = doubt.set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
+    ranks = _p_values(settings, found, calibration, codes, shift, cells)
+    sets = doubt.joint_sets(ranks, probabilities, alpha, found.strength, threshold)
+    sets = doubt.with_most_likely(sets, probabilities)
+    # Beyond any probability where calibration cells are too few. Under a shift they do not calibrate: there a confident
+    # label has to be more likely than all others together.
+    calibrated = min(doubt.confident_from(calibration, codes, alpha), NEVER)
+    least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
+    confident, sets = doubt.widened(sets, probabilities, least)
+    expected = float((probabilities * sets)[seen].sum(1).mean()) if found.strength and seen.any() else 1 - alpha
+    params = {
+        "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
+        "confident_from": least, "unlike_rate": doubt.UNLIKE_RATE,
+    }  # fmt: skip
+    _warn(settings, alpha, model, shift, sets, error, found.strength)
+    return JudgedLabels(probabilities, sets, doubt.in_a_word(confident, unlike | ~seen), params)
+
+
+def _names(found: Classified) -> tuple[str, ...]:
+    """The classifiers behind the views."""
+    return tuple(str(name) for name in found.table["candidate"][:-1])
+
+
+def _p_values(
+    settings: Sets, found: Classified, calibration: Floats, codes: NDArray[np.integer], shift: DomainShift,
+    cells: LabelCells,
+) -> Floats:  # fmt: skip
+    """Conformal p-values (n, C) of every label, by cells as they were measured."""
+    uniform: list[Floats | None] = [None, None]
+    if settings.randomize and settings.method != "lac":
+        uniform = [_uniform(cells.query.seeds), _uniform(np.arange(len(codes)))]
+    scores, known = (
+        label_scores(p, settings.method, u) for p, u in zip((found.measured, calibration), uniform, strict=True)
+    )
+    weights = {"weights": shift.calibration, "own_weights": shift.query} if settings.weighted else {}
+    return label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
+
+
+def _warn(
+    settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, sets: Mask, error: float, strength: float
+) -> None:
+    """Warn where calibration cells are too few for sets that they alone make, and where the query differs."""
+    codes = model.calibration_codes
+    rare = too_few(codes, len(model.names), alpha)
+    if strength < 1 and settings.per_class and rare.any():
+        names = [model.names[i] for i in np.flatnonzero(rare)]
+        _log.warn(
+            f"{len(names)} labels have fewer than {int(np.ceil(1 / alpha)) - 1} calibration cells and are in "
+            f"every set, for example {names[:3]}: train the prior with a larger calibration_fraction, or pass "
+            "per_class=False."
+        )
+    elif strength < 1 and len(codes) + 1 < 1 / alpha:
+        _log.warn(
+            f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so that every set holds every label: "
+            f"pass a larger alpha, or train the prior with at least {int(np.ceil(1 / alpha)) - 1} cells for "
+            "calibration (dice.Training(calibration_fraction=))."
+        )
+    if settings.weighted and shift.effective < 3 / alpha:
+        _log.warn(
+            f"The weights leave {shift.effective:.0f} effective calibration cells of {len(codes)}, too few for sets at "
+            f"alpha={alpha:g}."
+        )
+    elif not settings.weighted and shift.doubtful:
+        _log.warn(
+            f"The query differs from its reference (AUC {shift.auc:.2f}): about {error:.0%} of the labels may be "
+            f"wrong, and sets hold {sets.sum(1).mean():.1f} labels on the mean. Check cells whose label you know with "
+            "dice.tl.evaluate(..., protocol='labels')."
+        )
+
+
+def _uniform(seeds: NDArray[np.int64]) -> Floats:
+    """One random number (n,) for every cell, its own."""
+    return CellNoise(torch.as_tensor(seeds), SETS).uniform(0, 1)[:, 0].numpy().astype(np.float64)

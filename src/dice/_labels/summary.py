@@ -1,0 +1,163 @@
+"""What became of a query, in ten lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+
+from dice._data import read
+from dice._data.checks import label_columns
+from dice._data.values import median_depth
+from dice._data.write import as_plain
+from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
+from dice._labels.doubt import CONFIDENT, STATUSES
+from dice._labels.sets import DOUBTFUL
+from dice._model.prior import LearnedPrior
+
+LAYER = AnnotateKeys().layer
+
+#: A cluster of so many cells, and with so large a share of cells that are not confident, is to be looked at.
+LOOKED_AT, DOUBTED = 20, 0.5
+#: Labels that are named.
+NAMED = 4
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Lines with a name each, and the figures in them."""
+
+    lines: dict[str, str]
+    figures: dict[str, Any]
+
+    def __str__(self) -> str:
+        width = max(map(len, self.lines))
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in self.lines.items())
+
+    def record(self, call: Mapping[str, Any], warned: list[str]) -> dict[str, Any]:
+        """What ``.uns`` keeps of a call; a shift that was given as a table is in the record that it came from."""
+        asked = {**call, "shift": "given" if isinstance(call["shift"], Mapping) else call["shift"]}
+        kept = {"summary": str(self), "params": as_plain(self.figures), "call": as_plain(asked)}
+        return kept | {"warnings": np.array(warned, dtype=str)}
+
+
+def summarize(
+    adata: AnnData, reference: object, prior: LearnedPrior, *, layer: str | None, genes: str,
+    labels_key: str | None, clustered: bool,
+) -> Overview:  # fmt: skip
+    """The summary of a query that was annotated, and read from this layer; of nothing but what the call has made."""
+    figures: dict[str, Any] = {"n_cells": adata.n_obs, "n_genes": len(prior.genes)}
+    depth, known, cells = median_depth(adata, layer), None, f"{adata.n_obs:,} in the query"
+    if isinstance(reference, AnnData):
+        known = median_depth(reference, prior.params.get("layer"))
+        figures["n_reference"], cells = reference.n_obs, f"{cells}, {reference.n_obs:,} in the reference"
+    figures |= {"depth": depth, "reference_depth": known}
+    text = read.record(adata, DenoiseKeys().uns, step="dice.tl.denoise")["genes"]["text"]
+    new = [who for who, used in (("query", layer), ("reference", prior.params.get("layer"))) if used == LAYER]
+    values = f"raw counts of {' and '.join(new)}, log-normalised in layers[{LAYER!r}]" if new else "used as they are"
+    lines = {"genes": genes or f"those of the prior, {text}", "cells": cells, "depth": _depth(depth, known)}
+    lines |= {"values": values, "shift": _strategy(adata, DenoiseKeys().uns), "clusters": "none: too few cells"}
+    figures["n_clusters"] = 0
+    if clustered:
+        choice = read.record(adata, ClusterKeys().uns, step="dice.tl.cluster")["choice"]
+        lines["clusters"], figures["n_clusters"] = str(choice["why"]), int(choice["n_clusters"])
+    if labels_key is None:
+        columns = label_columns(reference) if isinstance(reference, AnnData) else []
+        hint = f", for example {columns[0]!r}" if columns else ""
+        lines["labels"] = f"none: pass the column of the reference that holds them as labels_key{hint}"
+        if earlier := _labels_of_others(adata):
+            lines["labels"] += f"; {', '.join(earlier)} and what belongs to it are of an earlier call"
+        clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
+        lines["look at"] = f"{clusters}cells of large dice_uncertainty"
+        return Overview(lines, figures)
+    return _labelled(adata, LabelKeys(f"{labels_key}_dice"), Overview(lines, figures))
+
+
+def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
+    """The summary with what is said of labels."""
+    record = read.record(adata, keys.uns, step="dice.tl.transfer_labels")
+    auc = float(record["params"]["shift_auc"])
+    differ = "differs from the reference" if auc > DOUBTFUL else "is like the reference"
+    lines, figures = dict(so_far.lines), dict(so_far.figures)
+    lines["shift"] = f"the query {differ} (AUC {auc:.2f}); labels are {_views(record)}"
+    given = read.column(adata, keys.label, step="dice.tl.transfer_labels").value_counts()
+    named = ", ".join(f"{name} {count:,}" for name, count in given.iloc[:NAMED].items())
+    lines["labels"] = f"{len(given)} of {len(record['labels'])}: {named}{', ...' if len(given) > NAMED else ''}"
+    status = read.column(adata, keys.status, step="dice.tl.transfer_labels")
+    shares = {name: float((status == name).mean()) for name in STATUSES} if len(status) else {}
+    lines["status"] = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
+    lines["novel"] = _novel(adata)
+    lines["look at"] = _first(adata, keys, status, auc)
+    figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()}
+    figures["n_novel"] = int(read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty").sum())
+    return Overview(lines, figures)
+
+
+def _labels_of_others(adata: AnnData) -> list[str]:
+    """Labels that a call which has given none finds in a query."""
+    records = {key: read.record(adata, key) for key in read.names(adata, "uns")}
+    return [
+        f"obs[{key!r}]"
+        for key, record in records.items()
+        if isinstance(record, Mapping) and {"labels", "candidates"} <= set(record) and key in read.names(adata, "obs")
+    ]
+
+
+def _depth(query: float | None, reference: float | None) -> str:
+    query_text, reference_text = ("unknown, no counts" if d is None else f"{d:,.0f} counts" for d in (query, reference))
+    return f"median cell of the query {query_text}, of the reference {reference_text}"
+
+
+def _strategy(adata: AnnData, key: str) -> str:
+    strategy = str(read.record(adata, key, step="dice.tl.denoise")["shift"]["strategy"])
+    return "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
+
+
+def _views(record: Mapping[str, Any]) -> str:
+    """By which views labels were given."""
+    views = [str(name) for name in np.ravel(record["views"]["view"])]
+    weights = np.ravel(record["views"]["weight"])
+    if len(views) == 1 or weights[0] == 1:
+        return f"by the view {views[0]!r}"
+    agreement = float(np.average(np.ravel(record["views"]["agreement"]), weights=weights))
+    return f"the mean of {len(views)} views, which agree with {agreement:.0%} of them"
+
+
+def _novel(adata: AnnData) -> str:
+    """Cells that are called novel, by themselves and in groups."""
+    keys = NoveltyKeys()
+    record = read.record(adata, keys.uns, step="dice.tl.novelty")
+    single = int(read.column(adata, keys.flag, step="dice.tl.novelty").sum())
+    shifted = float(record["params"]["shift_auc"]) > DOUBTFUL
+    text = "single cells cannot be judged, as the query differs" if shifted else f"{single:,} cells by themselves"
+    if "groups" not in record:
+        return text
+    called = np.ravel(record["groups"]["novel"]).astype(bool)
+    return f"{text}; {_in_novel_groups(adata):,} cells in {called.sum()} of {len(called)} fine groups"
+
+
+def _in_novel_groups(adata: AnnData) -> int:
+    keys = NoveltyKeys()
+    return int(read.column(adata, keys.group_flag).sum()) if keys.group_flag in read.names(adata, "obs") else 0
+
+
+def _first(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float) -> str:
+    """What deserves a look before anything else."""
+    if n_novel := _in_novel_groups(adata):
+        return f"{n_novel:,} cells in obs[{NoveltyKeys().group_flag!r}]: like no label of the reference"
+    if ClusterKeys().cluster in read.names(adata, "obs"):
+        groups = read.column(adata, ClusterKeys().cluster)
+        doubted = (status != CONFIDENT).groupby(groups, observed=True).agg(["mean", "size"])
+        doubted = doubted[(doubted["size"] >= LOOKED_AT) & (doubted["mean"] >= DOUBTED)]
+        if len(doubted):
+            worst = doubted["mean"].idxmax()
+            share, size = doubted.loc[worst]
+            usual = read.column(adata, keys.set)[groups == worst].value_counts().index[0]
+            return f"cluster {worst} ({size:,.0f} cells): {share:.0%} not confident, most often the set {usual}"
+    if auc > DOUBTFUL:
+        return "some cells whose label you know, as the query differs: dice.tl.evaluate(..., protocol='labels')"
+    return f"cells whose obs[{keys.status!r}] is not confident"

@@ -1,0 +1,153 @@
+"""The denoiser D(z; depth, s): all that training, storage and inference need to know of a network.
+
+It is the posterior mean E[U | z] of clean latents U, where z carries the noise of counts at the depth of a cell, if the
+network knows depth, and Gaussian noise of standard deviation s on top. Latents and noise levels are in scaled units
+(divided by the prior's ``latent_scale``), depths are the log depths of :mod:`dice._model.counts`. A new
+network is one file in ``networks`` with a subclass of :class:`Denoiser`; nothing else has to be told of it.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from dice._model.network import Network
+
+if TYPE_CHECKING:
+    from dice._model.random_numbers import CellNoise
+
+#: Values beyond this are no denoised latents, whose variance is 1; variances below are none.
+LARGEST_VALUE, SMALLEST_VARIANCE = 1e6, 1e-12
+#: The networks by the name that stored priors give them; subclasses of `Denoiser` enter themselves.
+NETWORKS: dict[str, type[Denoiser]] = {}
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How to train.
+
+    ``patience`` evaluations without a better held-out loss end the training; 0 trains to the end and keeps
+    the last weights, as the paper does. ``ema_decay`` 0 turns weight averaging off.
+    """
+
+    max_steps: int = 1500
+    batch_size: int = 512
+    learning_rate: float = 3e-3
+    weight_decay: float = 1e-2
+    beta2: float = 0.99
+    warmup: int = 50
+    clip_norm: float = 1.0
+    ema_decay: float = 0.999
+    evaluate_every: int = 50
+    patience: int = 8
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A size of a network and how it is trained.
+
+    Without `training` the network is fitted at once by its ``fit``. ``epochs`` counts passes over the data, as the
+    paper does, in place of ``training.max_steps``. ``mixup_points`` is the number of cells in a mixture where the user
+    does not choose; 0 where a network is not trained on mixtures. With ``counts`` the network learns the noise of
+    counts, where a reference has them; without, it learns the latents as they are and assumes Gaussian noise.
+    """
+
+    training: TrainingConfig | None
+    size: Mapping[str, int] = field(default_factory=dict)
+    epochs: int | None = None
+    mixup_points: int = 0
+    counts: bool = False
+
+
+class Denoiser(Network, ABC):
+    """Posterior of a latent seen through the noise of counts and isotropic Gaussian noise of standard deviation s."""
+
+    #: What ``tl.train_prior`` may call this network, with its sizes and trainings.
+    presets: ClassVar[Mapping[str, Preset]] = {}
+    #: Fewest cells in a training batch: 2 where a network normalises over them.
+    least_batch: ClassVar[int] = 1
+    #: Largest noise level that :meth:`draw` can start from; None where there is none.
+    largest_noise: ClassVar[float | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls):
+            NETWORKS[cls.kind] = cls
+
+    @abstractmethod
+    def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
+        """Posterior mean for z (n, k) at noise level s, one for all cells () or one each (n,).
+
+        `log_depth` (n,) is that of the cells. Without it, z has no other noise than s.
+        """
+
+    @property
+    def counted(self) -> bool:
+        """Whether the network knows the noise of counts, so that depth matters to it."""
+        return False
+
+    @property
+    def typical(self) -> float:
+        """Log depth of a typical cell of the reference; NaN where the network knows none."""
+        return math.nan
+
+    @property
+    def slope(self) -> Tensor:
+        """How much of a change of each latent (k,) is let through at typical depths, without other noise."""
+        return torch.ones(self.n_latent)
+
+    def is_sound(self) -> bool:
+        """Whether the weights make a denoiser: finite ones may still be nonsense, such as a negative variance.
+
+        Tried at the origin and away from it, over the noise levels that inference asks for.
+        """
+        with torch.inference_mode():
+            latents = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
+            values = [self(latents, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
+            return bool((torch.stack(values).abs() < LARGEST_VALUE).all())
+
+    def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
+        """Mean posterior variance per latent (n,): by random probes of the slope, unless a network knows better."""
+        from dice._model.sampler import probe_variance  # It builds on this module.
+
+        return probe_variance(self, z, s, noise)
+
+    def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
+        """One draw (n, k) from the posterior: by few steps of reverse diffusion, unless a network knows better."""
+        from dice._model.sampler import sample_sde
+
+        return sample_sde(self, z, s, noise)
+
+    def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
+        """The prior step of Algorithm 1: one draw (n, k) from p(U | z) at the noise level s, the same for all cells.
+
+        The few-step sampler, unless a network has steps of its own.
+        """
+        return self.posterior_sample(z, s, noise)
+
+    def start(self, train: Tensor, held_out: Tensor | None, typical: float | None) -> None:
+        """Set what is known in closed form before training; `typical` is the typical log depth, None without counts."""
+
+    def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        """Training loss of a batch of rows or latents; only for networks that are trained."""
+        raise TypeError(f"{type(self).__name__} is fitted in closed form, not trained.")
+
+    def error(self, rows: Tensor, s: Tensor, noise: Tensor) -> Tensor:
+        """Mean squared error () at one noise level (), with standard normal `noise` (n, k) on rows or latents."""
+        return (self(rows + s * noise, s) - rows).square().mean()
+
+    @classmethod
+    def fit(cls, train: Tensor, held_out: Tensor | None, seed: int) -> tuple[Self, dict[str, list[float]]]:
+        """A denoiser of clean latents (n, k), ready for use, and its history; for presets without training."""
+        raise TypeError(f"{cls.__name__} is trained, not fitted in closed form.")
+
+
+def as_column(s: Tensor, like: Tensor) -> Tensor:
+    """Noise levels as a (1, 1) or (n, 1) column in the precision and on the device of `like`."""
+    return torch.as_tensor(s, dtype=like.dtype, device=like.device).reshape(-1, 1)

@@ -1,0 +1,134 @@
+"""Direct posterior of latents, in scaled units: one evaluation of the denoiser.
+
+Split Gibbs at fixed rho leaves U distributed as p(U) N(y; U, (s_x^2 + rho^2) I): plain Gaussian denoising at the
+one level s = sqrt(s_x^2 + rho^2). Its mean is one evaluation of the denoiser, its samples are independent runs of the
+reverse diffusion from y, and its covariance is s^2 dD/dy (second-order Tweedie). The noise of counts is no different:
+the depth of a cell stands for s_x, and the denoiser has learned what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dice._model.denoiser import Denoiser, as_column
+from dice._model.random_numbers import CellNoise
+
+#: Largest noise level in scaled units: latents of variance 1 leave hardly a trace beneath it.
+MAX_NOISE = 10.0
+#: Streams of :class:`CellNoise`, one for each purpose; the first is that of probes.
+SAMPLES, CHAINS = 1, 2
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Posterior of cells: mean (n, k), samples (n, S, k) and variance per latent (n,).
+
+    Tensors where it is computed, arrays in the units of the user, lazy arrays of a lazy matrix.
+    """
+
+    mean: Any
+    samples: Any = None
+    variance: Any = None
+    #: Share of accepted Langevin moves, where there were any.
+    acceptance: float | None = None
+
+    def map(self, function: Callable[[Any, int], Any]) -> Posterior:
+        """``function(part, power)`` of every part there is; a variance has twice the power of a mean in its units."""
+        parts = ((self.mean, 1), (self.samples, 1), (self.variance, 2))
+        mean, samples, variance = (None if part is None else function(part, power) for part, power in parts)
+        return Posterior(mean, samples, variance, self.acceptance)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Posterior]) -> Posterior:
+        """Several chunks, one below the other; tensors or arrays."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = ([getattr(part, name) for part in parts] for name in ("mean", "samples", "variance"))
+        shares = [part.acceptance for part in parts if part.acceptance is not None]
+        mean, samples, variance = (_stacked(column) for column in columns)
+        return cls(mean, samples, variance, sum(shares) / len(shares) if shares else None)
+
+
+def _stacked(parts: list[Any]) -> Any:
+    if parts[0] is None:
+        return None
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
+
+
+def direct(
+    denoiser: Denoiser,
+    y: Tensor,
+    s: Tensor,
+    noise: CellNoise,
+    *,
+    log_depth: Tensor | None = None,
+    n_samples: int = 0,
+    uncertainty: bool = True,
+    reference_noise: float | None = None,
+) -> Posterior:
+    """Posterior of y (n, k) at noise levels s () or (n,).
+
+    Parameters
+    ----------
+    denoiser
+        D(z; depth, s).
+    y
+        Noisy latents.
+    s
+        Gaussian noise, the same for all cells or one level for each.
+    noise
+        Random numbers of the cells.
+    log_depth
+        Log depths (n,) of cells with the noise of counts; None where s is all the noise.
+    n_samples
+        Number of independent draws for each cell.
+    uncertainty
+        Whether to compute the variance: without depths from two samples or more, where there are any.
+    reference_noise
+        Noise that the reference latents carry themselves; given, the mean is that of the clean latents
+        beneath (:func:`deconvolved_mean`).
+    """
+    with torch.inference_mode():
+        y, s = within_reach(y, s)
+        if reference_noise is None:
+            mean = denoiser(y, s, log_depth)
+        else:
+            mean = deconvolved_mean(denoiser, y, s, reference_noise)
+        samples = None
+        if n_samples:
+            draws = [
+                denoiser.posterior_sample(y, s, noise.spawn(SAMPLES, draw), log_depth) for draw in range(n_samples)
+            ]
+            samples = torch.stack(draws, dim=1)
+        variance = None
+        if uncertainty and samples is not None and n_samples > 1 and log_depth is None:
+            variance = samples.var(1).mean(1) if len(samples) else y.new_empty(0)
+        elif uncertainty:
+            variance = denoiser.variance(y, s, noise, log_depth)
+    return Posterior(mean, samples, variance)
+
+
+def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+    """The same question at the largest noise level that denoisers were trained for, where s is beyond it.
+
+    There the posterior is the prior up to a pull of y / s^2, which is kept.
+    """
+    share = (MAX_NOISE / as_column(s, y).clamp_min(1e-12)).clamp_max(1)
+    return y * share.square(), torch.as_tensor(s, dtype=y.dtype, device=y.device).clamp_max(MAX_NOISE)
+
+
+def deconvolved_mean(denoiser: Denoiser, y: Tensor, s: Tensor, reference_noise: float) -> Tensor:
+    """Mean of the latents without the reference's own noise, by one evaluation at a lower level.
+
+    The prior was learned from latents with noise s_r, so that y is only noisier by t^2 = s^2 - s_r^2. Tweedie's
+    formula at level t gives the score of y, and with the full s^2 the mean of what lies beneath.
+    """
+    total = as_column(s, y).square()
+    extra = (total - reference_noise**2).clamp_min(1e-4 * total)
+    return y + total / extra * (denoiser(y, extra.sqrt()[:, 0]) - y)

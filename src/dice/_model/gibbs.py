@@ -1,0 +1,167 @@
+"""Split Gibbs sampling (the paper's Algorithm 1), in scaled units.
+
+Z | x, U is drawn from the likelihood, U | Z from the prior by reverse diffusion. At fixed rho the chain leaves U
+distributed as the posterior whose noise is the likelihood's plus rho^2 in every direction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dice._errors import InputError
+from dice._model.denoiser import Denoiser, as_column
+from dice._model.direct import CHAINS, Posterior
+from dice._model.random_numbers import CellNoise
+from dice._model.sampler import sample_sde
+from dice._model.steps import GaussianStep, LikelihoodStep
+from dice.options import Gibbs
+
+#: Longest chain that is chosen without being asked for.
+MAX_ITERATIONS = 100
+
+
+def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geometric: bool = False) -> np.ndarray:
+    """rho of every iteration: a constant, a (start, end) pair to interpolate, or all of them."""
+    values = np.atleast_1d(np.asarray(rho, dtype=np.float64))
+    if values.ndim != 1 or not len(values) or not np.isfinite(values).all() or (values <= 0).any():
+        raise InputError(f"rho={rho} is not a positive number, a (start, end) pair or a sequence of them.")
+    if len(values) <= 2:
+        start, end = values[0], values[-1]
+        space = np.geomspace if geometric else np.linspace
+        return space(start, end, n_iterations or (30 if len(values) == 1 else 100))
+    if n_iterations not in (None, len(values)):
+        raise InputError(f"rho has {len(values)} values but n_iterations={n_iterations}: leave n_iterations out.")
+    return values
+
+
+def silent(*_: object) -> None:
+    """Tell nobody how far the work is."""
+
+
+def split_gibbs(
+    denoiser: Denoiser,
+    step: LikelihoodStep,
+    start: Tensor,
+    rhos: Sequence[float | Tensor],
+    noise: CellNoise,
+    settings: Gibbs,
+    *,
+    n_samples: int = 0,
+    literal: bool = False,
+    tell: Callable[[], object] = silent,
+) -> Posterior:
+    """Run independent chains from `start` (n, k) and sum them up.
+
+    Parameters
+    ----------
+    denoiser
+        D(z; s) of the prior.
+    step
+        Draws Z given x and U.
+    start
+        First state of U, the plain projection.
+    rhos
+        Coupling of every iteration, one number or one for each cell.
+    noise
+        Random numbers of the cells.
+    settings
+        Chains, burn-in, averaging.
+    n_samples
+        Chains whose last state is kept.
+    literal
+        Whether the prior step is the network's own ``draw`` in place of the few-step sampler.
+    tell
+        Called after every iteration.
+    """
+    draw = denoiser.draw if literal else partial(sample_sde, denoiser)
+    n_chains, smoothed = max(settings.n_chains, n_samples), settings.average == "rao-blackwell"
+    smooth, states, last = Moments(start), Moments(start), []
+    with torch.no_grad():
+        for chain in range(n_chains):
+            u = z = start
+            for iteration, rho in enumerate(rhos):
+                random = noise.spawn(CHAINS, chain, iteration)
+                level = torch.as_tensor(rho, dtype=start.dtype, device=start.device)
+                z = step.draw(z, u, as_column(level, start), random.spawn(0))
+                u = draw(z, level, random.spawn(1))
+                if iteration >= min(settings.burn_in or 0, len(rhos) - 1):
+                    states.add(u)
+                    if smoothed:
+                        smooth.add(denoiser(z, level))
+                tell()
+            last.append(u)
+        single = states.n == 1
+        variance = denoiser.variance(z, level, noise) if single else states.variance.mean(1)
+    final = torch.stack(last, dim=1)
+    return Posterior(
+        mean=smooth.mean if smoothed else final.mean(1),
+        samples=final[:, :n_samples] if n_samples else None,
+        variance=variance,
+    )
+
+
+def exact_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor]:
+    """The fastest chain for a Gaussian likelihood whose noise is widened by rho^2 in every direction.
+
+    How that noise is divided between the two steps does not change the stationary law, only the mixing. All that is
+    common to every direction, a^2 = rho^2 + the smallest variance, goes into the prior step, and the likelihood keeps
+    the rest. With isotropic noise nothing is left, and one iteration is the direct path.
+
+    Returns
+    -------
+    The likelihood step with the rest of the noise, and the level a (n,) of the prior step.
+    """
+    total = step.variances + rho**2
+    common = total.min(1, keepdim=True).values
+    return GaussianStep(step.y, total - common, step.axes), common.sqrt()[:, 0]
+
+
+def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tuple[int, int]:
+    """Iterations and burn-in of the fastest chain, from the smallest and largest noise variance.
+
+    The mean of Z carries at most the share 1 - smallest / largest of U's error over to the next iteration. The prior
+    pulls as well, so that this is an upper bound; `MAX_ITERATIONS` is where the caller should say so.
+    """
+    carried = min(max(1 - smallest / max(largest, 1e-30), 1e-6), 0.999)
+    burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)
+    n_iterations = min(max(3 * burn_in, 8), MAX_ITERATIONS)
+    return n_iterations, min(burn_in, n_iterations // 3)
+
+
+def wiener_start(step: GaussianStep, rho: float) -> Tensor:
+    """Posterior mean (n, k) if the scaled latents were standard normal: a start that no direction is far from."""
+    shrunk = (step.y @ step.axes) / (1 + step.variances + rho**2)
+    return shrunk @ step.axes.T
+
+
+class Moments:
+    """Running mean and variance of states (n, k), measured from a point near them: squares then do not cancel."""
+
+    def __init__(self, origin: Tensor) -> None:
+        self.n = 0
+        self.origin = origin
+        self.first = torch.zeros_like(origin)
+        self.second = torch.zeros_like(origin)
+
+    def add(self, value: Tensor) -> None:
+        """Take one more state into account."""
+        offset = value - self.origin
+        self.n += 1
+        self.first = self.first + offset
+        self.second = self.second + offset.square()
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean of all states."""
+        return self.origin + self.first / max(self.n, 1)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of all states, unbiased if they are independent."""
+        return ((self.second - self.first.square() / self.n) / max(self.n - 1, 1)).clamp_min(0)

@@ -1,0 +1,246 @@
+"""What a query's expression says about its latents, before the prior speaks.
+
+Every Gaussian likelihood N(x; V U, s_i^2 diag(psi)) over any subset of the genes reduces to a point y_i and a
+covariance s_i^2 C in the latent space: A = V' W V, C = A^-1, y = C V' W x with W = diag(1 / psi).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice._model.completion import Completion
+from dice._model.counts import recover
+from dice._model.leave_one_out import influence, without_self
+from dice._model.projection import Projection
+from dice._model.standardize import Standardizer
+from dice._types import Chunk, Floats, Mask
+
+#: Gene noise below this share of the mean would give a single gene all the say.
+MIN_GENE_NOISE = 0.05
+#: Noise of cells without any expression in units of the latent scale: so large that only the prior speaks.
+EMPTY_NOISE = 10.0
+
+
+@dataclass(frozen=True)
+class Latents:
+    """What expression says of cells before the prior speaks; PCA units."""
+
+    #: Noisy latents (n, k); of a lazy matrix, themselves lazy.
+    y: Any
+    #: Residual energy per degree of freedom (n,).
+    residual: NDArray[np.float32]
+    #: Cells without any expression (n,).
+    empty: NDArray[np.bool_]
+    #: Log depth (n,) of cells that are made of counts, else NaN.
+    log_depth: NDArray[np.float32]
+    #: Noisy latents (m, k) of sampled cells, at hand where all are lazy.
+    sample: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+
+    def __len__(self) -> int:
+        return len(self.residual)
+
+    def __getitem__(self, rows: slice) -> Latents:
+        return Latents(self.y[rows], self.residual[rows], self.empty[rows], self.log_depth[rows])
+
+    def slices(self, size: int) -> list[slice]:
+        """Ranges of at most `size` cells that cover them; one without cells where there are none."""
+        starts = range(0, max(len(self), 1), size)
+        return [slice(start, min(start + size, len(self))) for start in starts]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Latents], n_latent: int) -> Latents:
+        """The cells of several chunks, one after the other."""
+        nobody = np.empty(0, np.float32)
+        none = cls(np.empty((0, n_latent), np.float32), nobody, np.empty(0, bool), nobody)
+        columns = ([getattr(part, name) for part in (none, *parts)] for name in ("y", "residual", "empty", "log_depth"))
+        return cls(*(np.concatenate(column) for column in columns))
+
+
+@dataclass(frozen=True)
+class GaussianLikelihood:
+    """Gaussian likelihood over the observed genes, with the same relative noise per gene for all cells.
+
+    Unobserved genes are left out, never taken as zero: their rows of V and W are absent.
+    """
+
+    standardizer: Standardizer
+    #: Loadings (d, k) and noise weights (d,) of the observed genes.
+    loadings: Floats
+    weights: Floats | None
+    #: Whether all of the prior's genes are observed.
+    complete: bool
+    #: Whether a cell of zeros tells nothing; in data with negative values, zeros are values like others.
+    zero_is_empty: bool = True
+    #: How missing genes are filled in; None where there are none, or a chain leaves them out.
+    completion: Completion | None = None
+
+    @classmethod
+    def of(
+        cls,
+        projection: Projection,
+        genes: NDArray[np.intp],
+        *,
+        per_gene: bool = False,
+        zero_is_empty: bool = True,
+        fill_in: Floats | None = None,
+    ) -> GaussianLikelihood:
+        """The likelihood of a query that holds the prior's `genes` (positions, in its order).
+
+        `fill_in` are variances (k,) of the latents, by which missing genes are filled in.
+        """
+        noise = projection.gene_noise / max(projection.gene_noise.mean(), 1e-12)
+        weights = 1 / np.maximum(noise[genes], MIN_GENE_NOISE) if per_gene else None
+        complete, loadings = len(genes) == len(projection.loadings), projection.loadings[genes]
+        fills = fill_in is not None and not complete and not per_gene
+        return cls(
+            Standardizer(projection.mean[genes], projection.scale[genes], projection.center[genes], projection.cap),
+            loadings,
+            weights,
+            complete,
+            zero_is_empty,
+            Completion.of(loadings, np.asarray(fill_in), max(projection.noise, 1e-6)) if fills else None,
+        )
+
+    @property
+    def isotropic(self) -> bool:
+        """Whether C is the identity, so that the posterior needs one evaluation."""
+        return self.weights is None and (self.complete or self.completion is not None)
+
+    @property
+    def n_latent(self) -> int:
+        return int(self.loadings.shape[1])
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Observed genes beyond those that the latents explain, at least 1."""
+        return max(len(self.loadings) - self.n_latent, 1)
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """C (k, k): covariance of y around U for noise of level 1."""
+        if self.isotropic:
+            return np.eye(self.n_latent, dtype=np.float32)
+        loadings = self.loadings.astype(np.float64)
+        weighted = loadings if self.weights is None else loadings * self.weights[:, None]
+        precision = loadings.T @ weighted
+        # Directions that no observed gene loads on are bounded, not infinite.
+        floor = 1e-3 * np.trace(precision) / self.n_latent + 1e-12
+        return np.linalg.inv(precision + floor * np.eye(self.n_latent)).astype(np.float32)
+
+    def noise_range(self, level: float) -> tuple[float, float]:
+        """Smallest and largest noise variance over the directions of the latent space, at noise `level`."""
+        spread = np.linalg.eigvalsh(self.covariance) * level**2
+        return float(spread[0]), float(spread[-1])
+
+    @cached_property
+    def _readout(self) -> Floats:
+        if self.isotropic:
+            return self.loadings
+        weighted = self.loadings if self.weights is None else self.loadings * self.weights[:, None]
+        return (weighted @ self.covariance).astype(np.float32)
+
+    def read(self, chunk: Chunk) -> tuple[Floats, Floats]:
+        """Noisy latents y (n, k) of a chunk of the observed genes, and each cell's noise variance (n,).
+
+        The variance is the weighted residual energy per degree of freedom.
+        """
+        x = self.standardizer(chunk)
+        if self.completion is not None:
+            y, left = self.completion.read(x)
+            return y, np.maximum(left, 0) / self.degrees_of_freedom
+        y = np.asarray(x @ self._readout, dtype=np.float32)
+        explained = np.einsum("nk,nk->n", y, y @ np.linalg.inv(self.covariance))
+        energy = np.maximum(x.squared_norms(self.weights) - explained, 0)
+        return y, energy / self.degrees_of_freedom
+
+    def latents(
+        self, chunk: Chunk, rows: slice = slice(None), *, kept: Mask | None = None, log_depth: Floats | None = None
+    ) -> Latents:
+        """A chunk as the prior sees it; cells without any expression are at the origin.
+
+        Of all cells of the query, only those `kept` (n,) keep their latents. `log_depth` (n,) need not be recovered
+        where it is known.
+        """
+        y, residual = self.read(chunk)
+        empty = _is_empty(chunk) & self.zero_is_empty
+        y[empty] = 0
+        kept_y = y if kept is None else y[kept[rows]]
+        depth = recover(chunk).log_depth if log_depth is None else log_depth
+        return Latents(kept_y, residual.astype(np.float32), empty, depth)
+
+    def energy(self, latents: Latents) -> Floats:
+        """Squared norms (n,) of the standardised cells."""
+        return latents.residual * self.degrees_of_freedom + np.square(latents.y).sum(1)
+
+    def honest(self, latents: Latents, own: Mask, projection: Projection) -> Floats:
+        """Latents (n, k), those of the reference's `own` cells by loadings that do not know them."""
+        energy, weight = self.energy(latents), influence(projection.singular_values, projection.n_latent)
+        return np.where(own[:, None], without_self(latents.y, latents.y, energy, energy, weight), latents.y)
+
+    def honest_part(self, part: Latents, expression: Chunk, whole: Chunk, own: Mask, projection: Projection) -> Latents:
+        """Latents of parts of cells with some `expression`, those of the reference's `own` cells as :meth:`honest`."""
+        if not self.complete or not own.any():
+            return part
+        x, cells = (self.standardizer(sparse.csr_array(chunk)) for chunk in (expression, whole))
+        weight = influence(projection.singular_values, projection.n_latent)
+        y = without_self(part.y, cells @ projection.loadings, x.inner(cells), cells.squared_norms(), weight)
+        return replace(part, y=np.where((own & ~part.empty)[:, None], y, part.y))
+
+    def only_y(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
+        """Noisy latents (n, k) of a chunk."""
+        return np.asarray(self.latents(chunk).y)
+
+    def noise(
+        self, latents: Latents, noise: str | float, *, df: float | None, reference_noise: float, empty_noise: float
+    ) -> tuple[float, NDArray[np.float32]]:
+        """Noise of the data set, and standard deviation of every cell (n,).
+
+        Parameters
+        ----------
+        latents
+            The query.
+        noise
+            As in :class:`dice.Gaussian`.
+        df
+            Degrees of freedom where the noise is Student-t, whose scale is smaller than its standard deviation.
+        reference_noise
+            Noise of the reference, for queries with too few genes to measure their own.
+        empty_noise
+            Noise of cells without any expression.
+        """
+        measured, n_genes = latents.residual[~latents.empty], len(self.loadings)
+        factor = 1.0 if df is None else np.sqrt(max(df - 2, 0.5) / df)
+        whole = factor * float(np.sqrt(measured.mean())) if len(measured) else 0.0
+        measurable = n_genes >= 2 * self.n_latent
+        if not isinstance(noise, str):
+            whole = float(noise)
+        elif not measurable:
+            # Too few genes leave no residual to measure: the reference's noise is the better guess.
+            whole = float(factor * reference_noise)
+        cells = np.full(len(latents), whole, dtype=np.float32)
+        if noise == "per_cell" and measurable:
+            cells[~latents.empty] = factor * np.sqrt(shrink_noise(measured, n_genes - self.n_latent))
+        if self.completion is not None:
+            cells = np.sqrt(np.square(cells) + self.completion.added.mean())
+        cells[latents.empty] = empty_noise
+        return whole, cells
+
+
+def shrink_noise(variances: Floats, n_genes: int) -> Floats:
+    """Per-cell noise variances, shrunk towards their mean by what chance alone would spread them."""
+    mean = variances.mean()
+    chance = 2 * mean**2 / max(n_genes, 1)
+    observed = variances.var()
+    keep = max(0.0, 1 - chance / observed) if observed > 0 else 0.0
+    return mean + keep * (variances - mean)
+
+
+def _is_empty(chunk: Chunk) -> NDArray[np.bool_]:
+    return np.asarray(abs(chunk).sum(1)).ravel() == 0 if sparse.issparse(chunk) else ~chunk.any(1)

@@ -1,0 +1,216 @@
+"""The default network: D(z; depth, rho), the mean of clean latents given noisy ones.
+
+A noisy latent carries the noise of counts, which the depth of its cell tells, and Gaussian noise of standard deviation
+s on top. The network learns both at once: from thinned copies of the reference's cells with Gaussian noise added
+(:mod:`dice._model.rows`), or, where there are no counts, from latents with Gaussian noise alone. log1p bends with
+depth, so that the mean of the same cell at another depth is another latent. The depth of the target is therefore a
+coordinate as well, and all cells are asked for one depth, the reference's typical one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from dice._model.denoiser import LARGEST_VALUE, Denoiser, Preset, TrainingConfig, as_column
+from dice._model.linear_filter import LEAST_VARIANCE, LinearFilter
+from dice._model.rows import Rows
+
+if TYPE_CHECKING:
+    from dice._model.random_numbers import CellNoise
+
+#: Cells are not asked for less than this share of their own depth, nor for more than this multiple of it: training
+#: hardly saw that.
+LEAST_ASKED, MOST_ASKED = 0.5, 20.0
+#: Noise levels of training are log-normal and cover what inference can ask for. With counts, two thirds of the rows
+#: have no noise but that of counts.
+LOG_NOISE_MEAN, LOG_NOISE_SD, WITHOUT_NOISE = -0.8, 1.4, 2 / 3
+#: Noise levels that the network tells apart: smaller ones are no noise, and nothing is left beneath larger ones.
+LEAST_NOISE, MOST_NOISE = 5e-3, 10.0
+#: Beyond this noise level the posterior mean fades into that of the prior, and so does what the network adds to it.
+FADING = 2.5
+#: Features of depth and noise level that modulate the blocks.
+N_CONDITIONS = 32
+#: softplus of this is 1.
+SOFTPLUS_ONE = 0.5413248546129181
+TRAINING = TrainingConfig(max_steps=600, warmup=30, ema_decay=0.99, patience=4)
+
+
+class DepthDenoiser(Denoiser):
+    """A linear filter in closed form, a residual MLP that reads the filtered latents, and a variance.
+
+    The filter is the Wiener filter at every depth and noise level, and the MLP starts at zero.
+
+    Parameters
+    ----------
+    n_latent
+        Number k of latents.
+    width
+        Hidden width.
+    depth
+        Number of residual blocks.
+    """
+
+    kind: ClassVar[str] = "depth"
+    bounds: ClassVar[Mapping[str, int]] = {"width": 1024, "depth": 16}
+    presets: ClassVar = {"default": Preset(TRAINING, {"width": 128, "depth": 2}, counts=True)}
+
+    def __init__(self, n_latent: int, width: int = 128, depth: int = 2) -> None:
+        super().__init__()
+        self.n_latent, self.width, self.depth = n_latent, width, depth
+        self.filter = LinearFilter(n_latent)
+        self.conditions = nn.Sequential(
+            nn.Linear(5, N_CONDITIONS), nn.SiLU(), nn.Linear(N_CONDITIONS, N_CONDITIONS), nn.SiLU()
+        )
+        self.inlet = nn.Linear(n_latent, width)
+        self.blocks = nn.ModuleList(FilmBlock(width) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+        self.outlet = nn.Linear(width, n_latent)
+        self.spread = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, n_latent))
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Torch's default from `generator`, an MLP that starts at zero and a variance that starts at the filter's."""
+        super().initialize(generator)
+        last = self.spread[-1]
+        assert isinstance(last, nn.Linear)
+        for layer in (self.outlet, last):
+            nn.init.zeros_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def start(self, train: Tensor, held_out: Tensor | None, typical: float | None) -> None:
+        """Fit the linear filter; `typical` is the log depth that cells are asked for."""
+        judged = None if held_out is None or not len(held_out) else Rows(held_out, self.n_latent)
+        self.filter.fit(Rows(train, self.n_latent), judged, typical)
+
+    @property
+    def counted(self) -> bool:
+        return bool(self.filter.counted > 0)
+
+    @property
+    def typical(self) -> float:
+        return float(self.filter.typical) if self.counted else math.nan
+
+    @property
+    def slope(self) -> Tensor:
+        return self.filter.linear.weight[:, : self.n_latent].diagonal()
+
+    def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
+        return self._mean(z, self._depths(z, log_depth), as_column(s, z))[0]
+
+    def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
+        return self.moments(z, s, log_depth)[1].mean(1)
+
+    def moments(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Posterior mean and variance (n, k)."""
+        level, depths = as_column(s, z), self._depths(z, log_depth)
+        mean, hidden = self._mean(z, depths, level)
+        return mean, self.filter.variance(level, self.filter.standardised(depths, len(z))) * self._ratio(hidden)
+
+    def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
+        """One draw (n, k): reverse diffusion at no other noise than s, a Gaussian of the learned variance at a depth.
+
+        The noise of counts can only be followed down to the deepest cells, which is not far for most. Of cells with 5,
+        10, 20 and 50 % of the depth of twelve known profiles, 90 % regions of these draws cover .86, .88, .89 and .94;
+        with reverse diffusion in depth they cover .73, .88, .91 and .96, around worse means (a prototype).
+        """
+        if log_depth is None:
+            return super().posterior_sample(z, s, noise)
+        mean, variance = self.moments(z, s, log_depth)
+        return mean + variance.sqrt() * noise.normal(0, self.n_latent)
+
+    def _depths(self, z: Tensor, log_depth: Tensor | None) -> Tensor | None:
+        """Log depths (n, 2) of cells and of what they are asked for; without counts' noise cells are the deepest."""
+        if not self.counted:
+            return None
+        own = self.filter.deepest.expand(len(z)) if log_depth is None else log_depth
+        least, most = own + math.log(LEAST_ASKED), own + math.log(MOST_ASKED)
+        return torch.stack([own, self.filter.typical.expand_as(own).clamp(least, most)], dim=1)
+
+    def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        """Squared error of the mean plus that of the variance.
+
+        Rows are weighted by the error that the filter expects of them, so that all noise levels matter alike.
+        """
+        rows = Rows(batch, self.n_latent)
+        s = self._levels(len(batch), generator, batch.device)
+        z = rows.noisy + s * torch.randn(rows.noisy.shape, generator=generator, device=batch.device)
+        mean = self._mean(z, rows.depths, s)[0]
+        error = (rows.target - mean).square().mean(1) * self.filter.weight(s)
+        # Every second row is enough for the variance. It listens to what the mean has learned and does not change it.
+        rows, z, s = rows.every_second(), z[::2], s[::2]
+        with torch.no_grad():
+            mean, hidden = self._mean(z, rows.half_depths, s)
+        # The product of two independent errors is the posterior variance without any noise of the measurement, on
+        # average; single ones are noisy and may be negative, which a squared error bears and a likelihood does not.
+        depth = self.filter.standardised(rows.half_depths, len(rows))
+        product = (rows.first - mean) * (rows.second - mean) / self.filter.variance(s, depth)
+        # Every latent in units of its own products: in common units latents of small variance are not learned at all.
+        spread = (product - self._ratio(hidden)).square().mean(0) / product.square().mean(0).clamp_min(1e-12)
+        return error.mean() + spread.mean()
+
+    def _levels(self, n: int, generator: torch.Generator, device: torch.device) -> Tensor:
+        """Noise levels (n, 1) of a batch, stratified over their distribution, which steadies the gradient."""
+        n_noisy = n - int(n * WITHOUT_NOISE) if self.counted else n
+        jitter = torch.rand(n_noisy, generator=generator, device=device)
+        # In random order: a small reference is one batch, whose cells always stand in the same places.
+        order = torch.randperm(n, generator=generator, device=device)
+        quantile = ((torch.arange(n_noisy, device=device) + jitter) / n_noisy).clamp(1e-6, 1 - 1e-6)
+        levels = torch.zeros(n, device=device)
+        levels[:n_noisy] = torch.exp(LOG_NOISE_MEAN + LOG_NOISE_SD * torch.special.ndtri(quantile))
+        return levels[order, None]
+
+    def error(self, rows: Tensor, s: Tensor, noise: Tensor) -> Tensor:
+        parts, level = Rows(rows, self.n_latent), s.reshape(1, 1)
+        return (parts.target - self._mean(parts.noisy + level * noise, parts.depths, level)[0]).square().mean()
+
+    def _mean(self, z: Tensor, depths: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean (n, k) for depths (n, 2) and noise levels (n or 1, 1), and the hidden state behind it."""
+        depth = self.filter.standardised(depths, len(z))
+        filtered = self.filter(z, depth, s)
+        level = ((s.clamp_max(MOST_NOISE) + LEAST_NOISE).log() / 4).expand(len(z), -1)
+        conditions = self.conditions(torch.cat([depth, depth.square(), level], dim=1))
+        # The filter shrinks noisy latents: they are brought back to the size that they have without noise.
+        hidden = self.inlet(filtered * (1 + s.square()).sqrt())
+        for block in self.blocks:
+            hidden = block(hidden, conditions)
+        hidden = self.norm(hidden)
+        # Without counts nothing is left to remove at s = 0; with them, the noise of counts is.
+        reach = ((self.filter.counted + s.square()) / (1 + s.square()) / (1 + (s / FADING).square())).sqrt()
+        return filtered + reach * self.outlet(hidden), hidden
+
+    def _ratio(self, hidden: Tensor) -> Tensor:
+        """Posterior variance as a multiple of the filter's."""
+        return nn.functional.softplus(self.spread(hidden) + SOFTPLUS_ONE).clamp_min(LEAST_VARIANCE)
+
+    def is_sound(self) -> bool:
+        if not self.filter.is_sound():
+            return False
+        with torch.inference_mode():
+            latents = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
+            pairs = [
+                self.moments(latents, torch.tensor(level), torch.full((3,), at))
+                for level in (0.0, 1.0, 10.0)
+                for at in (-20.0, 0.0, 20.0)
+            ]
+            values = torch.stack([part for pair in pairs for part in pair])
+        return bool((values.abs() < LARGEST_VALUE).all())
+
+
+class FilmBlock(nn.Module):
+    """Residual MLP block whose normalised input is scaled and shifted by depth and noise level (FiLM)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.film = nn.Linear(N_CONDITIONS, 2 * width)
+        self.expand = nn.Linear(width, width)
+        self.contract = nn.Linear(width, width)
+
+    def forward(self, hidden: Tensor, conditions: Tensor) -> Tensor:
+        scale, shift = self.film(conditions).chunk(2, dim=-1)
+        modulated = self.norm(hidden) * (1 + scale) + shift
+        return hidden + self.contract(nn.functional.silu(self.expand(modulated)))

@@ -1,0 +1,120 @@
+"""From rows and the name of a preset to a trainer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dice._errors import InputError
+from dice._model import networks
+from dice._model.denoiser import Denoiser
+from dice._model.held_out import HeldOut
+from dice._model.mixup import LabelMixup
+from dice._model.training import Trainer
+
+#: Roles of cells in the order of their codes: learned from, stopped on, kept from everything.
+ROLES = ("train", "validation", "calibration")
+#: Noise levels that a training on counts stops on, beside that of counts: none, and half of the latents' spread.
+COUNTED_LEVELS = (0.0, 0.5)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a network learns from, in scaled units: rows of thinned copies, or latents where there are no counts."""
+
+    train: Tensor
+    #: The same of held-out cells; None if there are none.
+    held_out: Tensor | None
+    #: What latents were divided by.
+    scale: float
+    n_latent: int
+    #: Positions of the training cells among all, where a row is a cell.
+    cells: NDArray[np.intp]
+    #: Typical log depth; None where there are no counts.
+    typical: float | None = None
+
+
+def assign_roles(n_cells: int, validation: float, calibration: float, seed: int) -> NDArray[np.int8]:
+    """Random role (n,) of every cell, as a code in `ROLES`, for given shares of the cells."""
+    order = np.random.default_rng(seed).permutation(n_cells)
+    # Two cells at least are left to learn from.
+    n_validation = min(round(validation * n_cells), max(n_cells - 2, 0))
+    n_calibration = min(round(calibration * n_cells), max(n_cells - n_validation - 2, 0))
+    roles = np.zeros(n_cells, dtype=np.int8)
+    roles[order[:n_validation]] = 1
+    roles[order[n_validation : n_validation + n_calibration]] = 2
+    return roles
+
+
+def plain_data(latents: NDArray[np.floating], roles: NDArray[np.int8], device: torch.device) -> TrainingData:
+    """Latents (n, k) in PCA units as training data without counts; calibration cells are left out."""
+    cells, held_out = np.flatnonzero(roles == 0), np.flatnonzero(roles == 1)
+    scale = float(np.sqrt(latents[(roles == 0) | (roles == 1)].var(0).mean()))
+    values = torch.as_tensor(latents / scale, dtype=torch.float32, device=device)
+    return TrainingData(
+        values[cells], values[held_out] if len(held_out) else None, scale, values.shape[1], cells.astype(np.intp)
+    )
+
+
+def make_trainer(
+    preset: str,
+    data: TrainingData,
+    *,
+    noise: float,
+    mixup: LabelMixup | None = None,
+    seed: int = 0,
+    **overrides: Any,
+) -> Trainer:
+    """The trainer of a preset.
+
+    Parameters
+    ----------
+    preset
+        Name of a preset that is trained.
+    data
+        What to learn from.
+    noise
+        Noise of the reference in scaled units: the lower end of the band that inference uses without counts.
+    mixup
+        Mixup within labels, one for every training cell.
+    seed
+        Seed of weights, batches and noise.
+    overrides
+        Fields of ``TrainingConfig``; None keeps the preset's.
+    """
+    network, chosen = networks.by_preset()[preset]
+    if chosen.training is None:
+        raise TypeError(f"preset={preset!r} is fitted at once, without training steps.")
+    config = replace(chosen.training, **{k: v for k, v in overrides.items() if v is not None})
+    if chosen.epochs and overrides.get("max_steps") is None:
+        config = replace(config, max_steps=chosen.epochs * math.ceil(len(data.train) / config.batch_size))
+    if config.batch_size < network.least_batch:
+        raise InputError(
+            f"preset={preset!r} normalises over the cells of a batch: pass batch_size={network.least_batch} or more."
+        )
+    denoiser = network.empty({"n_latent": data.n_latent, **chosen.size})
+    denoiser.initialize(torch.Generator().manual_seed(seed))
+    denoiser.start(data.train.cpu(), None if data.held_out is None else data.held_out.cpu(), data.typical)
+    denoiser.to(data.train.device)
+    held_out = None if data.held_out is None else _judge(data, denoiser, noise, seed)
+    trainer = Trainer(denoiser, data.train, held_out, config, mixup=mixup, seed=seed)
+    if held_out is not None and denoiser.counted:
+        trainer.best_loss = 1.0  # The linear filter is a candidate, too.
+    return trainer
+
+
+def _judge(data: TrainingData, denoiser: Denoiser, noise: float, seed: int) -> HeldOut:
+    """The held-out loss: with counts relative to the filter that the network starts at, else to the Wiener filter."""
+    assert data.held_out is not None
+    if data.typical is not None:
+        return HeldOut(data.held_out, data.train.new_tensor(COUNTED_LEVELS), None, denoiser, seed)
+    levels = data.train.new_tensor(np.geomspace(float(np.clip(noise, 0.05, 0.5)), 2.0, num=6))
+    # Equal cells have no variance, and a loss relative to none is not a number.
+    variances, squares = data.train.var(0).clamp_min(1e-6), levels.square()[:, None]
+    return HeldOut(data.held_out, levels, (variances * squares / (variances + squares)).mean(1), denoiser, seed)

@@ -1,0 +1,202 @@
+"""A learned prior: projection, denoiser and statistics of the reference, to and from plain arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dice._arguments import said
+from dice._errors import PriorFormatError
+from dice._labels.card import describe
+from dice._labels.model import LabelModel
+from dice._model import networks, schema
+from dice._model.checksum import checksum
+from dice._model.denoiser import Denoiser
+from dice._model.projection import Projection
+from dice._model.soft_clusters import SoftClusters
+
+_PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise")
+_AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calibration")
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedPrior:
+    """Everything that a query needs to know of its reference.
+
+    Parameters
+    ----------
+    genes
+        Names of the d genes, in the order of the loadings.
+    projection
+        Standardisation, loadings and noise of the reference.
+    denoiser
+        D(z; depth, s) in units of `latent_scale`, in inference mode.
+    latent_scale
+        The one number that latents, noise and rho are divided by before the denoiser sees them.
+    preset
+        Name of the preset that it was trained with.
+    history
+        Training and held-out loss by step.
+    statistics
+        Figures of the reference's matrix that a query's are checked against.
+    params
+        Arguments of the call that trained it.
+    calibration
+        Latents ``y`` (m, k) and residual variances ``residual`` (m,) of reference cells that nothing here was learned
+        from, in PCA units; None where there are none.
+    soft_clusters
+        Soft clusters of the reference; None where there were too few cells.
+    labels
+        What the reference teaches about its labels; None where it has none.
+    """
+
+    genes: NDArray[np.object_]
+    projection: Projection
+    denoiser: Denoiser
+    latent_scale: float
+    preset: str
+    history: Mapping[str, NDArray] = field(default_factory=dict)
+    statistics: Mapping[str, float] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Mapping[str, NDArray[np.float32]] | None = None
+    soft_clusters: SoftClusters | None = None
+    labels: LabelModel | None = None
+
+    def __str__(self) -> str:
+        """The prior, and the card of its labels."""
+        return repr(self) if self.labels is None else f"{self!r}\n{describe(self.labels.card)}"
+
+    def __repr__(self) -> str:
+        return f"Prior({self.preset!r}, {len(self.genes)} genes, {self.n_latent} latents)"
+
+    @property
+    def n_latent(self) -> int:
+        return int(self.projection.loadings.shape[1])
+
+    @property
+    def latent_variances(self) -> NDArray[np.floating]:
+        """Variances (k,) of the reference's latents in PCA units."""
+        squares = np.square(self.projection.singular_values[: self.n_latent])
+        return self.latent_scale**2 * squares / squares.mean()
+
+    @property
+    def noise(self) -> float:
+        """Noise s_r of the reference in PCA units."""
+        return self.projection.noise
+
+    @property
+    def measured(self) -> bool:
+        """Whether the noise of counts was learned, so that the depth of a cell tells its noise."""
+        return self.denoiser.counted
+
+    @property
+    def typical(self) -> float:
+        """Log depth of a typical cell of the reference; NaN where the noise of counts was not learned."""
+        return self.denoiser.typical
+
+    def denoise(self, y: Tensor, s: Tensor | float, log_depth: Tensor | None = None) -> Tensor:
+        """D in PCA units: E[U | y] for y (n, k) with Gaussian noise s, () or (n,), and that of counts at a depth (n,).
+
+        Without depths, y has no other noise than s.
+        """
+        level = torch.as_tensor(s, dtype=y.dtype, device=y.device)
+        return self.denoiser(y / self.latent_scale, level / self.latent_scale, log_depth) * self.latent_scale
+
+    def mean(
+        self, y: NDArray[np.floating], log_depth: NDArray[np.floating] | None = None, rho: float = 0.0
+    ) -> NDArray[np.float32]:
+        """Posterior mean (n, k) of cells as arrays in PCA units; cells of unknown depth (NaN) are typical ones."""
+        with torch.inference_mode():
+            depths = None if log_depth is None else torch.as_tensor(self.known_depth(log_depth))
+            return self.denoise(torch.as_tensor(np.asarray(y, np.float32)), rho, depths).numpy()
+
+    def known_depth(self, log_depth: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Log depths (n,), those of cells that are no counts replaced by the typical one."""
+        return np.where(np.isnan(log_depth), self.typical, log_depth).astype(np.float32)
+
+    def denoiser_on(self, device: torch.device) -> Denoiser:
+        """The denoiser on `device`; a copy, unless it is there already."""
+        here = next(iter(self.denoiser.state_dict().values())).device
+        return self.denoiser if here == device else deepcopy(self.denoiser).to(device)
+
+    def to_arrays(self) -> dict[str, Any]:
+        """The prior as plain arrays, numbers and strings, with format number and checksum."""
+        cap = self.projection.cap
+        config = {
+            "preset": self.preset,
+            "kind": self.denoiser.kind,
+            "cap": float(cap) if np.isfinite(cap) else None,
+            "denoiser": self.denoiser.config,
+        }
+        raw: dict[str, Any] = {name: getattr(self.projection, name) for name in _PROJECTION}
+        raw |= {
+            "config": json.dumps(config, sort_keys=True),
+            "format": schema.FORMAT,
+            "genes": np.asarray(self.genes, dtype=object),
+            "latent_scale": float(self.latent_scale),
+            "weights": _weights(self.denoiser),
+            "history": {name: np.asarray(v, np.float32) for name, v in self.history.items()},
+            "statistics": {name: float(v) for name, v in self.statistics.items()},
+            "params": json.dumps(dict(self.params), sort_keys=True),
+        }
+        if self.calibration is not None:
+            raw["calibration"] = {name: np.asarray(x, np.float32) for name, x in self.calibration.items()}
+        if self.soft_clusters is not None:
+            raw["soft_clusters"] = asdict(self.soft_clusters)
+        if self.labels is not None:
+            raw |= {"labels": self.labels.to_arrays(), "card": json.dumps(dict(self.labels.card), sort_keys=True)}
+        raw["sha256"] = checksum(raw)
+        return raw
+
+    @classmethod
+    def from_arrays(cls, raw: Mapping[str, Any]) -> Self:
+        """Check a stored prior against the schema, then build it."""
+        fields = schema.validate(raw)
+        config, clusters = fields["config"], fields["soft_clusters"]
+        cap = np.inf if config["cap"] is None else config["cap"]
+        labels, sizes = fields["labels"], fields["loadings"].shape[::-1]
+        return cls(
+            projection=Projection(cap=cap, **{name: fields[name] for name in _PROJECTION}),
+            denoiser=_build(config["kind"], config["denoiser"], fields["weights"]),
+            preset=config["preset"],
+            soft_clusters=None if clusters is None else SoftClusters(**clusters),
+            labels=None if labels is None else LabelModel.from_arrays(labels, fields["card"], *sizes),
+            **{name: fields[name] for name in _AS_STORED},
+        )
+
+
+def _weights(network: nn.Module) -> dict[str, NDArray]:
+    """Weights by name; the step counters of batch normalisation serve training only."""
+    return {
+        name: tensor.detach().cpu().numpy().astype(np.float32)
+        for name, tensor in network.state_dict().items()
+        if tensor.is_floating_point()
+    }
+
+
+def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) -> Denoiser:
+    network = networks.by_kind(kind)
+    if network is None:
+        raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {said(kind)}.")
+    bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
+    if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
+        raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
+    # The weights are compared with a network that allocates nothing before one is built.
+    with torch.device("meta"):
+        expected = network(**config).state_dict()
+    shapes = {n: tuple(t.shape) for n, t in expected.items() if t.is_floating_point()}
+    schema.check_weights(weights, shapes)
+    built = network.empty(config)
+    built.load_state_dict({name: torch.tensor(weights[name]) for name in shapes}, strict=False)
+    built.requires_grad_(False).eval()
+    if not built.is_sound():
+        raise PriorFormatError("The stored prior's weights do not make a denoiser: its values are not finite.")
+    return built

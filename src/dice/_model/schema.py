@@ -1,0 +1,236 @@
+"""The closed schema of a stored prior: what may be in it is listed here, all else is refused.
+
+A prior may come from anybody's file. Names, types, shapes, bounds, finiteness and the checksum are verified
+on the raw values before anything is built from them; nothing is ever executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dice._errors import PriorFormatError
+from dice._model.checksum import checksum
+from dice._model.text import has_plain_text, is_text
+
+#: The one format that is written and read.
+FORMAT = 4
+MAX_GENES = 200_000
+MAX_LATENT = 1_000
+#: A stored prior may hold so many bytes in so many arrays; files are asked for both before they are read.
+MAX_BYTES, MAX_ARRAYS = 2 * 2**30, 10_000
+#: Longest name of a gene, and of all genes together; longest other text.
+MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
+#: Magnitudes that expression and what is computed from it can have, with much room: what is beyond overflows.
+LARGEST, SMALLEST = 1e12, 1e-12
+
+#: Fields that are tables of arrays, and those that are text.
+TABLES = ("weights", "history", "statistics", "calibration", "soft_clusters", "labels")
+TEXTS = ("config", "params", "sha256", "genes", "card")
+#: Smallest value of each number and vector; none is larger than `LARGEST`.
+_LEAST = {
+    "noise": 0.0,
+    "latent_scale": SMALLEST,
+    "mean": -LARGEST,
+    "center": -LARGEST,
+    "scale": SMALLEST,
+    "gene_noise": 0.0,
+    "singular_values": 0.0,
+}
+_SCALARS, _PER_GENE = ("noise", "latent_scale"), ("mean", "scale", "center", "gene_noise")
+FIELDS = {"format", "loadings", *TABLES, *TEXTS, *_LEAST}
+
+
+class Table(NamedTuple):
+    """Columns of a table, which are as wide as the latents or single numbers; one is never negative; most rows."""
+
+    columns: dict[str, bool]
+    positive: str
+    most: int
+
+
+#: Tables that a prior may lack.
+PARTS = {
+    "calibration": Table({"y": True, "residual": False}, "residual", 100_000),
+    "soft_clusters": Table({"directions": True, "means": True, "variances": True}, "variances", 1_000),
+}
+
+
+CONFIG = {"preset", "kind", "cap", "denoiser"}
+#: Fields that a prior may lack; labels and their card come together.
+OPTIONAL = {*PARTS, "labels", "card"}
+
+
+def fits(version: Any, names: set[str]) -> bool:
+    """Whether these are the fields of a prior of this format."""
+    return bool(version == FORMAT) and names | OPTIONAL == FIELDS and ("labels" in names) == ("card" in names)
+
+
+def validate(raw: Any) -> dict[str, Any]:
+    """The fields of a stored prior as plain Python and numpy values, or one sentence why not."""
+    if not isinstance(raw, Mapping) or "format" not in raw:
+        raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
+    version = raw["format"]
+    _require(isinstance(version, int | np.integer) and version is not True, "format", "is not a whole number")
+    if version > FORMAT:
+        raise PriorFormatError(
+            f"The prior has format {version}, but this version of dice reads {FORMAT}: "
+            "install a newer one with 'pip install -U scdice'."
+        )
+    if version != FORMAT:
+        raise PriorFormatError(
+            f"The prior has format {version}, but this version of dice reads {FORMAT}: train it again with "
+            "dice.tl.train_prior."
+        )
+    _same_names({*raw, *OPTIONAL}, FIELDS, "fields")
+    _require(("labels" in raw) == ("card" in raw), "labels", "and their card do not come together")
+    fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
+    fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
+    genes = _names(raw["genes"])
+    fields |= {name: _array(raw[name], name, (len(genes),)) for name in _PER_GENE}
+    config = _config(fields["config"])
+    n_latent = config["denoiser"]["n_latent"]
+    fields["singular_values"] = _spectrum(raw["singular_values"], n_latent)
+    fields["loadings"] = _array(raw["loadings"], "loadings", (len(genes), n_latent))
+    fields |= {name: _table(raw[name], name) for name in ("weights", "history", "statistics")}
+    fields |= {name: _part(raw[name], name, n_latent) if name in raw else None for name in PARTS}
+    fields["labels"] = _table(raw["labels"], "labels") if "labels" in raw else None
+    fields["card"] = _json(_text(raw["card"], "card"), "card") if "card" in raw else None
+    if checksum(raw) != fields["sha256"]:
+        raise PriorFormatError(
+            "The stored prior does not match its checksum: it was damaged or edited; "
+            "train it again or take it from its source."
+        )
+    for name, least in _LEAST.items():
+        inside = np.all(fields[name] >= least) and np.all(fields[name] <= LARGEST)
+        _require(inside, name, f"is not between {least:g} and {LARGEST:g}")
+    _require(is_orthonormal(fields["loadings"]), "loadings", "are not orthonormal")
+    params = _json(fields["params"], "params")
+    return fields | {"format": int(version), "genes": genes, "config": config, "params": params}
+
+
+def is_orthonormal(columns: np.ndarray) -> bool:
+    """Whether the columns of a matrix, or of each of a stack of them, are unit vectors at right angles."""
+    if np.abs(columns).max(initial=0) > 1.01:
+        return False
+    gram = columns.swapaxes(-1, -2) @ columns
+    return bool(np.allclose(gram, np.eye(gram.shape[-1]), atol=1e-3))
+
+
+def check_weights(weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse weights that are not exactly those that the configured denoiser has."""
+    _same_names(set(weights), set(shapes), "weights")
+    for name, shape in shapes.items():
+        _array(weights[name], f"weights/{name}", shape)
+
+
+def _require(sound: Any, name: str, otherwise: str) -> None:
+    if not sound:
+        raise PriorFormatError(f"The stored prior's {name!r} {otherwise}.")
+
+
+def _same_names(found: set[Any], expected: set[str], what: str) -> None:
+    if found != expected:
+        odd = sorted(ascii(name)[:50] for name in found ^ expected)
+        raise PriorFormatError(f"The stored prior has missing or unknown {what}: {odd[:5]}.")
+
+
+def _json(text: str, name: str) -> dict[str, Any]:
+    try:
+        table = json.loads(text)
+        plain = has_plain_text(table, MAX_TEXT)
+    except (ValueError, RecursionError) as error:
+        raise PriorFormatError(f"The stored prior's {name!r} is not readable.") from error
+    _require(isinstance(table, dict), name, "is not a table")
+    _require(plain, name, "holds text that no file can hold")
+    return table
+
+
+def _config(text: str) -> dict[str, Any]:
+    config = _json(text, "config")
+    _require(set(config) == CONFIG, "config", "is not readable")
+    cap = config["cap"]
+    sound = (
+        isinstance(config["preset"], str)
+        and isinstance(config["kind"], str)
+        and (cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST))
+        and _is_size(config["denoiser"])
+    )
+    _require(sound, "config", "has values that are out of bounds")
+    return config
+
+
+def _is_size(config: Any) -> bool:
+    """Whether these could be the constructor arguments of a network."""
+    whole = isinstance(config, dict) and all(type(value) is int for value in config.values())
+    return whole and 0 < config.get("n_latent", 0) <= MAX_LATENT
+
+
+def _finite_float(value: Any, name: str) -> float:
+    _require(isinstance(value, float | np.floating) and np.isfinite(value), name, "is not a finite number")
+    return float(value)
+
+
+def _text(value: Any, name: str) -> str:
+    _require(is_text(value, MAX_TEXT), name, "is not a short text")
+    return str(value)
+
+
+def _names(value: Any) -> np.ndarray:
+    try:
+        names = np.asarray(value)
+    except ValueError:  # Lists of different lengths.
+        names = np.empty(0)
+    listed = names.ndim == 1 and 0 < len(names) <= MAX_GENES and names.dtype.kind in "OUT"
+    _require(listed, "genes", "are not a list of names")
+    unique = all(is_text(name, MAX_NAME) for name in names) and len(set(names)) == len(names)
+    _require(unique, "genes", "are not unique names")
+    return names.astype(object)
+
+
+def _spectrum(value: Any, n_latent: int) -> np.ndarray:
+    short = isinstance(value, np.ndarray) and value.ndim == 1 and len(value) <= MAX_GENES
+    _require(short, "singular_values", "are not one short vector")
+    values = _array(value, "singular_values", value.shape)
+    enough = len(values) >= n_latent and values[:n_latent].any()
+    _require(enough, "singular_values", "are fewer than its latents, or all zero")
+    return values
+
+
+def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    fits = isinstance(value, np.ndarray) and value.dtype == np.float32 and value.shape == shape
+    _require(fits, name, f"is not float32 of shape {shape}")
+    _require(np.isfinite(value).all(), name, "holds values that are not finite")
+    return value
+
+
+def _table(value: Any, name: str) -> dict[str, Any]:
+    """Named float arrays; only a course of training (``history``) may hold NaN, where nothing was measured."""
+    _require(isinstance(value, Mapping) and len(value) <= MAX_ARRAYS, name, "is not a table of arrays")
+    types = (float, np.floating) if name == "statistics" else (np.ndarray,)
+    for key, entry in value.items():
+        numeric = is_text(key, MAX_NAME) and isinstance(entry, types) and np.asarray(entry).dtype.kind == "f"
+        _require(numeric, name, "holds something not numeric")
+        if name == "history":
+            _require(np.ndim(entry) == 1 and entry.dtype == np.float32, name, "is not made of float32 vectors")
+        if name == "statistics":
+            _require(np.isfinite(entry), name, "are not finite")
+    size = sum(np.asarray(entry).nbytes for entry in value.values())
+    _require(size <= MAX_BYTES, name, "are larger than those of any prior")
+    return dict(value)
+
+
+def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
+    """One of the tables of `PARTS`: a row of latents, or a number, for every cell or soft cluster."""
+    part = PARTS[name]
+    whole = isinstance(value, Mapping) and set(value) == set(part.columns)
+    size: tuple[int, ...] = getattr(value[part.positive], "shape", ()) if whole else ()
+    _require(size and 0 < size[0] <= part.most, name, f"is not a table of {' and '.join(part.columns)}")
+    shapes = {column: (size[0], n_latent) if wide else (size[0],) for column, wide in part.columns.items()}
+    arrays = {column: _array(value[column], f"{name}/{column}", shape) for column, shape in shapes.items()}
+    inside = max(np.abs(array).max() for array in arrays.values()) <= LARGEST and (arrays[part.positive] >= 0).all()
+    _require(inside, name, "holds values that are out of bounds")
+    return arrays

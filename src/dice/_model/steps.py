@@ -1,0 +1,181 @@
+"""The likelihood step of split Gibbs: draws of Z given the expression x and the latents U, in scaled units.
+
+Each step draws from a density proportional to f(x - V Z) exp(-|Z - U|^2 / 2 rho^2), or leaves it invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from dice._errors import InputError
+from dice._model.random_numbers import CellNoise
+
+LogDensity = Callable[[Tensor], Tensor]
+
+
+class LikelihoodStep(Protocol):
+    """Draws Z; `z` is its last value, which heavy tails and Langevin steps need."""
+
+    def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
+        """New Z (n, k) given U (n, k) and rho (1 or n, 1)."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianStep:
+    """Conjugate step for y = U + N(0, Q diag(variances) Q'), the reduced Gaussian likelihood (Proposition 3.1)."""
+
+    #: Latent points (n, k), variances (n, k) along the axes, and the axes Q (k, k).
+    y: Tensor
+    variances: Tensor
+    axes: Tensor
+
+    def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
+        """Exact draw; a direction without noise stays at the data."""
+        return self._weighted(u, rho, noise, self.variances)
+
+    def _weighted(self, u: Tensor, rho: Tensor, noise: CellNoise, variances: Tensor) -> Tensor:
+        gain = variances / (variances + rho.square())
+        y = self.y @ self.axes
+        mean = y + gain * (u @ self.axes - y)
+        drawn = mean + rho * gain.sqrt() * noise.normal(0, u.shape[1])
+        return drawn @ self.axes.T
+
+
+@dataclass(frozen=True)
+class StudentCellStep:
+    """Multivariate t noise: one Gamma-distributed precision for each cell, then the Gaussian step."""
+
+    gaussian: GaussianStep
+    #: Residual energy outside of the loadings, in units of the noise scale squared (n,).
+    energy: Tensor
+    n_genes: int
+    df: float
+
+    def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
+        inside = (((self.gaussian.y - z) @ self.gaussian.axes).square() / self.gaussian.variances).sum(1)
+        rate = (self.df + self.energy + inside) / 2
+        shape = (self.df + self.n_genes) / 2
+        precision = draw_gamma(shape, rate[:, None], noise.spawn(0))
+        return self.gaussian._weighted(u, rho, noise.spawn(1), self.gaussian.variances / precision)
+
+
+@dataclass(frozen=True)
+class StudentGeneStep:
+    """Independent t noise for every gene: a precision for each entry, then a weighted Gaussian step."""
+
+    #: Standardised expression (n, d), scaled loadings (d, k), noise variances (n, d).
+    x: Tensor
+    loadings: Tensor
+    variances: Tensor
+    df: float
+
+    def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
+        residual = self.x - z @ self.loadings.T
+        rate = (self.df + residual.square() / self.variances) / 2
+        weights = draw_gamma((self.df + 1) / 2, rate, noise.spawn(0)) / self.variances
+        n_genes, k = self.loadings.shape
+        outer = (self.loadings[:, :, None] * self.loadings[:, None]).reshape(n_genes, k * k)
+        precision = (weights @ outer).reshape(-1, k, k) + torch.eye(k).to(u) / rho.square()[:, :, None]
+        root = torch.linalg.cholesky(precision)
+        linear = (weights * self.x) @ self.loadings + u / rho.square()
+        mean = torch.cholesky_solve(linear[:, :, None], root)
+        normal = noise.spawn(1).normal(0, k)[:, :, None]
+        return (mean + torch.linalg.solve_triangular(root.mT, normal, upper=True))[:, :, 0]
+
+
+@dataclass
+class LangevinStep:
+    """Any differentiable log f: Langevin moves with the quadratic part integrated exactly, and a Metropolis test.
+
+    Without the likelihood the proposal is an Ornstein-Uhlenbeck step, which leaves N(U, rho^2) invariant for every
+    step size; the gradient of log f tilts it and the test removes the error. The step size of a cell adapts while it
+    warms up, then stays, so that the chain is a proper one.
+    """
+
+    x: Tensor
+    loadings: Tensor
+    log_density: LogDensity
+    n_moves: int = 10
+    warm_up: int = 50
+    moves: int = 0
+    accepted: Tensor | float = 0.0
+
+    def __post_init__(self) -> None:
+        self.step = torch.full((len(self.x), 1), 0.1, dtype=self.x.dtype, device=self.x.device)
+
+    def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
+        value, gradient = self._likelihood(z)
+        for move in range(self.n_moves):
+            decay = torch.exp(-self.step)
+            spread = rho * (1 - decay.square()).sqrt()
+            tilt = (1 - decay) * rho.square()
+            forward = u + decay * (z - u) + tilt * gradient
+            proposal = forward + spread * noise.normal(2 * move, u.shape[1])
+            new_value, new_gradient = self._likelihood(proposal)
+            backward = u + decay * (proposal - u) + tilt * new_gradient
+            # Ratio of targets and of proposals, both ways.
+            ratio = new_value - value + ((z - u).square() - (proposal - u).square()).sum(1) / (2 * rho[:, 0] ** 2)
+            ratio += ((proposal - forward).square() - (z - backward).square()).sum(1) / (2 * spread[:, 0] ** 2)
+            accept = (noise.uniform(2 * move + 1, 1)[:, 0].log() < ratio)[:, None]
+            z = torch.where(accept, proposal, z)
+            gradient = torch.where(accept, new_gradient, gradient)
+            value = torch.where(accept[:, 0], new_value, value)
+            self._adapt(accept)
+        return z
+
+    def _adapt(self, accept: Tensor) -> None:
+        """Towards 60 % acceptance while warming up; what is accepted later is reported."""
+        self.moves += 1
+        if self.moves <= self.warm_up:
+            factor = torch.where(accept, 1.1, 1.1**-1.5)
+            self.step = (self.step * factor).clamp(1e-6, 3.0)
+        else:
+            self.accepted = self.accepted + accept[:, 0].float()
+
+    @property
+    def acceptance(self) -> Tensor:
+        """Share of accepted moves of each cell (n,) after warming up."""
+        return torch.as_tensor(self.accepted) / max(self.moves - self.warm_up, 1)
+
+    def _likelihood(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """log f(x - V Z) (n,) and its gradient in Z (n, k)."""
+        with torch.enable_grad():
+            point = z.detach().clone().requires_grad_()
+            value = self.log_density(self.x - point @ self.loadings.T)
+            if value.shape != (len(z),):
+                raise InputError(
+                    f"The likelihood function returned shape {tuple(value.shape)} for {len(z)} cells: it must sum over "
+                    "genes and return one log density for each cell, shape (cells,)."
+                )
+            (gradient,) = torch.autograd.grad(value.sum(), point)
+        return value.detach(), gradient
+
+
+def draw_gamma(shape: float, rate: Tensor, noise: CellNoise, *, n_rounds: int = 8) -> Tensor:
+    """Gamma variables with one `shape` >= 1 and `rate` (n, m), by Marsaglia and Tsang's method.
+
+    Rejection would take a random number of rounds; eight leave fewer than one in 10^10 undecided, which keep their
+    last proposal. Every round has its own random numbers, whatever the others did.
+    """
+    d = shape - 1 / 3
+    c = (9 * d) ** -0.5
+    size = rate.shape[1]
+    result = torch.ones_like(rate)
+    pending = torch.ones_like(rate, dtype=torch.bool)
+    for attempt in range(n_rounds):
+        x = noise.normal(2 * attempt, size).to(rate.dtype)
+        v = (1 + c * x) ** 3
+        log_v = v.clamp_min(1e-30).log()
+        u = noise.uniform(2 * attempt + 1, size).to(rate.dtype)
+        accept = (v > 0) & (u.log() < 0.5 * x.square() + d * (1 - v + log_v))
+        result = torch.where(pending & (v > 0), v, result)
+        pending = pending & ~accept
+        if not pending.any():
+            break
+    return d * result / rate

@@ -1,0 +1,248 @@
+"""Training of a denoiser: a loop that the caller drives, one step at a time.
+
+The trainer knows nothing of progress bars, files or clocks. Its whole state (weights, averages, optimiser,
+random generator, best weights so far) can be taken out as plain arrays and put back, and the steps that
+follow are then the same to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from dice._errors import TrainingError
+from dice._model.denoiser import TrainingConfig
+from dice._model.mixup import BatchSampler, LabelMixup, MixingSampler
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What one step reports; losses only where they were evaluated.
+
+    ``loss`` is the mean since the last evaluation: to look at every single one, a GPU would have to wait.
+    """
+
+    step: int
+    loss: float | None = None
+    validation: float | None = None
+
+
+class Trainable(Protocol):
+    """A network that knows its own loss."""
+
+    kind: ClassVar[str]
+
+    @property
+    def config(self) -> dict[str, int]: ...
+
+    def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor: ...
+
+
+class Judge(Protocol):
+    """The loss that a training stops on."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]: ...
+
+    def loss(self, network: Any) -> float: ...
+
+
+class Trainer:
+    """Drives `denoiser` to the minimum of its own loss over `latents`, stopping on held-out cells.
+
+    Parameters
+    ----------
+    denoiser
+        Trained in place; it ends with the best weights. Must offer ``loss(clean, generator)``.
+    latents
+        Scaled training latents (n, k) on the device to train on.
+    held_out
+        Evaluated every ``config.evaluate_every`` steps, or None to train to the end.
+    config
+        How to train.
+    mixup
+        Mixup within labels, if any.
+    seed
+        Seed of batches and noise.
+    """
+
+    def __init__(
+        self,
+        denoiser: Any,
+        latents: Tensor,
+        held_out: Judge | None,
+        config: TrainingConfig,
+        *,
+        mixup: LabelMixup | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.denoiser = denoiser
+        self.held_out = held_out
+        self.config = config
+        self.batches = MixingSampler(latents, mixup) if mixup else BatchSampler(latents)
+        self.generator = torch.Generator(latents.device).manual_seed(seed)
+        self.optimizer = torch.optim.AdamW(
+            denoiser.parameters(),
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            betas=(0.9, config.beta2),
+            fused=True,
+        )
+        self.average = AveragedModel(denoiser, multi_avg_fn=_ema(config.ema_decay), use_buffers=False)
+        self.step = 0
+        self.best_step = 0
+        self.best_loss = math.inf
+        self.best: dict[str, Tensor] = _clone(denoiser.state_dict())
+        #: Step, mean training loss and held-out loss of every evaluation.
+        self.history: list[tuple[float, float, float]] = []
+        #: False while a step is under way, when the state is neither that before it nor that after it.
+        self.between_steps = True
+        self._losses: list[Tensor] = []
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step was taken or patience ran out."""
+        waited = (self.step - self.best_step) / self.config.evaluate_every
+        impatient = bool(self.config.patience) and waited >= self.config.patience
+        return self.step >= self.config.max_steps or impatient
+
+    def steps(self) -> Iterator[Progress]:
+        """Take steps until finished, reporting each; the denoiser ends with the best weights."""
+        self.denoiser.train()
+        while not self.finished:
+            try:
+                self._step()
+            except torch.cuda.OutOfMemoryError as error:
+                raise TrainingError(
+                    f"The memory of the device is too small for batches of {self.config.batch_size} cells: "
+                    f"pass batch_size={max(self.config.batch_size // 4, 2)} or set dice.settings.device = 'cpu'."
+                ) from error
+            due = self.step % self.config.evaluate_every == 0 or self.step == self.config.max_steps
+            yield self.evaluate() if due else Progress(self.step)
+        self.restore_best()
+
+    def evaluate(self) -> Progress:
+        """Check the losses since the last evaluation, and keep the averaged weights if they are the best.
+
+        Without patience or held-out cells the last weights are kept, whatever their loss.
+        """
+        loss = self._mean_loss()
+        averaged = self.average.module.eval()
+        validation = self.held_out.loss(averaged) if self.held_out else math.nan
+        if self.held_out and not math.isfinite(validation):
+            self._fail("held-out loss", validation, self.step)
+        if validation < self.best_loss or not self.config.patience or not self.held_out:
+            self.best_loss, self.best_step = validation, self.step
+            self.best = _clone(averaged.state_dict())
+        self.history.append((self.step, loss, validation))
+        return Progress(self.step, loss, validation)
+
+    def restore_best(self) -> None:
+        """Put the best weights seen so far into the denoiser and switch it to inference."""
+        self.denoiser.load_state_dict(self.best)
+        self.denoiser.eval()
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step, counted from 0: a short linear rise, then half a cosine."""
+        config = self.config
+        rise = min(1.0, (step + 1) / max(config.warmup, 1))
+        return config.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * step / config.max_steps))
+
+    def _step(self) -> None:
+        self.between_steps = False
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(self.step)
+        clean = self.batches.draw(self.config.batch_size, self.generator)
+        loss: Tensor = self.denoiser.loss(clean, self.generator)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.denoiser.parameters(), self.config.clip_norm)
+        self.optimizer.step()
+        self.average.update_parameters(self.denoiser)
+        # A gradient that is not finite ruins the weights although the loss still looks well.
+        self._losses.append(loss.detach() + 0 * norm)
+        self.step += 1
+        self.between_steps = True
+
+    def _mean_loss(self) -> float:
+        """Mean loss since the last evaluation, read from the device at once."""
+        if not self._losses:
+            return math.nan
+        losses = torch.stack(self._losses).cpu().numpy()
+        self._losses.clear()
+        bad = np.flatnonzero(~np.isfinite(losses))
+        if len(bad):
+            self._fail("training loss", float(losses[bad[0]]), self.step - len(losses) + int(bad[0]) + 1)
+        return float(losses.mean(dtype=np.float64))
+
+    def _fail(self, what: str, value: float, step: int) -> NoReturn:
+        self.restore_best()
+        rate = self.rate(step - 1)
+        raise TrainingError(
+            f"The {what} became {value} at step {step} (learning rate {rate:.2g}) and training stopped: "
+            f"train again with a smaller learning_rate, for example {self.config.learning_rate / 4:.2g}."
+        )
+
+    def state(self) -> dict[str, NDArray]:
+        """Everything that the next step depends on, as plain arrays."""
+        arrays = {f"best/{name}": t.cpu().numpy() for name, t in self.best.items()}
+        for part, module in (("model", self.denoiser), ("average", self.average)):
+            for name, tensor in module.state_dict().items():
+                arrays[f"{part}/{name}"] = tensor.cpu().numpy().copy()
+        for index, slots in self.optimizer.state_dict()["state"].items():
+            for name, tensor in slots.items():
+                arrays[f"optimizer/{index}/{name}"] = tensor.cpu().numpy().copy()
+        arrays["generator"] = self.generator.get_state().numpy()
+        arrays["progress"] = np.array([self.step, self.best_step, self.best_loss], np.float64)
+        arrays["history"] = np.array(self.history, np.float64).reshape(-1, 3)
+        arrays["losses"] = np.array([float(loss) for loss in self._losses], np.float32)
+        return arrays
+
+    def load_state(self, arrays: dict[str, NDArray]) -> None:
+        """Continue from arrays that :meth:`state` gave for the same denoiser and arguments."""
+        device = self.batches.latents.device
+
+        def part(prefix: str) -> dict[str, Tensor]:
+            return {
+                name.removeprefix(prefix): torch.tensor(array, device=device)
+                for name, array in arrays.items()
+                if name.startswith(prefix)
+            }
+
+        self.best = part("best/")
+        self.denoiser.load_state_dict(part("model/"))
+        self.average.load_state_dict(part("average/"))
+        slots: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in part("optimizer/").items():
+            index, slot = name.split("/")
+            slots.setdefault(int(index), {})[slot] = tensor
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": slots, "param_groups": groups})
+        self.generator.set_state(torch.as_tensor(arrays["generator"]))
+        step, best_step, self.best_loss = arrays["progress"].tolist()
+        self.step, self.best_step = int(step), int(best_step)
+        self.history = [tuple(row) for row in arrays["history"].tolist()]
+        self._losses = list(torch.tensor(arrays["losses"], device=device))
+
+
+def _ema(decay: float) -> Callable[..., None]:
+    """Exponential average of the weights that follows closely at first and slowly later."""
+
+    def update(averages: list[Tensor], current: list[Tensor], n_averaged: Tensor | int) -> None:
+        n = int(n_averaged)
+        keep = min(decay, (1 + n) / (10 + n)) if decay else 0.0
+        get_ema_multi_avg_fn(keep)(averages, current, n_averaged)
+
+    return update
+
+
+def _clone(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in state.items()}

@@ -1,0 +1,78 @@
+"""What a value of rho is worth, told by data that the embedding has not seen.
+
+Every criterion gives a loss (n, m) for n cells at the m values of a grid; smaller is better. All levels in PCA units.
+The estimator is that of :func:`dice.tl.denoise`: where the noise is that of counts, the depth of a cell tells it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dice._model.likelihood import GaussianLikelihood
+from dice._model.prior import LearnedPrior
+from dice._types import Chunk, Floats
+
+#: Expected counts are at least this share of their gene's mean: the loss of a zero must stay finite.
+SMALLEST_MEAN = 0.05
+
+
+def by_genes(
+    prior: LearnedPrior, chunk: Chunk, genes: NDArray[np.intp], grid: Floats, noise: float, rng: np.random.Generator
+) -> Floats:
+    """Squared error of one half of the standardised genes, predicted from the other half, both ways.
+
+    For Gaussian noise: half of the genes leave noise that is nearly the same in all directions, and its mean stands
+    for all of them.
+    """
+    order = rng.permutation(len(genes))
+    halves = order[: len(order) // 2], order[len(order) // 2 :]
+    total = np.zeros((chunk.shape[0], len(grid)))
+    for seen, hidden in (halves, halves[::-1]):
+        likelihood = GaussianLikelihood.of(prior.projection, genes[seen])
+        y, _ = likelihood.read(chunk[:, seen])
+        level = noise * np.sqrt(np.trace(likelihood.covariance) / prior.n_latent)
+        loadings = prior.projection.loadings[genes[hidden]]
+        truth = prior.projection.standardizer.take(genes[hidden])(chunk[:, hidden]).dense()
+        for column, rho in enumerate(grid):
+            mean = prior.mean(y, rho=float(np.hypot(level, rho)))
+            total[:, column] += np.square(truth - mean @ loadings.T).mean(1) / 2
+    return total
+
+
+def by_counts(
+    prior: LearnedPrior,
+    counts: Floats,
+    factors: Floats,
+    genes: NDArray[np.intp],
+    grid: Floats,
+    rng: np.random.Generator,
+    *,
+    measured: bool,
+) -> Floats:
+    """Poisson loss of one half of the counts, predicted from the other half; a cell without counts says nothing.
+
+    Binomial thinning makes two independent halves of Poisson counts. `factors` (n,) turn counts into what was logged.
+    With `measured` noise each half is denoised at its own depth, else at the noise that its genes leave unexplained.
+    """
+    full = counts.sum(1) > 0
+    counts, factors = counts[full], factors[full]
+    half = rng.binomial(counts.astype(np.int64), 0.5)
+    other = counts - half
+    scale = factors * counts.sum(1) / np.maximum(half.sum(1), 1)
+    likelihood = GaussianLikelihood.of(prior.projection, genes)
+    y, residual = likelihood.read(np.log1p(half * scale[:, None]).astype(np.float32))
+    level = float(np.sqrt(residual.mean()))
+    standardizer, loadings = prior.projection.standardizer.take(genes), prior.projection.loadings[genes]
+    least = SMALLEST_MEAN * np.maximum(other.mean(0), 1 / len(other))
+    losses = []
+    depths = -np.log(np.maximum(scale, 1e-12)) if measured else None
+    for rho in grid:
+        noise = float(rho) if measured else float(np.hypot(level, rho))
+        values = prior.mean(y, depths, noise) @ loadings.T + standardizer.center
+        logged = np.clip(values * standardizer.scale + standardizer.mean, 0, 20)
+        expected = np.expm1(logged) / scale[:, None]
+        # The exponential of a mean logarithm is too small a mean: every gene gets the total that the seen half has.
+        expected = np.maximum(expected * (half.sum(0) / np.maximum(expected.sum(0), 1e-12)), least)
+        losses.append((expected - other * np.log(expected)).mean(1))
+    return np.stack(losses, axis=1)

@@ -1,0 +1,229 @@
+"""Learning a denoiser: progress bar, Ctrl-C, and checkpoints to go on from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dice import _log
+from dice._arguments import choice, said
+from dice._errors import InputError
+from dice._files import atomic, check_target
+from dice._interrupts import interrupts
+from dice._model import networks, presets
+from dice._model.denoiser import Denoiser
+from dice._model.mixup import LabelMixup
+from dice._model.training import Trainer
+from dice._threads import one_torch_thread
+from dice._types import Floats
+from dice.options import Mixup, Training
+
+#: A checkpoint is written after so many steps, or so many seconds where steps are slow.
+EVERY_STEPS, EVERY_SECONDS = 200, 60.0
+#: Networks of fewer weights are trained on one thread; the paper's for cells has 35 million, all others below one.
+SMALL_NETWORK = 2_000_000
+#: Fewest rows of held-out cells that a training on counts can stop on.
+MIN_HELD_OUT = 40
+#: Settings that replace those of a preset.
+OVERRIDES = ("max_steps", "batch_size", "learning_rate")
+
+
+def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | None) -> Mixup | None:
+    """The mixup of a training whose settings fit its preset; None learns from the cells as they are."""
+    recipes = networks.by_preset()
+    recipe = recipes[choice("preset", preset, tuple(recipes))][1]
+    mixes = bool(recipe.mixup_points)
+    if not isinstance(training, Training):
+        raise InputError(f"training={said(training)} is none: pass for example dice.Training(max_steps=500).")
+    if isinstance(mixup, str) and mixup == "auto":
+        mixup = Mixup() if mixes and labels_key is not None else None
+    if mixup is not None and not isinstance(mixup, Mixup):
+        raise InputError(f"mixup={said(mixup)} is none: pass 'auto', None or for example dice.Mixup(points=5).")
+    if mixup is not None and not mixes:
+        mixing = [name for name, (_, other) in recipes.items() if other.mixup_points]
+        raise InputError(
+            f"preset={preset!r} does not train on mixtures, only {' and '.join(mixing)} do: leave mixup out."
+        )
+    if mixup is not None and labels_key is None:
+        raise InputError("Mixup needs labels: name their column of adata.obs with labels_key=.")
+    if recipe.training is None:
+        given = [name for name in (*OVERRIDES, "checkpoint") if getattr(training, name) is not None]
+        if given:
+            raise InputError(f"preset={preset!r} is fitted at once, without training steps: leave {given[0]} out.")
+        if training.validation_fraction == 0:
+            raise InputError(f"preset={preset!r} chooses its size on held-out cells: pass validation_fraction=0.1.")
+    if training.checkpoint is not None:
+        check_target(training.checkpoint, argument="checkpoint=")
+    return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
+
+
+def learn(
+    preset: str,
+    data: presets.TrainingData,
+    training: Training,
+    *,
+    noise: float,
+    seed: int,
+    mixup: LabelMixup | None = None,
+) -> tuple[Denoiser, dict[str, Floats]]:
+    """Fit or train the denoiser of a preset; it comes back on the CPU, ready for inference, with its history.
+
+    `noise` is that of the reference in scaled units; `mixup` has a label for every training cell.
+    """
+    network, recipe = networks.by_preset()[preset]
+    if recipe.training is None:
+        denoiser, columns = network.fit(data.train, data.held_out, seed)
+        return _frozen(denoiser), {name: np.asarray(values) for name, values in columns.items()}
+    overrides = {name: getattr(training, name) for name in OVERRIDES}
+    trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
+    if trainer.denoiser.counted and (data.held_out is None or len(data.held_out) < MIN_HELD_OUT):
+        _log.info("Too few held-out cells to stop a training on: the linear filter is all.")
+        trainer.restore_best()
+        return _frozen(trainer.denoiser), {name: np.empty(0) for name in ("step", "loss", "validation")}
+    path = None if training.checkpoint is None else Path(training.checkpoint)
+    train(trainer, path, seed, mixup, keep_interrupted=training.keep_interrupted)
+    _log.info(
+        f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
+        f"denoiser's at step {trainer.best_step}."
+    )
+    history = np.array(trainer.history).reshape(-1, 3).T
+    return _frozen(trainer.denoiser), dict(zip(("step", "loss", "validation"), history, strict=True))
+
+
+def train(
+    trainer: Trainer,
+    path: Path | None,
+    seed: int,
+    mixup: LabelMixup | None = None,
+    *,
+    keep_interrupted: bool = True,
+) -> None:
+    """Drive a training to its end, from where a checkpoint at `path` has left off."""
+    keeper = None
+    if path is not None:
+        keeper = Checkpoint(trainer, path, fingerprint(trainer, mixup, seed))
+        keeper.resume()
+    small = sum(weights.numel() for weights in trainer.denoiser.parameters()) < SMALL_NETWORK
+    with one_torch_thread() if small else nullcontext():
+        drive(trainer, keeper, keep_interrupted=keep_interrupted)
+
+
+def _frozen(denoiser: Denoiser) -> Denoiser:
+    return denoiser.cpu().requires_grad_(False).eval()
+
+
+def drive(trainer: Trainer, checkpoint: Checkpoint | None, *, keep_interrupted: bool = True) -> None:
+    """Train to the end, or, when the user interrupts, to the best so far, unless that is not to be kept."""
+    total = trainer.config.max_steps
+    with (
+        _log.progress(total=total, initial=trainer.step, desc="Training prior", unit="step") as bar,
+        interrupts(wait=True) as interrupted,
+    ):
+        try:
+            for report in trainer.steps():
+                bar.update()
+                if report.validation is not None:
+                    bar.set_postfix(loss=f"{report.loss:.3f}", held_out=f"{report.validation:.3f}")
+                if checkpoint is not None:
+                    checkpoint.save_if_due()
+                if interrupted():
+                    raise KeyboardInterrupt
+            if interrupted() and not keep_interrupted:  # Within what comes after the last step.
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            if checkpoint is not None and trainer.step and trainer.between_steps:
+                checkpoint.save()
+            if trainer.step == 0 or not keep_interrupted:
+                raise
+            _conclude(trainer)
+            return
+    if checkpoint is not None:
+        checkpoint.save()
+
+
+def _conclude(trainer: Trainer) -> None:
+    """Make the most of an interrupted training; its checkpoint was written before and knows nothing of it."""
+    if not trainer.history or trainer.history[-1][0] != trainer.step:
+        trainer.evaluate()
+    trainer.restore_best()
+    _log.warn(
+        f"Training was interrupted at step {trainer.step} of at most {trainer.config.max_steps}; the prior is the "
+        f"best so far, from step {trainer.best_step}."
+    )
+
+
+def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:
+    """SHA-256 of all that the course of a training depends on: data, network, settings and seed."""
+    latents = trainer.batches.latents
+    settings = {
+        "checkpoint_format": 3,
+        "denoiser": trainer.denoiser.kind,
+        "size": trainer.denoiser.config,
+        "training": asdict(trainer.config),
+        "mixup": None if mixup is None else [mixup.points, mixup.probability, mixup.concentration],
+        "seed": seed,
+        "device": latents.device.type,
+    }
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    held_out = () if trainer.held_out is None else trainer.held_out.tensors
+    for tensor in (latents, *held_out):
+        digest.update(f"{tuple(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
+    if mixup is not None:
+        digest.update(np.asarray(mixup.labels, dtype="<i8").tobytes())
+    return digest.hexdigest()
+
+
+class Checkpoint:
+    """The state of a training in one .npz file of plain arrays, which need not exist yet.
+
+    `key` is the fingerprint of the training that it belongs to.
+    """
+
+    def __init__(self, trainer: Trainer, path: Path, key: str) -> None:
+        self.trainer, self.path, self.key = trainer, path, key
+        self._step, self._time = 0, time.monotonic()
+
+    def resume(self) -> None:
+        """Put the trainer where the file left off, if there is one."""
+        if not self.path.exists():
+            return
+        try:
+            # allow_pickle=False is numpy's default; here it is a promise.
+            with self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+                key = str(file["fingerprint"])
+                if key == self.key:
+                    self.trainer.load_state({name: file[name] for name in file.files})
+        except Exception as error:
+            raise InputError(
+                f"The checkpoint {str(self.path)!r} cannot be read ({type(error).__name__}): "
+                "it is damaged or something else, so delete it to start again, or name another file."
+            ) from error
+        if key != self.key:
+            raise InputError(
+                f"The checkpoint {str(self.path)!r} belongs to a call with other arguments or other cells: "
+                "repeat that call, name another file, or delete it to start again."
+            )
+        self._step = self.trainer.step
+        _log.info(f"Training goes on from step {self._step} in {str(self.path)!r}.")
+
+    def save_if_due(self) -> None:
+        """Write the file every so often; call between steps."""
+        if self.trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Write the file now. A full disk is no reason to lose a training: it is warned of."""
+        try:
+            with atomic(self.path) as draft, draft.open("wb") as stream:
+                arrays: dict[str, Any] = {"fingerprint": np.array(self.key), **self.trainer.state()}
+                np.savez(stream, **arrays)
+        except OSError as error:
+            _log.warn(f"The checkpoint {str(self.path)!r} could not be written, but training goes on: {error}.")
+        self._step, self._time = self.trainer.step, time.monotonic()

@@ -1,0 +1,82 @@
+"""Elements of files, opened lazily."""
+
+from __future__ import annotations
+
+import anndata as ad
+import h5py
+import numpy as np
+import pytest
+import zarr
+from scipy import sparse
+
+import dice
+from dice._data.files import _lazy, open_group
+from dice._errors import InputError
+
+VALUES = np.random.default_rng(0).poisson(0.5, size=(12, 5)).astype(np.float32)
+
+
+@pytest.fixture(params=["h5ad", "zarr"])
+def group(request, tmp_path):
+    adata = ad.AnnData(VALUES, layers={"rows": sparse.csr_array(VALUES), "columns": sparse.csc_array(VALUES)})
+    adata.obsm["Z"], adata.obsm["cube"] = VALUES, np.zeros((12, 2, 3))
+    adata.uns["text"], adata.uns["number"] = np.array(["a", "b"]), 3.0
+    path = tmp_path / f"cells.{request.param}"
+    if request.param == "h5ad":
+        adata.write_h5ad(path)
+        with h5py.File(path) as file:
+            yield file
+    else:
+        adata.write_zarr(path)
+        yield zarr.open_group(path, mode="r")
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks"),
+    [
+        ("X", ((5, 5, 2), (5,))),
+        ("obsm/Z", ((5, 5, 2), (5,))),
+        ("obsm/cube", ((5, 5, 2), (2,), (3,))),
+        ("layers/rows", ((5, 5, 2), (5,))),
+        ("layers/columns", ((12,), (5,))),
+    ],
+)
+def test_matrices_are_lazy(group, name, chunks):
+    found = _lazy(group[name], 5)
+    assert found.chunks == chunks
+    values = found.compute()
+    values = values.toarray() if sparse.issparse(values) else values
+    np.testing.assert_array_equal(values, np.zeros((12, 2, 3)) if name == "obsm/cube" else VALUES)
+
+
+def test_all_else_is_in_memory(group):
+    assert list(_lazy(group["uns/text"], 5)) == ["a", "b"]
+    assert _lazy(group["uns/number"], 5) == 3.0
+
+
+def test_few_columns_fill_a_block(group, monkeypatch):
+    """Columns of a matrix of no cells are read at once."""
+    monkeypatch.setattr("dice._data.files.BLOCK_ENTRIES", 24)
+    assert _lazy(group["layers/columns"], 5).chunks == ((12,), (2, 2, 1))
+    monkeypatch.setattr("dice._data.files.BLOCK_ENTRIES", 3)
+    assert _lazy(group["layers/columns"], 5).chunks == ((12,), (1,) * 5)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array])
+def test_no_cells(kind, tmp_path):
+    ad.AnnData(kind(VALUES[:0])).write_zarr(tmp_path / "empty.zarr")
+    assert _lazy(zarr.open_group(tmp_path / "empty.zarr", mode="r")["X"], 5).shape == (0, 5)
+
+
+def test_what_cannot_be_opened_is_one_sentence(tmp_path):
+    with (
+        pytest.raises(InputError, match=r"There is no file .*: pass the path of a query"),
+        open_group(tmp_path / "none.h5ad", "a query", InputError),
+    ):
+        pass
+    (tmp_path / "odd.h5ad").write_text("no HDF5")
+    with (
+        pytest.raises(dice.DiceError, match=r"cannot be read as .h5ad or .zarr: "),
+        open_group(tmp_path / "odd.h5ad", "a query", InputError),
+    ):
+        pass

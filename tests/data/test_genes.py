@@ -1,0 +1,235 @@
+"""Matching genes by name: what does not matter, what is reported, and what is refused with which advice."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dice
+from dice._data.genes import GeneMatch, check_unique, match_genes
+
+GENES = np.array([f"GENE{i}" for i in range(50)], dtype=object)
+ENSEMBL = np.array([f"ENSG{i:011}" for i in range(50)], dtype=object)
+
+
+def query(names, **var):
+    """An object with these gene names, and columns in var."""
+    return ad.AnnData(np.zeros((3, len(names)), np.float32), var=pd.DataFrame(var, index=pd.Index(names)))
+
+
+@given(st.permutations(range(60)))
+def test_order_and_extra_genes_do_not_matter(order):
+    names = np.concatenate([GENES, [f"extra_{i}" for i in range(10)]])[order]
+    match = match_genes(query(names), GENES)
+    assert match.complete
+    np.testing.assert_array_equal(names[match.query], GENES)
+    np.testing.assert_array_equal(match.prior, np.arange(50))
+
+
+@given(st.sets(st.integers(0, 49), min_size=40), st.randoms(use_true_random=False))
+def test_missing_genes_are_unobserved(found, random):
+    names = [GENES[i] for i in found]
+    random.shuffle(names)
+    match = match_genes(query(names), GENES)
+    np.testing.assert_array_equal(match.prior, sorted(found))
+    np.testing.assert_array_equal(np.array(names)[match.query], GENES[match.prior])
+    np.testing.assert_array_equal(match.missing, np.delete(GENES, sorted(found)))
+
+
+def test_report_survives_files(tmp_path):
+    for n in (50, 45):
+        match = match_genes(query(GENES[:n]), GENES)
+        adata = query(GENES)
+        adata.uns["genes"] = match.report()
+        adata.write_h5ad(tmp_path / "a.h5ad")
+        adata.write_zarr(tmp_path / f"{n}.zarr")
+        for stored in (ad.read_h5ad(tmp_path / "a.h5ad"), ad.read_zarr(tmp_path / f"{n}.zarr")):
+            report = stored.uns["genes"]
+            assert report["text"] == str(match) == f"{n}/50 genes found"
+            assert (report["n_found"], report["n_prior"], report["fraction"]) == (n, 50, n / 50)
+            assert list(report["missing"]) == list(GENES[n:])
+    assert len(match_genes(query(GENES[:40]), GENES).report()["missing"]) == 10
+
+
+def test_a_match_can_be_made_by_hand():
+    match = GeneMatch(np.array([1, 0]), np.array([0, 1]), 2)
+    assert match.complete
+    assert list(match.report()["missing"]) == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pd.CategoricalIndex(GENES),
+        [np.nan, *GENES, None, np.nan],
+        ["", *GENES, ""],
+        [f" {name} " for name in GENES],
+        pd.Index(GENES, dtype="string"),
+    ],
+    ids=["categorical", "missing", "empty", "padded", "string dtype"],
+)
+@pytest.mark.filterwarnings("ignore:Variable names are not unique:UserWarning")  # AnnData, about missing names
+def test_odd_names(names):
+    adata = query(names)
+    match = match_genes(adata, GENES)
+    assert match.complete
+    column = query([f"x{i}" for i in range(len(names))], name=pd.Series(names).to_numpy(dtype=object))
+    np.testing.assert_array_equal(match_genes(column, GENES, gene_key="name").query, match.query)
+
+
+def test_names_that_are_numbers():
+    adata = query([f"x{i}" for i in range(50)], entrez=np.arange(50), rank=np.arange(50) / 2)
+    assert match_genes(adata, np.arange(50).astype(str).astype(object), gene_key="entrez").complete
+    adata.var["entrez"] = pd.Categorical(adata.var["entrez"])
+    assert match_genes(adata, np.arange(50).astype(str).astype(object), gene_key="entrez").complete
+
+
+def test_versions_of_ensembl_ids_are_ignored_on_both_sides():
+    versions = np.array([f"{name}.{i % 7}" for i, name in enumerate(ENSEMBL)], dtype=object)
+    others = np.array([f"{name}.{i % 5}" for i, name in enumerate(ENSEMBL)], dtype=object)
+    for names, wanted in ((versions, ENSEMBL), (ENSEMBL, versions), (versions, others), (versions, versions)):
+        assert match_genes(query(names[::-1]), wanted).complete
+    mouse = np.array(["ENSMUSG00000064351.1", "ENSMUSG00000064370.1"], dtype=object)
+    assert match_genes(query(["ENSMUSG00000064370.2", "ENSMUSG00000064351"]), mouse).query.tolist() == [1, 0]
+
+
+def test_only_versions_are_stripped():
+    """Clone-based symbols have dots of their own, and pseudoautosomal genes come twice."""
+    names = ["AC012345.1", "AC012345.2", "ENSG00000182378.15", "ENSG00000182378.15_PAR_Y", "ENSG00000000003.4"]
+    wanted = np.array(["AC012345.2", "AC012345.1", "ENSG00000182378", "ENSG00000000003"], dtype=object)
+    match = match_genes(query(names), wanted)
+    assert match.query.tolist() == [1, 0, 2, 4]
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_an_ambiguous_version_is_not_guessed():
+    names = [*ENSEMBL[:40], "ENSG00000000041.1", "ENSG00000000041.2", "ENSG00000000042.1"]
+    match = match_genes(query(names), ENSEMBL, min_overlap=0)
+    assert ENSEMBL[41] in match.missing
+    assert ENSEMBL[42] not in match.missing
+
+
+def test_gene_key():
+    adata = query(ENSEMBL, symbol=pd.Categorical(GENES[::-1]))
+    match = match_genes(adata, GENES, gene_key="symbol")
+    np.testing.assert_array_equal(match.query, np.arange(50)[::-1])
+    with pytest.raises(dice.DiceError, match=r"no column 'symbols' in adata.var; available: \['symbol'\]"):
+        match_genes(adata, GENES, gene_key="symbols")
+
+
+def transposed():
+    return ad.AnnData(np.zeros((50, 4), np.float32), obs=pd.DataFrame(index=GENES))
+
+
+REFUSED = {
+    "ensembl for symbols": (
+        query(ENSEMBL),
+        {},
+        "No gene is shared.*by gene symbols and the query by Ensembl ids.*gene_key=",
+    ),
+    "another column": (
+        query(ENSEMBL, gene_ids=GENES),
+        {},
+        r"var\['gene_ids'\] matches 100% .*pass gene_key='gene_ids'",
+    ),
+    "wrong column": (query(GENES, n=ENSEMBL), {"gene_key": "n"}, r"adata.var_names matches 100% .*leave gene_key out"),
+    "transposed": (transposed(), {}, r"transposed, with genes as observations: pass adata\.T"),
+    "case": (query([name.title() for name in GENES]), {}, "match once case is ignored, as between mouse and human"),
+    "nothing": (query(["a", "b"]), {}, r"names like \['GENE0', .* names like \['a', 'b'\]; set adata.var_names to"),
+    "nothing at all": (query(["a", "b"]), {"min_overlap": 0}, "No gene is shared"),
+    "few": (
+        query(GENES[:9]),
+        {},
+        r"Only 9/50 genes found \(18%\), .*'GENE9'.* pass check=dice.Checks\(min_gene_overlap=0.18\) to go on",
+    ),
+    "fewer than asked": (
+        query(GENES[:45]),
+        {"min_overlap": 0.95},
+        r"Only 45/50 .* pass check=dice.Checks\(min_gene_overlap=0.9\) to go on",
+    ),
+    "few, one column better": (
+        query([*GENES[:5], *ENSEMBL[5:]], name=GENES),
+        {},
+        "Only 5/50.*pass gene_key='name', or pass",
+    ),
+    "no share": (query(GENES), {"min_overlap": 20}, "min_gene_overlap=20 is not between 0 and 1"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_name_the_fix(case):
+    adata, arguments, sentence = REFUSED[case]
+    with pytest.raises(dice.DiceError, match=sentence) as caught:
+        match_genes(adata, GENES, **arguments)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_symbols_for_ensembl():
+    with pytest.raises(dice.DiceError, match="by Ensembl ids and the query by gene symbols: put Ensembl ids into"):
+        match_genes(query(GENES), ENSEMBL)
+
+
+def test_few_genes_are_a_warning_unless_they_were_expected():
+    with pytest.warns(
+        dice.DiceWarning, match=r"39/50 genes found \(78%\): the others are taken as unobserved, .*GENE39"
+    ):
+        match_genes(query(GENES[:39]), GENES)
+    with pytest.warns(dice.DiceWarning, match=r"30/50 .*var\['name'\] matches 100% .*: pass gene_key='name'\."):
+        match_genes(query([*GENES[:30], *ENSEMBL[30:]], name=GENES), GENES)
+    with pytest.warns(dice.DiceWarning, match="5/50"):
+        match_genes(query(GENES[:5]), GENES, min_overlap=0.1)
+    match_genes(query(GENES[:40]), GENES)
+
+
+@pytest.mark.filterwarnings("ignore:Variable names are not unique:UserWarning")  # AnnData
+def test_duplicates_are_an_early_error_that_names_five():
+    names = [*GENES, *GENES[:4], "x", "x", "y", "y"]
+    with pytest.raises(
+        dice.DiceError, match=r"\['GENE0', 'GENE1', 'GENE2', 'GENE3', 'x'\]: call adata.var_names_make_unique\(\) first"
+    ):
+        match_genes(query(names), GENES)
+    adata = query([f"n{i}" for i in range(50)], symbol=["GENE1", *GENES[1:]])
+    sentence = (
+        r"var\['symbol'\] holds .*\['GENE1'\]: call adata = adata\[:, ~adata.var\['symbol'\].duplicated\(\)\] first"
+    )
+    with pytest.raises(dice.DiceError, match=sentence):
+        match_genes(adata, GENES, gene_key="symbol")
+    adata = adata[:, ~adata.var["symbol"].duplicated()]
+    assert str(match_genes(adata, GENES, gene_key="symbol")) == "49/50 genes found"
+    check_unique(pd.Index(["a", "b"]), "adata.var_names")
+
+
+def test_names_that_are_equal_without_their_version_belong_to_nobody():
+    """Two of the prior's genes, or two of the query's, that only their versions tell apart cannot be matched by id."""
+    others = [f"ENSG{i:011}" for i in range(1, 10)]
+    twice = np.array([f"{ENSEMBL[0]}.1", f"{ENSEMBL[0]}.2", *(f"{name}.5" for name in others)], dtype=object)
+    match = match_genes(query([f"{ENSEMBL[0]}.3", *others]), twice)
+    np.testing.assert_array_equal(match.prior, np.arange(2, 11))
+    np.testing.assert_array_equal(match.query, np.arange(1, 10))
+    match = match_genes(query(twice), np.array([ENSEMBL[0], *others], dtype=object))
+    np.testing.assert_array_equal(match.prior, np.arange(1, 10))
+    np.testing.assert_array_equal(match.query, np.arange(2, 11))
+
+
+def test_the_overlap_that_is_suggested_lets_the_query_pass():
+    names = [*GENES[:8], *(f"extra_{i}" for i in range(50))]
+    prior = GENES[:48]
+    with pytest.raises(dice.DiceError, match=r"^Only 8/48 genes found \(17%\).*min_gene_overlap=0\.16\) to go on\.$"):
+        match_genes(query(names), prior)
+    with pytest.warns(UserWarning, match=r"^8/48 genes found \(17%\)"):
+        assert len(match_genes(query(names), prior, min_overlap=0.16).prior) == 8
+
+
+def test_bounds_of_the_overlap_themselves_pass():
+    """Exactly 80 % are found without a word, and exactly what is asked for is enough."""
+    assert match_genes(query(GENES[:40]), GENES).fraction == 0.8
+    with pytest.warns(UserWarning, match="10/50 genes found"):
+        match_genes(query(GENES[:10]), GENES)
+    three = r"like \['GENE0', 'GENE1', 'GENE2'\], adata.var_names has names like \['x0', 'x1', 'x2'\]; set"
+    with pytest.raises(dice.DiceError, match=three):
+        match_genes(query([f"x{i}" for i in range(9)]), GENES, min_overlap=0)

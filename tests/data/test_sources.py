@@ -1,0 +1,133 @@
+"""Blocks of rows and columns from every kind of matrix, and when they are read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dice._data.sources import (
+    CompressedRows,
+    LazyRows,
+    NotFiniteError,
+    _column_ranges,
+    as_scipy,
+    by_columns,
+    clean,
+    is_lazy,
+    own,
+    rows_of,
+    take_rows,
+    turn_around,
+)
+
+RNG = np.random.default_rng(0)
+DENSE = RNG.poisson(0.5, size=(23, 11)).astype(np.float32)
+
+
+def counted(computed, chunks):
+    """A dask array that tells of each block that is computed."""
+
+    def block(values, block_info=None):
+        computed.append(tuple(block_info[0]["chunk-location"]))
+        return values
+
+    return da.map_blocks(block, da.from_array(DENSE, chunks=chunks), dtype=DENSE.dtype)
+
+
+def test_lazy_rows_are_computed_once_in_a_pass():
+    computed = []
+    rows = rows_of(counted(computed, (10, 11)))
+    assert isinstance(rows, LazyRows)
+    computed.clear()
+    for start in range(0, 23, 5):
+        np.testing.assert_array_equal(rows[start : min(start + 5, 23)], DENSE[start : start + 5])
+    assert computed == [(0, 0), (1, 0), (2, 0)]
+    np.testing.assert_array_equal(rows[8:12], DENSE[8:12])
+    np.testing.assert_array_equal(rows[0:23], DENSE)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csr_array])
+def test_blocks_are_float32_in_memory_of_their_own(kind):
+    block = kind(DENSE.astype(np.float64))
+    for genes in (None, np.array([3, 0])):
+        chunk = clean(block, genes, 0)
+        assert chunk.dtype == np.float32
+        plain = chunk.toarray() if sparse.issparse(chunk) else chunk
+        np.testing.assert_array_equal(plain, DENSE if genes is None else DENSE[:, genes])
+    chunk = own(block)
+    (chunk.data if sparse.issparse(chunk) else chunk)[...] = -1
+    np.testing.assert_array_equal(block.toarray() if sparse.issparse(block) else block, DENSE)
+
+
+def test_entries_that_are_stored_twice_are_added():
+    twice = sparse.csr_array((np.array([1.0, 2.0]), np.array([1, 1]), np.array([0, 2])), shape=(1, 3))
+    assert own(twice).nnz == 1
+    assert own(twice)[0, 1] == 3
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+def test_cells_that_are_not_finite_are_named(kind, value):
+    cells = DENSE.astype(np.float64)
+    cells[[4, 9], [2, 5]] = value
+    with pytest.raises(NotFiniteError) as caught:
+        clean(kind(cells), None, 100)
+    assert caught.value.rows == [104, 109]
+    assert clean(kind(cells), np.array([0, 1]), 0).shape == (23, 2)
+
+
+def test_what_is_lazy_and_what_is_stored_by_columns():
+    lazy = da.from_array(DENSE, chunks=(10, 11))
+    assert is_lazy(lazy)
+    for other in (DENSE, SimpleNamespace(chunks=(5, 5)), SimpleNamespace(compute=print), sparse.csr_array(DENSE)):
+        assert not is_lazy(other)
+    assert not by_columns(lazy)
+    assert by_columns(da.from_array(DENSE, chunks=(23, 4)))
+    assert not by_columns(da.from_array(DENSE, chunks=(10, 4)))
+    assert not by_columns(da.from_array(DENSE, chunks=(23, 11)))
+    assert by_columns(sparse.csc_array(DENSE))
+    assert not by_columns(sparse.csr_array(DENSE))
+    assert not by_columns(DENSE)
+
+
+def test_sparse_matrices_of_others_become_scipys():
+    known = sparse.csr_matrix(DENSE)
+    for same in (known, DENSE, sparse.csc_array(DENSE)):
+        assert as_scipy(same) is same
+
+    class Foreign(SimpleNamespace):
+        def tocsr(self):
+            return self
+
+    foreign = Foreign(data=known.data, indices=known.indices, indptr=known.indptr, shape=known.shape)
+    np.testing.assert_array_equal(as_scipy(foreign).toarray(), DENSE)
+
+
+@pytest.mark.parametrize("kind", [sparse.csc_array, lambda x: da.from_array(x, chunks=(23, 4))])
+def test_columns_turned_around(kind):
+    genes = np.array([1, 2, 7, 10])
+    turned = turn_around(kind(DENSE), genes)
+    assert turned.shape == (23, 4)
+    np.testing.assert_array_equal(turned[0:23].toarray(), DENSE[:, genes])
+    np.testing.assert_array_equal(turned[5:9].toarray(), DENSE[5:9, genes])
+    np.testing.assert_array_equal(take_rows(kind(DENSE), np.array([0, 22, 7])).toarray(), DENSE[[0, 22, 7]])
+
+
+def test_rows_of_compressed_matrices():
+    rows = CompressedRows.of(sparse.csr_array(DENSE))
+    part = rows[3:9]
+    assert part.shape == (6, 11)
+    np.testing.assert_array_equal(part.toarray(), DENSE[3:9])
+    assert rows[5:5].shape == (0, 11)
+
+
+def test_columns_are_read_in_blocks_of_64_megabytes():
+    """16 million entries of float32, as if they were dense; at least one column."""
+    assert _column_ranges(SimpleNamespace(shape=(8_000_000, 5))) == [(0, 2), (2, 4), (4, 5)]
+    assert _column_ranges(SimpleNamespace(shape=(20_000_000, 2))) == [(0, 1), (1, 2)]
+    assert _column_ranges(SimpleNamespace(shape=(0, 2))) == [(0, 2)]
+    assert _column_ranges(da.from_array(DENSE, chunks=(23, 4))) == [(0, 4), (4, 8), (8, 11)]

@@ -1,0 +1,303 @@
+"""Files made to harm: each is refused in a moment, with one sentence, and nothing outside of it is opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import stored_priors
+
+import dice
+
+FIXTURE = stored_priors.path("plain")
+ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """What the first prior of a process waits for is no part of the time that a refusal takes."""
+    dice.Prior.load(FIXTURE)
+
+
+def refusal(path: Path) -> str:
+    """The one sentence that a file is refused with, at once."""
+    start = time.monotonic()
+    with pytest.raises(dice.DiceError) as caught:
+        dice.Prior.load(path)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - start < 5
+    return str(caught.value)
+
+
+@pytest.fixture
+def forged(tmp_path):
+    """A copy of a stored prior, and its group, to be changed."""
+    path = tmp_path / "forged.h5ad"
+    shutil.copy(FIXTURE, path)
+    with h5py.File(path, "a") as file:
+        yield path, file["uns/dice"]
+
+
+def replaced(prior: h5py.Group, name: str, **kwargs) -> h5py.Dataset:
+    del prior[name]
+    data = prior.create_dataset(name, **kwargs)
+    data.attrs.update(ENCODING)
+    return data
+
+
+def circle(prior):
+    prior["weights/inner"] = prior
+
+
+def doubling(prior):
+    """Thirty groups, each twice in the one before: a billion ways to the last."""
+    group = prior["weights"]
+    for _ in range(30):
+        inner = group.create_group("a")
+        group["b"] = inner
+        group = inner
+
+
+def soft_link(prior):
+    prior.move("mean", "weights/elsewhere")
+    prior["mean"] = h5py.SoftLink("/uns/dice/weights/elsewhere")
+
+
+def external_link(prior):
+    del prior["mean"]
+    prior["mean"] = h5py.ExternalLink("/dev/zero", "/mean")
+
+
+def external_data(prior):
+    replaced(prior, "mean", shape=(20,), dtype="f4", external=[("/dev/zero", 0, 80)])
+
+
+def virtual(prior):
+    layout = h5py.VirtualLayout(shape=(20,), dtype="f4")
+    layout[:] = h5py.VirtualSource("/dev/zero", "mean", shape=(20,))
+    del prior["mean"]
+    prior.create_virtual_dataset("mean", layout).attrs.update(ENCODING)
+
+
+def unknown_filter(prior):
+    replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(20,), scaleoffset=2)
+
+
+def bomb(prior):
+    """A chunk of 80 bytes whose packed form is far longer."""
+    mean = replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(20,), compression="gzip")
+    mean.id.write_direct_chunk((0,), bytes(60_000))  # older HDF5 writes no longer ones
+
+
+def large_chunks(prior):
+    replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(10**6,), maxshape=(None,), compression="gzip")
+
+
+def one_name_for_all(prior):
+    """A name of a megabyte, stored once and used two hundred times."""
+    genes = replaced(prior, "genes", data=["x" * 10**6] + ["y"] * 199, dtype=h5py.string_dtype())
+    genes.attrs["encoding-type"] = "string-array"
+    path, offset = Path(prior.file.filename), genes.id.get_offset()
+    prior.file.close()
+    content = bytearray(path.read_bytes())
+    content[offset : offset + 200 * 16] = content[offset : offset + 16] * 200
+    path.write_bytes(content)
+    assert len(content) < 2e6
+
+
+def other_encoding(prior):
+    prior["mean"].attrs["encoding-type"] = "awkward-array"
+
+
+def references(prior):
+    data = replaced(prior, "mean", shape=(20,), dtype=h5py.ref_dtype)
+    data[0] = prior.ref
+
+
+def many(prior):
+    for index in range(10_001):
+        prior["weights"][f"w{index}"] = prior["mean"]
+
+
+def not_a_group(prior):
+    file = prior.file
+    del file["uns/dice"]
+    file["uns"].create_dataset("dice", shape=(5,), dtype="f4")
+
+
+def table_as_array(prior):
+    replaced(prior, "history", shape=(5,), dtype="f4")
+
+
+def datatype(prior):
+    del prior["mean"]
+    prior["mean"] = np.dtype("f4")
+
+
+@pytest.mark.parametrize(
+    ("forge", "sentence"),
+    [
+        (circle, "'weights/inner' is of kind 'dict'"),
+        (doubling, "'weights/a' is of kind 'None'"),
+        (soft_link, "'mean' is a link to somewhere else"),
+        (external_link, "'mean' is a link to somewhere else"),
+        (external_data, "'mean' is packed in a way .* or kept elsewhere"),
+        (virtual, "'mean' is packed in a way .* or kept elsewhere"),
+        (unknown_filter, "'mean' is packed in a way"),
+        (bomb, "'mean' is packed in a way"),
+        (large_chunks, "'mean' is packed in a way"),
+        (one_name_for_all, "'genes' is packed in a way"),
+        (other_encoding, "'mean' is of kind 'awkward-array'"),
+        (references, "'mean' is packed in a way"),
+        (many, r"100\d\d arrays in a group, more than any prior does"),
+        (not_a_group, "no 'format' number"),
+        (table_as_array, "'history' is not a table"),
+        (datatype, "'mean' is of kind 'None'"),
+    ],
+)
+def test_a_forged_file_is_refused_before_it_is_read(forged, forge, sentence):
+    path, prior = forged
+    file = prior.file
+    forge(prior)
+    file.close()
+    assert re.search(sentence, refusal(path))
+
+
+def test_the_file_itself_loads(forged):
+    path, prior = forged
+    prior.file.close()
+    assert dice.Prior.load(path).n_latent == 3
+
+
+def test_a_link_instead_of_the_whole_prior_is_not_followed(tmp_path):
+    for link in (h5py.ExternalLink(str(FIXTURE), "/uns/dice"), h5py.SoftLink("/uns")):
+        with h5py.File(tmp_path / "link.h5ad", "w") as file:
+            file.create_group("uns")["dice"] = link
+        assert re.search("'dice' is a link to somewhere else", refusal(tmp_path / "link.h5ad"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert re.search("There is no file", refusal(tmp_path / "pipe"))
+
+
+@pytest.fixture(params=[2, 3])
+def folder(tmp_path, request):
+    """A stored prior as a .zarr folder, in the format that anndata wrote up to 0.12 or in that from 0.13 on."""
+    import anndata as ad
+    import zarr
+
+    # Without a summary of all arrays at the root: a change below would not be seen.
+    root = zarr.open_group(tmp_path / "prior.zarr", mode="w", zarr_format=request.param)
+    ad.io.write_elem(root, "/", ad.read_h5ad(FIXTURE))
+    assert dice.Prior.load(tmp_path / "prior.zarr").n_latent == 3
+    return tmp_path / "prior.zarr"
+
+
+def changed(description, change):
+    """Change what a file says of an array or a group."""
+    entries = json.loads(description.read_text())
+    change(entries)
+    description.write_text(json.dumps(entries))
+
+
+def chunk_codecs(array):
+    """How chunks are packed, also those in a shard."""
+    return array["codecs"][0].get("configuration", {}).get("codecs", array["codecs"])
+
+
+def transpose(*order):
+    return {"name": "transpose", "configuration": {"order": list(order)}}
+
+
+def test_a_codec_that_is_not_known_to_pack_only_is_refused(folder):
+    """numcodecs has one that unpickles, which zarr takes as a second step after text: older versions run what it holds.
+
+    In format 3 there is no such step; one that zarr knows and that no prior needs stands for it.
+    """
+    place = folder / "uns" / "dice"
+    if (place / "genes" / ".zarray").exists():
+        name = "genes"
+        changed(place / name / ".zarray", lambda array: array["filters"].append({"id": "pickle", "protocol": 5}))
+    else:
+        name = "mean"
+        changed(place / name / "zarr.json", lambda array: chunk_codecs(array).insert(0, transpose(0)))
+    assert re.search(f"'{name}' is packed in a way", refusal(folder))
+
+
+def sharded(folder, n=20, **changes):
+    """The array "mean" again, its chunks in one file: anndata writes so from 0.13 on."""
+    import zarr
+
+    group = zarr.open_group(folder / "uns" / "dice", mode="r+", use_consolidated=False)
+    mean = group["mean"]
+    values, attributes = mean[:], dict(mean.attrs)
+    group.create_array("mean", shape=(20,), dtype="f4", chunks=(5,), shards=(n,), attributes=attributes, overwrite=True)
+    group["mean"][:] = values
+
+
+@pytest.mark.parametrize("folder", [3], indirect=True)
+def test_shards_are_read(folder):
+    sharded(folder)
+    assert dice.Prior.load(folder).n_latent == 3
+
+
+@pytest.mark.parametrize("folder", [3], indirect=True)
+def test_shards_are_bounded_as_chunks_are(folder):
+    sharded(folder, n=20)
+    changed(
+        folder / "uns" / "dice" / "mean" / "zarr.json",
+        lambda array: array["chunk_grid"]["configuration"].update(chunk_shape=[5 * 10**9]),
+    )
+    assert re.search("claims to hold 18.6 GB", refusal(folder))
+
+
+@pytest.mark.parametrize("folder", [3], indirect=True)
+def test_the_index_of_a_shard_is_packed_as_chunks_are(folder):
+    sharded(folder)
+    changed(
+        folder / "uns" / "dice" / "mean" / "zarr.json",
+        lambda array: array["codecs"][0]["configuration"]["index_codecs"].insert(0, transpose(1, 0)),
+    )
+    assert re.search("'mean' is packed in a way", refusal(folder))
+
+
+@pytest.mark.parametrize("place", ["chunk", "mean", "."])
+def test_a_folder_with_links_is_refused(folder, place, tmp_path):
+    if place == "chunk":
+        place = "mean/0" if folder.joinpath(".zgroup").exists() else "mean/c/0"
+    target = folder / "uns" / "dice" / place
+    target.rename(tmp_path / "elsewhere")
+    target.symlink_to(tmp_path / "elsewhere")
+    assert re.search("is a link", refusal(folder))
+
+
+def test_names_and_texts_at_their_bounds(tmp_path, monkeypatch):
+    """An array has no names, and texts may be as long as the longest that is allowed, all together."""
+    from dice._data import stored
+
+    monkeypatch.setattr(stored.schema, "MAX_NAMES", 10)
+    monkeypatch.setattr(stored.schema, "MAX_ARRAYS", 3)
+    with h5py.File(tmp_path / "texts.h5", "w") as file:
+        for name, texts in (("ten", ["abcde", "fghij"]), ("eleven", ["abcde", "fghijk"]), ("deep", [["a"]])):
+            file[name] = texts
+        file["one"] = "a"
+        file["group/deep"] = 1.0
+        assert [stored._bounded_text(file[name], 10**6) for name in ("ten", "eleven", "one", "deep")] == [
+            True,
+            False,
+            True,
+            False,
+        ]
+        assert stored._names(file["ten"]) == set()
+        assert stored._names(file["group"]) == {"deep"}
+        with pytest.raises(dice.DiceError, match="has 5 arrays in a group, more than any prior does"):
+            stored._names(file)

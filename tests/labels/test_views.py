@@ -1,0 +1,133 @@
+"""Views of a query beside what they are by definition, on cells whose shift is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dice._labels.classify import fit_logistic
+from dice._labels.views import (
+    Anchors,
+    Correlated,
+    LabelMoments,
+    OwnScale,
+    composition_of,
+    label_moments,
+    label_weights,
+    leading_directions,
+    standardized_classifier,
+    unexplained_share,
+)
+
+N_GENES, N_LABELS = 60, 4
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return cells(800, 0, np.full(N_LABELS, 1 / N_LABELS))
+
+
+def cells(n, seed, shares):
+    """Cells of four types that differ in 15 genes each."""
+    rng = np.random.default_rng(seed)
+    codes = rng.choice(N_LABELS, size=n, p=shares)
+    means = 2.0 * np.repeat(np.eye(N_LABELS), N_GENES // N_LABELS, axis=1)
+    return (means[codes] + rng.normal(size=(n, N_GENES))).astype(np.float32), codes
+
+
+def shifted(n, seed, shares):
+    """The same types with another offset and spread of every gene."""
+    x, codes = cells(n, seed, shares)
+    rng = np.random.default_rng(99)
+    # Every cell looks like the first type.
+    offset = 2 * rng.normal(size=N_GENES) + 5 * (np.arange(N_GENES) < N_GENES // N_LABELS)
+    return (x * rng.uniform(0.3, 2, N_GENES) + offset).astype(np.float32), codes
+
+
+def moments_of(x, codes):
+    return LabelMoments(*label_moments(x, codes, N_LABELS), np.bincount(codes, minlength=N_LABELS))
+
+
+def test_moments_at_a_composition_are_those_of_cells_with_that_composition(reference):
+    x, codes = reference
+    moments = moments_of(x, codes)
+    mean, deviation = moments.of(moments.composition)
+    np.testing.assert_allclose(mean, x.mean(0), atol=1e-5)
+    np.testing.assert_allclose(deviation, x.std(0), rtol=1e-5)
+    shares = np.array([0.7, 0.3, 0, 0])
+    chosen = np.concatenate([np.flatnonzero(codes == 0)[:140], np.flatnonzero(codes == 1)[:60]])
+    mean, deviation = moments.of(shares)
+    np.testing.assert_allclose(mean, x[chosen].mean(0), atol=0.35)
+    np.testing.assert_allclose(deviation, x[chosen].std(0), rtol=0.25)
+
+
+def test_own_standardisation_is_a_linear_classifier_of_the_query(reference):
+    """The slopes that are scaled give what the classifier says of cells that are scaled."""
+    x, codes = reference
+    query, _ = shifted(500, 1, np.full(4, 0.25))
+    classifier = fit_logistic(x, codes, N_LABELS, strength=0.1)
+    own = OwnScale.of(query, moments_of(x, codes), np.full(4, 0.25))
+    scaled = (query - own.mean) / own.deviation * own.reference_deviation + own.reference_mean
+    np.testing.assert_allclose(
+        standardized_classifier(classifier, own).logits(query), classifier.logits(scaled.astype(np.float32)), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("shares", [[0.25, 0.25, 0.25, 0.25], [0.6, 0.2, 0.1, 0.1], [0.5, 0.5, 0.0, 0.0]])
+def test_matched_views_see_through_a_shift_of_every_gene_once_the_composition_is_known(reference, shares):
+    (x, codes), shares = reference, np.array(shares)
+    query, truth = shifted(600, 2, shares)
+    classifier = fit_logistic(x, codes, N_LABELS, strength=0.1)
+    assert (classifier(query).argmax(1) == truth).mean() < 0.8
+    moments = moments_of(x, codes)
+    own = OwnScale.of(query, moments, shares)
+    assert (standardized_classifier(classifier, own)(query).argmax(1) == truth).mean() > 0.95
+    centre = moments.composition @ moments.mean
+    basis = leading_directions((x - centre).astype(np.float32), 20, 0)
+    anchors = Anchors(codes, (x - centre) @ basis, basis, centre)
+    weights = label_weights(shares, moments.composition, codes)
+    view = Correlated.of(query, own, anchors, weights, N_LABELS)
+    assert (view(query).argmax(1) == truth).mean() > 0.95
+    # Cells that did not take part are read alike.
+    half = Correlated.of(query[:300], OwnScale.of(query[:300], moments, shares), anchors, weights, N_LABELS)
+    assert (half(query[300:]).argmax(1) == truth[300:]).mean() > 0.93
+
+
+def test_canonical_directions_are_singular_vectors(reference):
+    """With all components of the reference, the readout spans the leading right singular vectors of R Q'."""
+    x, codes = reference
+    query, _ = shifted(300, 3, np.full(4, 0.25))
+    moments = moments_of(x, codes)
+    own = OwnScale.of(query, moments, moments.composition)
+    centre = moments.composition @ moments.mean
+    anchors = Anchors(codes, x - centre, np.eye(N_GENES), centre)
+    view = Correlated.of(query, own, anchors, np.ones(len(x)), N_LABELS)
+    r = (x - own.reference_mean) / own.reference_deviation
+    q = (query - own.mean) / own.deviation
+    _, _, right = np.linalg.svd(r @ q.T, full_matrices=False)
+    found, _ = np.linalg.qr((query @ view.readout + view.offset)[:, :3])
+    cosines = np.linalg.svd(found.T @ right[:3].T)[1]
+    np.testing.assert_allclose(cosines, 1, atol=1e-2)
+
+
+def test_weights_give_the_reference_another_composition():
+    codes = np.repeat([0, 1, 2], [100, 50, 50])
+    weights = label_weights(np.array([0.2, 0.8, 0.0]), np.array([0.5, 0.25, 0.25]), codes)
+    shares = np.bincount(codes, weights) / weights.sum()
+    np.testing.assert_allclose(shares, [0.2, 0.8, 0.0], atol=1e-9)
+
+
+def test_a_composition_is_shrunk_and_sharpened():
+    uniform = np.full((90, 2), 0.5)
+    np.testing.assert_allclose(composition_of(uniform, np.array([0.9, 0.1])), [0.54, 0.46])
+    doubtful = np.tile([0.75, 0.25], (10**6, 1))
+    np.testing.assert_allclose(composition_of(doubtful, np.array([0.5, 0.5])), [0.9, 0.1], atol=1e-4)
+
+
+def test_the_share_that_composition_does_not_explain():
+    centres, reference = np.array([[0.0, 0], [4, 0]]), np.array([0.5, 0.5])
+    other = np.array([0.25, 0.75])
+    assert unexplained_share(other @ centres, centres, other, reference) == 0
+    assert unexplained_share(reference @ centres + [0, 3], centres, reference, reference) == 1
+    assert unexplained_share(other @ centres + [0, 1], centres, other, reference) == pytest.approx(0.5)
+    assert unexplained_share(reference @ centres, centres, reference, reference) == 0

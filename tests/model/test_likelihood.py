@@ -1,0 +1,180 @@
+"""The Gaussian likelihood against its closed form, and the noise of cells by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dice._model.completion import Completion
+from dice._model.likelihood import GaussianLikelihood, Latents, shrink_noise
+from dice._model.projection import Projection
+
+D, K = 12, 3
+RNG = np.random.default_rng(0)
+LOADINGS = np.linalg.qr(RNG.normal(size=(D, K)))[0].astype(np.float32)
+GENE_NOISE = np.array([0.001, *RNG.uniform(0.2, 2, D - 1)], dtype=np.float32)
+PROJECTION = Projection(
+    mean=RNG.uniform(1, 2, D).astype(np.float32),
+    scale=RNG.uniform(0.5, 2, D).astype(np.float32),
+    center=RNG.normal(size=D).astype(np.float32) / 10,
+    cap=10.0,
+    loadings=LOADINGS,
+    singular_values=np.array([9.0, 8, 7, 1, 1], dtype=np.float32),
+    gene_noise=GENE_NOISE,
+    noise=0.7,
+)
+CELLS = np.maximum(RNG.normal(1, 1, size=(20, D)), 0).astype(np.float32)
+X = (CELLS - PROJECTION.mean) / PROJECTION.scale - PROJECTION.center
+SOME = np.array([0, 1, 2, 4, 5, 7, 8, 11])
+
+
+@pytest.mark.parametrize("genes", [np.arange(D), SOME], ids=["all", "some"])
+@pytest.mark.parametrize("per_gene", [False, True])
+def test_latents_are_the_weighted_least_squares(genes, per_gene):
+    """y = (V'WV)^-1 V'Wx, and what is left over is the residual, with the noise of genes bounded from below."""
+    likelihood = GaussianLikelihood.of(PROJECTION, genes, per_gene=per_gene)
+    assert likelihood.complete == (len(genes) == D)
+    assert likelihood.isotropic == (len(genes) == D and not per_gene)
+    weights = np.ones(len(genes))
+    if per_gene:
+        weights = 1 / np.maximum(GENE_NOISE[genes] / GENE_NOISE.mean(), 0.05)
+        assert weights[0] == 20
+    v = LOADINGS[genes].astype(np.float64)
+    precision = v.T @ (weights[:, None] * v)
+    if not likelihood.isotropic:
+        precision += 1e-3 * np.trace(precision) / K * np.eye(K)
+    exact = X[:, genes] @ (weights[:, None] * v) @ np.linalg.inv(precision)
+    y, variance = likelihood.read(CELLS[:, genes])
+    np.testing.assert_allclose(y, exact, atol=1e-5)
+    left = (weights * X[:, genes] ** 2).sum(1) - np.einsum("nk,kl,nl->n", exact, precision, exact)
+    np.testing.assert_allclose(variance, left / (len(genes) - K), rtol=1e-4)
+    np.testing.assert_allclose(likelihood.covariance, np.linalg.inv(precision), rtol=1e-4, atol=1e-6)
+    spread = np.linalg.eigvalsh(np.linalg.inv(precision)) * 0.25
+    assert likelihood.noise_range(0.5) == pytest.approx((spread[0], spread[-1]), rel=1e-4)
+    assert likelihood.degrees_of_freedom == len(genes) - K
+    other, again = likelihood.read(sparse.csr_array(CELLS[:, genes]))
+    np.testing.assert_allclose(other, y, atol=1e-5)
+    np.testing.assert_allclose(again, variance, rtol=1e-4)
+
+
+def test_missing_genes_are_filled_in_where_their_variances_are_known():
+    variances = np.array([4.0, 2.0, 1.0])
+    filled = GaussianLikelihood.of(PROJECTION, SOME, fill_in=variances)
+    assert filled.isotropic
+    assert not filled.complete
+    completion = Completion.of(LOADINGS[SOME], variances, 0.7)
+    y, left = completion.read(filled.standardizer(CELLS[:, SOME]))
+    np.testing.assert_array_equal(filled.read(CELLS[:, SOME])[0], y)
+    np.testing.assert_allclose(filled.read(CELLS[:, SOME])[1], left / (len(SOME) - K))
+    for kept in (
+        GaussianLikelihood.of(PROJECTION, SOME, fill_in=variances, per_gene=True),
+        GaussianLikelihood.of(PROJECTION, np.arange(D), fill_in=variances),
+        GaussianLikelihood.of(PROJECTION, SOME),
+    ):
+        assert kept.completion is None
+
+
+def test_a_single_gene_has_one_degree_of_freedom():
+    likelihood = GaussianLikelihood.of(PROJECTION, np.array([3]))
+    assert likelihood.degrees_of_freedom == 1
+    assert np.isfinite(likelihood.covariance).all()
+    assert (likelihood.read(CELLS[:, [3]])[1] >= 0).all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_cells_without_expression_are_at_the_origin(kind):
+    likelihood, cells = GaussianLikelihood.of(PROJECTION, np.arange(D)), CELLS.copy()
+    cells[[2, 5]] = 0
+    latents = likelihood.latents(kind(cells))
+    np.testing.assert_array_equal(np.flatnonzero(latents.empty), [2, 5])
+    np.testing.assert_array_equal(np.flatnonzero(~latents.y.any(1)), [2, 5])
+    values = GaussianLikelihood.of(PROJECTION, np.arange(D), zero_is_empty=False).latents(kind(cells))
+    assert not values.empty.any()
+    assert values.y.any(1).all()
+
+
+def test_only_cells_that_are_asked_for_keep_their_latents():
+    likelihood, kept = GaussianLikelihood.of(PROJECTION, np.arange(D)), np.arange(40) % 3 == 0
+    depth = np.arange(20, dtype=np.float32)
+    latents = likelihood.latents(CELLS, slice(20, 40), kept=kept, log_depth=depth)
+    np.testing.assert_allclose(latents.y, likelihood.latents(CELLS).y[kept[20:]])
+    assert len(latents) == 20
+    np.testing.assert_array_equal(latents.log_depth, depth)
+    np.testing.assert_array_equal(likelihood.only_y(CELLS, slice(0, 20)), likelihood.latents(CELLS).y)
+    np.testing.assert_allclose(likelihood.energy(likelihood.latents(CELLS)), (X**2).sum(1), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("n", "size", "starts"), [(0, 5, [0]), (4, 5, [0]), (5, 5, [0]), (11, 5, [0, 5, 10])])
+def test_ranges_of_cells_cover_them_once(n, size, starts):
+    slices = latents_of(np.ones(n)).slices(size)
+    assert [part.start for part in slices] == starts
+    assert [part.stop for part in slices] == [*starts[1:], n]
+
+
+def latents_of(residual, empty=None):
+    n = len(residual)
+    empty = np.zeros(n, dtype=bool) if empty is None else empty
+    return Latents(np.zeros((n, K), np.float32), np.asarray(residual, np.float32), empty, np.zeros(n, np.float32))
+
+
+def test_parts_are_joined_in_their_order():
+    parts = [latents_of([1.0, 2.0]), latents_of([3.0])]
+    joined = Latents.joined(parts, K)
+    np.testing.assert_array_equal(joined.residual, [1, 2, 3])
+    assert Latents.joined([], K).y.shape == (0, K)
+    np.testing.assert_array_equal(joined[1:].residual, [2, 3])
+
+
+def noise_of(likelihood, latents, noise, df=None):
+    return likelihood.noise(latents, noise, df=df, reference_noise=0.7, empty_noise=9.0)
+
+
+def test_noise_is_the_root_of_the_mean_residual():
+    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
+    latents = latents_of([1.0, 2.0, 100.0], empty=np.array([False, False, True]))
+    whole, cells = noise_of(likelihood, latents, "estimate")
+    assert whole == pytest.approx(1.5**0.5)
+    np.testing.assert_allclose(cells, [1.5**0.5, 1.5**0.5, 9.0], rtol=1e-6)
+    assert noise_of(likelihood, latents, 0.3)[0] == 0.3
+    np.testing.assert_allclose(noise_of(likelihood, latents, 0.3)[1], [0.3, 0.3, 9], rtol=1e-6)
+    nobody = latents_of([1.0], empty=np.array([True]))
+    assert noise_of(likelihood, nobody, "estimate")[0] == 0
+
+
+@pytest.mark.parametrize(("df", "factor"), [(None, 1.0), (4.0, 0.5**0.5), (2.0, 0.5), (1.0, 0.5**0.5)])
+def test_the_scale_of_students_t_is_smaller_than_its_deviation(df, factor):
+    """The variance of Student's t is df / (df - 2) times the square of its scale, as far as it has one."""
+    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
+    assert noise_of(likelihood, latents_of([4.0, 4.0]), "estimate", df)[0] == pytest.approx(2 * factor)
+
+
+@pytest.mark.parametrize(("n_genes", "expected"), [(5, 0.7), (6, 2.0)])
+def test_too_few_genes_leave_the_noise_of_the_reference(n_genes, expected):
+    """Two genes for every latent are the fewest that leave a residual to measure."""
+    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(n_genes))
+    for noise in ("estimate", "per_cell"):
+        whole, cells = noise_of(likelihood, latents_of([4.0, 4.0]), noise)
+        assert whole == pytest.approx(expected)
+        np.testing.assert_allclose(cells, expected, rtol=1e-6)
+
+
+def test_cells_have_noise_of_their_own_beyond_chance():
+    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
+    residual = np.array([1.0, 1.0, 9.0, 9.0])
+    mean, observed, chance = 5.0, 16.0, 2 * 25 / 9
+    keep = 1 - chance / observed
+    _, cells = noise_of(likelihood, latents_of(residual), "per_cell")
+    np.testing.assert_allclose(cells, np.sqrt(mean + keep * (residual - mean)), rtol=1e-6)
+    np.testing.assert_allclose(shrink_noise(residual, 1), mean)
+    np.testing.assert_allclose(shrink_noise(np.full(3, 2.0), 5), 2)
+    np.testing.assert_allclose(shrink_noise(residual, 0), mean)
+
+
+def test_missing_genes_add_noise():
+    filled = GaussianLikelihood.of(PROJECTION, SOME, fill_in=np.array([4.0, 2.0, 1.0]))
+    added = filled.completion.added.mean()
+    assert added > 0
+    whole, cells = noise_of(filled, latents_of([4.0, 4.0]), "estimate")
+    assert whole == 2
+    np.testing.assert_allclose(cells, np.sqrt(4 + added), rtol=1e-6)
