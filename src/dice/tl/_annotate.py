@@ -15,13 +15,11 @@ from dice._arguments import new_key, seed, share, whole_number
 from dice._data import read
 from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
-from dice._data.kinds import check_expression
 from dice._data.matrix import Matrix
 from dice._data.recipe import TARGET_SUM
-from dice._data.rehearsal import rehearsing
 from dice._data.store import Prior, find_prior, remember
-from dice._data.values import expression_layer, target_sum_of
-from dice._data.write import Slots, check_writable, prior_slot, write
+from dice._data.values import check_expression, expression_layer, target_sum_of
+from dice._data.write import Slots, check_writable, prior_slot, transaction, write
 from dice._errors import InputError
 from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
@@ -145,7 +143,7 @@ def annotate(
         _check(adata, known, call, training)
     with (
         _log.recorded() as warned,
-        rehearsing(adata, *([] if known is None else [known])) as stand_ins,
+        transaction(adata, *([] if known is None else [known])) as stand_ins,
         _log.progress(total=5, desc="Annotating", unit="step") as bar,
     ):
         query, source = stand_ins[0].stage, reference if known is None else stand_ins[1].stage

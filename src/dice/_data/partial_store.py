@@ -1,8 +1,8 @@
 """A store of cells that is written chunk by chunk, survives being killed, and takes its place when it is complete.
 
-Beside ``cells.zarr`` stands the folder ``cells.zarr.partial`` with the store itself, numbers that are needed until the
-end, the call it belongs to, and an empty file for every chunk that is finished. A chunk is marked after its arrays are
-written, and written again where the mark is missing.
+The folder ``cells.zarr.partial`` beside ``cells.zarr`` holds the store itself, arrays that are needed until the end,
+the call it belongs to, and an empty file for every chunk that is finished. A chunk is marked after its arrays are
+written, and is written again if the mark is missing.
 """
 
 from __future__ import annotations
