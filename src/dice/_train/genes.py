@@ -93,7 +93,7 @@ def choose_genes(
         if mixed is not None:
             _log.say(
                 f"reference.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do: variable "
-                "genes are ranked within each (batch_key=None ranks them over all cells)."
+                "genes are ranked within each (reference_batch_key=None ranks them over all cells)."
             )
     batches = None if batch_key is None else read_batches(reference, batch_key, "reference")
     cells = reference[:, shared]
