@@ -137,14 +137,8 @@ def annotate(
     path = None if report is None else check_target(report)
     known = reference if isinstance(reference, AnnData) else None
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
-    call |= {
-        "reference_batch_key": reference_batch_key,
-        "shift": shift,
-        "layer": layer,
-        "gene_key": gene_key,
-        "check": options.check,
-    }
-    call |= {"prior_key": prior_key, "random_state": options.random_state}
+    call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
+    call |= {"check": options.check, "prior_key": prior_key, "random_state": options.random_state}
     if known is not None:
         _check(adata, known, call, training)
     with (
@@ -201,14 +195,8 @@ def _learn(
     if labels_key is not None:
         labels = np.asarray(read_labels(reference, labels_key, "reference").codes)
         check_roles(reference, labels_key, training, options.random_state)
-    chosen = choose_genes(
-        reference,
-        shared,
-        n_top_genes=call["n_top_genes"],
-        batch_key=call["reference_batch_key"],
-        layer=layer,
-        labels=labels,
-    )
+    batches, n_top = call["reference_batch_key"], call["n_top_genes"]
+    chosen = choose_genes(reference, shared, n_top_genes=n_top, batch_key=batches, layer=layer, labels=labels)
     look_ahead(query, reference, chosen.mask, options, layer)
     write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
     train_prior(
