@@ -19,7 +19,7 @@ from scipy import sparse
 
 import dice
 from dice._arguments import seed
-from dice._data import graph
+from dice._data import graph, layout
 from dice._data.checks import check_counts
 from dice._data.features import find_table
 from dice._data.matrix import Matrix
@@ -28,7 +28,6 @@ from dice._data.read import names
 from dice._data.recipe import variable_genes
 from dice._data.values import CountsLayer
 from dice._data.write import Slots, Transaction
-from dice._plot import layout
 
 SOURCE = Path(__file__).parents[1] / "src"
 VALUES = np.random.default_rng(0).gamma(1.0, size=(12, 5)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Two-dimensional coordinates for plots: computed once, kept beside the embedding they show."""
+"""Two-dimensional coordinates of an embedding: computed once, and kept beside it."""
 
 from __future__ import annotations
 
