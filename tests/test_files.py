@@ -18,8 +18,8 @@ import stored_priors
 from scipy import sparse
 
 import dice
+from dice._data.partial_store import held
 from dice._files import atomic, check_target, replace_store
-from dice._locks import held
 from dice.cli import _files, main
 
 FIXTURE = stored_priors.path("plain")

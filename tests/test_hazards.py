@@ -1,4 +1,4 @@
-"""One test for each hazard, over the kinds of matrices and the calls that meet it; forged files are in test_stored."""
+"""One test for each hazard, for every kind of matrix and every call; test_stored_prior has the forged files."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from dice._files import atomic
-from dice._interrupts import interrupts
+from dice._processes import interrupts
 
 
 @pytest.fixture(autouse=True)

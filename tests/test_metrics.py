@@ -18,7 +18,7 @@ from dice._clusters.partition import communities, kmeans
 from dice._data.graph import leiden, neighbor_graph
 from dice._errors import InputError
 
-MODULES = ["_agreement", "_clustering", "_embedding", "_lisi"]
+MODULES = ["_clustering", "_embedding"]
 
 
 @pytest.fixture

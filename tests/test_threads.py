@@ -9,7 +9,7 @@ CODE = """
 import threading, torch
 import numpy as np
 from dice._labels.classify import fit_logistic
-from dice._threads import one_torch_thread
+from dice._processes import one_torch_thread
 torch.set_num_threads(2)
 seen, entered, left = [], threading.Event(), threading.Event()
 def second():

@@ -19,17 +19,15 @@ from scipy import sparse
 
 import dice
 from dice._arguments import seed
-from dice._data import graph
+from dice._data import graph, layout
 from dice._data.checks import check_counts
-from dice._data.counts import CountsLayer
-from dice._data.draft import Draft, in_chunks
 from dice._data.features import find_table
 from dice._data.matrix import Matrix
+from dice._data.partial_store import Draft, in_chunks
 from dice._data.read import names
-from dice._data.rehearsal import Rehearsal
-from dice._data.variable_genes import variable_genes
-from dice._data.write import Slots
-from dice._plot import layout
+from dice._data.recipe import variable_genes
+from dice._data.values import CountsLayer
+from dice._data.write import Slots, Transaction
 
 SOURCE = Path(__file__).parents[1] / "src"
 VALUES = np.random.default_rng(0).gamma(1.0, size=(12, 5)).astype(np.float32)
@@ -64,7 +62,7 @@ def test_x_is_no_layer_that_a_user_could_name(cells):
 
 
 def test_x_is_taken_along_once(cells, tmp_path):
-    stage = Rehearsal(cells).stage
+    stage = Transaction(cells).stage
     assert names(stage, "layers") == ["counts"]
     np.testing.assert_array_equal(stage.X, VALUES)
     draft = Draft(tmp_path / "cells.zarr", n_cells=12, chunk_size=5)

@@ -1,4 +1,4 @@
-"""The demonstration: cells of one study, annotated by the atlas of others, beside what one would do without."""
+"""The demonstration: cells of one study, annotated by an atlas of others, beside a plain analysis."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,18 @@ from sklearn.metrics import accuracy_score, adjusted_rand_score, f1_score
 
 import dice
 from dice import _log
+from dice._data import read
+from dice._data.colors import Colors, read_colors
+from dice._data.layout import layout
 from dice._files import atomic, check_target
-from dice._plot.demo import draw_demo
+from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE, ClusterKeys, LabelKeys
+from dice._plot import draw
+from dice._plot.figure import PANEL, finish, name_groups, panels
+from dice._types import Floats
 from dice.datasets._download import DownloadError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LABELS = "cell_type"
 OURS, PLAIN = "dice.tl.annotate", "PCA, logistic regression, Leiden"
@@ -117,3 +127,58 @@ def covered(query: AnnData) -> dict[str, float]:
     """How often the 90 % sets hold the label, and how many labels they have."""
     found = dice.tl.evaluate(query, LABELS, protocol="labels").loc["all cells"]
     return {"set coverage": float(found["coverage"]), "set size": float(found["set_size"])}
+
+
+#: How the cells of every status look: filled, hollow, and crossed out.
+LOOK: dict[str, dict[str, Any]] = {
+    CONFIDENT: {"marker": "o"},
+    AMBIGUOUS: {"marker": "o", "facecolors": "white", "linewidths": 0.7},
+    UNLIKE: {"marker": "x", "linewidths": 0.8},
+}
+
+
+def draw_demo(adata: AnnData, labels_key: str, path: Path) -> None:
+    """Draw a query that :func:`dice.tl.annotate` labelled, with its own labels in the first two maps, to a file."""
+    keys = LabelKeys(f"{labels_key}_dice")
+    options: dict[str, Any] = {"n_neighbors": 15, "random_state": 0}
+    before = layout(adata, "X_dice_pca", **options)
+    after = layout(adata, "X_dice", neighbors_key=ClusterKeys().uns, **options)
+    truth, found = read_colors(adata, labels_key), read_colors(adata, ClusterKeys().cluster)
+    given = read_colors(adata, keys.label)
+    # A type has the same colour whoever says so.
+    shared = {name: (truth.labels or {}).get(name, color) for name, color in (given.labels or {}).items()}
+    given = Colors(given.name, given.values, shared)
+    status = read.column(adata, keys.status).astype(str).to_numpy()
+    figure, axes = panels(4, ncols=2, size=(PANEL + 0.6, PANEL + 0.6), margin=1.6)
+    _named(axes[0], before, truth, "before: PCA, the study's own cell types")
+    _named(axes[1], after, truth, "after: DICE, the same cells")
+    _named(axes[2], after, found, f"{len(found.groups)} clusters found, no resolution chosen")
+    _doubted(axes[3], after, given, status)
+    finish(figure, axes, show=None, save=path, return_fig=False)
+
+
+def _named(ax: Axes, where: Floats, colors: Colors, title: str) -> None:
+    draw.scatter_colored(ax, where, colors)
+    draw.style_map(ax, title=title, n_cells=len(where))
+    name_groups(ax, colors.groups, where)
+
+
+def _doubted(ax: Axes, where: Floats, colors: Colors, status: Any) -> None:
+    """Labels in their colours; how sure they are by the look of a point."""
+    from matplotlib.lines import Line2D
+
+    size, handles = 1.6 * draw.point_size(len(where)), []
+    for zorder, (kind, look) in enumerate(LOOK.items(), start=2):
+        own = status == kind
+        share = f"{kind} ({own.mean():.0%})"
+        hollow = "facecolors" in look
+        handles.append(
+            Line2D([], [], linestyle="", marker=look["marker"], color="black", label=share,
+                   markerfacecolor="white" if hollow else "black")
+        )  # fmt: skip
+        for _, color, cells in colors.groups:
+            shade = {"edgecolors": color} if hollow else {"color": color}
+            draw.scatter(ax, where[cells & own], label=kind, size=size, zorder=zorder, **look, **shade)
+    draw.style_map(ax, title="labels from the reference, and their doubt", n_cells=len(where))
+    name_groups(ax, colors.groups, where)
+    draw.add_legend(ax, handles)

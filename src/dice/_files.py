@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dice._errors import FileError, InputError
-from dice._interrupts import interrupts
+from dice._processes import interrupts
 
 #: Files of which one says that a folder is a store of zarr's, of format 2 or 3.
 STORE_FILES = (".zgroup", ".zarray", "zarr.json")

@@ -2,200 +2,98 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
+
+#: What a user may do with a transferred label, as stored in ``obs``.
+CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the reference")
 
 
-@dataclass(frozen=True)
-class PriorKeys:
-    """Slots written by :func:`dice.tl.train_prior`."""
+class Keys:
+    """Slots of one call by what they hold: ``DenoiseKeys("X_dice").samples`` is ``"X_dice_samples"``."""
 
-    key: str = "dice"
+    #: The key that users get if they name none.
+    default: ClassVar[str] = ""
+    #: Names by what they hold; ``{stem}`` is the key without ``X_``. ``uns`` is always the key itself.
+    table: ClassVar[dict[str, str]] = {}
+    #: Names that differ for the default key.
+    own: ClassVar[dict[str, str]] = {}
 
-    @property
-    def uns(self) -> str:
-        return self.key
+    def __init__(self, key: str | None = None) -> None:
+        self.key = self.default if key is None else key
 
-    @property
-    def loadings(self) -> str:
-        return f"{self.key}_loadings"
+    def __getattr__(self, name: str) -> str:
+        if name != "uns" and name not in self.table:
+            raise AttributeError(name)
+        if self.key == self.default and name in self.own:
+            return self.own[name]
+        return self.table.get(name, "{key}").format(key=self.key, stem=self.key.removeprefix("X_"))
 
-    @property
-    def projection(self) -> str:
-        return f"X_{self.key}_pca"
-
-    @property
-    def split(self) -> str:
-        return f"{self.key}_split"
-
-    @property
-    def genes(self) -> str:
-        """Genes that :func:`dice.tl.annotate` has chosen."""
-        return f"{self.key}_genes"
+    def all(self) -> frozenset[str]:
+        """Every name of the call."""
+        return frozenset(getattr(self, name) for name in (*self.table, "uns"))
 
 
-@dataclass(frozen=True)
-class DenoiseKeys:
-    """Slots written by :func:`dice.tl.denoise`."""
+class PriorKeys(Keys):
+    """Slots of :func:`dice.tl.train_prior`; `genes` are those that :func:`dice.tl.annotate` has chosen."""
 
-    key: str = "X_dice"
-
-    @property
-    def mean(self) -> str:
-        return self.key
-
-    @property
-    def projection(self) -> str:
-        return f"{self.key}_pca"
-
-    @property
-    def samples(self) -> str:
-        return f"{self.key}_samples"
-
-    @property
-    def uncertainty(self) -> str:
-        return f"{self.key.removeprefix('X_')}_uncertainty"
-
-    @property
-    def empty(self) -> str:
-        return f"{self.key.removeprefix('X_')}_empty"
-
-    @property
-    def uns(self) -> str:
-        return self.key
+    default = "dice"
+    table: ClassVar[dict[str, str]] = {
+        "loadings": "{key}_loadings", "projection": "X_{key}_pca", "split": "{key}_split", "genes": "{key}_genes"
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class LabelKeys:
-    """Slots written by :func:`dice.tl.transfer_labels`."""
+class DenoiseKeys(Keys):
+    """Slots of :func:`dice.tl.denoise`."""
 
-    key: str
-
-    @property
-    def label(self) -> str:
-        return self.key
-
-    @property
-    def probability(self) -> str:
-        return f"{self.key}_prob"
-
-    @property
-    def margin(self) -> str:
-        return f"{self.key}_margin"
-
-    @property
-    def set(self) -> str:
-        return f"{self.key}_set"
-
-    @property
-    def status(self) -> str:
-        return f"{self.key}_status"
-
-    @property
-    def voted(self) -> str:
-        return f"{self.key}_voted"
-
-    @property
-    def colors(self) -> str:
-        return f"{self.key}_colors"
-
-    @property
-    def uns(self) -> str:
-        return self.key
+    default = "X_dice"
+    table: ClassVar[dict[str, str]] = {
+        "mean": "{key}", "projection": "{key}_pca", "samples": "{key}_samples", "uncertainty": "{stem}_uncertainty",
+        "empty": "{stem}_empty",
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class NoveltyKeys:
-    """Slots written by :func:`dice.tl.novelty`."""
+class LabelKeys(Keys):
+    """Slots of :func:`dice.tl.transfer_labels`."""
 
-    key: str = "dice_novelty"
-
-    @property
-    def score(self) -> str:
-        return self.key
-
-    @property
-    def p_value(self) -> str:
-        return f"{self.key}_p"
-
-    @property
-    def flag(self) -> str:
-        return f"{self.key}_flag" if self.key != "dice_novelty" else "dice_novel"
-
-    @property
-    def group_flag(self) -> str:
-        return f"{self.key}_group_flag" if self.key != "dice_novelty" else "dice_novel_group"
-
-    @property
-    def uns(self) -> str:
-        return self.key
+    table: ClassVar[dict[str, str]] = {
+        "label": "{key}", "probability": "{key}_prob", "margin": "{key}_margin", "set": "{key}_set",
+        "status": "{key}_status", "voted": "{key}_voted", "colors": "{key}_colors",
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ClusterKeys:
-    """Slots written by :func:`dice.tl.cluster`."""
+class NoveltyKeys(Keys):
+    """Slots of :func:`dice.tl.novelty`."""
 
-    key: str = "dice_cluster"
-
-    @property
-    def cluster(self) -> str:
-        return self.key
-
-    @property
-    def confidence(self) -> str:
-        return f"{self.key}_confidence"
-
-    @property
-    def colors(self) -> str:
-        return f"{self.key}_colors"
-
-    @property
-    def uns(self) -> str:
-        return self.key
+    default = "dice_novelty"
+    table: ClassVar[dict[str, str]] = {
+        "score": "{key}", "p_value": "{key}_p", "flag": "{key}_flag", "group_flag": "{key}_group_flag"
+    }  # fmt: skip
+    own: ClassVar[dict[str, str]] = {"flag": "dice_novel", "group_flag": "dice_novel_group"}
 
 
-@dataclass(frozen=True)
-class AnnotateKeys:
-    """Slots written by :func:`dice.tl.annotate` beside those of the verbs that it calls."""
+class ClusterKeys(Keys):
+    """Slots of :func:`dice.tl.cluster`."""
 
-    @property
-    def uns(self) -> str:
-        return "dice_annotate"
-
-    @property
-    def layer(self) -> str:
-        """Layer with log-normalised values, where ``X`` holds raw counts."""
-        return "dice_lognorm"
+    default = "dice_cluster"
+    table: ClassVar[dict[str, str]] = {
+        "cluster": "{key}", "confidence": "{key}_confidence", "colors": "{key}_colors"
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FeatureKeys:
-    """Slots written by :func:`dice.tl.transfer_features`."""
+class AnnotateKeys(Keys):
+    """Slots of :func:`dice.tl.annotate` beside those of its steps; the layer is log-normalised expression."""
 
-    key: str
+    default = "dice_annotate"
+    table: ClassVar[dict[str, str]] = {"layer": "dice_lognorm"}
 
-    @property
-    def mean(self) -> str:
-        return self.key
 
-    @property
-    def low(self) -> str:
-        return f"{self.key}_low"
+class FeatureKeys(Keys):
+    """Slots of :func:`dice.tl.transfer_features`."""
 
-    @property
-    def high(self) -> str:
-        return f"{self.key}_high"
-
-    @property
-    def uns(self) -> str:
-        return self.key
+    table: ClassVar[dict[str, str]] = {"mean": "{key}", "low": "{key}_low", "high": "{key}_high"}
 
 
 def names_of_results(key: str) -> frozenset[str]:
-    """All slots that a call which writes its record under a key may have written, whichever call it was."""
-    kinds = (DenoiseKeys, LabelKeys, NoveltyKeys, ClusterKeys, FeatureKeys)
-    return frozenset(
-        str(getattr(kind(key), name))
-        for kind in kinds
-        for name, value in vars(kind).items()
-        if isinstance(value, property)
-    )
+    """All slots that a call with its record under `key` may have written, whichever call it was."""
+    calls = (DenoiseKeys, LabelKeys, NoveltyKeys, ClusterKeys, FeatureKeys)
+    return frozenset().union(*(call(key).all() for call in calls))

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dice._data.colors import ABSENT, MISSING, SAFE, distinct, read_colors
-from dice._data.palette import ALIKE, lab
+from dice._data.colors import ABSENT, ALIKE, MISSING, SAFE, distinct, lab, read_colors
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 11, 20, 28, 60, 102])

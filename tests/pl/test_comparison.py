@@ -10,8 +10,8 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 from dice import pl
+from dice._data import layout as _layout
 from dice._errors import InputError, SlotError
-from dice._plot import layout as _layout
 
 
 def points(ax, label=None):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._plot.density import highest_density_region
+from dice._plot.distribution import highest_density_region
 
 
 def area(region):

@@ -63,7 +63,7 @@ def test_numba_leaves_the_threads_of_torch_alone():
     """Numba starts its threads once per process, hence a process of its own."""
     code = """
 import numba
-from dice._threads import openmp_threads_kept
+from dice._processes import openmp_threads_kept
 
 @numba.njit(parallel=True)
 def double(values):

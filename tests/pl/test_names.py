@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._plot.figure import PANEL
-from dice._plot.names import MANY, place_boxes, side
+from dice._plot.figure import MANY, PANEL, place_boxes, side
 
 from .conftest import make
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dice._data.colors import Colors
-from dice._plot.page import Explorer, page
+from dice._plot.report import Explorer, page
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (dependency group test)")
 from selenium.webdriver.chrome.service import Service  # noqa: E402

@@ -14,7 +14,7 @@ from oracle import Chunks
 from scipy import sparse
 
 from dice import metrics
-from dice._data.harmony import harmony
+from dice._data.batches import harmony
 from dice._data.read import names
 from dice._errors import DiceError, InputError, SlotError
 from dice._model.projection import fit_projection

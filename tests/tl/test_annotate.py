@@ -259,7 +259,7 @@ def test_genes_are_ranked_within_technologies(capsys):
     by_hand, chosen = {}, {}
     for batch_key, column in ((None, None), ("auto", "assay")):
         cells = reference.copy()
-        dice.tl.annotate(query.copy(), cells, batch_key=batch_key, n_top_genes=60, training=TRAINING)
+        dice.tl.annotate(query.copy(), cells, reference_batch_key=batch_key, n_top_genes=60, training=TRAINING)
         chosen[batch_key] = set(cells.var_names[cells.var["dice_genes"]])
         whole = reference.copy()
         normalised(whole)
@@ -271,7 +271,7 @@ def test_genes_are_ranked_within_technologies(capsys):
     assert chosen[None] != chosen["auto"]
     said = capsys.readouterr().err
     assert "reference.obs['assay'] explains" in said
-    assert "batch_key=None ranks them over all cells" in said
+    assert "reference_batch_key=None ranks them over all cells" in said
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_genes_are_ranked_within_technologies(capsys):
     [
         ({"labels_key": "nothing"}, "no column 'nothing'"),
         ({"report": "nowhere/at/all.html"}, "folder that exists"),
-        ({"batch_key": "nothing"}, "no column 'nothing'"),
+        ({"reference_batch_key": "nothing"}, "no column 'nothing'"),
         ({"n_top_genes": 1}, "n_top_genes=1"),
         ({"alpha": 2}, "alpha=2"),
         ({"gene_key": "nothing"}, "no column 'nothing'"),

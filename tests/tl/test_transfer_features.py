@@ -216,7 +216,7 @@ def test_a_query_that_differs_gets_wider_intervals(reference, query):
     assert query.uns["protein_dice"]["params"]["widened"] == 1.5
     reference.obs["batch"] = pd.Categorical(np.arange(reference.n_obs) % 3)
     with pytest.warns(dice.DiceWarning, match="those between the reference's own batches"):
-        dice.tl.transfer_features(query, reference, "protein", batch_key="batch", check=False, shift=False)
+        dice.tl.transfer_features(query, reference, "protein", reference_batch_key="batch", check=False, shift=False)
     assert query.uns["protein_dice"]["params"]["widened"] == 1
 
 
@@ -225,11 +225,11 @@ def test_batches_are_held_out_as_a_whole(reference, query):
     dice.tl.transfer_features(query, reference, "protein")
     within = query.uns["protein_dice"]["features"]["held_out_width"][2]
     reference.obsm["protein"]["CD8"] += 2.0 * (np.arange(reference.n_obs) % 3)
-    dice.tl.transfer_features(query, reference, "protein", batch_key="batch")
+    dice.tl.transfer_features(query, reference, "protein", reference_batch_key="batch")
     assert query.uns["protein_dice"]["features"]["held_out_width"][2] > 2 * within
     reference.obs["batch"] = "same"
     with pytest.raises(ValueError, match="a single batch, which cannot be held out"):
-        dice.tl.transfer_features(query, reference, "protein", batch_key="batch")
+        dice.tl.transfer_features(query, reference, "protein", reference_batch_key="batch")
 
 
 def test_a_feature_of_one_batch(reference, predicted, query):
@@ -245,7 +245,7 @@ def test_a_feature_of_one_batch(reference, predicted, query):
     assert ((low <= truth) & (truth <= high)).mean() == pytest.approx(0.9, abs=0.04)
     assert query.uns["protein_dice"]["features"]["n_cells"][2] == 400
     with pytest.raises(ValueError, match=r"1 features are known in too few batches of reference.obs\['batch'\].*CD8"):
-        dice.tl.transfer_features(query, reference, "protein", batch_key="batch")
+        dice.tl.transfer_features(query, reference, "protein", reference_batch_key="batch")
 
 
 @pytest.mark.parametrize("role", ["train", "validation"])

@@ -1,4 +1,4 @@
-"""Numeric features of a reference's cells, wherever it keeps them."""
+"""Numeric features of a reference's cells, wherever it keeps them, and counts of proteins."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from anndata import AnnData
 from dice._arguments import known_key, new_key, said
 from dice._data.files import open_group
 from dice._data.read import dense, feature_table, named_table, names
-from dice._data.write import is_mudata
+from dice._data.write import Slots, is_mudata, result_key
 from dice._errors import InputError, SlotError
+from dice._features.ratios import centred_log_ratios
 from dice._types import Floats, Mask
 
 #: What stands before the name of a layer, and of a modality.
@@ -177,3 +178,20 @@ def feature_key(adata: AnnData, key_added: Any, title: str) -> str:
             f"adata has a {taken[0]!r} that is no prediction of dice: pass another key_added, or remove it first."
         )
     return key
+
+
+def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | None) -> Slots:
+    """Centred log-ratios of ``obsm[key]``, and the record of how they were made."""
+    known_key(key, adata.obsm, "array", "adata.obsm")
+    added = f"{key}_clr" if key_added is None else key_added
+    table, added = feature_table(adata, key), result_key(adata, added, "protein_clr", besides=key)
+    counts = as_numbers(table, key, "adata")
+    wrong = np.flatnonzero((counts < 0).any(1) | np.isinf(counts).any(1))
+    if len(wrong):
+        raise InputError(
+            f"adata.obsm[{key!r}] is negative or infinite in {len(wrong)} cells, for example "
+            f"{list(adata.obs_names[wrong[:3]])}, which counts are not: pass the key of the counts."
+        )
+    values = centred_log_ratios(counts, axis=1 if across == "features" else 0).astype(np.float32)
+    params = {"params": {"key": key, "normalisation": "clr", "across": across}}
+    return Slots(obsm={added: pd.DataFrame(values, index=adata.obs_names, columns=table.columns)}, uns={added: params})

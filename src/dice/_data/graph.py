@@ -14,7 +14,7 @@ from dice import _log
 from dice._arguments import as_embedding, short_seed, whole_number
 from dice._clusters.partition import as_graph, check_resolutions, communities
 from dice._errors import InputError
-from dice._threads import openmp_threads_kept
+from dice._processes import openmp_threads_kept
 from dice._types import Codes, Floats
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from anndata import AnnData
 from anndata.io import write_elem
 
 from dice._arguments import new_key
-from dice._data.stored import open_prior
+from dice._data.files import open_prior
 from dice._data.write import holds_prior
 from dice._errors import InputError, SlotError
 from dice._files import atomic

@@ -1,18 +1,78 @@
-"""Values as the method expects them: raw counts are log-normalised into a layer, and ``X`` stays as it is."""
+"""Values of a matrix: raw counts, logarithms or scaled genes; log-normalised layers; counts beneath expression."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from anndata import AnnData
+from numpy.typing import NDArray
+from scipy import sparse
 
 from dice import _log
-from dice._data.kinds import is_raw, is_unlogged
 from dice._data.matrix import Matrix
-from dice._data.preprocessing import matrix_statistics
+from dice._data.read import names
 from dice._data.recipe import TARGET_SUM, log_normalised
+from dice._data.value_checks import FEWEST_COUNTS, LOGGED, is_counts, matrix_statistics, stored_values
 from dice._data.write import Slots, write
+from dice._errors import InputError, SlotError
 from dice._keys import AnnotateKeys
-from dice._model.counts import MOSTLY, recover
+from dice._model.counts import MOSTLY, Recovered, normalised, recover
+from dice._types import Chunk, Codes
+
+#: A scaled gene averages out and has a standard deviation of one, each within this bound (of the latter). Of the genes
+#: of pbmc68k and of a pancreas atlas sorted by donor, .99 and more average out once scaled; .22 as they are, up to .59
+#: corrected by Harmony or ComBat, and .12 of simulated ones with negative values.
+CENTRED, MOST = 0.2, 0.8
+#: Share of the cells that have a gene's smallest value, once its zeros: .67 in pbmc68k, .11 in those of its genes that
+#: more than four of five cells express. Values without zeros, as of regressed genes, have it once.
+TIED = 0.05
+
+
+def is_raw(chunk: Chunk) -> bool:
+    """Whether a sample of cells holds raw counts; zeros, ones and twos alone may be either."""
+    return bool(stored_values(chunk).max(initial=0) >= 3) and is_counts(chunk)
+
+
+def is_unlogged(chunk: Chunk) -> bool:
+    """Whether a sample of cells holds raw counts, or fractions of them that are too large for logarithms."""
+    values = stored_values(chunk)
+    return is_raw(chunk) or bool(values.min(initial=0) >= 0 and LOGGED < values.max(initial=0) < np.inf)
+
+
+def is_scaled(chunk: Chunk) -> bool:
+    """Whether most genes of a sample of cells were centred, by their zeros, which are a negative value, or scaled."""
+    if stored_values(chunk).min(initial=0) >= 0 or not np.isfinite(stored_values(chunk)).all():
+        return False
+    values = np.asarray(chunk.toarray() if sparse.issparse(chunk) else chunk, dtype=np.float64)
+    values = values[:, values.std(0) > 0]
+    if not values.size:
+        return False
+    spread = values.std(0)
+    centred = np.abs(values.mean(0)) <= CENTRED * spread
+    tied = (values == values.min(0)).mean() > TIED + 1 / len(values)
+    return bool(centred.mean() > MOST and (tied or (np.abs(spread - 1) <= CENTRED).mean() > MOST))
+
+
+def check_expression(chunk: Chunk, *, who: str = "adata", scaled: bool = False) -> None:
+    """Refuse raw counts, estimates of them, and scaled genes, where log-normalised expression is expected.
+
+    `who` is what the user calls the object. Genes that are `scaled` may be asked for.
+    """
+    if is_unlogged(chunk):
+        holds = (
+            "raw counts" if is_raw(chunk) else f"values up to {stored_values(chunk).max():.4g}, which are no logarithms"
+        )
+        raise InputError(
+            f"The matrix holds {holds}, but log-normalised expression is expected: call sc.pp.normalize_total({who}, "
+            f"target_sum=1e4) and sc.pp.log1p({who}) first, or pass check=False."
+        )
+    if not scaled and is_scaled(chunk):
+        raise InputError(
+            f"The genes of {who} were scaled or centred (values begin at {stored_values(chunk).min():.3g}), but "
+            "log-normalised expression is expected, which dice scales by itself: use the expression from before "
+            f"sc.pp.scale, for example {who} = {who}.raw.to_adata() if it was kept there, or pass check=False."
+        )
 
 
 def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: str) -> str | None:
@@ -49,3 +109,63 @@ def median_depth(adata: AnnData, layer: str | None) -> float | None:
     if not len(totals) or counted.mean() < MOSTLY:
         return None
     return float(np.median(totals[counted]))
+
+
+#: Cells whose counts are compared with their expression before anything else.
+COMPARED_CELLS = 100
+#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class CountsLayer:
+    """The counts (n, d) of the same cells and genes as a matrix of log-normalised expression."""
+
+    counts: Matrix
+    expression: Matrix
+
+    @classmethod
+    def of(cls, adata: AnnData, layer: str, expression: Matrix) -> CountsLayer:
+        """Find the layer, and check that it holds counts."""
+        if layer not in adata.layers:
+            raise SlotError(
+                f"There is no layer {layer!r} with counts in {expression.who}.layers (available: "
+                f"{sorted(names(adata, 'layers'))}): name another with counts_layer=, or leave it out."
+            )
+        counts = Matrix(
+            adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size, who=expression.who
+        )
+        if not is_counts(counts.sample(), least=FEWEST_COUNTS):
+            raise InputError(f"{counts.where} does not hold raw counts: name another layer with counts_layer=.")
+        found = cls(counts, expression)
+        found.take(np.arange(min(counts.n_cells, COMPARED_CELLS)))
+        return found
+
+    def log_depth(self) -> NDArray[np.float32]:
+        """Log depth (n,) of all cells: minus the log of what counts were multiplied by, NaN where there are none."""
+        totals = np.concatenate(self.counts.each(lambda chunk, rows: np.asarray(chunk.sum(1)).ravel()))
+        sums = np.concatenate(self.expression.each(lambda chunk, rows: np.asarray(np.expm1(chunk).sum(1)).ravel()))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(totals > 0, np.log(totals) - np.log(sums), np.nan).astype(np.float32)
+
+    def take(self, cells: Codes) -> Recovered:
+        """Counts of some cells, in ascending order, as :func:`dice._model.counts.recover` gives them."""
+        return self._recovered(self.expression.take(cells), self.counts.take(cells))
+
+    def beneath(self, chunk: Chunk, rows: slice) -> Recovered:
+        """The same of the cells at `rows`, whose expression is at hand."""
+        return self._recovered(chunk, self.counts.read(rows))
+
+    def _recovered(self, chunk: Chunk, beneath: Chunk) -> Recovered:
+        """Counts beneath an expression, and what they were multiplied by."""
+        expression, counts = sparse.csr_array(chunk), sparse.csr_array(beneath)
+        totals = np.asarray(counts.sum(1), dtype=np.float64).ravel()
+        sums = np.asarray(np.expm1(expression.astype(np.float64)).sum(1)).ravel()
+        factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
+        apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
+        if apart.nnz and apart.max() > TOLERANCE:
+            raise InputError(
+                f"{self.expression.where} is not log1p of normalised counts in {self.counts.where}: name the right "
+                "layer with counts_layer=, or leave it out."
+            )
+        return Recovered(counts.astype(np.float64), factor, np.ones(len(totals), dtype=bool))

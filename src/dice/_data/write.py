@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -12,8 +12,9 @@ import numpy as np
 from anndata import AnnData
 
 from dice._arguments import is_key, new_key, said
+from dice._data.read import names
 from dice._errors import InputError
-from dice._keys import DenoiseKeys, PriorKeys
+from dice._keys import DenoiseKeys, PriorKeys, names_of_results
 
 #: Names that files keep for themselves, and the longest one that all of them can hold.
 RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
@@ -184,3 +185,54 @@ def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str
 def _scalar(value: Any) -> Any:
     """Files give numpy's numbers back."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+@dataclass
+class Transaction:
+    """A user's object, and one with the same matrices whose other slots can be written to without touching it."""
+
+    adata: AnnData
+    stage: AnnData = field(init=False)
+    written: Slots = field(default_factory=Slots)
+
+    def __post_init__(self) -> None:
+        adata = self.adata
+        slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp")}
+        slots["layers"] = {name: adata.layers[name] for name in names(adata, "layers")}
+        self.stage = AnnData(adata.X, obs=adata.obs.copy(), var=adata.var.copy(), **slots)
+
+    def watch(self, target: AnnData, slots: Slots) -> None:
+        if target is self.stage:
+            self.written = self.written | slots
+
+    def leave_out_earlier(self) -> None:
+        """Take what earlier calls have made, and this one has not, off the stage: the user's object keeps it."""
+        for name, keys in _earlier_results(self.stage, self.written).items():
+            for key in keys:
+                del getattr(self.stage, name)[key]
+
+    def perform(self, *, copy: bool = False) -> AnnData | None:
+        """Write everything to the user's object and return None, or to a copy of it and return that."""
+        return write(self.adata, self.written, copy=copy)
+
+
+@contextmanager
+def transaction(*adatas: AnnData) -> Iterator[list[Transaction]]:
+    """Stand-ins for some objects, within a block."""
+    begun = [Transaction(adata) for adata in adatas]
+    with ExitStack() as stack:
+        for one in begun:
+            stack.enter_context(watching(one.watch))
+        yield begun
+
+
+def _earlier_results(adata: AnnData, written: Slots) -> dict[str, list[str]]:
+    """Keys in ``uns``, ``obs`` and ``obsm`` of what calls of dice have made, but for those that were `written` now."""
+    records = [
+        key for key, entry in adata.uns.items() if isinstance(entry, Mapping) and {"call", "warnings"} <= set(entry)
+    ]
+    made = {slot for key in records if key not in written.uns for slot in names_of_results(key)}
+    return {
+        name: [key for key in getattr(adata, name) if key in made and key not in getattr(written, name)]
+        for name in ("uns", "obs", "obsm")
+    }

@@ -100,7 +100,8 @@ def _by_batch(reference: AnnData, batch_key: str, fit: Codes, seed: int) -> list
     folds = list(folds_by_batch(fit, batches, seed))
     if not folds:
         raise InputError(
-            f"reference.obs[{batch_key!r}] holds a single batch, which cannot be held out: leave batch_key out."
+            f"reference.obs[{batch_key!r}] holds a single batch, which cannot be held out: leave out "
+            "reference_batch_key."
         )
     return folds
 
@@ -119,7 +120,7 @@ def _check_known(features: Features, fit: Codes, folds: list[tuple[Codes, Codes]
         some = [features.names[i] for i in np.flatnonzero(alone)[:5]]
         raise InputError(
             f"{alone.sum()} features are known in too few batches of reference.obs[{batch_key!r}] for one to be held "
-            f"out, for example {some}: leave them out, or leave batch_key out."
+            f"out, for example {some}: leave them out, or leave reference_batch_key out."
         )
 
 

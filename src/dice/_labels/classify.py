@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from dice._model.softmax import softmax
-from dice._threads import one_torch_thread
+from dice._processes import one_torch_thread
 from dice._types import Floats
 
 #: Inverse penalty of the regression, for standardised genes and for scaled latents.

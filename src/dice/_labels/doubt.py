@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dice._keys import AMBIGUOUS, CONFIDENT, STATUSES, UNLIKE
 from dice._model.softmax import softmax
 from dice._types import Floats, Mask
 
-CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the reference")
 #: Share of the reference's own cells that may be called unlike it. No correction for many cells: with 100 calibration
 #: cells a false-discovery rate of .1 calls nothing among 1,000 cells unless 99 of them share the smallest p-value.
 UNLIKE_RATE = 0.01

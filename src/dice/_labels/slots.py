@@ -14,8 +14,7 @@ from dice._data import read
 from dice._data.colors import UNASSIGNED, absent_color, are_colors
 from dice._data.write import Slots, column_names, result_key
 from dice._errors import InputError
-from dice._keys import LabelKeys, NoveltyKeys
-from dice._labels.doubt import STATUSES, UNLIKE
+from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys
 from dice._labels.model import LabelModel
 from dice._labels.sets import JudgedLabels
 from dice._labels.votes import Votes

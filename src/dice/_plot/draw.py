@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dice._data.colors import REFERENCE, SAFE, UNASSIGNED, Colors
-from dice._plot.layout import MIN_CELLS_UMAP
-from dice._plot.names import MANY, name_groups, side
+from dice._data.layout import MIN_CELLS_UMAP
+from dice._plot.figure import MANY, name_groups, side
 from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:

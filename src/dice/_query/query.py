@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.checks import read_batches
-from dice._data.counts import CountsLayer
 from dice._data.genes import GeneMatch, match_genes
 from dice._data.matrix import Matrix
-from dice._data.preprocessing import Statistics, check_query
 from dice._data.store import Prior, own_cells
+from dice._data.value_checks import Statistics, check_query
+from dice._data.values import CountsLayer
 from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
 from dice._model.counts import judge_counts

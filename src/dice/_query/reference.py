@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.checks import read_colors, read_labels, read_roles
-from dice._data.counts import CountsLayer
 from dice._data.matrix import Matrix
+from dice._data.values import CountsLayer
 from dice._errors import InputError
 from dice._model.likelihood import Latents
 from dice._model.matching import LikeQuery

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._data import read
 from dice._data.checks import check_n_latent, read_labels
-from dice._data.counts import CountsLayer
 from dice._data.genes import check_storable
 from dice._data.matrix import Matrix
+from dice._data.values import CountsLayer
 from dice._errors import InputError
 from dice._model.presets import ROLES, assign_roles
 from dice._model.schema import is_orthonormal

@@ -10,9 +10,9 @@ from anndata import AnnData
 from dice import _log
 from dice._data.genes import FEW, share_of_genes
 from dice._data.matrix import Matrix
-from dice._data.preprocessing import matrix_statistics
 from dice._data.read import names
 from dice._data.store import Prior, find_prior
+from dice._data.value_checks import matrix_statistics
 from dice._keys import PriorKeys
 from dice._query.query import opened
 from dice._types import Mask

@@ -13,9 +13,8 @@ from scipy import sparse
 from dice import _log
 from dice._data.batches import find_technologies
 from dice._data.checks import gene_mask, named_mask, read_batches
-from dice._data.marked_genes import left_over
 from dice._data.matrix import Matrix
-from dice._data.variable_genes import variable_genes
+from dice._data.recipe import left_over, variable_genes
 from dice._types import Codes
 
 #: Genes that are chosen where the user says no number, as in the paper and in :func:`dice.pp.prepare`.
@@ -94,7 +93,7 @@ def choose_genes(
         if mixed is not None:
             _log.say(
                 f"reference.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do: variable "
-                "genes are ranked within each (batch_key=None ranks them over all cells)."
+                "genes are ranked within each (reference_batch_key=None ranks them over all cells)."
             )
     batches = None if batch_key is None else read_batches(reference, batch_key, "reference")
     cells = reference[:, shared]

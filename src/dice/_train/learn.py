@@ -16,12 +16,11 @@ from dice import _log
 from dice._arguments import choice, said
 from dice._errors import InputError
 from dice._files import atomic, check_target
-from dice._interrupts import interrupts
 from dice._model import networks, presets
 from dice._model.denoiser import Denoiser
 from dice._model.mixup import LabelMixup
 from dice._model.training import Trainer
-from dice._threads import one_torch_thread
+from dice._processes import interrupts, one_torch_thread
 from dice._types import Floats
 from dice.options import Mixup, Training
 

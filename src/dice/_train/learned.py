@@ -10,8 +10,8 @@ import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._data.preprocessing import matrix_statistics
 from dice._data.store import Prior
+from dice._data.value_checks import matrix_statistics
 from dice._data.write import Slots, as_plain
 from dice._keys import PriorKeys
 from dice._model.presets import ROLES

@@ -8,24 +8,13 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-#: Commands by the names of the functions that they call.
-COMMANDS = {
-    "tl.annotate": "annotate", "pp.prepare": "prepare", "tl.train_prior": "train", "tl.denoise": "denoise",
-    "tl.denoise_to_zarr": "denoise", "tl.cluster": "cluster", "tl.transfer_labels": "transfer",
-    "tl.novelty": "novelty", "tl.evaluate": "evaluate", "pl.report": "report",
-}  # fmt: skip
-#: Arguments whose flags have another name.
-FLAGS = {"labels_key": "labels", "truth_key": "truth", "random_state": "seed"}
-#: What a flag of another command may be called in a sentence of this one.
+from dice.cli._flags import RENAMED, VERBS
+
+#: Flags of other commands that a sentence may name.
 ELSEWHERE = {
-    "protocol",
-    "calibration_fraction",
-    "validation_fraction",
-    "max_steps",
-    "min_gene_overlap",
-    "labels_key",
+    "protocol", "calibration_fraction", "validation_fraction", "max_steps", "min_gene_overlap", "labels_key",
     "n_samples",
-}
+}  # fmt: skip
 _NUMBER = r"-?\d[\d.e+-]*(?<![.])|'[^']*'|\"[^\"]*\"|[A-Za-z_]\w*"
 _PHRASES = (
     (
@@ -49,13 +38,11 @@ def in_flags(sentence: str, args: argparse.Namespace) -> str:
     for pattern, words in _PHRASES:
         sentence = re.sub(pattern, words, sentence)
     sentence = re.sub(
-        rf"dice\.({'|'.join(map(re.escape, COMMANDS))})\b(\([^()]*\))?",
-        lambda m: _command(COMMANDS[m[1]], m[2]),
+        rf"dice\.({'|'.join(map(re.escape, VERBS))})\b(\([^()]*\))?",
+        lambda m: _command(VERBS[m[1]], m[2]),
         sentence,
     )
-    if hasattr(args, "reference_batch_key"):  # There, the query's batches have the short name.
-        sentence = re.sub(r"\bbatch_key=", "reference_batch_key=", sentence)
-    known = set(vars(args)) | {name for name, flag in FLAGS.items() if hasattr(args, flag)} | ELSEWHERE
+    known = set(vars(args)) | ELSEWHERE
     # "gene_key='symbol'" with its value, "labels_key=" without one, and "n_top_genes" as a word of its own.
     sentence = re.sub(rf"(?<![\w.'\-])(\w+)=({_NUMBER})?", lambda m: _flag(m, known), sentence)
     sentence = re.sub(r"(--[\w-]+(?: [\w.]+)?), (?=--)", r"\1 ", sentence)
@@ -80,7 +67,7 @@ def _flag(found: re.Match[str], known: set[str]) -> str:
 
 
 def _dashed(name: str) -> str:
-    return f"--{FLAGS.get(name, name).replace('_', '-')}"
+    return f"--{RENAMED.get(name, name).replace('_', '-')}"
 
 
 def table(summary: Mapping[str, Any]) -> str:

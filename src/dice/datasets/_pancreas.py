@@ -12,8 +12,7 @@ import pandas as pd
 from anndata import AnnData
 from scipy import sparse
 
-from dice.datasets._download import cache_folder
-from dice.datasets._wheel import Packed, unpack
+from dice.datasets._download import Packed, cache_folder, unpack
 
 #: Cell ontology's names, in the words of Baron 2016.
 TYPES = {

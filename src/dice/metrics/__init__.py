@@ -5,10 +5,8 @@ Scores leave out cells without a label (``None``, ``NaN``, ``pd.NA``).
 
 from __future__ import annotations
 
-from dice.metrics._agreement import ari, label_accuracy, nmi, v_measure
-from dice.metrics._clustering import PAPER_RESOLUTIONS, leiden_sweep
-from dice.metrics._embedding import knn_macro_f1, silhouette
-from dice.metrics._lisi import clisi, ilisi, lisi_neighbors
+from dice.metrics._clustering import PAPER_RESOLUTIONS, ari, label_accuracy, leiden_sweep, nmi, v_measure
+from dice.metrics._embedding import clisi, ilisi, knn_macro_f1, lisi_neighbors, silhouette
 
 __all__ = [
     "PAPER_RESOLUTIONS",

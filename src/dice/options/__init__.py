@@ -6,10 +6,9 @@ stores in ``.uns`` and what the command line offers are derived from the same fi
 
 from __future__ import annotations
 
-from dice.options._labels import Classifier, Sets
+from dice.options._learning import Classifier, Mixup, Sets, Training
 from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 from dice.options._query import FOR_LABELS, Checks, LogDensity, Options, Rho, Shift, check_rho, torch_device
-from dice.options._training import Mixup, Training
 
 #: Settings objects by name, as stored calls name them.
 OBJECTS: dict[str, type] = {

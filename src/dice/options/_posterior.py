@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,11 +12,6 @@ from dice._errors import InputError
 
 Noise: TypeAlias = float | Literal["estimate", "per_cell", "per_gene"]
 NOISES = ("estimate", "per_cell", "per_gene")
-
-
-def described(text: str, default: Any) -> Any:
-    """A field whose help the command line shows."""
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True)
@@ -34,18 +29,18 @@ class Gibbs:
     schedule
         Interpolation of a pair of rho, ``"linear"`` or ``"geometric"``.
     average
-        ``"rao-blackwell"`` averages D(Z; rho) along the chain, ``"chains"`` the last states of the chains.
+        ``"rao-blackwell"`` averages the denoiser's output along the chain, ``"chains"`` the last states of the chains.
     fast
         Divide the noise between the two steps so that the chain mixes fastest, which changes nothing but its length;
         for Gaussian noise and a single rho. ``method="auto"`` does so where the direct method is not exact.
     """
 
-    n_chains: int = described("independent chains", 1)
-    n_iterations: int | None = described("iterations of each chain", None)
-    burn_in: int | None = described("iterations left out of averages", None)
-    schedule: Literal["linear", "geometric"] = described("between a pair of rho: linear or geometric", "linear")
-    average: Literal["rao-blackwell", "chains"] = described("rao-blackwell or chains", "rao-blackwell")
-    fast: bool = described("the chain that mixes fastest, for Gaussian noise and a single rho", False)
+    n_chains: int = 1
+    n_iterations: int | None = None
+    burn_in: int | None = None
+    schedule: Literal["linear", "geometric"] = "linear"
+    average: Literal["rao-blackwell", "chains"] = "rao-blackwell"
+    fast: bool = False
 
     def __post_init__(self) -> None:
         whole_number("n_chains", self.n_chains)
@@ -63,14 +58,13 @@ class Direct:
     Parameters
     ----------
     deconvolve
-        The reference's latents are noisy themselves. True removes that noise from the mean too, which sharpens label
-        transfer.
+        Remove the noise of the reference's own latents from the mean too, which sharpens label transfer.
     uncertainty
         Whether to compute ``adata.obs["dice_uncertainty"]`` (four more evaluations).
     """
 
-    deconvolve: bool = described("denoise beyond the reference's own noise", False)
-    uncertainty: bool = described("compute the uncertainty of every cell", True)
+    deconvolve: bool = False
+    uncertainty: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ class Gaussian:
         noise in the reference.
     """
 
-    noise: Noise = described("estimate, per_cell, per_gene or a number", "estimate")
+    noise: Noise = "estimate"
 
     def __post_init__(self) -> None:
         _check_noise(self.noise)
@@ -102,12 +96,12 @@ class StudentT:
     per_gene
         Heavy tails of every gene by itself, instead of one for each cell.
     noise
-        Scale of the noise, as in :class:`Gaussian`.
+        Scale of the noise: a number, ``"estimate"``, ``"per_cell"`` or ``"per_gene"``, as in :class:`Gaussian`.
     """
 
-    df: float = described("degrees of freedom of heavy tails", 4.0)
-    per_gene: bool = described("heavy tails of every gene by itself", False)
-    noise: Noise = described("estimate, per_cell, per_gene or a number", "estimate")
+    df: float = 4.0
+    per_gene: bool = False
+    noise: Noise = "estimate"
 
     def __post_init__(self) -> None:
         number("df", self.df, least=1)

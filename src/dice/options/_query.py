@@ -11,7 +11,7 @@ import numpy as np
 from dice import settings
 from dice._arguments import choice, number, said, seed, whole_number
 from dice._errors import InputError
-from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT, described
+from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 
 if TYPE_CHECKING:
     import torch
@@ -43,10 +43,8 @@ class Shift:
         the whole query.
     """
 
-    strategy: Literal["auto", "offset", "clusters", "mean", "standardized", "correlated"] = described(
-        "auto, offset, clusters, mean, standardized, correlated or none", "auto"
-    )
-    batch_key: str | None = described("column of obs with batches that are shifted each on its own", None)
+    strategy: Literal["auto", "offset", "clusters", "mean", "standardized", "correlated"] = "auto"
+    batch_key: str | None = None
 
     def __post_init__(self) -> None:
         choice("shift", self.strategy, STRATEGIES)
@@ -64,8 +62,8 @@ class Checks:
         Smallest share of the prior's genes that the query must have.
     """
 
-    values: bool = described("compare the values with the reference's", True)
-    min_gene_overlap: float = described("smallest share of the prior's genes that the query must have", 0.2)
+    values: bool = True
+    min_gene_overlap: float = 0.2
 
     def __post_init__(self) -> None:
         number("min_gene_overlap", self.min_gene_overlap, least=0, most=1)
@@ -82,16 +80,16 @@ _WORDS: dict[str, dict[str, Any]] = {
 class Options:
     """The options of a call that looks at a query, as :func:`dice.tl.denoise` documents them; words become objects."""
 
-    rho: Rho = described("how much the prior may move a cell: a number, START,END, or auto", "auto")
-    n_samples: int = described("posterior samples of each cell to keep", 0)
-    likelihood: Any = described("auto, gaussian or student_t", "auto")
-    method: Any = described("auto, direct or gibbs", "auto")
-    shift: Any = described("auto, offset, clusters, mean, standardized, correlated or none", "auto")
-    layer: str | None = described("layer to use in place of X", None)
-    counts_layer: str | None = described("layer with the raw counts beneath", None)
-    gene_key: str | None = described("column of var with gene names of the reference's kind", None)
-    check: Any = described("compare the values with the reference's", True)
-    random_state: int = described("seed of everything random", 0)
+    rho: Rho = "auto"
+    n_samples: int = 0
+    likelihood: Any = "auto"
+    method: Any = "auto"
+    shift: Any = "auto"
+    layer: str | None = None
+    counts_layer: str | None = None
+    gene_key: str | None = None
+    check: Any = True
+    random_state: int = 0
     uncertainty: bool = True
     #: Where and how much at a time to compute: package-wide settings, as they are when the call starts.
     device: str = field(default_factory=lambda: settings.device)

@@ -10,11 +10,11 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import Colors, Palette, read_groups
+from dice._data.layout import layout, umap_options
 from dice._docs import shared
 from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.figure import PANEL, finish, panels
-from dice._plot.layout import layout, umap_options
 from dice._types import Codes, Floats, Mask, Seed
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import SAFE, Palette, read_colors, read_numbers
+from dice._data.layout import layout, umap_options
 from dice._docs import shared
 from dice._keys import ClusterKeys
 from dice._plot import draw
-from dice._plot.figure import finish, panels
-from dice._plot.layout import layout, umap_options
-from dice._plot.names import name_groups, side
+from dice._plot.figure import finish, name_groups, panels, side
 from dice._types import Seed
 
 if TYPE_CHECKING:

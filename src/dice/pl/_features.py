@@ -11,12 +11,12 @@ from anndata import AnnData
 
 from dice._data.colors import MISSING, SAFE
 from dice._data.features import has_features, title_of
+from dice._data.results import PredictedTable
 from dice._docs import shared
 from dice._features.intervals import correlations
 from dice._model.evenly import evenly
 from dice._plot import draw
 from dice._plot.figure import finish, panels
-from dice._plot.predicted import PredictedTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,11 +10,11 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import Palette, read_groups, read_numbers
+from dice._data.layout import layout, umap_options
 from dice._docs import shared
 from dice._keys import NoveltyKeys
 from dice._plot.distribution import Marks, map_and_distribution
 from dice._plot.figure import finish
-from dice._plot.layout import layout, umap_options
 from dice._types import Seed
 
 

@@ -11,13 +11,13 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import REFERENCE, Colors, read_colors
+from dice._data.layout import Map, reference_map, umap_options
 from dice._docs import shared
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._plot import draw
-from dice._plot.density import highest_density_region
+from dice._plot.distribution import highest_density_region
 from dice._plot.figure import check_titles, finish, panels
-from dice._plot.layout import Map, reference_map, umap_options
 from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data.colors import REFERENCE, SAFE, read_groups
+from dice._data.results import Transferred
 from dice._docs import shared
 from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.figure import finish, panels
-from dice._plot.transferred import Transferred
 from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:

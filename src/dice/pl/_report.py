@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from anndata import AnnData
 
 from dice._data import read
+from dice._data.layout import as_keys, umap_options
 from dice._docs import shared
 from dice._files import atomic, check_target
-from dice._plot import sections
-from dice._plot.layout import as_keys, umap_options
-from dice._plot.page import page, picture
+from dice._plot import report as sections
+from dice._plot.report import page, picture
 from dice._types import Seed
 from dice.pl._boundary import boundary
 from dice.pl._comparison import comparison

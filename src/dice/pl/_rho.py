@@ -13,12 +13,12 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import SAFE, Palette, read_colors
+from dice._data.layout import Map, umap_options
 from dice._docs import shared
 from dice._errors import DiceWarning, InputError
 from dice._keys import PriorKeys
 from dice._plot import draw
 from dice._plot.figure import finish, panels
-from dice._plot.layout import Map, umap_options
 from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:

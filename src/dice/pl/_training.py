@@ -9,10 +9,10 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data.colors import SAFE
+from dice._data.results import summarize
 from dice._docs import shared
 from dice._errors import InputError
 from dice._plot.figure import finish, panels
-from dice._plot.prior import summarize
 from dice._types import Floats
 
 if TYPE_CHECKING:

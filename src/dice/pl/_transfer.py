@@ -11,10 +11,10 @@ import pandas as pd
 from anndata import AnnData
 
 from dice._data.colors import SAFE, UNASSIGNED, read_groups
+from dice._data.results import Transferred
 from dice._docs import shared
 from dice._plot import draw
 from dice._plot.figure import finish
-from dice._plot.transferred import Transferred
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ from typing import Any
 from anndata import AnnData
 
 from dice._data.colors import Palette, read_groups, read_numbers
+from dice._data.layout import layout, umap_options
 from dice._docs import shared
 from dice._plot.distribution import map_and_distribution
 from dice._plot.figure import finish
-from dice._plot.layout import layout, umap_options
 from dice._types import Seed
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from anndata import AnnData
 
 from dice._arguments import choice
-from dice._data.proteins import normalised_proteins
+from dice._data.features import normalised_proteins
 from dice._data.write import check_writable, write
 
 

@@ -9,10 +9,10 @@ from scipy import sparse
 
 from dice import _log
 from dice._arguments import new_key, seed, whole_number
+from dice._data.batches import harmony
 from dice._data.checks import gene_mask, named_mask, read_batches
-from dice._data.harmony import harmony
-from dice._data.kinds import check_expression
 from dice._data.matrix import Matrix
+from dice._data.values import check_expression
 from dice._data.write import Slots, as_plain, check_writable, write
 from dice._errors import InputError
 from dice._model.projection import fit_projection

@@ -8,7 +8,7 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import whole_number
 from dice._data.genes import check_unique
-from dice._data.variable_genes import variable_genes
+from dice._data.recipe import variable_genes
 from dice._errors import InputError
 
 

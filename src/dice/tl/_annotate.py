@@ -15,13 +15,11 @@ from dice._arguments import new_key, seed, share, whole_number
 from dice._data import read
 from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
-from dice._data.kinds import check_expression
 from dice._data.matrix import Matrix
 from dice._data.recipe import TARGET_SUM
-from dice._data.rehearsal import rehearsing
 from dice._data.store import Prior, find_prior, remember
-from dice._data.values import expression_layer, target_sum_of
-from dice._data.write import Slots, check_writable, prior_slot, write
+from dice._data.values import check_expression, expression_layer, target_sum_of
+from dice._data.write import Slots, check_writable, prior_slot, transaction, write
 from dice._errors import InputError
 from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
@@ -50,7 +48,7 @@ def annotate(
     *,
     alpha: float = 0.1,
     n_top_genes: int = 3000,
-    batch_key: str | None = "auto",
+    reference_batch_key: str | None = "auto",
     shift: LabelShift = "auto",
     layer: str | None = None,
     gene_key: str | None = None,
@@ -80,7 +78,7 @@ def annotate(
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     n_top_genes
         Number of genes to learn from: the most variable in the reference of those that both have.
-    batch_key
+    reference_batch_key
         Column of ``reference.obs`` with technologies or batches, within each of which variable genes are ranked.
         ``"auto"`` finds out by columns of such names whether the reference mixes technologies, and says so; None ranks
         genes over all cells.
@@ -139,13 +137,13 @@ def annotate(
     path = None if report is None else check_target(report)
     known = reference if isinstance(reference, AnnData) else None
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
-    call |= {"batch_key": batch_key, "shift": shift, "layer": layer, "gene_key": gene_key, "check": options.check}
-    call |= {"prior_key": prior_key, "random_state": options.random_state}
+    call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
+    call |= {"check": options.check, "prior_key": prior_key, "random_state": options.random_state}
     if known is not None:
         _check(adata, known, call, training)
     with (
         _log.recorded() as warned,
-        rehearsing(adata, *([] if known is None else [known])) as stand_ins,
+        transaction(adata, *([] if known is None else [known])) as stand_ins,
         _log.progress(total=5, desc="Annotating", unit="step") as bar,
     ):
         query, source = stand_ins[0].stage, reference if known is None else stand_ins[1].stage
@@ -179,8 +177,8 @@ def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training
     if call["labels_key"] is not None:
         read_labels(reference, call["labels_key"], "reference")
         label_keys(query, call["labels_key"])
-    if call["batch_key"] not in (None, "auto"):
-        read_batches(reference, str(call["batch_key"]), "reference")
+    if call["reference_batch_key"] not in (None, "auto"):
+        read_batches(reference, str(call["reference_batch_key"]), "reference")
 
 
 def _learn(
@@ -197,9 +195,8 @@ def _learn(
     if labels_key is not None:
         labels = np.asarray(read_labels(reference, labels_key, "reference").codes)
         check_roles(reference, labels_key, training, options.random_state)
-    chosen = choose_genes(
-        reference, shared, n_top_genes=call["n_top_genes"], batch_key=call["batch_key"], layer=layer, labels=labels
-    )
+    batches, n_top = call["reference_batch_key"], call["n_top_genes"]
+    chosen = choose_genes(reference, shared, n_top_genes=n_top, batch_key=batches, layer=layer, labels=labels)
     look_ahead(query, reference, chosen.mask, options, layer)
     write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
     train_prior(

@@ -14,9 +14,9 @@ from dice._arguments import choice, said, seed
 from dice._clusters.partition import kmeans
 from dice._data import read
 from dice._data.graph import umap_layout
+from dice._data.results import Transferred
 from dice._errors import InputError
 from dice._labels.scores import label_scores_of
-from dice._plot.transferred import Transferred
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

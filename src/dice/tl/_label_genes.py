@@ -11,6 +11,7 @@ import pandas as pd
 from dice._arguments import said, whole_number
 from dice._data import read
 from dice._data.checks import read_groups
+from dice._data.results import Transferred
 from dice._data.store import check_order, find_prior
 from dice._errors import InputError
 from dice._keys import LabelKeys
@@ -18,7 +19,6 @@ from dice._labels.contributions import contrasts
 from dice._labels.genes import blend_of, expression_of, find_reasons, known_expression, labelled_query
 from dice._labels.learn import read_or_learn
 from dice._labels.votes import vote
-from dice._plot.transferred import Transferred
 
 if TYPE_CHECKING:
     from anndata import AnnData

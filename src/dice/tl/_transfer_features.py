@@ -29,7 +29,7 @@ def transfer_features(
     key: str | Sequence[str],
     *,
     alpha: float = 0.1,
-    batch_key: str | None = None,
+    reference_batch_key: str | None = None,
     shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
     layer: str | None = None,
     gene_key: str | None = None,
@@ -60,7 +60,7 @@ def transfer_features(
         Proteins are best normalised first (:func:`dice.pp.clr`).
     alpha
         Share of cells whose interval may miss the true value.
-    batch_key
+    reference_batch_key
         Column of ``reference.obs`` with batches: they are then held out as a whole, so that intervals allow for what
         differs from batch to batch. Without it, intervals are widened by a fixed factor where the query differs.
     shift
@@ -117,8 +117,12 @@ def transfer_features(
         options = replace(options, shift=replace(options.shift, strategy="clusters"))
     with _log.recorded() as warned:
         query = Query.of(adata, prior, options)
-        found = predict_features(query, cells, features, batch_key, alpha, prior_key)
-    asked = {"key": key if isinstance(key, str) else ", ".join(key), "alpha": alpha, "batch_key": batch_key}
+        found = predict_features(query, cells, features, reference_batch_key, alpha, prior_key)
+    asked = {
+        "key": key if isinstance(key, str) else ", ".join(key),
+        "alpha": alpha,
+        "reference_batch_key": reference_batch_key,
+    }
     record = {
         "call": as_plain(options.arguments() | asked),
         "params": found.params,

@@ -1,6 +1,7 @@
-"""How a matrix was preprocessed, and whether a query was as its reference: a difference is one sentence with its fix.
+"""How a matrix was preprocessed, and whether a query was preprocessed as its reference was.
 
-The bounds were set on pairs of real data sets, of single cell types also: see tests/data/test_preprocessing.py.
+A difference is reported in one sentence with its fix. The bounds were set on pairs of real data sets, single cell
+types included: see tests/data/test_value_checks.py.
 """
 
 from __future__ import annotations

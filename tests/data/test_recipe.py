@@ -8,7 +8,7 @@ import pytest
 import scanpy as sc
 from scipy import sparse
 
-from dice._data.marked_genes import left_over
+from dice._data.recipe import left_over
 
 
 @pytest.fixture(scope="module")

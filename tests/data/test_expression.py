@@ -7,8 +7,8 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._data.kinds import check_expression, is_raw, is_scaled, is_unlogged
-from dice._data.preprocessing import LOGGED
+from dice._data.value_checks import LOGGED
+from dice._data.values import check_expression, is_raw, is_scaled, is_unlogged
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(2, size=(40, 20)).astype(np.float32)

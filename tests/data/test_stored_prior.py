@@ -282,22 +282,22 @@ def test_a_folder_with_links_is_refused(folder, place, tmp_path):
 
 def test_names_and_texts_at_their_bounds(tmp_path, monkeypatch):
     """An array has no names, and texts may be as long as the longest that is allowed, all together."""
-    from dice._data import stored
+    from dice._data import files
 
-    monkeypatch.setattr(stored.schema, "MAX_NAMES", 10)
-    monkeypatch.setattr(stored.schema, "MAX_ARRAYS", 3)
+    monkeypatch.setattr(files.schema, "MAX_NAMES", 10)
+    monkeypatch.setattr(files.schema, "MAX_ARRAYS", 3)
     with h5py.File(tmp_path / "texts.h5", "w") as file:
         for name, texts in (("ten", ["abcde", "fghij"]), ("eleven", ["abcde", "fghijk"]), ("deep", [["a"]])):
             file[name] = texts
         file["one"] = "a"
         file["group/deep"] = 1.0
-        assert [stored._bounded_text(file[name], 10**6) for name in ("ten", "eleven", "one", "deep")] == [
+        assert [files._bounded_text(file[name], 10**6) for name in ("ten", "eleven", "one", "deep")] == [
             True,
             False,
             True,
             False,
         ]
-        assert stored._names(file["ten"]) == set()
-        assert stored._names(file["group"]) == {"deep"}
+        assert files._names(file["ten"]) == set()
+        assert files._names(file["group"]) == {"deep"}
         with pytest.raises(dice.DiceError, match="has 5 arrays in a group, more than any prior does"):
-            stored._names(file)
+            files._names(file)

@@ -1,4 +1,4 @@
-"""Two-dimensional coordinates for plots: computed once, kept beside the embedding they show."""
+"""Two-dimensional coordinates of an embedding: computed once, and kept beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dice._arguments import seed, short_seed
 from dice._data import read
 from dice._data.write import Slots, write
 from dice._errors import InputError
-from dice._threads import openmp_threads_kept
+from dice._processes import openmp_threads_kept
 from dice._types import Floats, Seed
 
 #: Fewer cells have no neighbourhoods to lay out: the first two latents serve.

@@ -1,15 +1,19 @@
 """A store of cells that is written chunk by chunk, survives being killed, and takes its place when it is complete.
 
-Beside ``cells.zarr`` stands the folder ``cells.zarr.partial`` with the store itself, numbers that are needed until the
-end, the call it belongs to, and an empty file for every chunk that is finished. A chunk is marked after its arrays are
-written, and written again where the mark is missing.
+The folder ``cells.zarr.partial`` beside ``cells.zarr`` holds the store itself, arrays that are needed until the end,
+the call it belongs to, and an empty file for every chunk that is finished. A chunk is marked after its arrays are
+written, and is written again if the mark is missing.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,3 +150,50 @@ def in_chunks(adata: AnnData, rows: int, layer: str | None, counts_layer: str | 
     chunked = {name: x.rechunk({0: rows, 1: -1}) if hasattr(x, "rechunk") else x for name, x in layers.items()}
     x = matrix.rechunk({0: rows, 1: -1}) if layer is None else None
     return AnnData(X=x, obs=obs, var=adata.var, layers=chunked)
+
+
+@contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Keep other processes from the same `output` while a block works on it over a long time.
+
+    The lock is the file system's, so that of a killed process is gone with it; where there are no locks, nobody is
+    kept out.
+    """
+    lock = output.with_name(f".{output.name}.lock")
+    with lock.open("a") as stream:
+        if not _lock(stream.fileno()) or not _is(lock, stream.fileno()):
+            raise InputError(
+                f"{str(output)!r} is being written by another process: wait for it, or name another output."
+            )
+        try:
+            yield
+        finally:
+            # Whoever has opened it meanwhile finds that it is gone; Windows does not let go of an open file.
+            if sys.platform != "win32":
+                remove(lock)
+    if sys.platform == "win32":
+        remove(lock)
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether an open file is ours alone, or cannot be anybody's."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+    return True
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    """Whether a file that is open is still the one at `path`."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

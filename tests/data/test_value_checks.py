@@ -16,7 +16,7 @@ from scipy import sparse
 import dice
 from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
-from dice._data.preprocessing import TRANSFORMED, check_query, is_counts, matrix_statistics
+from dice._data.value_checks import TRANSFORMED, check_query, is_counts, matrix_statistics
 
 # Only AnnData's advice about index types and the like may be ignored here, never a warning of dice.
 pytestmark = pytest.mark.filterwarnings("error::dice.DiceWarning")
@@ -317,7 +317,7 @@ def test_statistics_at_their_bounds():
 
 def totals(ours, theirs, means, prior):
     """Whether cell totals that differ are warned of, for a query with these of the prior's genes."""
-    from dice._data.preprocessing import _Pair
+    from dice._data.value_checks import _Pair
 
     known = {"sum_log": 0.0}
     pair = _Pair({**known, "cell_total": ours}, {**known, "cell_total": theirs}, None)
@@ -354,7 +354,7 @@ def test_totals_are_compared_by_the_genes_at_hand():
     ],
 )
 def test_logarithms_where_totals_tell(mine, other, fix):
-    from dice._data.preprocessing import _Pair
+    from dice._data.value_checks import _Pair
 
     def known(name):
         return {"minimum": 0.0, "nonzero": 200.0, **{f"sum_{n}": 1e4 * (n == name) for n in TRANSFORMED}}

@@ -1,14 +1,13 @@
-"""Settings of a training beyond what its preset says."""
+"""Settings of training, of the classifier of labels, and of prediction sets."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from dice._arguments import number, said, whole_number
+from dice._arguments import choice, number, said, whole_number
 from dice._errors import InputError
-from dice.options._posterior import described
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,9 @@ class Mixup:
         Parameter of the symmetric Dirichlet distribution of the mixing weights.
     """
 
-    points: int | None = described("cells in a mixture of mixup", None)
-    probability: float = described("share of training cells that are replaced by a mixture", 0.9)
-    concentration: float = described("Dirichlet parameter of the mixing weights", 1.0)
+    points: int | None = None
+    probability: float = 0.9
+    concentration: float = 1.0
 
     def __post_init__(self) -> None:
         points = None if self.points is None else whole_number("points", self.points, least=2)
@@ -75,13 +74,13 @@ class Training:
         then has written nothing but its checkpoint.
     """
 
-    max_steps: int | None = described("most training steps", None)
-    batch_size: int | None = described("cells in a training step", None)
-    learning_rate: float | None = described("largest learning rate", None)
-    validation_fraction: float = described("share of the cells held out to stop the training", 0.1)
-    calibration_fraction: float = described("share of the cells kept for sets and p-values", 0.1)
-    max_cells: int = described("most cells to train on", 1_000_000)
-    checkpoint: str | os.PathLike[str] | None = described("file to keep the training in, and to go on from", None)
+    max_steps: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    validation_fraction: float = 0.1
+    calibration_fraction: float = 0.1
+    max_cells: int = 1_000_000
+    checkpoint: str | os.PathLike[str] | None = None
     # Without a help text, so without a flag: the command line has one with another default.
     keep_interrupted: bool = True
 
@@ -105,3 +104,58 @@ def _settle(settings: Any, **values: Any) -> None:
     """Set fields of a frozen object to their checked values."""
     for name, value in values.items():
         object.__setattr__(settings, name, value)
+
+
+_REPRESENTATIONS = ("projection", "denoised", "genes")
+
+
+@dataclass(frozen=True)
+class Sets:
+    """How prediction sets of :func:`dice.tl.transfer_labels` are made where the query is like the reference.
+
+    If the query differs as a whole, its views make the sets, and these settings do not count.
+
+    Parameters
+    ----------
+    method
+        Score of the sets. ``"lac"`` makes the smallest ones, ``"aps"`` spreads errors more evenly over easy and hard
+        cells, and ``"raps"`` does so with a penalty for long sets.
+    per_class
+        Calibrate every label on its own cells: coverage then holds for every label, and whatever the composition of
+        the query; sets are larger.
+    weighted
+        Weigh the calibration cells by how likely they are in the query (a density ratio, estimated on the latents),
+        for queries whose states are covered by the reference but in other proportions.
+    randomize
+        Break the steps of ``"aps"`` and ``"raps"`` by random numbers that belong to the cell, which makes coverage
+        exact. Without them coverage is at least what was asked for, and no set is left to chance.
+    """
+
+    method: Literal["lac", "aps", "raps"] = "lac"
+    per_class: bool = False
+    weighted: bool = False
+    randomize: bool = True
+
+    def __post_init__(self) -> None:
+        choice("method", self.method, ("lac", "aps", "raps"))
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """What :func:`dice.tl.transfer_labels` classifies cells by: multinomial logistic regression.
+
+    Parameters
+    ----------
+    representation
+        ``"projection"`` (PCA), ``"denoised"`` (posterior mean), ``"genes"`` (standardised expression), or ``"auto"``:
+        the mixture of all three that predicts held-out reference cells best, once they are made like the query.
+    min_probability
+        Cells whose most likely label is less likely than this are ``"unassigned"``; by default all have a label.
+    """
+
+    representation: Literal["auto", "projection", "denoised", "genes"] = "auto"
+    min_probability: float = 0.0
+
+    def __post_init__(self) -> None:
+        choice("classifier", self.representation, ("auto", *_REPRESENTATIONS))
+        number("min_probability", self.min_probability, least=0, most=1)

@@ -1,21 +1,97 @@
-"""What plots read of predicted features."""
+"""Results of earlier calls, as plots and scores read them: priors, labels and features."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from anndata import AnnData
 
-from dice._arguments import known_key, said
 from dice._data import read
+from dice._errors import PriorFormatError
+from dice._types import Floats
+
+if TYPE_CHECKING:
+    from dice._data.store import Prior
+from collections.abc import Sequence
+
+import pandas as pd
+
+from dice._arguments import known_key, said
 from dice._data.features import as_numbers, find_table
 from dice._data.write import column_names
 from dice._errors import InputError
-from dice._keys import FeatureKeys
-from dice._types import Codes, Floats, Mask
+from dice._keys import CONFIDENT, FeatureKeys, LabelKeys
+from dice._types import Codes, Mask
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Course of the training and spectrum of the reference."""
+
+    preset: str
+    n_latent: int
+    history: Mapping[str, Floats]
+    singular_values: Floats
+
+
+def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Summary:
+    """Read the summary of a prior from an AnnData object, a prior or a file.
+
+    From an AnnData object without the network, so that a plot neither builds it nor needs torch.
+    """
+    if isinstance(source, AnnData):
+        raw = read.record(source, key, what="prior", step="dice.tl.train_prior")
+    else:
+        from dice._data.store import find_prior
+
+        raw = find_prior(source, key=key).to_arrays()
+    try:
+        config = json.loads(raw["config"])
+        return Summary(
+            preset=str(config["preset"]),
+            n_latent=int(config["denoiser"]["n_latent"]),
+            history={name: np.asarray(values, dtype=np.float64) for name, values in raw["history"].items()},
+            singular_values=np.asarray(raw["singular_values"], dtype=np.float64),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PriorFormatError(
+            f"adata.uns[{key!r}] is not a stored prior: train it again with dice.tl.train_prior."
+        ) from error
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """Labels, probabilities and prediction sets of all cells, as of :func:`dice.tl.transfer_labels`."""
+
+    #: Labels that the reference has, in its order.
+    names: list[str]
+    #: Label of every cell, or ``"unassigned"``.
+    label: pd.Categorical
+    probabilities: Floats
+    sets: Mask
+    #: Cells whose label is beyond doubt.
+    confident: Mask
+    alpha: float
+
+    @classmethod
+    def of(cls, adata: AnnData, labels_key: str, key: str | None) -> Transferred:
+        """Read the slots that begin with `key`, by default ``f"{labels_key}_dice"``."""
+        keys = LabelKeys(f"{labels_key}_dice" if key is None else key)
+        step = f"dice.tl.transfer_labels(adata, reference, {labels_key!r})"
+        record = read.record(adata, keys.uns, what="record of transferred labels", step=step)
+        return cls(
+            names=[str(name) for name in record["labels"]],
+            label=pd.Categorical(read.column(adata, keys.label, step=step).astype(str)),
+            probabilities=read.array(adata, keys.probability, step=step).astype(np.float64),
+            sets=read.array(adata, keys.set, step=step).astype(bool),
+            confident=(read.column(adata, keys.status, step=step).astype(str) == CONFIDENT).to_numpy(),
+            alpha=float(record["call"]["alpha"]),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,203 @@
+"""Flags, made from the signatures and docstrings of the verbs.
+
+Signatures are read from the source files: importing a verb would load torch before a help page can be shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+from collections.abc import Collection
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dice._docs import TEXTS
+from dice._errors import InputError
+from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training
+
+#: Commands by the names of the functions that they call.
+VERBS = {
+    "tl.annotate": "annotate", "pp.prepare": "prepare", "tl.train_prior": "train", "tl.denoise": "denoise",
+    "tl.denoise_to_zarr": "denoise", "tl.cluster": "cluster", "tl.transfer_labels": "transfer",
+    "tl.novelty": "novelty", "tl.evaluate": "evaluate", "pl.report": "report",
+}  # fmt: skip
+#: Parameters whose flags have another name.
+RENAMED = {"labels_key": "labels", "truth_key": "truth", "random_state": "seed"}
+#: Settings objects by parameter. Each field is a flag; the first fields of some are named by the parameter itself.
+SETTINGS: dict[str, tuple[type, ...]] = {
+    "training": (Training,), "check": (Checks,), "shift": (Shift,), "sets": (Sets,), "classifier": (Classifier,),
+    "likelihood": (StudentT,), "method": (Direct, Gibbs), "mixup": (Mixup,),
+}  # fmt: skip
+WORDS = {"shift": "strategy", "likelihood": "", "method": "", "check": "values"}
+#: Fields whose default differs: a script must not go on with half a training after Ctrl-C.
+FALSE_HERE = {"keep_interrupted"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a verb, or a field of a settings object."""
+
+    name: str
+    annotation: str
+    default: Any
+    text: str
+
+    def add(self, parser: argparse.ArgumentParser, *, prefix: str = "") -> None:
+        """Add its flag; the text is the first sentence of the documentation."""
+        flag = f"{prefix}{RENAMED.get(self.name, self.name)}".replace("_", "-")
+        dest, text = f"{prefix.replace('-', '_')}{self.name}", first_sentence(self.text)
+        if isinstance(self.default, bool):
+            on = self.default and self.name not in FALSE_HERE
+            text = f"do not {text.removeprefix('whether to ').partition(':')[0]}" if on else text
+            name = f"--no-{flag}" if on else f"--{flag}"
+            parser.add_argument(name, dest=dest, action="store_false" if on else "store_true", help=text)
+            return
+        words = re.findall(r"'([^']*)'", self.annotation) if "Literal" in self.annotation else []
+        if words:
+            text = f"{', '.join(words)}{' or none' if 'False' in self.annotation else ''}: {text}"
+        options: dict[str, Any] = {"nargs": "+"} if isinstance(self.default, tuple) else {}
+        if self.default not in (None, MISSING) and self.name != "device":
+            shown = " ".join(self.default) if isinstance(self.default, tuple) else self.default
+            text = f"{text} (default {shown})"
+        parser.add_argument(
+            f"--{flag}", dest=dest, type=self.read, default=None if self.default is MISSING else self.default,
+            required=self.default is MISSING, metavar=flag.upper().replace("-", "_"), help=text, **options,
+        )  # fmt: skip
+
+    def read(self, text: str) -> Any:
+        """A value as Python takes it: a number, several with commas between them, a word, or none."""
+        if text == "none" and "None" in self.annotation:
+            return None
+        if not re.search(r"\b(int|float|Rho|Noise|Seed)\b", self.annotation):
+            return text
+        if "," in text:
+            return tuple(float(part) for part in text.split(","))
+        try:
+            return int(text) if text.lstrip("-").isdigit() else float(text)
+        except ValueError:
+            return text
+
+
+@cache
+def parameters(verb: str) -> dict[str, Parameter]:
+    """The parameters of a verb such as ``"tl.denoise"``, read from its source."""
+    function = _source(verb)
+    arguments = function.args
+    texts = _texts(ast.get_docstring(function) or "")
+    defaults: list[ast.expr | None] = [None] * (len(arguments.args) - len(arguments.defaults))
+    found = {}
+    pairs = zip(
+        arguments.args + arguments.kwonlyargs, [*defaults, *arguments.defaults, *arguments.kw_defaults], strict=True
+    )
+    for argument, default in pairs:
+        text = texts.get(argument.arg, "")
+        elsewhere = re.match(r"As in :func:`(?:dice\.tl\.)?(\w+)`", text)
+        if elsewhere:
+            text = parameters(f"tl.{elsewhere[1]}")[argument.arg].text
+        annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
+        found[argument.arg] = Parameter(argument.arg, annotation, _value(default), text)
+    return found
+
+
+def summary_of(verb: str) -> str:
+    """The first line of a verb's docstring."""
+    return (ast.get_docstring(_source(verb)) or "").partition("\n")[0]
+
+
+def _source(verb: str) -> ast.FunctionDef:
+    package, name = verb.split(".")
+    source = (Path(__file__).parents[1] / package / f"_{name}.py").read_text(encoding="utf-8")
+    return next(node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
+
+
+def _value(default: ast.expr | None) -> Any:
+    """A default that is written out; settings objects are read by their fields."""
+    if default is None:
+        return MISSING
+    return None if isinstance(default, ast.Call) else ast.literal_eval(default)
+
+
+def _fields(cls: type) -> list[Parameter]:
+    texts = _texts(inspect.getdoc(cls) or "")
+    return [Parameter(item.name, str(item.type), item.default, texts.get(item.name, "")) for item in fields(cls)]
+
+
+def _texts(docstring: str) -> dict[str, str]:
+    """Texts of the parameters in a numpydoc docstring."""
+    for name, entries in TEXTS.items():
+        docstring = docstring.replace(f"\n{{{name}}}", entries)
+    section = docstring.partition("Parameters\n----------\n")[2].partition("\nReturns\n")[0]
+    entries_found = re.findall(r"^(\S.*)\n((?:    .*(?:\n|$))+)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries_found for name in names.split(", ")}
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence without markup, as help texts are written."""
+    text = re.sub(r":\w+:`([^`]*)`", r"\1", text).replace("``", "").replace("`", "").replace("adata.", "")
+    text = re.sub(r"dice\.(\w+\.\w+)", lambda m: f"dice {VERBS[m[1]]}" if m[1] in VERBS else m[0], text)
+    sentence = re.split(r"(?<=\w)\. |; ", text.replace("AnnData object", "file"))[0].rstrip(".").replace("%", "%%")
+    return sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]
+
+
+def add_flags(parser: argparse.ArgumentParser, verb: str, *, skip: Collection[str] = ()) -> None:
+    """One flag for every parameter of a verb, and for every field of its settings objects."""
+    for parameter in parameters(verb).values():
+        name = parameter.name
+        if name in {"adata", "reference", "copy", *skip}:
+            continue
+        if name not in SETTINGS or name in WORDS:
+            parameter.add(parser)
+        if name == "mixup":
+            parser.add_argument("--no-mixup", action="store_true", help="train on cells as they are")
+        if name in SETTINGS and "Checks" in (parameter.annotation if name == "check" else "Checks"):
+            for item in (item for cls in SETTINGS[name] for item in _fields(cls)):
+                if item.name != WORDS.get(name):
+                    item.add(parser, prefix="mixup-" if name == "mixup" else "")
+
+
+def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
+    """The same as arguments of the verb."""
+    known = parameters(verb)
+    found = {name: value for name, value in vars(args).items() if name in known and name != "reference"}
+    for name in known.keys() & {"training", "sets", "classifier"}:
+        found[name] = _read(args, *SETTINGS[name])
+    if "check" in known and "Checks" in known["check"].annotation:
+        found["check"] = Checks(values=args.check, min_gene_overlap=args.min_gene_overlap)
+    if "shift" in known:
+        found["shift"] = False if args.shift == "none" else Shift(args.shift, args.batch_key)
+    if "mixup" in known:
+        mixup = Mixup(**{item.name: getattr(args, f"mixup_{item.name}") for item in fields(Mixup)})
+        found["mixup"] = None if args.no_mixup else "auto" if mixup == Mixup() else mixup
+    return found | (_posterior(args) if verb == "tl.denoise" else {})
+
+
+def _read(args: argparse.Namespace, cls: type) -> Any:
+    """The settings object that the flags describe."""
+    return cls(**{item.name: getattr(args, item.name) for item in fields(cls) if hasattr(args, item.name)})
+
+
+def _posterior(args: argparse.Namespace) -> dict[str, Any]:
+    """The likelihood and the method of `dice denoise`, from words and fields."""
+    likelihood, method = args.likelihood, args.method
+    direct, gibbs, heavy = _read(args, Direct), _read(args, Gibbs), _read(args, StudentT)
+    if method == "gibbs":
+        method = gibbs
+    elif method in ("auto", "direct") and direct != Direct():
+        method = direct
+    if likelihood == "gaussian" or (likelihood == "auto" and args.noise != "estimate"):
+        likelihood = Gaussian(args.noise)
+    elif likelihood == "student_t":
+        likelihood = heavy
+    # A flag without effect would be taken for one that had some.
+    for flag, own, chosen in (
+        ("--method gibbs", gibbs != Gibbs(), isinstance(method, Gibbs)),
+        ("--method direct", direct != Direct(), isinstance(method, Direct)),
+        ("--likelihood student_t", heavy != StudentT(noise=heavy.noise), isinstance(likelihood, StudentT)),
+    ):
+        if own and not chosen:
+            raise InputError(f"Some flags belong to {flag}: pass it as well, or leave them out.")
+    return {"likelihood": likelihood, "method": method}

@@ -1,0 +1,187 @@
+"""The commands: each reads files, calls one verb, writes files and returns a summary."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dice._errors import InputError
+from dice._files import atomic, check_target
+from dice.cli import _files
+from dice.cli._flags import read_flags
+from dice.cli._words import in_flags
+
+Summary = dict[str, Any]
+
+
+def call(verb: str, args: argparse.Namespace, *positional: Any, **more: Any) -> Any:
+    """Call a verb with the values of the flags."""
+    import dice
+
+    package, name = verb.split(".")
+    return getattr(getattr(dice, package), name)(*positional, **read_flags(args, verb) | more)
+
+
+def prepare(args: argparse.Namespace) -> Summary:
+    output, cells = _files.check_output(args.output), _files.read(args.cells)
+    call("pp.prepare", args, cells)
+    _files.write(cells, output)
+    kept = cells.uns["dice_prepare"]
+    return {"output": str(output), "n_cells": cells.n_obs, "n_genes": cells.n_vars, "kept": kept["n_cells"]}
+
+
+def train(args: argparse.Namespace) -> Summary:
+    import dice
+
+    _files.check_apart(output=args.output, checkpoint=args.checkpoint)
+    output = _files.check_output(args.output)
+    if args.prior_only and output.suffix != ".h5ad":
+        raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
+    cells = dice.read_lazy(args.cells) if args.stream else _files.read(args.cells)
+    call("tl.train_prior", args, cells)
+    prior = dice.Prior.from_anndata(cells, key=args.key_added)
+    if args.prior_only:
+        prior.save(output)
+    else:
+        _files.write(cells, output)
+    figures = {"n_latent": prior.n_latent, "noise": prior.noise, "latent_scale": prior.latent_scale}
+    return {"output": str(output), "n_cells": cells.n_obs, "n_genes": len(prior.genes), **figures}
+
+
+def denoise(args: argparse.Namespace) -> Summary:
+    import dice
+
+    output = _files.check_output(args.output)
+    if output.suffix == ".zarr":
+        import zarr
+        from anndata.io import read_elem
+
+        more = {"copy_x": not args.no_x, "overwrite": True, "chunk_size": args.chunk_size}
+        dice.tl.denoise_to_zarr(args.query, args.reference, output, **more, **read_flags(args, "tl.denoise"))
+        record = read_elem(zarr.open_group(output, mode="r")[f"uns/{args.key_added}"])
+    else:
+        query = _files.read(args.query)
+        call("tl.denoise", args, query, args.reference)
+        _files.write(query, output)
+        record = query.uns[args.key_added]
+    found = {name: record["params"][name] for name in ("method", "noise", "rho")}
+    return {"output": str(output), "genes": str(record["genes"]["text"]), **found}
+
+
+def cluster(args: argparse.Namespace) -> Summary:
+    output, cells = _files.check_output(args.output), _files.read(args.cells)
+    call("tl.cluster", args, cells, args.reference)
+    _files.write(cells, output)
+    why, sizes = cells.uns[args.key_added]["choice"]["why"], _counts(cells.obs[args.key_added])
+    return {"output": str(output), "n_cells": cells.n_obs, "why": why, "clusters": sizes}
+
+
+def transfer(args: argparse.Namespace) -> Summary:
+    import dice
+
+    output = _files.check_output(args.output)
+    query, reference = map(dice.read_lazy if args.stream else _files.read, (args.query, args.reference))
+    if args.features is not None:
+        return _features(args, query, reference, output)
+    call("tl.transfer_labels", args, query, reference)
+    _files.write(query, output)
+    named = args.labels_key or dice.Prior.from_anndata(reference, key=args.prior_key).params.get("labels_key")
+    key = args.key_added or f"{named}_dice"
+    found = {"labels": _counts(query.obs[key]), "status": _counts(query.obs[f"{key}_status"])}
+    views = ", ".join(str(name) for name in query.uns[key]["views"]["view"])
+    return {"output": str(output), "n_cells": query.n_obs, **found, "views": views}
+
+
+def _features(args: argparse.Namespace, query: Any, reference: Any, output: Path) -> Summary:
+    """Predict features instead of labels: they have intervals, and neither clusters nor classifiers."""
+    if args.labels_key or args.groupby:
+        raise InputError("Features have no labels and no clusters that vote: leave --labels and --groupby out.")
+    call("tl.transfer_features", args, query, reference, args.features)
+    _files.write(query, output)
+    records = [entry for entry in query.uns.values() if isinstance(entry, Mapping) and "features" in entry]
+    table = next(entry["features"] for entry in records if entry["call"]["key"] == args.features)
+    useless = [str(name) for name, flag in zip(table["name"], table["useless"], strict=True) if flag]
+    return {"output": str(output), "n_cells": query.n_obs, "features": len(table["name"]), "useless": useless}
+
+
+def novelty(args: argparse.Namespace) -> Summary:
+    output, query = _files.check_output(args.output), _files.read(args.query)
+    call("tl.novelty", args, query, _files.read(args.reference))
+    _files.write(query, output)
+    record = query.uns[args.key_added]
+    found: Summary = {"output": str(output), "n_cells": query.n_obs, "n_novel": int(record["params"]["n_novel"])}
+    if (groups := record.get("groups")) is not None:
+        rows = zip(groups["group"], groups["n_cells"], groups["p"], groups["novel"], strict=True)
+        found["groups"] = {
+            str(name): f"{int(n):,} cells, p = {p:.3g}{', novel' if novel else ''}" for name, n, p, novel in rows
+        }
+    return found
+
+
+def evaluate(args: argparse.Namespace) -> Summary:
+    names = _label_map(args.label_map)
+    if args.table is not None:
+        check_target(args.table)
+    table = call("tl.evaluate", args, _files.read(args.cells), label_map=names)
+    if args.table is not None:
+        with atomic(args.table) as draft:
+            table.to_csv(draft)
+    rows = {str(name): row.to_dict() for name, row in table.iterrows()}
+    return {"text": table.round(3).T.to_string(), "table": rows}
+
+
+def _label_map(path: Path | None) -> dict[str, Any] | None:
+    """Names of the known labels in the reference, from a file of JSON."""
+    try:
+        found = None if path is None else json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = ()
+    if found is not None and not isinstance(found, dict):
+        raise InputError(
+            f"{str(path)!r} must be a JSON object of known labels and their names in the reference, for example "
+            '{"lymphocyte": ["T cell", "B cell"]}.'
+        )
+    return found
+
+
+def report(args: argparse.Namespace) -> Summary:
+    check_target(args.output)
+    cells = _files.read(args.cells)
+    call("pl.report", args, cells, args.output, reference=args.reference)
+    return {"output": str(args.output), "n_cells": cells.n_obs}
+
+
+def annotate(args: argparse.Namespace) -> Summary:
+    _files.check_apart(output=args.output, trained=args.trained, report=args.report, checkpoint=args.checkpoint)
+    output = _files.check_output(args.output)
+    trained = None if args.trained is None else _files.check_output(args.trained)
+    if args.report is not None:
+        check_target(args.report)
+    query, reference = _files.read(args.query), _files.read(args.reference)
+    call("tl.annotate", args, query, reference)
+    _files.write(query, output)
+    if trained is not None:
+        _files.write(reference, trained)
+    record = query.uns["dice_annotate"]
+    written = [str(path) for path in (output, trained, args.report) if path is not None]
+    text = in_flags(record["summary"], args)
+    found = {"summary": text, "output": written} | record["params"]
+    return found | {"text": f"{text}\nwritten   {', '.join(written)}"}
+
+
+def demo(args: argparse.Namespace) -> Summary:
+    from dice import _demo
+
+    found = _demo.run(args.output, random_state=args.random_state)
+    files = [str(file) for file in found.files]
+    shown = found.table.round(3).to_string(na_rep="-", float_format=lambda x: f"{x:.3f}".removesuffix(".000"))
+    rows = {name: row.dropna().to_dict() for name, row in found.table.iterrows()}
+    return {"text": f"{found.cells}\n\n{shown}\n\nWritten: {', '.join(files)}", "table": rows, "output": files}
+
+
+def _counts(column: Any) -> dict[str, int]:
+    """Number of cells with each value."""
+    return {str(name): int(count) for name, count in column.value_counts().items()}
