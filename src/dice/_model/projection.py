@@ -147,10 +147,7 @@ def _projection(standardizer: Standardizer, spectrum: Spectrum, k: int, n_cells:
 
 
 def fit_standardizer(cells: Summable, *, scale: bool) -> tuple[Standardizer, int]:
-    """Mean and standard deviation (ddof 1) of every gene in one pass, and the number of cells.
-
-    Constant genes get scale 1, so that standardising turns them into zeros.
-    """
+    """Mean and standard deviation (ddof 1; 1 for constant genes) of every gene in one pass, and the number of cells."""
     n, total, squares = cells.total(_raw_moments)
     mean = total / n
     deviation = np.sqrt(np.maximum(squares - n * mean**2, 0) / max(n - 1, 1))
@@ -182,9 +179,8 @@ def _eigen_gram(cells: Summable, standardizer: Standardizer, size: int) -> Spect
     powers = float(np.trace(gram)), float(np.square(gram).sum())
     # Only the leading eigenvectors: all of them take three times as long.
     last = len(gram) - 1
-    eigenvalues, vectors = linalg.eigh(
-        gram, subset_by_index=[last + 1 - size, last], overwrite_a=True, check_finite=False
-    )
+    leading = [last + 1 - size, last]
+    eigenvalues, vectors = linalg.eigh(gram, subset_by_index=leading, overwrite_a=True, check_finite=False)
     singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))
     return Spectrum(center, variances, singular_values, fix_signs(vectors[:, ::-1]), powers)
 
@@ -214,7 +210,7 @@ def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, m
     basis = linalg.qr(np.random.default_rng(0).normal(size=(n_genes, guard)), mode="economic")[0]
     previous = np.zeros(size)
     for _ in range(max_passes):
-        (image,) = cells.total(partial(_image, centred, basis.astype(np.float32)))
+        (image,) = cells.total(partial(_apply_gram, centred, basis.astype(np.float32)))
         eigenvalues, rotation = linalg.eigh(basis.T @ image)
         singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))[:size]
         vectors = (basis @ rotation)[:, ::-1][:, :size]
@@ -225,17 +221,13 @@ def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, m
     return Spectrum(center, variances, singular_values, fix_signs(vectors))
 
 
-def _image(standardizer: Standardizer, basis: Floats, chunk: Chunk) -> Sums:
-    """X'X applied to a basis."""
+def _apply_gram(standardizer: Standardizer, basis: Floats, chunk: Chunk) -> Sums:
     values = standardizer(chunk).dense()
     return (values.T @ (values @ basis),)
 
 
 def elbow(singular_values: Floats) -> int:
-    """Number of latents at the elbow of the scree plot: the point farthest below its chord.
-
-    Only the leading `SPECTRUM` values count. With the long tail of noise, the tail would decide where the chord ends.
-    """
+    """Number of latents at the elbow of the scree plot (its leading `SPECTRUM` values): farthest below the chord."""
     values = np.asarray(singular_values[:SPECTRUM], dtype=np.float64)
     if len(values) < 3 or values[0] == values[-1]:
         return max(len(values), 1)
