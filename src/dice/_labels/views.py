@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.utils.extmath import randomized_svd
 
 from dice._labels.classify import Logistic, fit_logistic
-from dice._model.softmax import softmax
+from dice._model.arrays import softmax
 from dice._types import Codes, Floats
 
 #: Views that keep the reference as it is, and views that match the two.
