@@ -172,6 +172,6 @@ def test_settings_that_results_depend_on():
     (preset,) = DepthDenoiser.presets.values()
     config = preset.training
     assert dict(preset.size) == {"width": 128, "depth": 2}
-    assert (config.max_steps, config.batch_size, config.warmup, config.evaluate_every) == (600, 512, 30, 50)
-    assert (config.learning_rate, config.weight_decay, config.ema_decay, config.patience) == (3e-3, 1e-2, 0.99, 4)
+    assert (config.max_steps, config.batch_size, config.warmup, config.evaluate_every) == (400, 512, 30, 50)
+    assert (config.learning_rate, config.weight_decay, config.ema_decay, config.patience) == (4e-3, 1e-2, 0.99, 4)
     assert dict(DepthDenoiser.bounds) == {"width": 1024, "depth": 16}

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from dice._model.leave_one_out import CLOSEST, influence, without_self
+from dice._model.projection import Spectrum
+
+
+def projected(singular_values, k):
+    """Singular values and bulk of a projection on k latents."""
+    spectrum = Spectrum(None, None, np.array(singular_values), None)
+    return SimpleNamespace(singular_values=spectrum.singular_values, n_latent=k, bulk=spectrum.bulk(k))
 
 
 def test_influence_by_hand():
     """The bulk weighs eigenvalues by themselves; those that are too close are held at a distance."""
-    values = np.array([10.0, 5.0, 2.1, 2.0, 1.0])
     bulk = (16 + 1) / (4 + 1)
-    np.testing.assert_allclose(influence(values, 3), 1 / (np.array([100, 25, 4.41]) - bulk))
-    np.testing.assert_allclose(influence(np.array([10.0, 2.0, 2.0]), 2), 1 / np.array([96, CLOSEST * 100]))
-    np.testing.assert_allclose(influence(np.array([3.0, 2.0]), 2), 1 / np.array([9.0, 4.0]))
+    weights = influence(projected([10.0, 5.0, 2.1, 2.0, 1.0], 3))
+    np.testing.assert_allclose(weights, 1 / (np.array([100, 25, 4.41]) - bulk))
+    np.testing.assert_allclose(influence(projected([10.0, 2.0, 2.0], 2)), 1 / np.array([96, CLOSEST * 100]))
+    np.testing.assert_allclose(influence(projected([3.0, 2.0], 2)), 1 / np.array([9.0, 4.0]))
 
 
 def test_latents_are_those_of_loadings_without_the_cell():
@@ -23,7 +32,7 @@ def test_latents_are_those_of_loadings_without_the_cell():
     x = rng.normal(size=(120, 1)) @ rng.normal(size=(1, 300)) + rng.normal(size=(120, 300))
     _, singular_values, right = np.linalg.svd(x, full_matrices=False)
     loadings, part = right[:1].T, x * (rng.random(x.shape) < 0.5)
-    weight, own, energy = influence(singular_values, 1), x @ loadings, (x**2).sum(1)
+    weight, own, energy = influence(projected(singular_values, 1)), x @ loadings, (x**2).sum(1)
     for y, rows in ((own, x), (part @ loadings, part)):
         honest = without_self(y, own, (rows * x).sum(1), energy, weight)
         exact = []

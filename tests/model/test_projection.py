@@ -161,6 +161,17 @@ def test_elbow_by_hand(spectrum, k):
 def test_rounding_makes_no_negative_variance():
     """Sums of a gene that hardly varies, as rounding leaves them: its variance is zero, and it is no free gene."""
     sums = SimpleNamespace(total=lambda _: (4, np.array([4.0, 0.0]), np.array([[4.0 - 1e-9, 0.0], [0.0, 3.0]])))
-    _, variances, singular_values, _ = _eigen_gram(sums, None)
-    np.testing.assert_array_equal(variances, [0, 1])
-    np.testing.assert_allclose(singular_values, [np.sqrt(3), 0])
+    spectrum = _eigen_gram(sums, None, 2)
+    np.testing.assert_array_equal(spectrum.variances, [0, 1])
+    np.testing.assert_allclose(spectrum.singular_values, [np.sqrt(3), 0])
+
+
+@pytest.mark.parametrize("max_gram", [MAX_GRAM_GENES, 10])
+def test_the_bulk_is_the_mean_of_the_eigenvalues_beneath_weighted_by_themselves(max_gram):
+    """Of all of them by the Gram matrix, although only the leading ones are computed; else of those computed."""
+    matrix = np.random.default_rng(0).normal(size=(300, 150)).astype(np.float32)
+    projection = fit_projection(in_chunks(matrix, 50), n_latent=5, max_gram=max_gram)
+    eigenvalues = np.linalg.svd(standardize(matrix), compute_uv=False) ** 2
+    beneath = eigenvalues[5:] if max_gram > 10 else eigenvalues[5:100]
+    assert len(projection.singular_values) == 100
+    assert projection.bulk == pytest.approx((beneath**2).sum() / beneath.sum(), rel=1e-4)

@@ -136,7 +136,11 @@ class Matrix:
         return results
 
     def take(self, cells: Codes) -> Chunk:
-        """Some cells, in ascending order, as one chunk."""
+        """Some cells, in ascending order, as one chunk; rows in memory are read without the others."""
+        if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
+            genes = self._opened[1]
+            with self._names_in_errors():
+                return clean(self.data[cells], genes, cells)
         wanted = np.zeros(self.n_cells, dtype=bool)
         wanted[cells] = True
         parts = self.each(lambda chunk, rows: chunk[wanted[rows]])
@@ -172,8 +176,12 @@ class Matrix:
         return lazy.OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size)
 
     def check_finite(self) -> None:
-        """Go through all cells once, only to find values that are not finite before other work is begun."""
-        self.each(_nothing, desc="Checking")
+        """Raise if a cell has a value that is not finite, before other work begins."""
+        values = self.data.data if sparse.issparse(self.data) else self.data
+        # One sum settles the usual case; float64 may be finite and yet too large for float32.
+        small = isinstance(values, np.ndarray) and values.dtype != np.float64
+        if not small or not np.isfinite(np.sum(values, dtype=np.float64)):
+            self.each(_nothing, desc="Checking")
 
     @contextmanager
     def _names_in_errors(self) -> Iterator[None]:

@@ -65,8 +65,8 @@ def rows_of(data: Any) -> Any:
     return CompressedRows.of(data) if is_compressed(data) else data
 
 
-def clean(block: Any, genes: NDArray[np.intp] | None, start: int) -> Chunk:
-    """Chosen genes of cells from position `start` on, in memory of their own and finite."""
+def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp]) -> Chunk:
+    """Chosen genes of cells from position `start` on, or at some positions, in memory of their own and finite."""
     chunk = own(block)
     if genes is not None:
         chunk = chunk[:, genes]
@@ -75,7 +75,8 @@ def clean(block: Any, genes: NDArray[np.intp] | None, start: int) -> Chunk:
     if not np.isfinite(np.sum(values, dtype=np.float64)):
         wrong = np.nonzero(~np.isfinite(values))[0]
         cells = np.searchsorted(chunk.indptr, wrong, side="right") - 1 if sparse.issparse(chunk) else wrong
-        raise NotFiniteError((start + np.unique(cells)).tolist())
+        wrong = np.unique(cells)
+        raise NotFiniteError((start + wrong if isinstance(start, int) else start[wrong]).tolist())
     return chunk
 
 

@@ -85,13 +85,12 @@ class LabelCells:
         wanted[rows] = True
         if not wanted.any():
             return np.empty((0, len(self.query.match.prior)), dtype=np.float32)
-        parts = self.query.matrix.each(lambda chunk, cells: self.standardized(chunk[wanted[cells]], cells, wanted))
-        return np.concatenate(parts)[np.searchsorted(np.flatnonzero(wanted), rows)]
+        cells = np.flatnonzero(wanted)
+        return self.standardized(self.query.matrix.take(cells), cells)[np.searchsorted(cells, rows)]
 
-    def standardized(self, chunk: Chunk, rows: slice, wanted: Mask | None = None) -> Floats:
-        """Expression (n, d) of a chunk, or of its `wanted` cells, as the reference's would be, dense."""
-        kept = rows if wanted is None else np.flatnonzero(wanted[rows]) + rows.start
-        x = self.query.likelihood.standardizer(self.query.expression(chunk, kept)).dense()
+    def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
+        """Expression (n, d) of the cells at `rows`, standardised as the reference's, dense."""
+        x = self.query.likelihood.standardizer(self.query.expression(chunk, rows)).dense()
         return np.asarray(x, dtype=np.float32)
 
     def each(self, function: Callable[[Floats, Codes], Floats]) -> Floats:

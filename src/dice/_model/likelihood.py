@@ -181,7 +181,7 @@ class GaussianLikelihood:
 
     def honest(self, latents: Latents, own: Mask, projection: Projection) -> Floats:
         """Latents (n, k), those of the reference's `own` cells by loadings that do not know them."""
-        energy, weight = self.energy(latents), influence(projection.singular_values, projection.n_latent)
+        energy, weight = self.energy(latents), influence(projection)
         return np.where(own[:, None], without_self(latents.y, latents.y, energy, energy, weight), latents.y)
 
     def honest_part(self, part: Latents, expression: Chunk, whole: Chunk, own: Mask, projection: Projection) -> Latents:
@@ -189,7 +189,7 @@ class GaussianLikelihood:
         if not self.complete or not own.any():
             return part
         x, cells = (self.standardizer(sparse.csr_array(chunk)) for chunk in (expression, whole))
-        weight = influence(projection.singular_values, projection.n_latent)
+        weight = influence(projection)
         y = without_self(part.y, cells @ projection.loadings, x.inner(cells), cells.squared_norms(), weight)
         return replace(part, y=np.where((own & ~part.empty)[:, None], y, part.y))
 

@@ -12,7 +12,7 @@ from dice._model.counts import Recovered, normalised, recover
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.projection import Projection
 from dice._model.thinning import TARGET_SUM
-from dice._types import Chunk, Floats, Mask
+from dice._types import Chunk, Codes, Floats, Mask
 
 #: Cells that would keep more than this share of their counts keep all of them.
 WHOLE_SHARE = 0.9
@@ -32,7 +32,7 @@ class LikeQuery:
     #: Share of its counts that every cell keeps, whatever the depths say.
     share: float | None = None
 
-    def expression(self, chunk: Chunk, rows: slice) -> Chunk:
+    def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
         """Log-normalised expression of a chunk, as shallow as the query's."""
         if not len(self.depths) and self.share is None:
             return chunk

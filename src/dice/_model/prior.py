@@ -23,7 +23,7 @@ from dice._model.denoiser import Denoiser
 from dice._model.projection import Projection
 from dice._model.soft_clusters import SoftClusters
 
-_PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise")
+_PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise", "bulk")
 _AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calibration")
 
 

@@ -1,8 +1,8 @@
 """PCA of the reference: exact, deterministic, chunk by chunk.
 
-The matrix is read three times: moments, Gram matrix of the standardised and capped values (the cap needs
-the moments first), and the projection itself. All passes but the last are sums over chunks, so that any number of
-workers can share them. Memory is O(chunk x genes + genes^2) for each.
+The matrix is read three times: for the moments, for the Gram matrix of the standardised and capped values (the cap
+needs the moments), and for the projection. The first two passes are sums over chunks, so that any number of workers
+can share them. Memory is O(chunk x genes + genes^2) for each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dice._types import Chunk, Floats
 CAP = 10.0
 #: Beyond this many genes the Gram matrix (8 bytes x genes^2) gives way to subspace iteration.
 MAX_GRAM_GENES = 8000
-#: Number of leading singular values kept by subspace iteration and examined for an elbow.
+#: Leading singular values that are computed at least, and examined for an elbow.
 SPECTRUM = 100
 
 
@@ -29,8 +29,9 @@ SPECTRUM = 100
 class Projection:
     """Standardisation and loadings of the reference.
 
-    ``loadings`` (d, k) are orthonormal; ``gene_noise`` (d,) is the variance of every standardised gene that
-    they leave unexplained, and ``noise`` the square root of its mean per degree of freedom.
+    ``loadings`` (d, k) are orthonormal. ``gene_noise`` (d,) is the variance of every standardised gene that they leave
+    unexplained, and ``noise`` the square root of its mean per degree of freedom. ``bulk`` is the mean of the
+    eigenvalues of the Gram matrix beyond the k-th, each weighted by itself.
     """
 
     mean: Floats
@@ -41,6 +42,7 @@ class Projection:
     singular_values: Floats
     gene_noise: Floats
     noise: float
+    bulk: float = 0.0
 
     @property
     def n_latent(self) -> int:
@@ -73,15 +75,12 @@ def fit_projection(
     """
     standardizer, n_cells = fit_standardizer(cells, scale=scale)
     n_genes = len(standardizer.mean)
-    if n_genes <= max_gram:
-        center, variances, singular_values, vectors = _eigen_gram(cells, standardizer)
-    else:
-        wanted = SPECTRUM if n_latent == "elbow" else max(int(n_latent), SPECTRUM)
-        size = min(wanted, n_cells - 1, n_genes)
-        center, variances, singular_values, vectors = _eigen_subspace(cells, standardizer, size)
-    k = elbow(singular_values) if n_latent == "elbow" else int(n_latent)
-    spectrum = replace(standardizer, center=center), variances, singular_values
-    return _projection(*spectrum, fix_signs(vectors[:, :k]), n_cells)
+    wanted = SPECTRUM if n_latent == "elbow" else max(int(n_latent), SPECTRUM)
+    size = min(wanted, n_cells - 1, n_genes)
+    solve = _eigen_gram if n_genes <= max_gram else _eigen_subspace
+    spectrum = solve(cells, standardizer, size)
+    k = elbow(spectrum.singular_values) if n_latent == "elbow" else int(n_latent)
+    return _projection(replace(standardizer, center=spectrum.center), spectrum, k, n_cells)
 
 
 def adopt_projection(cells: Summable, loadings: Floats, *, n_latent: int | str, scale: bool = True) -> Projection:
@@ -102,19 +101,38 @@ def adopt_projection(cells: Summable, loadings: Floats, *, n_latent: int | str, 
     center, variances = _moments(cells, standardizer)
     centred = replace(standardizer, center=center.astype(np.float32))
     (squares,) = cells.total(lambda chunk: (np.square(centred(chunk) @ loadings, dtype=np.float64).sum(0),))
-    singular_values = np.sqrt(squares)
-    k = elbow(singular_values) if n_latent == "elbow" else min(int(n_latent), loadings.shape[1])
-    return _projection(centred, variances, singular_values, loadings[:, :k], n_cells)
+    spectrum = Spectrum(center, variances, np.sqrt(squares), loadings)
+    k = elbow(spectrum.singular_values) if n_latent == "elbow" else min(int(n_latent), loadings.shape[1])
+    return _projection(centred, spectrum, k, n_cells)
 
 
-def _projection(
-    standardizer: Standardizer, variances: Floats, singular_values: Floats, loadings: Floats, n_cells: int
-) -> Projection:
-    """Put a projection together; what the loadings leave of the genes' variances is noise."""
-    k = loadings.shape[1]
+@dataclass(frozen=True)
+class Spectrum:
+    """Leading singular values (m,) and right singular vectors (d, m) of the centred cells."""
+
+    center: Floats
+    #: Variance (d,) of every standardised gene.
+    variances: Floats
+    singular_values: Floats
+    vectors: Floats
+    #: Sum of all eigenvalues of the Gram matrix, and sum of their squares; None where only the leading ones are known.
+    powers: tuple[float, float] | None = None
+
+    def bulk(self, k: int) -> float:
+        """Mean of the eigenvalues beyond the k-th, each weighted by itself."""
+        eigenvalues = np.square(self.singular_values, dtype=np.float64)
+        first, second = self.powers or (eigenvalues.sum(), np.square(eigenvalues).sum())
+        beneath, weighted = first - eigenvalues[:k].sum(), second - np.square(eigenvalues[:k]).sum()
+        # Nothing is beneath where the rest is rounding.
+        return float(max(weighted, 0) / beneath) if beneath > 1e-9 * first else 0.0
+
+
+def _projection(standardizer: Standardizer, spectrum: Spectrum, k: int, n_cells: int) -> Projection:
+    """The projection on the first k vectors; the gene variances that they leave unexplained are noise."""
+    loadings, singular_values = spectrum.vectors[:, :k], spectrum.singular_values
     explained = loadings**2 @ (singular_values[:k] ** 2 / (n_cells - 1))
-    gene_noise = np.maximum(variances - explained, 0)
-    free = max(np.count_nonzero(variances) - k, 1)
+    gene_noise = np.maximum(spectrum.variances - explained, 0)
+    free = max(np.count_nonzero(spectrum.variances) - k, 1)
     return Projection(
         mean=standardizer.mean,
         scale=standardizer.scale,
@@ -124,14 +142,12 @@ def _projection(
         singular_values=singular_values.astype(np.float32),
         gene_noise=gene_noise.astype(np.float32),
         noise=float(np.sqrt(gene_noise.sum() / free)),
+        bulk=spectrum.bulk(k),
     )
 
 
 def fit_standardizer(cells: Summable, *, scale: bool) -> tuple[Standardizer, int]:
-    """Mean and standard deviation (ddof 1) of every gene in one pass, and the number of cells.
-
-    Constant genes get scale 1, so that standardising turns them into zeros.
-    """
+    """Mean and standard deviation (ddof 1; 1 for constant genes) of every gene in one pass, and the number of cells."""
     n, total, squares = cells.total(_raw_moments)
     mean = total / n
     deviation = np.sqrt(np.maximum(squares - n * mean**2, 0) / max(n - 1, 1))
@@ -149,11 +165,8 @@ def _raw_moments(chunk: Chunk) -> Sums:
     return values.shape[0], np.asarray(values.sum(0)).ravel(), np.asarray(squared.sum(0)).ravel()
 
 
-Eigen = tuple[Floats, Floats, Floats, Floats]
-
-
-def _eigen_gram(cells: Summable, standardizer: Standardizer) -> Eigen:
-    """Centre, gene variances, all singular values and right singular vectors, by the Gram matrix."""
+def _eigen_gram(cells: Summable, standardizer: Standardizer, size: int) -> Spectrum:
+    """The leading `size` components by the Gram matrix of the genes."""
 
     def products(chunk: Chunk) -> Sums:
         values = standardizer(chunk).dense()
@@ -163,10 +176,13 @@ def _eigen_gram(cells: Summable, standardizer: Standardizer) -> Eigen:
     center = total / n
     gram -= n * np.outer(center, center)
     variances = np.maximum(np.diagonal(gram), 0) / (n - 1)
-    eigenvalues, vectors = linalg.eigh(gram, overwrite_a=True, check_finite=False, driver="evd")
-    rank = min(int(n) - 1, len(center))
-    singular_values = np.sqrt(np.maximum(eigenvalues[::-1][:rank], 0))
-    return center, variances, singular_values, vectors[:, ::-1][:, :rank]
+    powers = float(np.trace(gram)), float(np.square(gram).sum())
+    # Only the leading eigenvectors: all of them take three times as long.
+    last = len(gram) - 1
+    leading = [last + 1 - size, last]
+    eigenvalues, vectors = linalg.eigh(gram, subset_by_index=leading, overwrite_a=True, check_finite=False)
+    singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))
+    return Spectrum(center, variances, singular_values, fix_signs(vectors[:, ::-1]), powers)
 
 
 def _moments(cells: Summable, standardizer: Standardizer) -> tuple[Floats, Floats]:
@@ -181,11 +197,11 @@ def _moments(cells: Summable, standardizer: Standardizer) -> tuple[Floats, Float
     return center, np.maximum(squares - n * center**2, 0) / max(n - 1, 1)
 
 
-def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Eigen:
-    """The same for the leading `size` components by block subspace iteration, one pass each.
+def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Spectrum:
+    """The leading `size` components by block subspace iteration, which reads the cells once per iteration.
 
-    Deterministic (fixed start), without the genes x genes matrix; iterates until the leading singular
-    values have settled to a relative 1e-6.
+    It needs no genes x genes matrix, has a fixed start, and stops once the singular values have settled to a relative
+    1e-6.
     """
     n_genes = len(standardizer.mean)
     center, variances = _moments(cells, standardizer)
@@ -194,7 +210,7 @@ def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, m
     basis = linalg.qr(np.random.default_rng(0).normal(size=(n_genes, guard)), mode="economic")[0]
     previous = np.zeros(size)
     for _ in range(max_passes):
-        (image,) = cells.total(partial(_image, centred, basis.astype(np.float32)))
+        (image,) = cells.total(partial(_apply_gram, centred, basis.astype(np.float32)))
         eigenvalues, rotation = linalg.eigh(basis.T @ image)
         singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))[:size]
         vectors = (basis @ rotation)[:, ::-1][:, :size]
@@ -202,34 +218,29 @@ def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, m
             break
         previous = singular_values
         basis = linalg.qr(image, mode="economic")[0]
-    return center, variances, singular_values, vectors
+    return Spectrum(center, variances, singular_values, fix_signs(vectors))
 
 
-def _image(standardizer: Standardizer, basis: Floats, chunk: Chunk) -> Sums:
-    """X'X applied to a basis."""
+def _apply_gram(standardizer: Standardizer, basis: Floats, chunk: Chunk) -> Sums:
     values = standardizer(chunk).dense()
     return (values.T @ (values @ basis),)
 
 
 def elbow(singular_values: Floats) -> int:
-    """Number of latents at the elbow of the scree plot: the point farthest below its chord.
-
-    Only the leading `SPECTRUM` values are looked at, as on a scree plot: the long noise tail would
-    otherwise decide where the chord ends.
-    """
+    """Number of latents at the elbow of the scree plot (its leading `SPECTRUM` values): farthest below the chord."""
     values = np.asarray(singular_values[:SPECTRUM], dtype=np.float64)
     if len(values) < 3 or values[0] == values[-1]:
         return max(len(values), 1)
     height = (values - values[-1]) / (values[0] - values[-1])
     chord = 1 - np.linspace(0, 1, len(values))
-    # The elbow itself is the first value of the flat part; what stands before it is kept.
+    # The elbow itself is the first value of the flat part; the values before it are kept.
     return max(int(np.argmax(chord - height)), 1)
 
 
 def fix_signs(vectors: Floats) -> Floats:
-    """Flip every component so that its loading of largest magnitude is positive; of equal ones the first.
+    """Flip every component so that its loading of largest magnitude is positive.
 
-    Which of two is larger by rounding alone depends on how the matrix was stored.
+    Of loadings that are equal up to rounding the first one counts: rounding depends on how the matrix was stored.
     """
     magnitudes = np.abs(vectors)
     largest = (magnitudes >= (1 - 1e-4) * magnitudes.max(0)).argmax(0)

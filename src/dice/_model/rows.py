@@ -69,7 +69,7 @@ class ReferenceReader:
 
     def __init__(self, projection: Projection, cells: Recovered) -> None:
         self.projection, self.cells = projection, cells
-        self.weight = influence(projection.singular_values, projection.n_latent)
+        self.weight = influence(projection)
         self.whole = self._standardized(cells.counts, cells.factor)
         self.own = self.whole @ projection.loadings
         self.energy = self.whole.squared_norms()

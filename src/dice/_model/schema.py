@@ -33,6 +33,7 @@ TEXTS = ("config", "params", "sha256", "genes", "card")
 #: Smallest value of each number and vector; none is larger than `LARGEST`.
 _LEAST = {
     "noise": 0.0,
+    "bulk": 0.0,
     "latent_scale": SMALLEST,
     "mean": -LARGEST,
     "center": -LARGEST,
@@ -40,7 +41,7 @@ _LEAST = {
     "gene_noise": 0.0,
     "singular_values": 0.0,
 }
-_SCALARS, _PER_GENE = ("noise", "latent_scale"), ("mean", "scale", "center", "gene_noise")
+_SCALARS, _PER_GENE = ("noise", "bulk", "latent_scale"), ("mean", "scale", "center", "gene_noise")
 FIELDS = {"format", "loadings", *TABLES, *TEXTS, *_LEAST}
 
 

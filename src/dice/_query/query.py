@@ -1,12 +1,7 @@
-"""A query under a prior: from matched genes to the posterior of its cells and the record of what was decided.
-
-One object for every verb that looks at a query: its cells are read once, then everything is decided, then the
-posterior is computed.
-"""
+"""A query under a prior: cells are read once, then everything is decided, then the posterior is computed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,14 +12,13 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._data.checks import read_batches
-from dice._data.genes import GeneMatch, match_genes
+from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
 from dice._data.store import Prior, own_cells
-from dice._data.value_checks import Statistics, check_query
 from dice._data.values import CountsLayer
 from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
+from dice._model.chunks import add_up
 from dice._model.counts import judge_counts
 from dice._model.direct import Posterior
 from dice._model.find_shift import SAMPLED_CELLS
@@ -33,35 +27,20 @@ from dice._model.inference import Inference
 from dice._model.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
 from dice._model.plan import Decided, Plan
 from dice._model.random_numbers import cell_seeds
-from dice._model.shift_record import check_record
+from dice._query.reading import is_shared, once, opened
 from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian, Gibbs, Options, Shift, StudentT
+
+
+def _gene_sums(chunk: Chunk) -> tuple[Floats]:
+    return (np.asarray(np.expm1(chunk).sum(0)).ravel(),)
+
 
 #: Cells that go through the network at once.
 NETWORK_CHUNK = 8192
 #: Default rho in latent scales: with the noise of counts, and with assumed noise (docs/rho.md).
 COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
-
-
-def opened(
-    adata: AnnData, options: Options, genes: NDArray[np.object_], known: Statistics, means: Floats | None = None, *,
-    who: str = "adata",
-) -> tuple[GeneMatch, Matrix, pd.Categorical | None, CountsLayer | None]:  # fmt: skip
-    """What is read of a query: the reference's `genes` in it, their matrix, its batches, and counts beneath.
-
-    Values are compared with the statistics `known` of the reference, and with its means where there are any.
-    """
-    match = match_genes(adata, genes, gene_key=options.gene_key, min_overlap=options.check.min_gene_overlap)
-    _log.info(f"{match}.")
-    matrix = Matrix(adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who)
-    if options.check.values:  # noqa: PD011 - not pandas
-        check_query(matrix.sample(), match, known, means, layer=options.layer)
-    batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
-    if isinstance(options.shift, Mapping):
-        check_record(options.shift, None if batches is None else [str(name) for name in batches.categories])
-    counts = None if options.counts_layer is None else CountsLayer.of(adata, options.counts_layer, matrix)
-    return match, matrix, batches, counts
 
 
 @dataclass(frozen=True)
@@ -95,12 +74,16 @@ class Query:
     ) -> Query:  # fmt: skip
         """A query whose genes are matched and whose values are known to be right."""
         chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
-        likelihood = GaussianLikelihood.of(
-            prior.projection,
-            match.prior,
-            per_gene=options.noise == "per_gene",
-            zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
-            fill_in=None if chained or not len(match.missing) else prior.latent_variances,
+        per_gene = options.noise == "per_gene"
+        likelihood = once(
+            ("likelihood", prior.sha256, match.prior.tobytes(), per_gene, chained),
+            lambda: GaussianLikelihood.of(
+                prior.projection,
+                match.prior,
+                per_gene=per_gene,
+                zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
+                fill_in=None if chained or not len(match.missing) else prior.latent_variances,
+            ),
         )
         seeds = cell_seeds(matrix.names.astype(str), options.random_state)
         return cls(prior, options, match, matrix, likelihood, seeds, batches, own, counts)
@@ -112,23 +95,42 @@ class Query:
 
     @cached_property
     def latents(self) -> Latents:
-        """The noisy latents of all cells, read in one pass; `sample` are those of the sampled cells.
-
-        Those of a lazy matrix stay lazy. The pass is made all the same: it tells the noise, and that all is well.
-        """
-        sampled = self.sampled
-        kept = np.full(self.matrix.n_cells, not self.matrix.is_lazy)
-        kept[sampled] = True
-        parts = self.matrix.each(partial(self.likelihood.latents, kept=kept), desc="Projecting")
-        latents = Latents.joined(parts, self.likelihood.n_latent)
-        latents = replace(latents, sample=latents.y[np.flatnonzero(kept).searchsorted(sampled)])
+        """Noisy latents of all cells, read in one pass that also finds the noise; those of a lazy matrix stay lazy."""
         if self.matrix.is_lazy:
-            latents = replace(latents, y=self.matrix.map_rows(self.likelihood.only_y, (self.likelihood.n_latent,)))
+            kept = np.zeros(self.matrix.n_cells, dtype=bool)
+            kept[self.sampled] = True
+            parts = self.matrix.each(partial(self.likelihood.latents, kept=kept), desc="Projecting")
+            latents = Latents.joined(parts, self.likelihood.n_latent)
+            sample = latents.y[np.flatnonzero(kept).searchsorted(self.sampled)]
+            y = self.matrix.map_rows(self.likelihood.only_y, (self.likelihood.n_latent,))
+            latents = replace(latents, y=y, sample=sample)
+        else:
+            latents = replace(self._read[0], sample=self._read[0].y[self.sampled])
         if self.counts is not None:
             latents = replace(latents, log_depth=self.counts.log_depth())
         if latents.empty.any():
             self.warn_of_empty(latents)
         return latents
+
+    @cached_property
+    def _read(self) -> tuple[Latents, Floats | None]:
+        """Latents of all cells in memory and, where several calls share one reading, the sums of genes."""
+
+        def read(chunk: Chunk, rows: slice) -> tuple[Latents, tuple[Floats, ...]]:
+            return self.likelihood.latents(chunk, rows), _gene_sums(chunk) if is_shared() else ()
+
+        def project() -> tuple[Latents, Floats | None]:
+            parts = self.matrix.each(read, desc="Projecting")
+            latents = Latents.joined([part for part, _ in parts], self.likelihood.n_latent)
+            return latents, next(iter(add_up(sums for _, sums in parts)), None)
+
+        return once(("latents", id(self.matrix), id(self.likelihood)), project, self.matrix, self.likelihood)
+
+    @cached_property
+    def gene_sums(self) -> Floats:
+        """Sum (d,) of every gene's expression, without logarithm, over the cells."""
+        known = self._read[1] if is_shared() and not self.matrix.is_lazy else None
+        return self.matrix.total(_gene_sums)[0] if known is None else known
 
     @cached_property
     def measured(self) -> bool:
@@ -141,15 +143,13 @@ class Query:
             _log.warn(doubt)
         return counted
 
-    def expression(self, chunk: Chunk, rows: slice) -> Chunk:
+    def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
         """Expression of a chunk as it is compared with others: as it was measured."""
         return chunk
 
     def warn_of_empty(self, latents: Latents) -> None:
-        names = list(self.matrix.names[latents.empty][:5])
-        _log.warn(
-            f"{latents.empty.sum()} cells express none of the prior's genes and get its mean, for example {names}."
-        )
+        n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
+        _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
 
     @property
     def device(self) -> str:
@@ -160,7 +160,7 @@ class Query:
     def decided(self) -> Decided:
         """The shift, the noise and the plan."""
         prior, options, likelihood, latents = self.prior, self.options, self.likelihood, self.latents
-        # No evidence without labels tells which shift to remove: an embedding is moved only on request (docs/shift.md).
+        # Nothing but labels tells which shift to remove: an embedding is moved on request alone (docs/shift.md).
         left = options.shift is False or (isinstance(options.shift, Shift) and options.shift.strategy == "auto")
         offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self, options.shift)
         df = options.likelihood.df if isinstance(options.likelihood, StudentT) else None

@@ -104,7 +104,7 @@ class ReferenceQuery(Query):
             latents = replace(latents, log_depth=self.counts.log_depth())
         return replace(latents, sample=latents.y[self.sampled])
 
-    def expression(self, chunk: Chunk, rows: slice) -> Chunk:
+    def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
         return self.reader.expression(chunk, rows)
 
 

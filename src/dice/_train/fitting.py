@@ -14,7 +14,7 @@ from dice._data.read import names
 from dice._data.store import Prior, find_prior
 from dice._data.value_checks import matrix_statistics
 from dice._keys import PriorKeys
-from dice._query.query import opened
+from dice._query.reading import opened
 from dice._types import Mask
 from dice.options import Options
 

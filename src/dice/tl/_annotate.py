@@ -25,6 +25,7 @@ from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
+from dice._query.reading import one_reading
 from dice._query.reference import check_roles
 from dice._train.fitting import fitting_prior, look_ahead
 from dice._train.genes import choose_genes
@@ -143,6 +144,7 @@ def annotate(
         _check(adata, known, call, training)
     with (
         _log.recorded() as warned,
+        one_reading(),
         transaction(adata, *([] if known is None else [known])) as stand_ins,
         _log.progress(total=5, desc="Annotating", unit="step") as bar,
     ):

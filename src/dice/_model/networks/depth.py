@@ -37,7 +37,9 @@ FADING = 2.5
 N_CONDITIONS = 32
 #: softplus of this is 1.
 SOFTPLUS_ONE = 0.5413248546129181
-TRAINING = TrainingConfig(max_steps=600, warmup=30, ema_decay=0.99, patience=4)
+#: 400 steps at 4e-3 take two thirds of the time of 600 at 3e-3 and leave the same error: .057 to .16 and .057 to .15 of
+#: the error of the noisy latents, against the exact posterior of twelve profiles (5 to 50 % of the depth, three seeds).
+TRAINING = TrainingConfig(max_steps=400, learning_rate=4e-3, warmup=30, ema_decay=0.99, patience=4)
 
 
 class DepthDenoiser(Denoiser):

@@ -1,0 +1,92 @@
+"""One reading of a query: several calls match its genes, open its matrix and project its cells once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+from numpy.typing import NDArray
+
+from dice import _log
+from dice._data.checks import read_batches
+from dice._data.genes import GeneMatch, match_genes
+from dice._data.matrix import Matrix
+from dice._data.value_checks import Statistics, check_query
+from dice._data.values import CountsLayer
+from dice._model.shift_record import check_record
+from dice._types import Floats
+from dice.options import Options
+
+T = TypeVar("T")
+#: Results of this context with the warnings that came with them, and objects whose identity is part of a key.
+_known: ContextVar[dict[Hashable, tuple[Any, list[str], tuple[object, ...]]] | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def one_reading() -> Iterator[None]:
+    """Within this block, all calls on one query share what they read of it; their results stay the same."""
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def is_shared() -> bool:
+    """Whether this context is one of `one_reading`."""
+    return _known.get() is not None
+
+
+def once(key: Hashable, function: Callable[[], T], *keep: object) -> T:
+    """Call a function once within `one_reading`, and repeat its warnings for every caller; elsewhere just call it.
+
+    Objects whose `id` is part of the key are kept, so that no other object gets their address.
+    """
+    known = _known.get()
+    if known is None:
+        return function()
+    if key in known:
+        for message in known[key][1]:
+            _log.warn(message)
+    else:
+        with _log.recorded() as warned:
+            known[key] = function(), warned, keep
+    return known[key][0]
+
+
+def opened(
+    adata: AnnData, options: Options, genes: NDArray[np.object_], known: Statistics, means: Floats | None = None, *,
+    who: str = "adata",
+) -> tuple[GeneMatch, Matrix, pd.Categorical | None, CountsLayer | None]:  # fmt: skip
+    """Match the reference's `genes` in a query, and open their matrix, the batches and the counts beneath.
+
+    Values are compared with the statistics `known` of the reference, and with its `means` if there are any.
+    """
+    place, overlap = (id(adata), "\0".join(map(str, genes)), options.gene_key), options.check.min_gene_overlap
+    match = once(
+        ("genes", *place, overlap),
+        lambda: match_genes(adata, genes, gene_key=options.gene_key, min_overlap=overlap),
+        adata,
+    )
+    _log.info(f"{match}.")
+    matrix = once(
+        ("matrix", *place, options.layer, options.chunk_size),
+        lambda: Matrix(adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who),
+        adata,
+    )
+    if options.check.values:  # noqa: PD011 - not pandas
+        once(
+            ("values", id(matrix), tuple(sorted(known.items())), means is None),
+            lambda: check_query(matrix.sample(), match, known, means, layer=options.layer),
+            matrix,
+        )
+    batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
+    if isinstance(options.shift, Mapping):
+        check_record(options.shift, None if batches is None else [str(name) for name in batches.categories])
+    counts = None if options.counts_layer is None else CountsLayer.of(adata, options.counts_layer, matrix)
+    return match, matrix, batches, counts
