@@ -16,7 +16,7 @@ from dice._labels.cells import LabelCells
 from dice._labels.classify import log_loss, macro_f1
 from dice._labels.doubt import shift_strength
 from dice._labels.model import LabelModel
-from dice._labels.query_views import View, Views, views_of
+from dice._labels.query_views import LabelView, Views, views_of
 from dice._labels.self_taught import FOLDS, teach, with_all_labels
 from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
 from dice._types import Codes, Floats
@@ -48,9 +48,9 @@ class Classified:
 class _Average:
     """The views of a query, fitted on some of its cells, and what makes one probability of them."""
 
-    kept: Mapping[str, View]
+    kept: Mapping[str, LabelView]
     #: Views to average, with their weights.
-    views: Mapping[str, View]
+    views: Mapping[str, LabelView]
     weights: Mapping[str, float]
     #: Factors (C,) that replace the composition of the reference by that of the query.
     ratios: Floats

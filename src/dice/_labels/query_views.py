@@ -32,7 +32,7 @@ from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 
 #: Probabilities (n, C) of cells with standardised genes (n, d), at these positions (n,).
-View: TypeAlias = Callable[[Floats, Codes], Floats]
+LabelView: TypeAlias = Callable[[Floats, Codes], Floats]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Views:
         genes, known = self.cells.query.match.prior, self.model.anchors
         return Anchors(known.codes, known.scores, known.basis[genes], known.centre[genes])
 
-    def keeping(self) -> dict[str, View]:
+    def keeping(self) -> dict[str, LabelView]:
         """Views that keep the reference as it is."""
         found = {}
         for name, offsets in self.offsets.items():
@@ -74,11 +74,11 @@ class Views:
             found[name] = self._by_classifiers(y, clean, away)
         return found
 
-    def matching(self, composition: Floats) -> dict[str, View]:
+    def matching(self, composition: Floats) -> dict[str, LabelView]:
         """Views that match query and reference at this composition (C,) of the query."""
         x, n_labels = self.cells.sample, len(self.model.names)
         own = OwnScale.of(x, self.moments, composition)
-        found: dict[str, View] = {}
+        found: dict[str, LabelView] = {}
         if "centered" in self.matched:
             found["centered"] = self._centered(composition)
         if "standardized" in self.matched:
@@ -90,14 +90,14 @@ class Views:
             found["correlated"] = lambda genes, _: correlated(genes)
         return found
 
-    def _centered(self, composition: Floats) -> View:
+    def _centered(self, composition: Floats) -> LabelView:
         """Cells without the offset of their mean from that of the reference at this composition."""
         expected, rows = composition @ self.model.centres, self.cells.sampled
         # Denoising keeps means, so that noisy and clean latents of a label have the same.
         away, clean_away = (excess_of_mean(z[rows], expected) for z in (self.cells.y, self.cells.clean))
         return self._by_classifiers(self.cells.y - away, self.cells.clean - clean_away, away)
 
-    def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> View:
+    def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> LabelView:
         """Mean of the reference's classifiers on latents (n, k) that were moved by `away`, and on genes moved alike."""
         scaled = {"projection": y / self.cells.scale, "denoised": clean / self.cells.scale}
         used = [name for name in self.representations if name != "genes"]
@@ -130,7 +130,7 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     kept: dict[str, Offsets | None] = {"measured": None}
     record = nothing
     if cells.query.prior.soft_clusters is None:
-        _log.info("View 'clusters' is left out: the reference has too few cells for soft clusters.")
+        _log.info("LabelView 'clusters' is left out: the reference has too few cells for soft clusters.")
     else:
         kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
     return Views(cells, model, kinds, kept, _possible(cells, classifier)), record
@@ -140,7 +140,9 @@ def _check_matched(cells: LabelCells, classifier: Classifier, strategy: str) -> 
     if strategy != "centered" and classifier.representation not in ("auto", "genes"):
         raise InputError(f"shift={strategy!r} compares genes: pass classifier='auto' or 'genes'.")
     if strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
-        _log.warn(f"View 'correlated' needs {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}: add cells.")
+        _log.warn(
+            f"LabelView 'correlated' needs {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}: add cells."
+        )
 
 
 def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
@@ -149,5 +151,5 @@ def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
         return ("centered",)
     if len(cells.sampled) >= FEWEST_CELLS:
         return MATCHED
-    _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells, the query has {len(cells.sampled)}.")
+    _log.info(f"LabelView 'correlated' is left out: it needs {FEWEST_CELLS} cells, the query has {len(cells.sampled)}.")
     return MATCHED[:2]
