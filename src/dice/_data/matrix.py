@@ -70,6 +70,8 @@ class Matrix:
             self.data = _get(adata, layer, who)
             sources.check_size(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
+        #: Whether dask can go through the cells, block by block.
+        self.is_lazy = sources.is_lazy(self.data) and not sources.by_columns(self.data)
 
     @cached_property
     def _opened(self) -> tuple[Any, Codes | None]:
@@ -110,11 +112,6 @@ class Matrix:
         stored, genes = self._opened
         with self._names_in_errors():
             return clean(stored[rows], genes, rows.start)
-
-    @property
-    def is_lazy(self) -> bool:
-        """Whether dask can go through the cells, block by block."""
-        return sources.is_lazy(self.data) and not sources.by_columns(self.data)
 
     def each(
         self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from dice import _log
 from dice._data.genes import GeneMatch
+from dice._data.matrix import Matrix
 from dice._errors import InputError
 from dice._types import Chunk, Floats
 
@@ -141,6 +142,11 @@ def check_query(
             raise InputError(f"{problem}, or pass check=False.")
         if means is not None and sample.shape[0] >= TOTAL_CELLS:
             pair.compare_totals(match, means)
+
+
+def check_matrix(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floats | None, layer: str | None) -> None:
+    """Compare a sample of a query's matrix with its reference."""
+    check_query(matrix.sample(), match, known, means, layer=layer)
 
 
 @dataclass(frozen=True)

@@ -75,16 +75,15 @@ class Query:
         """A query whose genes are matched and whose values are known to be right."""
         chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
         per_gene = options.noise == "per_gene"
-        likelihood = once(
-            ("likelihood", prior.sha256, match.prior.tobytes(), per_gene, chained),
-            lambda: GaussianLikelihood.of(
-                prior.projection,
-                match.prior,
-                per_gene=per_gene,
-                zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
-                fill_in=None if chained or not len(match.missing) else prior.latent_variances,
-            ),
+        of_genes = partial(
+            GaussianLikelihood.of,
+            prior.projection,
+            match.prior,
+            per_gene=per_gene,
+            zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
+            fill_in=None if chained or not len(match.missing) else prior.latent_variances,
         )
+        likelihood = once(("likelihood", prior.sha256, match.prior.tobytes(), per_gene, chained), of_genes)
         seeds = cell_seeds(matrix.names.astype(str), options.random_state)
         return cls(prior, options, match, matrix, likelihood, seeds, batches, own, counts)
 
@@ -115,16 +114,17 @@ class Query:
     @cached_property
     def _read(self) -> tuple[Latents, Floats | None]:
         """Latents of all cells in memory and, where several calls share one reading, the sums of genes."""
+        return once(("latents", id(self.matrix), id(self.likelihood)), self._project, self.matrix, self.likelihood)
 
-        def read(chunk: Chunk, rows: slice) -> tuple[Latents, tuple[Floats, ...]]:
-            return self.likelihood.latents(chunk, rows), _gene_sums(chunk) if is_shared() else ()
+    def _project(self) -> tuple[Latents, Floats | None]:
+        sums: list[tuple[Floats]] = []
 
-        def project() -> tuple[Latents, Floats | None]:
-            parts = self.matrix.each(read, desc="Projecting")
-            latents = Latents.joined([part for part, _ in parts], self.likelihood.n_latent)
-            return latents, next(iter(add_up(sums for _, sums in parts)), None)
+        def read(chunk: Chunk, rows: slice) -> Latents:
+            sums.append(_gene_sums(chunk))
+            return self.likelihood.latents(chunk, rows)
 
-        return once(("latents", id(self.matrix), id(self.likelihood)), project, self.matrix, self.likelihood)
+        parts = self.matrix.each(read if is_shared() else self.likelihood.latents, desc="Projecting")
+        return Latents.joined(parts, self.likelihood.n_latent), add_up(sums)[0] if sums else None
 
     @cached_property
     def gene_sums(self) -> Floats:
@@ -160,6 +160,7 @@ class Query:
     def decided(self) -> Decided:
         """The shift, the noise and the plan."""
         prior, options, likelihood, latents = self.prior, self.options, self.likelihood, self.latents
+        measured = self.measured
         # Nothing but labels tells which shift to remove: an embedding is moved on request alone (docs/shift.md).
         left = options.shift is False or (isinstance(options.shift, Shift) and options.shift.strategy == "auto")
         offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self, options.shift)
@@ -168,12 +169,11 @@ class Query:
         noise, cell_noise = likelihood.noise(
             latents, options.noise, df=df, reference_noise=prior.projection.noise, empty_noise=empty_noise
         )
-        default = (COUNTED_RHO if self.measured else ASSUMED_RHO) * prior.latent_scale
+        default = (COUNTED_RHO if measured else ASSUMED_RHO) * prior.latent_scale
         rho = default if isinstance(options.rho, str) else options.rho
         reach = likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise))
         plan = Plan.of(
-            options, rho, isotropic=likelihood.isotropic, noise_range=reach, noise=noise, prior=prior,
-            measured=self.measured,
+            options, rho, isotropic=likelihood.isotropic, noise_range=reach, noise=noise, prior=prior, measured=measured
         )  # fmt: skip
         _log.info(f"Method: {plan.method}; noise {noise:.3g}, rho {plan.rho:.3g} (PCA units).")
         if plan.clipped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from dice import _log
 from dice._data.checks import read_batches
 from dice._data.genes import GeneMatch, match_genes
 from dice._data.matrix import Matrix
-from dice._data.value_checks import Statistics, check_query
+from dice._data.value_checks import Statistics, check_matrix
 from dice._data.values import CountsLayer
 from dice._model.shift_record import check_record
 from dice._types import Floats
@@ -68,23 +69,14 @@ def opened(
     Values are compared with the statistics `known` of the reference, and with its `means` if there are any.
     """
     place, overlap = (id(adata), "\0".join(map(str, genes)), options.gene_key), options.check.min_gene_overlap
-    match = once(
-        ("genes", *place, overlap),
-        lambda: match_genes(adata, genes, gene_key=options.gene_key, min_overlap=overlap),
-        adata,
-    )
+    matching = partial(match_genes, adata, genes, gene_key=options.gene_key, min_overlap=overlap)
+    match = once(("genes", *place, overlap), matching, adata)
     _log.info(f"{match}.")
-    matrix = once(
-        ("matrix", *place, options.layer, options.chunk_size),
-        lambda: Matrix(adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who),
-        adata,
-    )
+    opening = partial(Matrix, adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who)
+    matrix = once(("matrix", *place, options.layer, options.chunk_size), opening, adata)
     if options.check.values:  # noqa: PD011 - not pandas
-        once(
-            ("values", id(matrix), tuple(sorted(known.items())), means is None),
-            lambda: check_query(matrix.sample(), match, known, means, layer=options.layer),
-            matrix,
-        )
+        checking = partial(check_matrix, matrix, match, known, means, options.layer)
+        once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
     batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
     if isinstance(options.shift, Mapping):
         check_record(options.shift, None if batches is None else [str(name) for name in batches.categories])
