@@ -185,8 +185,8 @@ def test_named_classifiers(trained, representation):
     query = simulate(100, 5)
     dice.tl.transfer_labels(query, trained, "cell_type", classifier=representation, key_added="mine")
     assert list(query.uns["mine"]["candidates"]["candidate"]) == [representation, "blend"]
-    # Views that match genes are those of all classifiers together.
-    assert list(query.uns["mine"]["views"]["view"]) == ["measured", "offset", "clusters"]
+    # Views that match genes need the classifiers of all representations.
+    assert list(query.uns["mine"]["views"]["view"]) == ["measured", "clusters", "centered"]
     assert (query.obs["mine"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
 
 
@@ -675,7 +675,7 @@ def test_an_alpha_that_no_calibration_can_tell_is_said(trained):
         dice.tl.transfer_labels(simulate(400, 1), trained, "cell_type", alpha=0.001)
 
 
-VIEWS = ["measured", "offset", "clusters", "standardized", "correlated"]
+VIEWS = ["measured", "clusters", "centered", "standardized", "correlated"]
 
 
 def changed(n, seed):
@@ -700,7 +700,7 @@ def test_views_are_averaged_under_a_shift(trained):
     truth = query.obs["cell_type"].value_counts(normalize=True).reindex(TYPES).to_numpy()
     assert np.abs(record["composition"] - truth).sum() / 2 < 0.15
     right = {}
-    for shift in ("auto", False, "offset", "clusters", "standardized", "correlated"):
+    for shift in ("auto", False, "offset", "clusters", "centered", "standardized", "correlated"):
         alone = dice.tl.transfer_labels(query, trained, "cell_type", check=False, shift=shift, copy=True)
         right[shift] = (alone.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean()
         if shift != "auto":

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 LogDensity: TypeAlias = Callable[[Any], Any]
 Rho: TypeAlias = float | Sequence[float] | Literal["auto"]
 
-STRATEGIES = ("auto", "offset", "clusters", "mean", "standardized", "correlated")
+STRATEGIES = ("auto", "offset", "clusters", "mean", "centered", "standardized", "correlated")
 #: Strategies that compare a query with the reference for labels, and move no embedding.
-FOR_LABELS = ("standardized", "correlated")
+FOR_LABELS = ("centered", "standardized", "correlated")
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Shift:
     strategy
         ``"offset"`` finds one offset of all cells under the prior, whatever the composition of the query;
         ``"clusters"`` one for each of up to 100 soft clusters of the reference; ``"mean"`` brings the mean of the query
-        to that of the reference, which is right where both have the same composition. ``"standardized"`` scales every
-        gene of the query by its own mean and variance, and ``"correlated"`` compares both along the directions that
-        they share; these two serve labels alone. ``"auto"`` averages all but ``"mean"`` for labels, and leaves
-        embeddings as they were measured (:doc:`/shift`).
+        to that of the reference, which is right where both have the same composition. Three more serve labels alone,
+        and allow for another composition: ``"centered"`` matches the mean of the latents, ``"standardized"`` the mean
+        and variance of every gene, and ``"correlated"`` compares both along the directions that they share. ``"auto"``
+        averages several views for labels and leaves embeddings as they were measured (:doc:`/shift`).
     batch_key
         Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those of
         the whole query.
     """
 
-    strategy: Literal["auto", "offset", "clusters", "mean", "standardized", "correlated"] = "auto"
+    strategy: Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "correlated"] = "auto"
     batch_key: str | None = None
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from dice._data.features import has_features, title_of
 from dice._data.results import PredictedTable
 from dice._docs import shared
 from dice._features.intervals import correlations
-from dice._model.evenly import evenly
+from dice._model.arrays import subsample
 from dice._plot import draw
 from dice._plot.figure import finish, panels
 
@@ -134,7 +134,7 @@ def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
     """Measured against predicted values, with the intervals."""
     truth = np.asarray(found.truth)[:, feature]
     known = np.flatnonzero(~np.isnan(truth))
-    some = evenly(known, MOST_CELLS)
+    some = subsample(known, MOST_CELLS)
     mean, low, high = (part[some, feature] for part in (found.mean, found.low, found.high))
     inside = (low <= truth[some]) & (truth[some] <= high)
     many = len(some) > 200
