@@ -72,7 +72,7 @@ def rho(
     n_cells
         At most so many cells of the query, and of the reference, chosen at random.
     use_rep
-        Key that `adata` was denoised to.
+        Key of the denoised embedding.
     curve_key
         Key of the curve in ``uns``.
     prior_key
