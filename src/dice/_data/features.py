@@ -61,7 +61,9 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
         raise InputError("Features are learned from the reference's cells, which a prior alone has not: pass these.")
     if not isinstance(reference, AnnData):
-        raise InputError(f"reference is a {type(reference).__name__}: pass an AnnData or MuData object, or a path.")
+        raise InputError(
+            f"`reference` must be an AnnData or MuData object or a path, got a {type(reference).__name__}."
+        )
     return reference
 
 
@@ -101,7 +103,7 @@ def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
     """Values (n, F) of a table, NaN where there are none; text, dates and complex numbers are refused."""
     odd = [str(name) for name, kind in table.dtypes.items() if not _is_real(kind)]
     if odd or not table.shape[1]:
-        what = f"{odd[:5]} are no real numbers: convert them by .astype(float)" if odd else "there are none: add some"
+        what = f"{odd[:5]} are not real numbers: convert them by .astype(float)" if odd else "there are none: add some"
         raise InputError(f"features_key={said(key)} names no numeric features of {whose}, {what}, or pass others.")
     return table.to_numpy(dtype=np.float64, na_value=np.nan)
 
@@ -179,7 +181,7 @@ def feature_key(adata: AnnData, key_added: Any, title: str) -> str:
     taken = [name for name in (key, f"{key}_low", f"{key}_high") if name in adata.obsm or name in adata.uns]
     if not ours and taken:
         raise InputError(
-            f"adata has a {taken[0]!r} that is no prediction of dice: pass another key_added, or remove it first."
+            f"adata has a {taken[0]!r} that dice did not write: pass another key_added, or remove it first."
         )
     return key
 

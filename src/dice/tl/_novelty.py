@@ -13,6 +13,7 @@ from dice._arguments import share
 from dice._data.checks import read_groups
 from dice._data.read import names
 from dice._data.store import Prior, check_order, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import Slots, as_plain, check_writable, result_key, write
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
@@ -32,6 +33,7 @@ from dice.options import Checks, Options
 
 
 @_log.once_per_object
+@takes_counts
 def novelty(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

@@ -14,6 +14,7 @@ from dice import _log
 from dice._arguments import share
 from dice._data.features import feature_key, read_features, with_cells
 from dice._data.store import check_order, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
 from dice._features.transfer import N_SAMPLES, feature_slots, predict_features
@@ -23,6 +24,7 @@ from dice.options import Checks, Options, Shift
 
 
 @_log.once_per_object
+@takes_counts
 def transfer_features(
     adata: AnnData,
     reference: AnnData | str | os.PathLike[str],

@@ -13,6 +13,7 @@ from dice import _log
 from dice._arguments import said, share
 from dice._data.checks import read_groups
 from dice._data.store import Prior, check_order, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
 from dice._labels.card import describe
@@ -35,6 +36,7 @@ LabelShift: TypeAlias = (
 
 
 @_log.once_per_object
+@takes_counts
 def transfer_labels(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],
