@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._errors import PriorFormatError
-from dice._labels.classify import Logistic
 from dice._labels.novelty import Groups
 from dice._labels.views import Anchors, LabelMoments
+from dice._model.logistic import Logistic
 from dice._model.softmax import softmax
 from dice._types import Codes, Floats
 

@@ -12,7 +12,6 @@ import numpy as np
 from dice import _log
 from dice._errors import InputError
 from dice._labels.cells import LabelCells
-from dice._labels.classify import Logistic
 from dice._labels.model import REPRESENTATIONS, LabelModel
 from dice._labels.views import (
     FEWEST_CELLS,
@@ -25,6 +24,7 @@ from dice._labels.views import (
     label_weights,
     standardized_classifier,
 )
+from dice._model.logistic import Logistic
 from dice._model.offsets import Offsets
 from dice._model.softmax import softmax
 from dice._query.shift import find_shift
