@@ -54,7 +54,7 @@ def test_modalities_are_joined_by_the_names_of_cells(reference):
     np.testing.assert_array_equal(found.known, np.arange(N) >= 2)
     with pytest.raises(dice.DiceError, match="No cell of the reference is in its modality 'prot': give both the same"):
         read_features(modality([f"other-{i}" for i in range(N)]), reference, "mod:prot")
-    with pytest.raises(dice.DiceError, match="key='mod:prot' names a modality, but the reference has none"):
+    with pytest.raises(dice.DiceError, match="'mod:prot' names a modality, which needs a MuData object"):
         read_features(reference, reference, "mod:prot")
     assert is_mudata(modality(some))
     assert not is_mudata(reference)

@@ -18,7 +18,7 @@ from dice._labels.doubt import (
     widened,
     with_most_likely,
 )
-from dice._model.softmax import softmax
+from dice._model.arrays import softmax
 
 
 def two_labels(probability, right):

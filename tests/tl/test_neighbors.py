@@ -125,7 +125,7 @@ def test_other_results_are_not_overwritten(query, reference, tool, tmp_path):
         with pytest.raises(dice.DiceError, match=f"key_added='{key}' is taken"):
             tool(query, n_samples=2, key_added=key)
     with pytest.raises(dice.DiceError, match="cannot name a slot"):
-        tool(query, n_samples=2, key=np.array(["X_dice", "dice"]))
+        tool(query, n_samples=2, use_rep=np.array(["X_dice", "dice"]))
     query.write_h5ad(tmp_path / "query.h5ad")
     backed = sc.read_h5ad(tmp_path / "query.h5ad", backed="r")
     with pytest.raises(dice.DiceError, match="backed by a file"):

@@ -102,7 +102,7 @@ def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
     odd = [str(name) for name, kind in table.dtypes.items() if not _is_real(kind)]
     if odd or not table.shape[1]:
         what = f"{odd[:5]} are no real numbers: convert them by .astype(float)" if odd else "there are none: add some"
-        raise InputError(f"key={said(key)} names no numeric features of {whose}, {what}, or pass others.")
+        raise InputError(f"features_key={said(key)} names no numeric features of {whose}, {what}, or pass others.")
     return table.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
@@ -130,7 +130,9 @@ def has_features(adata: AnnData, key: Any) -> bool:
 def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -> pd.DataFrame:
     """Table (n, F) of the features that a user names; `name` is the user's word for the object."""
     if isinstance(key, bytes) or not isinstance(key, Iterable):
-        raise InputError(f"key={said(key)} names no features: pass a key of obsm, a column of obs, or a list of such.")
+        raise InputError(
+            f"`features_key` must be a key of obsm, a column of obs or a list of columns, got {said(key)}."
+        )
     if not isinstance(key, str):
         return cells.obs[[known_key(column, cells.obs, "column", f"{name}.obs") for column in key]]
     if key.startswith(MODALITY):
@@ -152,7 +154,9 @@ def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
     """All features of a modality, for the cells of the one with the expression; NaN for cells that it lacks."""
     name = key.removeprefix(MODALITY)
     if not is_mudata(source):
-        raise InputError(f"key={said(key)} names a modality, but the reference has none: pass a MuData object.")
+        raise InputError(
+            f"`features_key` {said(key)} names a modality, which needs a MuData object: pass one as the reference."
+        )
     found = source.mod[known_key(name, source.mod, "modality", "reference.mod")]
     if not found.obs_names.is_unique:
         raise InputError(f"Cells of the modality {name!r} have names that repeat: call obs_names_make_unique on it.")

@@ -121,7 +121,7 @@ def embedding_key(adata: AnnData, key_added: Any) -> str:
 
 def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
     """A key for results, which must not be that of a stored prior or of the embedding that they are made from."""
-    taken = None if besides is None else new_key("key", besides, "X_dice")
+    taken = None if besides is None else new_key("use_rep", besides, "X_dice")
     if new_key("key_added", key_added, example) == taken or key_added in _taken(adata):
         raise InputError(
             f"key_added={said(key_added)} is taken by something else: pass another one, for example {example!r}."

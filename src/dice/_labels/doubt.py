@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._keys import AMBIGUOUS, CONFIDENT, STATUSES, UNLIKE
-from dice._model.softmax import softmax
+from dice._model.arrays import softmax
 from dice._types import Floats, Mask
 
 #: Share of the reference's own cells that may be called unlike it. No correction for many cells: with 100 calibration

@@ -24,9 +24,9 @@ from dice._labels.views import (
     label_weights,
     standardized_classifier,
 )
+from dice._model.arrays import softmax
 from dice._model.logistic import Logistic
 from dice._model.offsets import Offsets
-from dice._model.softmax import softmax
 from dice._query.shift import find_shift
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
