@@ -28,10 +28,10 @@ MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 MAX_FILES, MAX_LINES = 195, 14_600
 WALKS = {
     "denoise": (24, 12),
-    "transfer_labels": (55, 45),
-    "train_prior": (63, 75),
+    "transfer_labels": (53, 53),
+    "train_prior": (56, 77),
     "cluster": (38, 34),
-    "annotate": (100, 140),
+    "annotate": (87, 153),
 }
 
 
