@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._labels.classify import fit_logistic
 from dice._labels.views import (
     Anchors,
     Correlated,
@@ -22,6 +21,7 @@ from dice._labels.views import (
     view_weights,
     with_ratios,
 )
+from dice._model.logistic import fit_logistic
 
 N_GENES, N_LABELS = 60, 4
 

@@ -228,8 +228,8 @@ def test_the_sample_is_the_same_in_any_order(query, reference):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"shift": "scale"}, "There is no shift 'scale'"),
-        ({"shift": None}, "There is no shift None"),
+        ({"shift": "scale"}, "`shift` must be one of .*got 'scale'"),
+        ({"shift": None}, "`shift` must be one of .*got None"),
         ({"shift": dice.Shift(batch_key="run")}, "There is no column 'run' in adata.obs"),
         ({"shift": dice.Shift(batch_key="half")}, "cells have no value in adata.obs|names no batch"),
     ],

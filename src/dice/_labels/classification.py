@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from dice._labels.cells import LabelCells
-from dice._labels.classify import log_loss, macro_f1
 from dice._labels.doubt import shift_strength
 from dice._labels.model import LabelModel
 from dice._labels.query_views import LabelView, Views, views_of
 from dice._labels.self_taught import FOLDS, teach, with_all_labels
 from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
+from dice._model.logistic import log_loss, macro_f1
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 

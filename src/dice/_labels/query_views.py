@@ -12,7 +12,6 @@ import numpy as np
 from dice import _log
 from dice._errors import InputError
 from dice._labels.cells import LabelCells
-from dice._labels.classify import Logistic
 from dice._labels.model import REPRESENTATIONS, LabelModel
 from dice._labels.views import (
     FEWEST_CELLS,
@@ -26,6 +25,7 @@ from dice._labels.views import (
     standardized_classifier,
 )
 from dice._model.arrays import softmax
+from dice._model.logistic import Logistic
 from dice._model.offsets import Offsets
 from dice._query.shift import find_shift
 from dice._types import Codes, Floats
@@ -130,7 +130,7 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     kept: dict[str, Offsets | None] = {"measured": None}
     record = nothing
     if cells.query.prior.soft_clusters is None:
-        _log.info("LabelView 'clusters' is left out: the reference has too few cells for soft clusters.")
+        _log.info("View 'clusters' is left out: the reference has too few cells for soft clusters.")
     else:
         kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
     return Views(cells, model, kinds, kept, _possible(cells, classifier)), record
@@ -140,9 +140,7 @@ def _check_matched(cells: LabelCells, classifier: Classifier, strategy: str) -> 
     if strategy != "centered" and classifier.representation not in ("auto", "genes"):
         raise InputError(f"shift={strategy!r} compares genes: pass classifier='auto' or 'genes'.")
     if strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
-        _log.warn(
-            f"LabelView 'correlated' needs {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}: add cells."
-        )
+        _log.warn(f"View 'correlated' needs {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}: add cells.")
 
 
 def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
@@ -151,5 +149,5 @@ def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
         return ("centered",)
     if len(cells.sampled) >= FEWEST_CELLS:
         return MATCHED
-    _log.info(f"LabelView 'correlated' is left out: it needs {FEWEST_CELLS} cells, the query has {len(cells.sampled)}.")
+    _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells, the query has {len(cells.sampled)}.")
     return MATCHED[:2]

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils.extmath import randomized_svd
 
-from dice._labels.classify import Logistic, fit_logistic
 from dice._model.arrays import softmax
+from dice._model.logistic import Logistic, fit_logistic
 from dice._types import Codes, Floats
 
 #: Views that match query and reference.

@@ -155,7 +155,9 @@ def check_rho(rho: Any) -> float | list[float]:
     except (TypeError, ValueError):
         values = np.array(np.nan)
     if values.ndim > 1 or not values.size or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(f"rho={said(rho)} is not a number of at least 0, a (start, end) pair, a sequence or 'auto'.")
+        raise InputError(
+            f"`rho` must be a number of at least 0, a (start, end) pair, a sequence or 'auto', got {said(rho)}."
+        )
     return float(values) if values.ndim == 0 else values.tolist()
 
 
@@ -167,7 +169,7 @@ def _object(name: str, value: Any, allowed: tuple[type, ...]) -> Any:
     if not isinstance(value, str) or value not in words:
         objects = " or ".join(f"a dice.{cls.__name__}" for cls in allowed)
         extra = " or a function" if name == "likelihood" else ""
-        raise InputError(f"There is no {name} {said(value)}: choose one of {list(words)}, or pass {objects}{extra}.")
+        raise InputError(f"`{name}` must be one of {list(words)}, {objects}{extra}, got {said(value)}.")
     return words[value]
 
 

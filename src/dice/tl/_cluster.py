@@ -31,7 +31,7 @@ def cluster(
     n_neighbors: int = 15,
     n_splits: int = 4,
     min_agreement: float = 0.8,
-    key: str = "X_dice",
+    use_rep: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_cluster",
     random_state: int = 0,
@@ -60,7 +60,7 @@ def cluster(
     min_agreement
         Agreement that is asked for: adjusted Rand index, 1 for equal clusters and 0 for chance. Smaller values give
         more clusters that are less sure.
-    key
+    use_rep
         Key of the denoised embedding.
     prior_key
         Key of the prior in the reference.
@@ -104,20 +104,20 @@ def cluster(
     check_writable(adata, copy=copy)
     n_neighbors, n_splits = whole_number("n_neighbors", n_neighbors, least=2), whole_number("n_splits", n_splits)
     min_agreement, random_state = share("min_agreement", min_agreement), seed(random_state)
-    keys = ClusterKeys(result_key(adata, key_added, "dice_cluster", besides=key))
+    keys = ClusterKeys(result_key(adata, key_added, "dice_cluster", besides=use_rep))
     with _log.recorded() as warned:
-        query, denoised = denoised_query(adata, reference, key, prior_key, uncertainty=False), Slots()
+        query, denoised = denoised_query(adata, reference, use_rep, prior_key, uncertainty=False), Slots()
         if query is None:
-            if key in names(adata, "obsm"):
+            if use_rep in names(adata, "obsm"):
                 raise SlotError(
-                    f"adata.obsm[{key!r}] was not made by dice.tl.denoise: set key to an embedding that was, or to a "
-                    "new name."
+                    f"adata.obsm[{use_rep!r}] was not made by dice.tl.denoise: set use_rep to an embedding that was, "
+                    "or to a new name."
                 )
             source = adata if reference is None else reference
             query = Query.of(adata, find_prior(source, key=prior_key), Options())
-            denoised = query.slots(DenoiseKeys(key), warned)
-        elif key not in names(adata, "obsm"):
-            denoised = Slots(obsm={key: np.asarray(query.posterior.mean)})
+            denoised = query.slots(DenoiseKeys(use_rep), warned)
+        elif use_rep not in names(adata, "obsm"):
+            denoised = Slots(obsm={use_rep: np.asarray(query.posterior.mean)})
         found = find_clusters(
             query, n_splits=n_splits, n_neighbors=n_neighbors, min_agreement=min_agreement, random_state=random_state
         )
@@ -128,11 +128,11 @@ def cluster(
         choice |= {name: float(getattr(found.curve, name)[found.chosen]) for name in ("resolution", "agreement")}
     if found.halves is not None:
         choice["halves"] = found.halves
-    entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), key)
+    entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
     entry |= {
         "curve": {name: np.asarray(values) for name, values in vars(found.curve).items()},
         "choice": choice,
-        "call": {"n_splits": n_splits, "min_agreement": min_agreement, "key": key},
+        "call": {"n_splits": n_splits, "min_agreement": min_agreement, "use_rep": use_rep},
         "warnings": np.array(warned, dtype=str),
     }
     slots = Slots(

@@ -30,7 +30,7 @@ def cluster_stability(
     n_samples: int = 10,
     resolution: float = 1.0,
     n_neighbors: int = 15,
-    key: str = "X_dice",
+    use_rep: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_stability",
     random_state: int = 0,
@@ -56,7 +56,7 @@ def cluster_stability(
         Resolution of the clusterings; it should be the one that gave the groups.
     n_neighbors
         Neighbours in the graphs behind the clusterings.
-    key
+    use_rep
         Key of the denoised embedding.
     prior_key
         Key of the prior in the reference.
@@ -89,9 +89,9 @@ def cluster_stability(
     check_writable(adata, copy=copy)
     n_samples = whole_number("n_samples", n_samples)
     random_state = seed(random_state)
-    key_added = result_key(adata, key_added, "dice_stability", besides=key)
+    key_added = result_key(adata, key_added, "dice_stability", besides=use_rep)
     labels = read_groups(adata, groupby)
-    samples = posterior_samples(adata, reference, n_samples, key, prior_key)
+    samples = posterior_samples(adata, reference, n_samples, use_rep, prior_key)
     codes = np.asarray(labels.codes)
     each = np.zeros(adata.n_obs)
     with _log.progress(total=n_samples, desc="Clustering samples", unit="sample") as bar:

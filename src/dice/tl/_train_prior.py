@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dice import _log, settings
 from dice._arguments import seed, short_seed
 from dice._data.store import Prior, remember
-from dice._data.values import check_expression
+from dice._data.values import check_expression, takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
 from dice._labels.learn import labels_to_learn, learn_labels
@@ -26,6 +26,7 @@ from dice.options import Mixup, Training, torch_device
 
 
 @_log.once_per_object
+@takes_counts
 def train_prior(
     adata: AnnData,
     *,

@@ -13,16 +13,18 @@ from dice import _log
 from dice._arguments import said, share
 from dice._data.checks import read_groups
 from dice._data.store import Prior, check_order, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
 from dice._labels.card import describe
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
 from dice._labels.learn import read_or_learn, warn_of_unlearned
-from dice._labels.query_votes import count_votes
-from dice._labels.sets import judge, measure_shift
+from dice._labels.novel_cells import unlike_cells
+from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots
-from dice._labels.unlike import unlike_cells
+from dice._labels.votes import count_votes
+from dice._query.domain_shift import measure_shift
 from dice._query.query import Query
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
@@ -35,6 +37,7 @@ LabelShift: TypeAlias = (
 
 
 @_log.once_per_object
+@takes_counts
 def transfer_labels(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],
