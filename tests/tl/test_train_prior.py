@@ -357,7 +357,7 @@ def one_class():
         (small, {"preset": "huge"}, "`preset` must be one of .*got 'huge'"),
         (small, {"layer": "nothing"}, "There is no layer 'nothing'"),
         (small, {"mask_var": "nothing"}, "There is no column 'nothing' in adata.var"),
-        (small, {"mixup": "noise"}, "pass 'auto', None or for example dice.Mixup"),
+        (small, {"mixup": "noise"}, "must be 'auto', None or a dice.Mixup"),
         (small, {"key_added": "a/b"}, "`key_added` must be .*got 'a/b'"),
         (small, {"mixup": dice.Mixup(), "preset": "paper"}, "name their column of adata.obs with labels_key="),
         (small, {"mixup": dice.Mixup(), "labels_key": "cell_type"}, "only paper and paper-small do: leave mixup out"),
