@@ -23,7 +23,7 @@ from dice._types import Codes, Floats, Mask
 #: Name of the root: the label of a cell is not known at any level.
 UNRESOLVED = "unresolved"
 #: Labels that the name of a learned node lists.
-LISTED = 3
+LISTED_LABELS = 3
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class LabelTree:
         """The tree that a mapping from child to parent describes. Labels without a parent hang at the root."""
         unknown = sorted(set(hierarchy) - set(labels) - set(hierarchy.values()))
         if unknown:
-            raise InputError(f"hierarchy= names {unknown[:5]}, which are neither labels nor parents of any.")
+            raise InputError(
+                f"hierarchy= names {unknown[:5]}, which are neither labels nor parents of any: check their spelling."
+            )
         also = sorted(set(hierarchy.values()) & set(labels))
         if also:
             raise InputError(f"hierarchy= has {also[:5]} as parents, which are labels of cells: rename the parents.")
@@ -139,9 +141,11 @@ class LabelTree:
 
 def _joined(labels: Sequence[str]) -> str:
     """A name for several labels: all of them, or the first ones and the number of others."""
-    if len(labels) <= LISTED:
+    if len(labels) <= LISTED_LABELS:
         return " | ".join(labels)
-    return f"{' | '.join(labels[: LISTED - 1])} | {len(labels) - LISTED + 1} more ending with {labels[-1]}"
+    return (
+        f"{' | '.join(labels[: LISTED_LABELS - 1])} | {len(labels) - LISTED_LABELS + 1} more ending with {labels[-1]}"
+    )
 
 
 def hierarchy_of(levels: Mapping[str, Sequence[str]]) -> dict[str, str]:
