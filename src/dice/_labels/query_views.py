@@ -122,7 +122,7 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
         return Views(cells, model, kinds, {"measured": None}), nothing
     strategy = shift.strategy if isinstance(shift, Shift) else "stored"
     if strategy in MATCHED:
-        _check_matched(cells, classifier, strategy)
+        _check_matched(cells, classifier, shift)
         return Views(cells, model, kinds, {"measured": None}, (strategy,)), nothing
     if strategy != "auto":
         offsets, record = find_shift(cells.query, shift)
@@ -136,7 +136,10 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     return Views(cells, model, kinds, kept, _possible(cells, classifier)), record
 
 
-def _check_matched(cells: LabelCells, classifier: Classifier, strategy: str) -> None:
+def _check_matched(cells: LabelCells, classifier: Classifier, shift: Shift) -> None:
+    strategy = shift.strategy
+    if shift.batch_key is not None:
+        raise InputError(f"shift={strategy!r} matches the query as a whole: pass it without batch_key.")
     if strategy != "centered" and classifier.representation not in ("auto", "genes"):
         raise InputError(f"shift={strategy!r} compares genes: pass classifier='auto' or 'genes'.")
     if strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:

@@ -38,8 +38,9 @@ def teach(probabilities: Floats, current: Floats, latents: Floats, parts: Codes,
     among
         Cells (n,) that may teach; None for all.
     """
-    labels, teaching = current.argmax(1), certain_cells(current)
-    teaching = teaching if among is None else teaching & among
+    among = np.ones(len(current), dtype=bool) if among is None else among
+    labels, teaching = current.argmax(1), among.copy()
+    teaching[among] = certain_cells(current[among])
     own = probabilities.copy()
     for part in range(TAUGHT_FOLDS):
         learned = teaching & (parts != part)

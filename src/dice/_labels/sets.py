@@ -57,19 +57,21 @@ def judge(
     probabilities[seen] = doubt.tempered(probabilities[seen], error) if seen.any() else probabilities[seen]
     threshold = doubt.set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
     ranks = _p_values(settings, found, calibration, codes, shift, cells)
-    sets = doubt.joint_sets(ranks, probabilities, alpha, found.strength, threshold)
+    # Whoever asks for sets per class, or with weights, gets conformal ones under any shift.
+    strength = 0.0 if settings.per_class or settings.weighted else found.strength
+    sets = doubt.joint_sets(ranks, probabilities, alpha, strength, threshold)
     sets = doubt.with_most_likely(sets, probabilities)
     # Beyond any probability where calibration cells are too few. Under a shift they do not calibrate: there a confident
     # label has to be more likely than all others together.
     calibrated = min(doubt.confident_from(calibration, codes, alpha), NEVER)
     least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
     confident, sets = doubt.widened(sets, probabilities, least)
-    expected = float((probabilities * sets)[seen].sum(1).mean()) if found.strength and seen.any() else 1 - alpha
+    expected = float((probabilities * sets)[seen].sum(1).mean()) if strength and seen.any() else 1 - alpha
     params = {
         "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
         "confident_from": least, "unlike_rate": doubt.UNLIKE_RATE,
     }  # fmt: skip
-    _warn(settings, alpha, model, shift, sets, error, found.strength)
+    _warn(settings, alpha, model, shift, sets, error, strength)
     return JudgedLabels(probabilities, sets, doubt.in_a_word(confident, unlike | ~seen), params)
 
 

@@ -50,16 +50,20 @@ def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alph
     return Votes(n.astype(np.intp), mean, shares, sets)
 
 
-def votes_help(labels: NDArray[np.integer], groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:
-    """Whether groups (n,) agree on the labels (n,) of their cells better than groups at random would.
+def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:
+    """Whether votes of groups (n,) can help: groups agree better than by chance, and change few labels.
 
-    `voted` (G,) is the label of every group. Cells in no group (-1) do not count. Random groups keep their sizes; the
-    agreement of both is the share of cells that have the most frequent label of their group.
+    Votes that change more labels than the probabilities (n, C) expect to be wrong make more errors than they mend.
+    `voted` (G,) is the label of every group. Cells in no group (-1) do not count. Random groups have the same sizes;
+    agreement is the share of cells that have the most frequent label of their group.
     """
     known = groups >= 0
     if not known.any():
         return False
+    labels = probabilities.argmax(1)
     agreement = float((labels[known] == voted[groups[known]]).mean())
+    if 1 - agreement > 1 - probabilities[known].max(1).mean():
+        return False
     rng = np.random.default_rng(0)
     chance = [_agreement(rng.permutation(labels[known]), groups[known]) for _ in range(PERMUTATIONS)]
     return bool(agreement > np.mean(chance) + 2 * np.std(chance))
@@ -102,7 +106,7 @@ def count_votes(
     codes = fine_groups(cells.y, query_order(cells.query))
     n_groups = int(codes.max(initial=-1)) + 1
     votes = vote(probabilities, codes, n_groups, alpha)
-    if not n_groups or not votes_help(probabilities.argmax(1), codes, votes.probabilities.argmax(1)):
-        _log.info("Votes are left out: fine groups of cells agree on labels no better than random ones.")
+    if not n_groups or not votes_help(probabilities, codes, votes.probabilities.argmax(1)):
+        _log.info("Votes are left out: fine groups would change more labels than are expected to be wrong.")
         return None
     return pd.Categorical.from_codes(codes, [str(code) for code in range(n_groups)]), votes
