@@ -13,7 +13,7 @@ TUTORIAL := $(VENV)/.installed-tutorial
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test trial lint types format docs figures tutorials build clean distclean
+.PHONY: help install demo test quick trial lint types format docs figures tutorials build clean distclean
 .PHONY: bench-shift bench-citeseq bench-clusters bench-denoising bench-depth bench-features bench-labels bench-load bench-neocortex bench-paper bench-real bench-scale bench-speed bench-synthetic bench-unseen
 
 help:  ## show this list
@@ -50,6 +50,13 @@ demo: $(DEV)  ## train, denoise and compare on real data; writes dice_demo/
 # function (scanpy's normalize_total) otherwise raises the thread count of the OpenMP that torch uses.
 test: lint types  ## lint, types and tests
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not trial" $(ARGS)
+
+# The mathematics, the data layer and one path through each verb.
+QUICK := $(addprefix tests/,model labels clusters features data query test_api_manners.py test_arguments.py) \
+	$(addprefix tests/,test_architecture.py test_errors.py test_imports.py test_metrics.py tl/test_one_reading.py)
+
+quick: $(DEV)  ## the tests to run after every change, in about a minute
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not data" $(QUICK) $(ARGS)
 
 trial: $(DEV)  ## start every benchmark as its target does, on simulated cells, through to its table
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m trial $(ARGS)

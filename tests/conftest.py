@@ -12,6 +12,22 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 
+#: Tests of workflows, figures, mutants, benchmarks and whole programs: they run last, and not in ``make quick``.
+SLOW = (
+    "benchmarks", "test_cli.py", "test_doctests.py", "test_figures.py", "test_files.py", "test_load.py",
+    "test_mutants.py", "test_out_of_core.py", "test_readme.py", "test_report_browser.py", "test_supply_chain.py",
+    "test_tutorials.py", "test_workflows.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark slow tests, and run them after the others."""
+    for item in items:
+        if not set(item.path.relative_to(ROOT / "tests").parts).isdisjoint(SLOW):
+            item.add_marker("slow")
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
     """Path of a shared data set by its name; without the file, the test is skipped with a reason.

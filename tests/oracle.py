@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dice._model.chunks import Sums, add_up
+from dice._model.arrays import Sums, add_up
 from dice._model.denoiser import as_column
 from dice._model.networks.mixture import MixtureDenoiser
 

@@ -9,45 +9,65 @@ import pytest
 
 import dice
 
+MODULES = ("pp", "tl", "pl", "datasets", "metrics")
 FUNCTIONS = {
     f"{module}.{name}": getattr(getattr(dice, module), name)
-    for module in ("pp", "tl", "pl", "datasets", "metrics")
+    for module in MODULES
     for name in getattr(dice, module).__all__
     if inspect.isfunction(getattr(getattr(dice, module), name))
 }
 ON_ANNDATA = {name: f for name, f in FUNCTIONS.items() if name.split(".")[0] in {"pp", "tl", "pl"}}
+#: Words that mean one thing, with what their documentation must speak of.
+WORDS = {
+    "key": r"[Kk]ey of the (transferred labels|clusters|predictions|result)|[Cc]olumn|predicted|novelty",
+    "use_rep": r"obsm|embedding|PCA",
+    "batch_key": r"(``|adata\.)obs",
+    "reference_batch_key": r"reference\.obs",
+}
 
 
-@pytest.mark.parametrize("name", ON_ANNDATA)
-def test_few_positional_parameters(name):
-    parameters = inspect.signature(ON_ANNDATA[name]).parameters.values()
-    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    assert len(positional) <= 3, positional
+def test_few_positional_parameters():
+    for name, function in ON_ANNDATA.items():
+        parameters = inspect.signature(function).parameters.values()
+        positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        assert len(positional) <= 3, (name, positional)
 
 
-@pytest.mark.parametrize("name", ON_ANNDATA)
-def test_copy_is_keyword_only_and_off(name):
-    copy = inspect.signature(ON_ANNDATA[name]).parameters.get("copy")
-    assert copy is None or (copy.kind is copy.KEYWORD_ONLY and copy.default is False)
+def test_copy_is_keyword_only_and_off():
+    for name, function in ON_ANNDATA.items():
+        copy = inspect.signature(function).parameters.get("copy")
+        assert copy is None or (copy.kind is copy.KEYWORD_ONLY and copy.default is False), name
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_docstring_names_every_parameter(name):
-    doc = inspect.getdoc(FUNCTIONS[name]) or ""
-    for parameter in inspect.signature(FUNCTIONS[name]).parameters:
-        # Several that other functions explain may share an entry: "layer, gene_key".
-        assert re.search(rf"^(\w+, )*\*{{0,2}}{parameter}(, \w+)*$", doc, re.MULTILINE), parameter
+def test_docstrings_name_every_parameter_and_what_is_returned():
+    for name, function in FUNCTIONS.items():
+        doc = inspect.getdoc(function) or ""
+        assert "Returns\n-------" in doc, name
+        for parameter in inspect.signature(function).parameters:
+            # Several that other functions explain may share an entry: "layer, gene_key".
+            entry = rf"^(\w+, )*\*{{0,2}}{parameter}(, \w+)*$"
+            assert re.search(entry, doc, re.MULTILINE), (name, parameter)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_docstring_says_what_it_returns(name):
-    doc = inspect.getdoc(FUNCTIONS[name]) or ""
-    assert "Returns\n-------" in doc
+def test_one_word_means_one_thing():
+    for name, function in ON_ANNDATA.items():
+        doc = inspect.getdoc(function) or ""
+        for word, meaning in WORDS.items():
+            if word in inspect.signature(function).parameters:
+                text = re.search(rf"^{word}\n((?:    .*\n)+)", doc, re.MULTILINE)
+                assert text, (name, word)
+                assert re.search(meaning, text[1]), (name, word, text[1])
 
 
 def test_every_public_name_resolves():
     for name in dice.__all__:
         assert getattr(dice, name) is not None
-    assert set(dice.__all__) <= set(dir(dice))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         dice.nothing  # noqa: B018
+
+
+def test_tab_completion_shows_public_names_alone():
+    assert set(dir(dice)) == {*dice.__all__, "__version__"}
+    for module in (*MODULES, "options", "settings"):
+        found = getattr(dice, module, None) or __import__(f"dice.{module}").options
+        assert sorted(dir(found)) == sorted(found.__all__), module

@@ -7,8 +7,6 @@ import inspect
 import re
 from pathlib import Path
 
-import pytest
-
 import dice
 from dice import _errors
 from dice.datasets._download import DownloadError
@@ -27,8 +25,12 @@ EXPECTED = {
 INNER = {"AttributeError", "TypeError", "RuntimeError", "NotImplementedError", "KeyboardInterrupt", "SystemExit"}
 #: A missing package, and a broken connection that the same module catches.
 INNER |= {"ImportError", "requests.ConnectionError"}
+#: Messages that are still to be rewritten; "There is no file ..." stays. This number only goes down.
+MOST_RIDDLES = 200
 #: What a sentence says to do, or what it names as possible.
-ADVICE = re.compile(r"[:;]|available|pass |call |use |install |train |is not |are not |not between|unknown|needs |<…>$")
+ADVICE = re.compile(
+    r"[:;]|available|pass |call |use |install |train |is not |are not |not between|unknown|needs |must be |<…>$"
+)
 
 
 def raised() -> dict[str, ast.Call]:
@@ -79,15 +81,25 @@ def test_inner_errors_stay_inside():
     assert {inner[place] for place in faces} <= {"KeyboardInterrupt"}
 
 
-@pytest.mark.parametrize("place", OURS)
-def test_a_message_is_one_sentence_with_advice(place):
-    text = text_of(OURS[place])
-    if not text:
-        return  # Built elsewhere: the tests of that function read it.
-    assert "\n" not in text
-    assert text.endswith((".", "?", "<…>")), text
-    assert not re.search(r"[a-z)]\. [A-Z]", text.replace("<…>.", "")), f"two sentences: {text}"
-    assert text[0].isupper() or re.match(r"<…>|[a-z_]+[=. \[]|['\"]", text), text
-    assert "<…>" in text or len(text) > 30, f"names no culprit: {text}"
-    # For a file that is no prior the advice is always the same: take another (docs/security.md).
-    assert ADVICE.search(text) or ast.unparse(OURS[place].func) == "PriorFormatError", f"gives no advice: {text}"
+#: Turns of phrase that a reader has to read twice.
+RIDDLES = re.compile(r"\b(is|are|was|were) (no|none)\b(?! longer)|so many|of (his|its) own|says not|that is said")
+
+
+def test_a_message_is_one_sentence_with_advice():
+    for place, call in OURS.items():
+        text = text_of(call)
+        if not text:
+            continue  # Built elsewhere: the tests of that function read it.
+        told = f"{place}: {text}"
+        assert "\n" not in text, told
+        assert text.endswith((".", "?", "<…>")), told
+        assert not re.search(r"[a-z)]\. [A-Z]", text.replace("<…>.", "")), f"two sentences, {told}"
+        assert text[0].isupper() or re.match(r"<…>|[a-z_]+[=. \[]|['\"`]", text), told
+        assert "<…>" in text or len(text) > 30, f"names no culprit, {told}"
+        # For a file that is no prior the advice is always the same: take another (docs/security.md).
+        assert ADVICE.search(text) or ast.unparse(call.func) == "PriorFormatError", f"gives no advice, {told}"
+
+
+def test_messages_are_plain_english():
+    riddles = {place: text_of(call) for place, call in OURS.items() if RIDDLES.search(text_of(call))}
+    assert len(riddles) <= MOST_RIDDLES, riddles

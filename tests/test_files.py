@@ -44,8 +44,8 @@ def test_what_is_in_the_way_is_said(tmp_path):
     assert "(it is a folder with other files)" in obstacle(folder, store=True)
     assert f"(there is no folder {str(tmp_path / 'no')!r})" in obstacle(tmp_path / "no" / "file")
     assert "(there is no folder" in obstacle(file / "file")
-    assert "is no path" in obstacle(3)
-    assert "is no path" in obstacle("out\0")
+    assert "must be a file name" in obstacle(3)
+    assert "must be a file name" in obstacle("out\0")
     assert "File name too long" in obstacle(tmp_path / ("x" * 250))
     assert obstacle(folder, argument="checkpoint=").startswith("checkpoint='")
     assert file.read_text() == "old"
@@ -57,7 +57,7 @@ def test_a_prior_is_not_saved_in_place_of_other_things(tmp_path):
     link(loop, loop)
     with pytest.raises(dice.DiceError, match="its links lead in a circle"):
         prior.save(loop)
-    with pytest.raises(dice.DiceError, match="is no path"):
+    with pytest.raises(dice.DiceError, match="must be a file name"):
         prior.save(5)
     assert loop.is_symlink()
 

@@ -15,7 +15,7 @@ import pytest
 import stored_priors
 
 import dice
-from dice._model.checksum import checksum
+from dice._model.plain_values import checksum
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_a_file_that_is_no_prior_is_refused(tmp_path):
     with pytest.raises(dice.DiceError, match="cannot be read"):
         dice.Prior.load(tmp_path / "text.h5ad")
     ad.AnnData(np.ones((2, 2), dtype=np.float32)).write_h5ad(tmp_path / "empty.h5ad")
-    with pytest.raises(dice.DiceError, match="holds no prior"):
+    with pytest.raises(dice.DiceError, match="has no prior"):
         dice.Prior.load(tmp_path / "empty.h5ad")
 
 

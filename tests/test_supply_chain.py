@@ -27,7 +27,7 @@ ALLOWED = {
     ("dice/datasets/_download.py", "requests"),
     # pip, for two wheels of known versions and checksums, when dice.datasets.pancreas is asked for them.
     ("dice/datasets/_wheel.py", "subprocess"),
-    ("dice/_train/learn.py", "np.load"),
+    ("dice/_train/train.py", "np.load"),
 }
 
 

@@ -17,23 +17,23 @@ MAX_KEY = 1_000
 def number(name: str, value: Any, *, least: float, most: float | None = None) -> float:
     """A finite number that is not too small, or too large."""
     if not is_number(value) or value < least:
-        raise InputError(f"{name}={said(value)} is not a number of at least {least}.")
+        raise InputError(f"`{name}` must be a number of at least {least}, got {said(value)}.")
     if most is not None and value > most:
-        raise InputError(f"{name}={said(value)} is not between {least} and {most:,}.")
+        raise InputError(f"`{name}` must be a number from {least} to {most:,}, got {said(value)}.")
     return float(value)
 
 
 def share(name: str, value: Any) -> float:
     """A number above 0 and below 1."""
     if not is_number(value) or not 0 < value < 1:
-        raise InputError(f"{name}={said(value)} is not between 0 and 1.")
+        raise InputError(f"`{name}` must be a number between 0 and 1, got {said(value)}.")
     return float(value)
 
 
 def whole_number(name: str, value: Any, *, least: int = 1) -> int:
     """A whole number that is not too small."""
     if not is_number(value) or value != int(value) or value < least:
-        raise InputError(f"{name}={said(value)} is not a whole number of at least {least}.")
+        raise InputError(f"`{name}` must be a whole number of at least {least}, got {said(value)}.")
     return int(value)
 
 
@@ -51,7 +51,7 @@ def seed(value: Any) -> int:
         return int(value.randint(2**63, dtype=np.uint64))
     if not is_number(value) or value != int(value) or value < 0:
         raise InputError(
-            f"random_state={said(value)} is not a whole number of at least 0, and no numpy.random.Generator."
+            f"`random_state` must be a whole number of at least 0 or a numpy.random.Generator, got {said(value)}."
         )
     return int(value)
 
@@ -70,7 +70,7 @@ def said(value: Any) -> str:
 def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
     """One of a few words, or yes and no."""
     if not isinstance(value, str | bool | np.bool_) or value not in options:
-        raise InputError(f"There is no {name} {said(value)}: choose one of {list(options)}.")
+        raise InputError(f"`{name}` must be one of {list(options)}, got {said(value)}.")
     return value
 
 
@@ -84,7 +84,7 @@ def is_key(value: Any) -> bool:
 def new_key(name: str, value: Any, example: str) -> str:
     """A name for something that is to be written."""
     if not is_key(value):
-        raise InputError(f"{name}={said(value)} cannot name a slot: pass a word, for example {example!r}.")
+        raise InputError(f"`{name}` must be a word that can name a slot, such as {example!r}, got {said(value)}.")
     return str(value)
 
 

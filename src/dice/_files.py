@@ -91,7 +91,7 @@ def _may_be_replaced(folder: Path) -> bool:
 def followed(path: object) -> Path:
     """Where links lead: what is replaced is the file, not the link to it."""
     if not isinstance(path, str | os.PathLike) or "\0" in str(path):
-        raise InputError(f"{path!a} is no path: pass a file name, for example 'report.html'.")
+        raise InputError(f"A path must be a file name, for example 'report.html', got {path!a}.")
     return Path(os.path.realpath(path))
 
 

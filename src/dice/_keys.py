@@ -66,7 +66,8 @@ class NoveltyKeys(Keys):
 
     default = "dice_novelty"
     table: ClassVar[dict[str, str]] = {
-        "score": "{key}", "p_value": "{key}_p", "flag": "{key}_flag", "group_flag": "{key}_group_flag"
+        "score": "{key}", "p_value": "{key}_p", "flag": "{key}_flag",
+        "group": "{key}_group", "group_flag": "{key}_group_flag",
     }  # fmt: skip
     own: ClassVar[dict[str, str]] = {"flag": "dice_novel", "group_flag": "dice_novel_group"}
 

@@ -19,6 +19,10 @@ verbosity: int = 1
 __all__ = ["chunk_size", "device", "using", "verbosity"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @contextmanager
 def using(**values: Any) -> Iterator[None]:
     """Other settings for a block: ``with dice.settings.using(device="cuda"): ...``."""

@@ -71,5 +71,5 @@ def test_what_was_asked_for_is_not_refused():
         check_expression(centred(LOGGED_CELLS), who="query")
     with pytest.raises(dice.DiceError, match=r"^The matrix holds raw counts, .*normalize_total\(query, target_sum=1e4"):
         check_expression(COUNTS, who="query", scaled=True)
-    with pytest.raises(dice.DiceError, match=r"^The matrix holds values up to 200\.5, which are no logarithms"):
+    with pytest.raises(dice.DiceError, match=r"^The matrix holds values up to 200\.5, too large for logarithms"):
         check_expression(np.array([[0.0, 200.5]]))

@@ -54,7 +54,7 @@ def test_modalities_are_joined_by_the_names_of_cells(reference):
     np.testing.assert_array_equal(found.known, np.arange(N) >= 2)
     with pytest.raises(dice.DiceError, match="No cell of the reference is in its modality 'prot': give both the same"):
         read_features(modality([f"other-{i}" for i in range(N)]), reference, "mod:prot")
-    with pytest.raises(dice.DiceError, match="key='mod:prot' names a modality, but the reference has none"):
+    with pytest.raises(dice.DiceError, match="'mod:prot' names a modality, which needs a MuData object"):
         read_features(reference, reference, "mod:prot")
     assert is_mudata(modality(some))
     assert not is_mudata(reference)
@@ -72,8 +72,8 @@ def test_fewest_cells(reference):
 def test_features_that_are_none(reference):
     for key, sentence in (
         ("nowhere", "has no features 'nowhere': name one of obsm"),
-        ("kind", r"are no real numbers: convert them by \.astype\(float\), or pass others"),
-        (["kind", "age"], r"\['kind'\] are no real numbers"),
+        ("kind", r"are not real numbers: convert them by \.astype\(float\), or pass others"),
+        (["kind", "age"], r"\['kind'\] are not real numbers"),
         ([], "there are none: add some, or pass others"),
     ):
         with pytest.raises(dice.DiceError, match=sentence):
@@ -96,7 +96,7 @@ def test_the_cells_of_a_reference(reference):
     assert with_cells(both, "dice") is reference
     with pytest.raises(dice.DiceError, match="which a prior alone has not"):
         with_cells(reference[:0], "dice")
-    with pytest.raises(dice.DiceError, match="reference is a list: pass an AnnData"):
+    with pytest.raises(dice.DiceError, match=r"`reference` must be .*got a list"):
         with_cells([], "dice")
     with pytest.raises(dice.DiceError, match=r"There is no file 'none\.h5ad'"):
         with_cells("none.h5ad", "dice")
@@ -105,7 +105,7 @@ def test_the_cells_of_a_reference(reference):
 def test_keys_of_predictions(reference):
     assert feature_key(reference, None, title_of("a/b")) == "a_b_dice"
     reference.obsm["mine_low"] = VALUES
-    with pytest.raises(dice.DiceError, match="has a 'mine_low' that is no prediction of dice"):
+    with pytest.raises(dice.DiceError, match="has a 'mine_low' that dice did not write"):
         feature_key(reference, "mine", "x")
     reference.uns["mine"] = {"features": {}}
     assert feature_key(reference, "mine", "x") == "mine"

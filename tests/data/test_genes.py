@@ -156,7 +156,7 @@ REFUSED = {
         {},
         "Only 5/50.*pass gene_key='name', or pass",
     ),
-    "no share": (query(GENES), {"min_overlap": 20}, "min_gene_overlap=20 is not between 0 and 1"),
+    "no share": (query(GENES), {"min_overlap": 20}, "`min_gene_overlap` must be a number from 0 to 1, got 20"),
 }
 
 

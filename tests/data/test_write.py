@@ -64,7 +64,7 @@ def test_views_of_files_cannot_be_written_to(empty, tmp_path):
 
 def test_what_is_no_object_is_refused_at_once():
     for odd in (None, np.zeros((2, 2)), "cells.h5ad"):
-        with pytest.raises(dice.DiceError, match=r"^query is no AnnData object but .*: read it first"):
+        with pytest.raises(dice.DiceError, match=r"^`query` must be an AnnData object, .*got "):
             check_writable(odd, copy=False, who="query")
 
 

@@ -28,7 +28,7 @@ import torch  # noqa: E402
 
 import dice  # noqa: E402
 from dice._model.inference import Inference  # noqa: E402
-from dice._train import learn as _learn  # noqa: E402
+from dice._train import train as _train  # noqa: E402
 from hazards.forgery import assert_sentence, fixture  # noqa: E402
 
 TABLE = ROOT / "docs" / "benchmarks" / "faults.csv"
@@ -82,7 +82,7 @@ def killed_training(folder: Path) -> int:
 
     The cells are counts, so that it may be killed in the training of the measurement as well.
     """
-    _learn.EVERY_STEPS = 5
+    _train.EVERY_STEPS = 5
     adata, state = cells(), folder / "state.npz"
     arguments = {"max_steps": 400, "batch_size": 64}
     begin = time.perf_counter()

@@ -116,7 +116,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "neighbors": (
         lambda adata, **kwargs: dice.tl.neighbors(adata, **{"n_neighbors": 3, "n_samples": 2} | kwargs),
-        "n_neighbors n_samples metric reference key prior_key key_added random_state",
+        "n_neighbors n_samples metric reference use_rep prior_key key_added random_state",
     ),
     "evaluate": (
         lambda adata, **kwargs: dice.tl.evaluate(adata, **{"labels_key": "label", "n_neighbors": 3} | kwargs),
@@ -124,7 +124,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "credible_region": (
         lambda adata, **kwargs: dice.tl.credible_region(adata, **{"cell": 0} | kwargs),
-        "cell level key",
+        "cell level use_rep",
     ),
     "transfer_labels": (
         lambda adata, **kwargs: calling(dice.tl.transfer_labels)(
@@ -135,19 +135,21 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "transfer_features": (
         lambda adata, **kwargs: calling(dice.tl.transfer_features)(
-            adata, **{"reference": labelled_reference(), "key": "protein"} | kwargs
+            adata, **{"reference": labelled_reference(), "features_key": "protein"} | kwargs
         ),
-        "reference key alpha batch_key shift layer gene_key min_gene_overlap prior_key key_added random_state",
+        "reference features_key alpha reference_batch_key shift layer gene_key min_gene_overlap prior_key key_added "
+        "random_state",
     ),
     "cluster": (
         lambda adata, **kwargs: dice.tl.cluster(
-            adata, **{"reference": labelled_reference(), "key": "X_new", "n_neighbors": 2, "n_splits": 1} | kwargs
+            adata, **{"reference": labelled_reference(), "use_rep": "X_new", "n_neighbors": 2, "n_splits": 1} | kwargs
         ),
-        "reference level n_neighbors n_splits flavor key prior_key key_added random_state",
+        "reference level n_neighbors n_splits flavor use_rep prior_key key_added random_state",
     ),
     "annotate": (
         lambda adata, **kwargs: calling(dice.tl.annotate)(adata, **{"reference": fixture("labels")} | kwargs),
-        "reference labels_key alpha n_top_genes batch_key shift layer gene_key min_gene_overlap prior_key random_state",
+        "reference labels_key alpha n_top_genes reference_batch_key shift layer gene_key min_gene_overlap prior_key "
+        "random_state",
     ),
     "novelty": (
         lambda adata, **kwargs: calling(dice.tl.novelty)(adata, **{"reference": labelled_reference()} | kwargs),

@@ -5,19 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._labels.classify import fit_logistic
 from dice._labels.views import (
     Anchors,
     Correlated,
     LabelMoments,
     OwnScale,
     composition_of,
+    excess_of_mean,
     label_moments,
+    label_ratios,
     label_weights,
     leading_directions,
     standardized_classifier,
     unexplained_share,
+    view_weights,
+    with_ratios,
 )
+from dice._model.logistic import fit_logistic
 
 N_GENES, N_LABELS = 60, 4
 
@@ -131,3 +135,34 @@ def test_the_share_that_composition_does_not_explain():
     assert unexplained_share(reference @ centres + [0, 3], centres, reference, reference) == 1
     assert unexplained_share(other @ centres + [0, 1], centres, other, reference) == pytest.approx(0.5)
     assert unexplained_share(reference @ centres, centres, reference, reference) == 0
+
+
+def test_a_query_of_another_composition_is_labelled_as_by_a_reference_of_that_composition():
+    """Bayes: with the ratio of the compositions, probabilities are those of the other prior; to the last digit."""
+    rng = np.random.default_rng(0)
+    likelihood = rng.gamma(1, size=(5000, 3))
+    reference, query = np.array([0.6, 0.3, 0.1]), np.array([0.1, 0.3, 0.6])
+    by_reference, by_query = (likelihood * shares / (likelihood @ shares)[:, None] for shares in (reference, query))
+    np.testing.assert_allclose(with_ratios(by_reference, query / reference), by_query)
+
+
+def test_labels_follow_the_composition_only_if_it_explains_the_shift():
+    reference = np.array([0.5, 0.5, 0.0])
+    probabilities = np.tile([0.9, 0.1, 0.0], (1000, 1))
+    full, half, none = (label_ratios(probabilities, reference, unexplained) for unexplained in (0, 0.5, 1))
+    assert full[0] > half[0] > 1 > half[1] > full[1]
+    np.testing.assert_allclose(none, 1)
+    np.testing.assert_allclose(full, [1.72, 0.28, 1], atol=0.01)
+    assert full[2] == half[2] == 1, "a label without reference cells is left alone"
+
+
+def test_weights_of_views_by_the_share_that_composition_does_not_explain():
+    assert view_weights(["measured", "clusters", "correlated"], 0.25) == {
+        "measured": 0.75, "clusters": 1.0, "correlated": 0.25,
+    }  # fmt: skip
+
+
+def test_the_excess_of_a_mean_is_shrunk_for_few_cells():
+    values = np.full((10, 2), 3.0)
+    np.testing.assert_allclose(excess_of_mean(values, np.array([1.0, 3.0])), [1.0, 0.0])
+    np.testing.assert_allclose(excess_of_mean(np.full((10_000, 2), 3.0), np.ones(2)), 2, rtol=2e-3)

@@ -10,8 +10,7 @@ import torch
 from oracle import ExactMixture
 
 import dice
-from dice._model.find_shift import find_offsets
-from dice._model.offsets import fit_cluster_offsets
+from dice._model.offsets import find_offsets, fit_cluster_offsets
 from dice._model.soft_clusters import SoftClusters
 
 K, SCALE, CPU = 3, 2.0, torch.device("cpu")

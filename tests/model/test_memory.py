@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import dice
-from dice._model.direct import Posterior
 from dice._model.inference import Inference
-from dice._model.memory import Halving
+from dice._model.posterior import Halving, Posterior
 from dice._model.training import Trainer
 
 

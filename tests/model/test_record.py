@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._model.shift_record import check_record, recall
+from dice._model.offsets import check_record, recall
 
 CLUSTERS = SimpleNamespace(means=np.zeros((4, 3)))
 PRIOR, BARE = SimpleNamespace(soft_clusters=CLUSTERS, n_latent=3), SimpleNamespace(soft_clusters=None, n_latent=3)

@@ -10,11 +10,11 @@ import pytest
 import torch
 from scipy import sparse
 
-from dice._model import rows
+from dice._model import thinning
 from dice._model.counts import recover
 from dice._model.presets import TrainingData, make_trainer
 from dice._model.projection import fit_projection
-from dice._model.rows import ReferenceReader, Rows, make_rows
+from dice._model.thinning import ReferenceReader, Rows, make_rows
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(RNG.gamma(1, 20, size=(3, 25))[RNG.integers(3, size=80)]) + (np.arange(25) == 0)
@@ -31,7 +31,7 @@ def reader():
 @pytest.mark.parametrize(("n", "copies"), [(0, 8), (100, 8), (4000, 8), (5000, 7), (16_000, 2), (90_000, 2)])
 def test_fewer_cells_are_copied_more_often(n, copies, monkeypatch):
     """As far as 32,000 rows: eight times at most, and twice at least."""
-    monkeypatch.setattr(rows, "_copy", lambda *_: torch.zeros(1))
+    monkeypatch.setattr(thinning, "_copy", lambda *_: torch.zeros(1))
     reader = SimpleNamespace(own=np.empty((n, 1)))
     assert len(make_rows(reader, np.random.default_rng(0), target_sum=1e4)) == copies
 
@@ -91,4 +91,4 @@ def test_the_trainer_begins_at_the_linear_filter(reader):
 
 def test_settings_that_results_depend_on():
     """Measured, with the evidence beside them: a change is one of numerics, and belongs into the changelog."""
-    assert (rows.SMALLEST, rows.LARGEST, rows.MAX_MEASURED) == (0.05, 0.8, 16_000)
+    assert (thinning.SMALLEST, thinning.LARGEST, thinning.MAX_MEASURED) == (0.05, 0.8, 16_000)

@@ -11,7 +11,7 @@ from hazards import forgery
 
 from dice._errors import PriorFormatError
 from dice._model import schema
-from dice._model.checksum import checksum
+from dice._model.plain_values import checksum
 from dice._model.schema import check_weights, fits, is_orthonormal, validate
 
 

@@ -277,6 +277,10 @@ def test_show_save_and_return(query, tmp_path, monkeypatch):
     assert pl.comparison(query, save=tmp_path / "a.png") is None
     assert (tmp_path / "a.png").stat().st_size > 1000
     assert plt.get_fignums() == []
+    # Neither saved nor shown: it is there for plt.savefig.
+    assert pl.comparison(query) is None
+    assert len(plt.gcf().axes) == 2
+    plt.close("all")
     assert pl.comparison(query, save=str(tmp_path / "a.pdf"), show=True) is None
     assert [figure.number for figure in shown] == plt.get_fignums()
     assert len(pl.comparison(query, return_fig=True).axes) == 2
@@ -305,7 +309,7 @@ def test_many_points_are_rasterised(query, monkeypatch):
         ({"color": "nothing"}, SlotError, "set color to one of"),
         ({"color": "cell_type", "palette": ["red"]}, InputError, "1 colours for 3 labels"),
         ({"color": "cell_type", "palette": {"B": "red"}}, InputError, r"no colour for \['NK', 'T'\]"),
-        ({"color": "cell_type", "palette": "no map"}, InputError, "no colour map of matplotlib"),
+        ({"color": "cell_type", "palette": "no map"}, InputError, "must be a colour map of matplotlib"),
         ({"n_neighbors": 1}, InputError, "pass 2 or more"),
         ({"ncols": 0}, InputError, "pass 1 or more"),
         ({"use_rep": "X_dice_samples"}, InputError, "cannot be drawn"),

@@ -70,7 +70,7 @@ def test_arguments_of_an_earlier_call_are_used_again(pair):
     query = query.copy()
     query.layers["mine"], query.X = query.X, np.full_like(query.X, np.nan)
     dice.tl.denoise(query, reference, layer="mine", key_added="X_mine")
-    axes = pl.rho(query, reference, rhos=[5], key="X_mine", show=False)
+    axes = pl.rho(query, reference, rhos=[5], use_rep="X_mine", show=False)
     assert len(drawn(axes[1], "cells")) == 60
 
 

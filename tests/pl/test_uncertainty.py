@@ -70,7 +70,7 @@ def test_errors_name_the_fix(query):
         pl.uncertainty(query, key="cell_type")
     with pytest.raises(InputError, match="column of labels"):
         pl.uncertainty(query, groupby="dice_uncertainty")
-    with pytest.raises(InputError, match="no colour map"):
+    with pytest.raises(InputError, match="must be a colour map"):
         pl.uncertainty(query, color_map="nothing")
     del query.obs["dice_uncertainty"]
     with pytest.raises(SlotError, match=r"run dice\.tl\.denoise first"):

@@ -64,7 +64,7 @@ def test_errors(cells):
         dice.pp.clr(cells)
     for odd in (np.full((6, 2), 1j), np.full((6, 2), "high"), np.full((6, 2), "7"), np.ones((6, 2), dtype=object)):
         cells.obsm["protein"] = odd
-        with pytest.raises(ValueError, match=r"key='protein' names no numeric features of adata.*are no real numbers"):
+        with pytest.raises(ValueError, match=r"'protein' names no numeric features of adata.*are not real numbers"):
             dice.pp.clr(cells)
     assert "protein_clr" not in cells.obsm
 

@@ -100,7 +100,7 @@ def test_no_variable_gene_in_common() -> None:
     one, two = (ad.AnnData(values[:, order]) for order in (np.arange(30), np.arange(30)[::-1]))
     with pytest.raises(InputError, match=r"None of the 30 shared genes.*larger n_top_genes"):
         shared_genes(one, two, n_top_genes=1)
-    with pytest.raises(InputError, match="n_top_genes=0"):
+    with pytest.raises(InputError, match=r"`n_top_genes` must be .*got 0"):
         shared_genes(one, two, n_top_genes=0)
 
 

@@ -54,5 +54,5 @@ def test_samples_that_are_stored_are_read():
         posterior_samples(adata, None, 4, "X_dice")
     assert denoised_query(adata, None, "X_dice") is None
     adata.uns["X_dice"] = {"call": {}}
-    with pytest.raises(dice.DiceError, match=r"is no record of dice.tl.denoise"):
+    with pytest.raises(dice.DiceError, match=r"was not written by dice.tl.denoise"):
         denoised_query(adata, None, "X_dice")

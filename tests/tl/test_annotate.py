@@ -280,8 +280,8 @@ def test_genes_are_ranked_within_technologies(capsys):
         ({"labels_key": "nothing"}, "no column 'nothing'"),
         ({"report": "nowhere/at/all.html"}, "folder that exists"),
         ({"reference_batch_key": "nothing"}, "no column 'nothing'"),
-        ({"n_top_genes": 1}, "n_top_genes=1"),
-        ({"alpha": 2}, "alpha=2"),
+        ({"n_top_genes": 1}, "`n_top_genes` must be .*got 1"),
+        ({"alpha": 2}, "`alpha` must be .*got 2"),
         ({"gene_key": "nothing"}, "no column 'nothing'"),
     ],
 )
@@ -319,7 +319,7 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"shift": "none"}, "There is no shift 'none'"),
+        ({"shift": "none"}, "`shift` must be one of .*got 'none'"),
         ({"shift": {"strategy": "other"}}, r"pass query.uns\['X_dice'\]\['shift'\]"),
         ({"shift": BAD_SHIFT}, r"stored shift has the batches \['a'\], but the query has None"),
         ({"shift": dice.Shift(batch_key="site")}, "no column 'site' in adata.obs"),
@@ -327,8 +327,8 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
         ({"labels_key": "cell/type"}, "labels_key='cell/type' cannot name slots.*rename that column of reference.obs"),
         ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "kept for calibration: train"),
         ({"training": {"max_steps": 5}}, "pass for example dice.Training"),
-        ({"random_state": -1}, "random_state=-1"),
-        ({"prior_key": "a/b"}, "prior_key='a/b'"),
+        ({"random_state": -1}, "`random_state` must be .*got -1"),
+        ({"prior_key": "a/b"}, "`prior_key` must be .*got 'a/b'"),
         ({"layer": "both"}, r"no layer 'both' in adata.layers"),
         ({"layer": "both", "check": False}, r"no layer 'both' in (adata|reference).layers"),
         ({"layer": "mine"}, r"no layer 'mine' in reference.layers"),
@@ -407,5 +407,5 @@ def test_objects_that_cannot_be_written_are_refused_first(tmp_path):
     backed = ad.read_h5ad(tmp_path / "reference.h5ad", backed="r")[:300]
     with pytest.raises(dice.DiceError, match=r"call reference\.to_memory\(\) first"):
         dice.tl.annotate(query, backed, "cell_type", training=TRAINING)
-    with pytest.raises(dice.DiceError, match=r"adata is no AnnData object but 'query.h5ad'"):
+    with pytest.raises(dice.DiceError, match=r"`adata` must be an AnnData object, .*got 'query.h5ad'"):
         dice.tl.annotate("query.h5ad", reference, "cell_type")

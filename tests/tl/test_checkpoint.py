@@ -17,7 +17,7 @@ import pytest
 
 import dice
 from dice import _log
-from dice._train import learn as _learn
+from dice._train import train as _train
 
 ARGUMENTS = {"n_latent": 3, "scale": False, "labels_key": "cell_type"}
 TRAINING = dice.Training(max_steps=70, batch_size=64)
@@ -47,7 +47,7 @@ def whole():
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
-    monkeypatch.setattr(_learn, "EVERY_STEPS", 20)
+    monkeypatch.setattr(_train, "EVERY_STEPS", 20)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_ctrl_c_ends_a_call_that_is_not_to_be_kept(step, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_before_the_first_evaluation_keeps_what_was_learned(monkeypatch):
+def test_ctrl_c_before_the_first_evaluation_keeps_what_was_trained(monkeypatch):
     monkeypatch.setattr(_log, "progress", Bar(9, raising(KeyboardInterrupt())))
     with pytest.warns(dice.DiceWarning, match="interrupted at step 9 .* from step 9"):
         early = train()
@@ -172,7 +172,7 @@ def test_a_killed_process_is_taken_up(whole, tmp_path):
     state = tmp_path / "state"
     code = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); import test_checkpoint as t\n"
-        "t._learn.EVERY_STEPS = 20\n"
+        "t._train.EVERY_STEPS = 20\n"
         "t._log.progress = t.Bar(50, lambda: time.sleep(600))\n"
         "t.train(checkpoint=sys.argv[2])"
     )

@@ -288,11 +288,11 @@ def test_everything_is_kept_in_files(query, ending, tmp_path):
 def test_nothing_of_the_users_is_overwritten(query, reference):
     query.obsm["X_other"] = np.zeros((query.n_obs, 2))
     with pytest.raises(SlotError, match="was not made by dice"):
-        dice.tl.cluster(query, reference, key="X_other")
+        dice.tl.cluster(query, reference, use_rep="X_other")
     dice.tl.denoise(query, reference, key_added="X_second")
     for taken in ("X_dice", "dice_uncertainty"):
         with pytest.raises(InputError, match="taken"):
-            dice.tl.cluster(query, reference, key="X_second", key_added=taken)
+            dice.tl.cluster(query, reference, use_rep="X_second", key_added=taken)
     with pytest.raises(InputError, match="taken"):
         dice.tl.cluster(reference, key_added="dice_split")
 
@@ -300,8 +300,8 @@ def test_nothing_of_the_users_is_overwritten(query, reference):
 @pytest.mark.parametrize("key", ["log1p", "dice_cluster"])
 def test_a_key_that_is_no_embedding_is_named(query, reference, key):
     query.uns["log1p"] = {"base": None}
-    with pytest.raises(SlotError, match="no record of dice"):
-        dice.tl.cluster(query, reference, key=key, key_added="mine")
+    with pytest.raises(SlotError, match="was not written by dice"):
+        dice.tl.cluster(query, reference, use_rep=key, key_added="mine")
 
 
 def test_another_prior_is_refused(query, reference):

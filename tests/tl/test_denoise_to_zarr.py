@@ -225,7 +225,7 @@ def test_errors_are_one_sentence_and_leave_nothing(files, tmp_path):
         (tmp_path / "text.h5ad", "out.zarr", {}, "cannot be read as .h5ad or .zarr"),
         (query, "no/folder/out.zarr", {}, "name a store in a folder that exists"),
         (query, "out.zarr", {"sigma": 3}, "does not know this argument"),
-        (query, "out.zarr", {"rho": -3}, "rho=-3"),
+        (query, "out.zarr", {"rho": -3}, "`rho` must be .*got -3"),
     ]
     for source, output, options, message in cases:
         with pytest.raises(dice.DiceError, match=message) as caught:

@@ -11,7 +11,7 @@ import pytest
 import walk
 
 import dice
-from dice._model.checksum import checksum
+from dice._model.plain_values import checksum
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
             step(self)
 
         monkeypatch.setattr(Trainer, "_step", killed)
-        monkeypatch.setattr("dice._train.learn.EVERY_STEPS", 10)
+        monkeypatch.setattr("dice._train.train.EVERY_STEPS", 10)
         with pytest.raises(MemoryError):
             dice.tl.train_prior(parts, training=dice.Training(max_steps=60, checkpoint=tmp_path / "state.npz"))
         monkeypatch.setattr(Trainer, "_step", step)

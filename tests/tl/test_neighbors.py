@@ -77,7 +77,7 @@ def test_errors(query, reference):
     with pytest.raises(dice.DiceError, match=r"call dice.tl.denoise\(adata, reference\) first"):
         dice.tl.neighbors(query)
     dice.tl.denoise(query, reference, n_samples=1)
-    with pytest.raises(dice.DiceError, match="n_neighbors=1"):
+    with pytest.raises(dice.DiceError, match=r"`n_neighbors` must be .*got 1"):
         dice.tl.neighbors(query, n_neighbors=1)
     with pytest.raises(dice.DiceError, match="5 cells are too few"):
         dice.tl.neighbors(query[:5].copy(), n_samples=1)
@@ -101,8 +101,8 @@ def test_other_results_are_not_overwritten(query, reference, tmp_path):
     for key in ("X_dice", "dice"):
         with pytest.raises(dice.DiceError, match=f"key_added='{key}' is taken"):
             dice.tl.neighbors(query, n_samples=2, key_added=key)
-    with pytest.raises(dice.DiceError, match="cannot name a slot"):
-        dice.tl.neighbors(query, n_samples=2, key=np.array(["X_dice", "dice"]))
+    with pytest.raises(dice.DiceError, match="can name a slot"):
+        dice.tl.neighbors(query, n_samples=2, use_rep=np.array(["X_dice", "dice"]))
     query.write_h5ad(tmp_path / "query.h5ad")
     backed = sc.read_h5ad(tmp_path / "query.h5ad", backed="r")
     with pytest.raises(dice.DiceError, match="backed by a file"):

@@ -9,7 +9,7 @@ import pytest
 from simulation import simulate
 
 import dice
-from dice._labels.density_ratio import auc
+from dice._query.domain_shift import auc
 
 
 @pytest.fixture(scope="module")
@@ -152,10 +152,10 @@ def test_no_cells(reference):
     [
         ("none", {}, "calibration_fraction=0.1"),
         ("prior", {"labels_key": "cell_type"}, "needs the reference with its cells"),
-        ("", {"fdr": 0}, "fdr=0 is not between"),
-        ("", {"fdr": "x"}, "fdr='x'"),
+        ("", {"fdr": 0}, "`fdr` must be a number between 0 and 1, got 0"),
+        ("", {"fdr": "x"}, "`fdr` must be .*got 'x'"),
         ("", {"labels_key": "nothing"}, "no column 'nothing'"),
-        ("", {"key_added": ""}, "key_added=''"),
+        ("", {"key_added": ""}, "`key_added` must be .*got ''"),
         ("", {"groupby": "nothing"}, "no column 'nothing'"),
     ],
 )

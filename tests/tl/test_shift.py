@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._model.checksum import checksum
+from dice._model.plain_values import checksum
 from dice._query.query import Query
 from dice._query.samples import posterior_samples
 from dice.options import Options
@@ -214,7 +214,7 @@ def test_a_part_of_the_cells_keeps_the_shift_of_all(query, reference):
 
 def test_labels_say_how_the_query_was_shifted(query, reference):
     dice.tl.transfer_labels(query, reference, "cell_type")
-    assert query.uns["cell_type_dice"]["shift"]["strategy"] == "views"
+    assert query.uns["cell_type_dice"]["shift"]["strategy"] == "clusters"
     dice.tl.transfer_labels(query, reference, "cell_type", shift=query.uns["cell_type_dice"]["shift"])
     assert list(query.uns["cell_type_dice"]["views"]["view"]) == ["stored"]
 
@@ -228,8 +228,8 @@ def test_the_sample_is_the_same_in_any_order(query, reference):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"shift": "scale"}, "There is no shift 'scale'"),
-        ({"shift": None}, "There is no shift None"),
+        ({"shift": "scale"}, "`shift` must be one of .*got 'scale'"),
+        ({"shift": None}, "`shift` must be one of .*got None"),
         ({"shift": dice.Shift(batch_key="run")}, "There is no column 'run' in adata.obs"),
         ({"shift": dice.Shift(batch_key="half")}, "cells have no value in adata.obs|names no batch"),
     ],

@@ -233,7 +233,7 @@ def test_only_a_prior_is_replaced_under_its_key():
     adata, theirs = small(), {"score": 1.0}
     adata.uns["dice"] = theirs
     with pytest.raises(
-        dice.DiceError, match=r"adata.uns\['dice'\] holds something that is no prior .*key_added='dice_"
+        dice.DiceError, match=r"adata.uns\['dice'\] holds something that dice did not write.*key_added='dice_"
     ):
         dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2))
     assert adata.uns == {"dice": theirs}
@@ -310,7 +310,7 @@ def test_cells_without_expression_and_constant_genes_are_learned_from():
 
 def counts():
     adata = small()
-    adata.X = sparse.csr_matrix(np.random.default_rng(0).poisson(5, adata.shape).astype(np.float32))
+    adata.layers["raw"] = sparse.csr_matrix(np.random.default_rng(0).poisson(5, adata.shape).astype(np.float32))
     return adata
 
 
@@ -346,7 +346,7 @@ def one_class():
 @pytest.mark.parametrize(
     ("make", "arguments", "sentence"),
     [
-        (counts, {}, "sc.pp.normalize_total"),
+        (counts, {"layer": "raw"}, "sc.pp.normalize_total"),
         (scaled, {}, r"were scaled or centred \(values begin at -.*from before sc.pp.scale.*or pass check=False"),
         (with_nan, {}, r"1 cells hold NaN or infinite values, for example \['3'\]"),
         (with_duplicates, {}, r"var_names_make_unique"),
@@ -354,11 +354,11 @@ def one_class():
         (small, {"labels_key": "nothing"}, "no column 'nothing' in adata.obs"),
         (small, {"n_latent": 40}, "pass a number from 1 to 39"),
         (small, {"n_latent": 0}, "pass a number from 1 to 39"),
-        (small, {"preset": "huge"}, "There is no preset 'huge'"),
+        (small, {"preset": "huge"}, "`preset` must be one of .*got 'huge'"),
         (small, {"layer": "nothing"}, "There is no layer 'nothing'"),
         (small, {"mask_var": "nothing"}, "There is no column 'nothing' in adata.var"),
         (small, {"mixup": "noise"}, "pass 'auto', None or for example dice.Mixup"),
-        (small, {"key_added": "a/b"}, "key_added='a/b'"),
+        (small, {"key_added": "a/b"}, "`key_added` must be .*got 'a/b'"),
         (small, {"mixup": dice.Mixup(), "preset": "paper"}, "name their column of adata.obs with labels_key="),
         (small, {"mixup": dice.Mixup(), "labels_key": "cell_type"}, "only paper and paper-small do: leave mixup out"),
         (small, GMM | {"mixup": dice.Mixup(), "labels_key": "cell_type"}, "leave mixup out"),
@@ -381,17 +381,21 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(make, arguments, sente
 @pytest.mark.parametrize(
     ("settings", "arguments", "sentence"),
     [
-        (dice.Training, {"validation_fraction": 0.9}, "not between 0 and 0.5"),
-        (dice.Mixup, {"points": "a"}, "points='a'"),
-        (dice.Mixup, {"points": 101}, "points=101"),
-        (dice.Training, {"validation_fraction": "a"}, "validation_fraction='a'"),
-        (dice.Training, {"calibration_fraction": 0.6}, "calibration_fraction=0.6 is not between"),
-        (dice.Training, {"checkpoint": 3}, "checkpoint=3"),
-        (dice.Training, {"max_steps": True}, "max_steps=True"),
-        (dice.Mixup, {"points": 1}, "points=1"),
-        (dice.Mixup, {"points": 2.5}, "points=2.5"),
-        (dice.Mixup, {"probability": 1.1}, "probability=1.1"),
-        (dice.Mixup, {"concentration": 0}, "concentration=0"),
+        (dice.Training, {"validation_fraction": 0.9}, "must be a number from 0 to 0.5"),
+        (dice.Mixup, {"points": "a"}, "`points` must be .*got 'a'"),
+        (dice.Mixup, {"points": 101}, "`points` must be .*got 101"),
+        (dice.Training, {"validation_fraction": "a"}, "`validation_fraction` must be .*got 'a'"),
+        (
+            dice.Training,
+            {"calibration_fraction": 0.6},
+            "`calibration_fraction` must be .*0 to 0.5, got 0.6",
+        ),
+        (dice.Training, {"checkpoint": 3}, "`checkpoint` must be .*got 3"),
+        (dice.Training, {"max_steps": True}, "`max_steps` must be .*got True"),
+        (dice.Mixup, {"points": 1}, "`points` must be .*got 1"),
+        (dice.Mixup, {"points": 2.5}, "`points` must be .*got 2.5"),
+        (dice.Mixup, {"probability": 1.1}, "`probability` must be .*got 1.1"),
+        (dice.Mixup, {"concentration": 0}, "`concentration` must be .*got 0"),
     ],
 )
 def test_bad_settings_are_one_sentence(settings, arguments, sentence):
@@ -433,7 +437,7 @@ def test_a_subsample_beyond_max_cells(caplog):
     assert labelled.obs["dice_split"][rare].notna().all()
     assert "a uniform subsample of 400 of 1440 cells" in caplog.text
     assert "a label-stratified subsample" in caplog.text
-    with pytest.raises(dice.DiceError, match="max_cells=1 is not"):
+    with pytest.raises(dice.DiceError, match="`max_cells` must be a whole number of at least 2, got 1"):
         dice.tl.train_prior(cells, training=dice.Training(max_cells=1))
 
 

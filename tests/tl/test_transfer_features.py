@@ -66,7 +66,7 @@ def test_slots(predicted):
     np.testing.assert_allclose(features["width"], (high - low).mean(), rtol=1e-4)
     assert (features["n_cells"] == 1200).all()
     np.testing.assert_allclose(record["candidates"]["weights"].sum(1), 1, rtol=1e-5)
-    assert record["call"]["key"] == "protein"
+    assert record["call"]["features_key"] == "protein"
     assert record["params"]["widened"] == 1
     assert record["params"]["shift_auc"] < 0.65
 
@@ -302,11 +302,11 @@ def only_of(role):
         (lambda r: r.obsm.pop("protein"), KeyError, "no features 'protein': name one of obsm"),
         (lambda r: r.obsm["protein"].__setitem__("CD8", np.inf), ValueError, r"\['CD8'\] are infinite in some cells"),
         (lambda r: r.obsm["protein"].__setitem__("CD8", np.nan), ValueError, "known in fewer than 20 cells"),
-        (lambda r: r.obsm["protein"].__setitem__("CD8", "high"), ValueError, r"\['CD8'\] are no real numbers"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", "high"), ValueError, r"\['CD8'\] are not real numbers"),
         (lambda r: setattr(r.obsm["protein"], "columns", list("aabc")), ValueError, r"names that repeat.*\['a'\]"),
         (lambda r: r.obsm.__setitem__("protein", np.ones((r.n_obs, 2, 2))), ValueError, r"not \(cells, features\)"),
         (lambda r: r.obsm["protein"].__setitem__("CD8", 1e300), ValueError, r"\['CD8'\] are larger than 1e\+30"),
-        (lambda r: r.obsm["protein"].__setitem__("CD8", 1j), ValueError, r"\['CD8'\] are no real numbers"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", 1j), ValueError, r"\['CD8'\] are not real numbers"),
         (lambda r: r.obsm.__setitem__("protein", r.obsm["protein"].to_numpy() + 1j), ValueError, "no real numbers"),
         (lambda r: r.obsm.__setitem__("protein", r.obsm["protein"].astype(object)), ValueError, "no real numbers"),
         (only_of("calibration"), ValueError, r"fewer than 20 of the cells that the prior was trained on.*\['CD8'\]"),
@@ -323,21 +323,21 @@ def test_bad_features_are_told_in_one_sentence(reference, query, spoil, error, m
 
 def test_bad_arguments_are_told_in_one_sentence(reference, query):
     for arguments, error, message in [
-        ({"key": "layer:counts"}, KeyError, "no layer 'counts'"),
-        ({"key": "mod:protein"}, ValueError, "names a modality, but the reference has none"),
-        ({"key": ["age"]}, KeyError, "no column 'age'"),
-        ({"key": None}, ValueError, "key=None names no features"),
-        ({"key": b"protein"}, ValueError, "key=b'protein' names no features"),
-        ({"key": 3}, ValueError, "key=3 names no features"),
-        ({"key": []}, ValueError, "there are none"),
-        ({"key": ["protein"]}, KeyError, "no column 'protein' in reference.obs"),
-        ({"key": "protein", "alpha": 2}, ValueError, "alpha=2"),
-        ({"key": "protein", "key_added": "a/b"}, ValueError, "key_added='a/b'"),
+        ({"features_key": "layer:counts"}, KeyError, "no layer 'counts'"),
+        ({"features_key": "mod:protein"}, ValueError, "names a modality, which needs a MuData object"),
+        ({"features_key": ["age"]}, KeyError, "no column 'age'"),
+        ({"features_key": None}, ValueError, "columns, got None"),
+        ({"features_key": b"protein"}, ValueError, "columns, got b'protein'"),
+        ({"features_key": 3}, ValueError, "columns, got 3"),
+        ({"features_key": []}, ValueError, "there are none"),
+        ({"features_key": ["protein"]}, KeyError, "no column 'protein' in reference.obs"),
+        ({"features_key": "protein", "alpha": 2}, ValueError, "`alpha` must be .*got 2"),
+        ({"features_key": "protein", "key_added": "a/b"}, ValueError, "`key_added` must be .*got 'a/b'"),
     ]:
         with pytest.raises(error, match=message):
             dice.tl.transfer_features(query, reference, **arguments)
     query.obsm["protein_dice"] = np.zeros((query.n_obs, 2))
-    with pytest.raises(ValueError, match="'protein_dice' that is no prediction of dice"):
+    with pytest.raises(ValueError, match="'protein_dice' that dice did not write"):
         dice.tl.transfer_features(query, reference, "protein")
     with pytest.raises(ValueError, match="the same object"):
         dice.tl.transfer_features(reference, reference, "protein")

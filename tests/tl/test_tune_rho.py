@@ -82,14 +82,14 @@ def test_genes_that_the_query_lacks(pair):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"criterion": "ari"}, "no criterion 'ari'"),
+        ({"criterion": "ari"}, "`criterion` must be one of .*got 'ari'"),
         ({"criterion": "counts", "counts_layer": "raw"}, "There is no layer 'raw'"),
         ({"criterion": "counts", "counts_layer": "logged"}, "does not hold raw counts"),
         ({"criterion": "counts", "counts_layer": "wrong"}, "not log1p of normalised counts"),
         ({"grid": []}, r"grid=\[\]"),
         ({"grid": [1, -1]}, "not a sequence of numbers"),
         ({"grid": "a"}, "grid='a'"),
-        ({"key_added": ""}, "key_added=''"),
+        ({"key_added": ""}, "`key_added` must be .*got ''"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(pair, arguments, sentence):

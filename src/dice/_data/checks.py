@@ -47,7 +47,7 @@ def _question_numbers(labels: pd.Categorical, where: str, adata: AnnData) -> Non
         return
     if not (numbers == np.round(numbers)).all():
         raise InputError(
-            f"{where} holds numbers that are not whole, for example {numbers[0]:g}, which are no labels: pass the "
+            f"{where} holds numbers that are not whole, for example {numbers[0]:g}, which cannot be labels: pass the "
             "labels_key of a column with names."
         )
     _log.warn(
@@ -77,7 +77,7 @@ def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categ
     if n_cells > FEW_CELLS and 2 * n_batches > n_cells:
         each = "for every cell" if n_batches == n_cells else f"for {n_cells:,} cells, {n_batches:,} in all"
         raise InputError(
-            f"{who}.obs[{batch_key!r}] holds another value {each}, as a column of barcodes does, and no batches: pass "
+            f"{who}.obs[{batch_key!r}] holds another value {each}, like a column of barcodes: pass "
             "the batch_key of a column whose values many cells share, such as a donor or a technology."
         )
     return batches
@@ -88,7 +88,7 @@ def read_groups(adata: AnnData, groupby: str) -> pd.Categorical:
     known_key(groupby, adata.obs, "column", "adata.obs")
     groups = _without_blanks(pd.Categorical(adata.obs[groupby]).remove_unused_categories())
     if not len(groups.categories):
-        raise InputError(f"adata.obs[{groupby!r}] holds no group at all: pass a column with clusters or labels.")
+        raise InputError(f"adata.obs[{groupby!r}] holds no group: pass a column with clusters or labels.")
     return groups
 
 

@@ -155,7 +155,7 @@ def _colormap(palette: Palette | None) -> Colormap:
 
     name = palette if isinstance(palette, str) else SEQUENTIAL
     if name not in colormaps:
-        raise InputError(f"{name!r} is no colour map of matplotlib: try 'viridis' or 'tab20'.")
+        raise InputError(f"The palette must be a colour map of matplotlib, such as 'viridis', got {name!r}.")
     return colormaps[name]
 
 

@@ -61,7 +61,9 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
         raise InputError("Features are learned from the reference's cells, which a prior alone has not: pass these.")
     if not isinstance(reference, AnnData):
-        raise InputError(f"reference is a {type(reference).__name__}: pass an AnnData or MuData object, or a path.")
+        raise InputError(
+            f"`reference` must be an AnnData or MuData object or a path, got a {type(reference).__name__}."
+        )
     return reference
 
 
@@ -101,8 +103,8 @@ def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
     """Values (n, F) of a table, NaN where there are none; text, dates and complex numbers are refused."""
     odd = [str(name) for name, kind in table.dtypes.items() if not _is_real(kind)]
     if odd or not table.shape[1]:
-        what = f"{odd[:5]} are no real numbers: convert them by .astype(float)" if odd else "there are none: add some"
-        raise InputError(f"key={said(key)} names no numeric features of {whose}, {what}, or pass others.")
+        what = f"{odd[:5]} are not real numbers: convert them by .astype(float)" if odd else "there are none: add some"
+        raise InputError(f"features_key={said(key)} names no numeric features of {whose}, {what}, or pass others.")
     return table.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
@@ -130,7 +132,9 @@ def has_features(adata: AnnData, key: Any) -> bool:
 def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -> pd.DataFrame:
     """Table (n, F) of the features that a user names; `name` is the user's word for the object."""
     if isinstance(key, bytes) or not isinstance(key, Iterable):
-        raise InputError(f"key={said(key)} names no features: pass a key of obsm, a column of obs, or a list of such.")
+        raise InputError(
+            f"`features_key` must be a key of obsm, a column of obs or a list of columns, got {said(key)}."
+        )
     if not isinstance(key, str):
         return cells.obs[[known_key(column, cells.obs, "column", f"{name}.obs") for column in key]]
     if key.startswith(MODALITY):
@@ -152,7 +156,9 @@ def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
     """All features of a modality, for the cells of the one with the expression; NaN for cells that it lacks."""
     name = key.removeprefix(MODALITY)
     if not is_mudata(source):
-        raise InputError(f"key={said(key)} names a modality, but the reference has none: pass a MuData object.")
+        raise InputError(
+            f"`features_key` {said(key)} names a modality, which needs a MuData object: pass one as the reference."
+        )
     found = source.mod[known_key(name, source.mod, "modality", "reference.mod")]
     if not found.obs_names.is_unique:
         raise InputError(f"Cells of the modality {name!r} have names that repeat: call obs_names_make_unique on it.")
@@ -175,7 +181,7 @@ def feature_key(adata: AnnData, key_added: Any, title: str) -> str:
     taken = [name for name in (key, f"{key}_low", f"{key}_high") if name in adata.obsm or name in adata.uns]
     if not ours and taken:
         raise InputError(
-            f"adata has a {taken[0]!r} that is no prediction of dice: pass another key_added, or remove it first."
+            f"adata has a {taken[0]!r} that dice did not write: pass another key_added, or remove it first."
         )
     return key
 

@@ -119,7 +119,7 @@ def _read_prior(group: Any, path: Path, key: str) -> dict[str, Any]:
     for name in ("uns", key):
         if name not in _names(group):
             raise SlotError(
-                f"{str(path)!r} holds no prior in .uns[{key!r}]: train one with dice.tl.train_prior and save it."
+                f"{str(path)!r} has no prior in .uns[{key!r}]: train one with dice.tl.train_prior and save it."
             )
         group = _child(group, name)
     if "format" not in _names(group):

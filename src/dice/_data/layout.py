@@ -143,6 +143,13 @@ def layout(
     return coordinates
 
 
+def write_umap(adata: AnnData, key: str, random_state: int) -> None:
+    """Set ``obsm["X_umap"]``, which scanpy's plots look for, to the map of an embedding, unless it is there."""
+    if "X_umap" not in adata.obsm:
+        coordinates = layout(adata, key, **umap_options(15, random_state))
+        write(adata, Slots(obsm={"X_umap": coordinates}), copy=False)
+
+
 def reference_map(reference: AnnData, key: str, *, n_neighbors: int, random_state: int, name: str = "reference") -> Map:
     """Map of a reference, which is not written to."""
     values = read.embedding(reference, key, name=name)

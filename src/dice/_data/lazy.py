@@ -17,7 +17,7 @@ from scipy import sparse
 
 from dice import _log
 from dice._data import sources
-from dice._model.chunks import Sums, add_up
+from dice._model.arrays import Sums, add_up
 from dice._types import Chunk
 
 #: A function of one block and of the range of cells that it holds.

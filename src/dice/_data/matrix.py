@@ -23,7 +23,7 @@ from dice._data import lazy, sources
 from dice._data.read import names
 from dice._data.sources import clean, own, readable
 from dice._errors import InputError, SlotError
-from dice._model.chunks import Sums
+from dice._model.arrays import Sums
 from dice._types import Chunk, Codes
 
 #: Cells in a sample, and the number of places in the matrix that they are taken from.

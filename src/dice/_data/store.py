@@ -116,7 +116,9 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
     if isinstance(source, str | os.PathLike):
         return Prior.load(source, key=key)
     if not isinstance(source, AnnData):
-        raise InputError(f"reference is a {type(source).__name__}: pass an AnnData object, a dice.Prior or a path.")
+        raise InputError(
+            f"`reference` must be an AnnData object, a dice.Prior or a path, got a {type(source).__name__}."
+        )
     found, raw = _verified.get((id(source), key)), source.uns.get(key)
     if found is not None and found.holder() is source and _same(raw, found.stored):
         return found.prior

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from anndata import AnnData
@@ -13,13 +17,16 @@ from dice import _log
 from dice._data.matrix import Matrix
 from dice._data.read import names
 from dice._data.recipe import TARGET_SUM, log_normalised
+from dice._data.store import find_prior
 from dice._data.value_checks import FEWEST_COUNTS, LOGGED, is_counts, matrix_statistics, stored_values
-from dice._data.write import Slots, write
-from dice._errors import InputError, SlotError
+from dice._data.write import Slots, check_writable, transaction, write
+from dice._errors import DiceError, InputError, SlotError
 from dice._keys import AnnotateKeys
 from dice._model.counts import MOSTLY, Recovered, normalised, recover
 from dice._types import Chunk, Codes
 
+P = ParamSpec("P")
+R = TypeVar("R")
 #: A scaled gene averages out and has a standard deviation of one, each within this bound (of the latter). Of the genes
 #: of pbmc68k and of a pancreas atlas sorted by donor, .99 and more average out once scaled; .22 as they are, up to .59
 #: corrected by Harmony or ComBat, and .12 of simulated ones with negative values.
@@ -61,7 +68,9 @@ def check_expression(chunk: Chunk, *, who: str = "adata", scaled: bool = False) 
     """
     if is_unlogged(chunk):
         holds = (
-            "raw counts" if is_raw(chunk) else f"values up to {stored_values(chunk).max():.4g}, which are no logarithms"
+            "raw counts"
+            if is_raw(chunk)
+            else f"values up to {stored_values(chunk).max():.4g}, too large for logarithms"
         )
         raise InputError(
             f"The matrix holds {holds}, but log-normalised expression is expected: call sc.pp.normalize_total({who}, "
@@ -89,6 +98,55 @@ def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: 
     )
     write(adata, Slots(layers={key: values}), copy=False)
     return key
+
+
+def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
+    """Let a verb take raw counts: they are log-normalised into a layer, as by :func:`dice.tl.annotate`.
+
+    A layer that an earlier call has made is used again. With a `layer` or without checks, values are taken as they are.
+    """
+    signature = inspect.signature(verb)
+
+    @functools.wraps(verb)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:  # which the verb itself tells
+            return verb(*args, **kwargs)
+        arguments, adata = given.arguments, next(iter(given.arguments.values()))
+        target_sum = _target_of_counts(adata, arguments, learns="reference" not in signature.parameters)
+        if target_sum is None:
+            return verb(*args, **kwargs)
+        arguments["layer"] = key = AnnotateKeys().layer
+        if key in adata.layers:
+            return verb(*given.args, **given.kwargs)
+        copy = bool(arguments.get("copy", False))
+        check_writable(adata, copy=copy)
+        with transaction(adata) as (begun,):
+            expression_layer(begun.stage, None, target_sum, "adata")
+            arguments[next(iter(arguments))], arguments["copy"] = begun.stage, False
+            verb(*given.args, **given.kwargs)
+        return cast("R", begun.perform(copy=copy))
+
+    return call
+
+
+def _target_of_counts(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> float | None:
+    """The counts per cell to normalise to, if an object in memory holds raw counts that a verb is to read."""
+    check = arguments.get("check", True)
+    as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
+    if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs:
+        return None
+    if not (isinstance(adata.X, np.ndarray) or sparse.issparse(adata.X)) or not is_raw(Matrix(adata).sample()):
+        return None
+    if learns:
+        return TARGET_SUM
+    try:
+        source = arguments.get("reference")
+        prior = find_prior(adata if source is None else source, key=arguments.get("prior_key", "dice"))
+    except DiceError:  # which the verb itself tells
+        return None
+    return None if prior.statistics.get("counts") else prior.statistics.get("sum_log") or TARGET_SUM
 
 
 def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:

@@ -91,7 +91,7 @@ def check_writable(adata: Any, *, copy: bool, who: str = "adata") -> None:
             f"{list(adata.mod)[:5]}, for example mdata.mod['rna']."
         )
     if not isinstance(adata, AnnData):
-        raise InputError(f"{who} is no AnnData object but {said(adata)}: read it first, for example by ad.read_h5ad.")
+        raise InputError(f"`{who}` must be an AnnData object, as ad.read_h5ad returns it, got {said(adata)}.")
     if adata.isbacked and (copy or adata.is_view):
         raise InputError(
             f"A copy or a view of an object that is backed by a file cannot be written to: call {who}.to_memory() "
@@ -104,7 +104,7 @@ def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: st
     key = new_key(argument, key, "dice")
     if adata.uns.get(key) is not None and not holds_prior(adata, key):
         raise InputError(
-            f"{who}.uns[{key!r}] holds something that is no prior of dice, and would be lost: pass another key, for "
+            f"{who}.uns[{key!r}] holds something that dice did not write, and would be lost: pass another key, for "
             f"example {argument}='dice_prior', or remove it with del {who}.uns[{key!r}]."
         )
     return key
@@ -114,14 +114,14 @@ def embedding_key(adata: AnnData, key_added: Any) -> str:
     """A key for an embedding, which must not be that of a stored prior."""
     if not is_key(key_added) or holds_prior(adata, key_added):
         raise InputError(
-            f"key_added={said(key_added)} cannot name an embedding: pass another one, for example 'X_dice'."
+            f"`key_added` must be a word that can name an embedding, such as 'X_dice', got {said(key_added)}."
         )
     return str(key_added)
 
 
 def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
     """A key for results, which must not be that of a stored prior or of the embedding that they are made from."""
-    taken = None if besides is None else new_key("key", besides, "X_dice")
+    taken = None if besides is None else new_key("use_rep", besides, "X_dice")
     if new_key("key_added", key_added, example) == taken or key_added in _taken(adata):
         raise InputError(
             f"key_added={said(key_added)} is taken by something else: pass another one, for example {example!r}."

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from scipy import linalg, sparse
 
-from dice._model.evenly import evenly
+from dice._model.arrays import subsample
 from dice._types import Codes, Floats
 
 #: Cells that the kernel is centred on at most. Median correlation of proteins (bmmc, random split, one seed) with 1,500
@@ -45,7 +45,7 @@ class Ridge:
         """
         scale = float(np.sqrt(x.var(0).mean())) or 1.0
         x = x / scale
-        centres = evenly(x, MOST_CENTRES)
+        centres = subsample(x, MOST_CENTRES)
         inputs, inner = kernel(x, centres), kernel(centres, centres)
         slopes, offset = np.zeros((len(centres), values.shape[1])), np.zeros(values.shape[1])
         for cells, features in _measured_alike(values):

@@ -18,9 +18,9 @@ from dice._errors import InputError
 from dice._features.candidates import CANDIDATES, View
 from dice._features.model import FeatureModel
 from dice._keys import FeatureKeys
-from dice._labels.sets import DomainShift, measure_shift
-from dice._model.evenly import evenly
+from dice._model.arrays import subsample
 from dice._model.matching import WHOLE_SHARE
+from dice._query.domain_shift import DomainShift, measure_shift
 from dice._query.held_out import cells_of, folds_by_batch, folds_of
 from dice._query.query import Query
 from dice._query.reference import as_query
@@ -67,7 +67,7 @@ def predict_features(
     """Learn features from the reference's cells, made like the query's, and predict them."""
     seed, roles = query.options.random_state, read_roles(reference, prior_key)
     train, validation, calibration = (
-        evenly(cells_of(roles, features.known, role), MOST_CELLS) for role in ("train", "validation", "calibration")
+        subsample(cells_of(roles, features.known, role), MOST_CELLS) for role in ("train", "validation", "calibration")
     )
     fit = np.concatenate([train, validation])
     if len(fit) < 2:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._labels.classify import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
 from dice._labels.views import LabelMoments, OwnScale, composition_of, label_moments, standardized_classifier
 from dice._model.batch_effect import explained_by_batches
+from dice._model.logistic import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
 from dice._types import Codes, Floats
 
 #: Cells of each side of a comparison, batches that are queries, and cells that a batch needs.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from dice._data import lazy
-from dice._labels.classify import Logistic
+from dice._model.logistic import Logistic
 from dice._model.offsets import Offsets
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask

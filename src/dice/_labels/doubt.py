@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._keys import AMBIGUOUS, CONFIDENT, STATUSES, UNLIKE
-from dice._model.softmax import softmax
+from dice._model.arrays import softmax
 from dice._types import Floats, Mask
 
 #: Share of the reference's own cells that may be called unlike it. No correction for many cells: with 100 calibration
 #: cells a false-discovery rate of .1 calls nothing among 1,000 cells unless 99 of them share the smallest p-value.
 UNLIKE_RATE = 0.01
 #: Wrong labels per label that is expected to be wrong, under a shift, and the most that it can be.
-ERROR_RATIO, MOST_RATIO = 1.35, 2.5
+ERROR_RATIO, MOST_RATIO = 1.4, 2.5
 #: Expected errors that a ratio of 1 between the reference's own batches counts as.
 RATIO_ERRORS = 20.0
 #: An error rate of labels in small queries, and the cells that it counts as: few cells may never mean less doubt.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from anndata import AnnData
+from scipy import sparse
 from torch import Tensor
 
 from dice._data.matrix import Matrix
@@ -16,12 +17,11 @@ from dice._data.read import names as names_of
 from dice._data.write import from_plain
 from dice._keys import PriorKeys
 from dice._labels.cells import LabelCells
-from dice._labels.contributions import sums_by_group, way_slopes
 from dice._labels.model import LabelModel
 from dice._query.query import NETWORK_CHUNK, Query
 from dice._query.reference import own_genes, read_reference
 from dice._query.shift import find_shift
-from dice._types import Chunk, Codes, Floats
+from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import OBJECTS, Options
 
 
@@ -170,3 +170,49 @@ def known_expression(reference: object, query: Query, model: LabelModel, labels_
     mean = means * projection.scale[genes] + projection.mean[genes]
     least = 0.0 if query.prior.statistics.get("minimum", 0.0) >= 0 else -np.inf
     return Expression(np.maximum(mean, least), np.full(mean.shape, np.nan))
+
+
+#: Points of Gauss and Legendre's rule on the way to a cell. Of what the denoised latents of Baron's 1,937 cells add to
+#: their scores, 4, 8 and 16 points miss 6, 0.9 and 0.05 % (a reference of pancreas, mean over cells).
+N_POINTS = 16
+
+
+def contrasts(labels: Codes, others: Mask) -> Floats:
+    """What takes the mean logit of `others` (G, C) away from that of a label (G,): factors (G, C) of all logits."""
+    found = -1.0 * others / np.maximum(others.sum(1, keepdims=True), 1)
+    found[np.arange(len(labels)), labels] += 1
+    return found
+
+
+def way_slopes(
+    function: Callable[[Tensor], Tensor], cells: Floats, directions: Floats, n_points: int = N_POINTS
+) -> Floats:
+    """Slopes (n, k) of a function of latents, each averaged over the straight way from zero to a cell.
+
+    Parameters
+    ----------
+    function
+        Maps latents (n, k) to others (n, k), cell by cell.
+    cells
+        Where the ways end (n, k).
+    directions
+        What of the function's values counts: their products with these (n, k).
+    n_points
+        Points on every way.
+    """
+    ends, along = (torch.as_tensor(np.asarray(x, dtype=np.float32)) for x in (cells, directions))
+    points, weights = np.polynomial.legendre.leggauss(n_points)
+    slopes = torch.zeros_like(ends)
+    for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
+        at = (float(point) * ends).requires_grad_()
+        (slope,) = torch.autograd.grad((function(at) * along).sum(), at)
+        slopes += float(weight) * slope
+    return np.asarray(slopes)
+
+
+def sums_by_group(values: Chunk, groups: Codes, n_groups: int) -> Floats:
+    """Sums (G, p) of cells (n, p) by their group (n,), -1 for none."""
+    known = np.flatnonzero(groups >= 0)
+    members = sparse.csr_array((np.ones(len(known)), (groups[known], known)), shape=(n_groups, len(groups)))
+    sums = members @ values
+    return np.asarray(sums.toarray() if sparse.issparse(sums) else sums, dtype=np.float64)

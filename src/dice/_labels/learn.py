@@ -19,7 +19,11 @@ from dice._keys import PriorKeys
 from dice._labels.batch_evidence import batch_evidence, widest_batches
 from dice._labels.card import make_card
 from dice._labels.cells import LabelCells
-from dice._labels.classify import (
+from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel
+from dice._labels.novelty import within_groups
+from dice._labels.views import label_moments, leading_directions
+from dice._model.arrays import subsample
+from dice._model.logistic import (
     GENE_ITERATIONS,
     GENE_STRENGTH,
     LATENT_STRENGTH,
@@ -27,10 +31,6 @@ from dice._labels.classify import (
     f1_scores,
     fit_logistic,
 )
-from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel
-from dice._labels.novelty import within_groups
-from dice._labels.views import label_moments, leading_directions
-from dice._model.evenly import evenly
 from dice._model.prior import LearnedPrior
 from dice._query.query import Query
 from dice._query.reference import Labelled, ReferenceQuery, as_query, labels_of, read_reference
@@ -50,7 +50,7 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
     """Learn all that labels of queries need, from all labelled cells but those of the calibration."""
     whole, thin = _cells(reference, prior, labelled, who)
     fit = labelled.cells("train", "validation")
-    calibration, n_labels = evenly(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
+    calibration, n_labels = subsample(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
     rows, _ = _some(fit, labelled.codes[fit], seed)
     genes = whole.genes(np.concatenate([rows, calibration]))
     known, held_out = genes[: len(rows)], genes[len(rows) :]

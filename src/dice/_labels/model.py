@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._errors import PriorFormatError
-from dice._labels.classify import Logistic
 from dice._labels.novelty import Groups
 from dice._labels.views import Anchors, LabelMoments
-from dice._model.softmax import softmax
+from dice._model.arrays import softmax
+from dice._model.logistic import Logistic
 from dice._types import Codes, Floats
 
 #: What cells are classified by: scaled noisy latents, scaled clean latents, standardised genes.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._labels.classify import LATENT_STRENGTH, Logistic, fit_logistic
+from dice._model.logistic import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._types import Floats
 
 #: Groups that cells without labels are clustered into, and cells that each should have.

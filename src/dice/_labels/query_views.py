@@ -1,39 +1,42 @@
-"""The views of a query's cells: which there are, and what each says; see :mod:`dice._labels.views`."""
+"""The views of a query's cells: which can be computed, and their probabilities; see :mod:`dice._labels.views`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from dice import _log
 from dice._errors import InputError
 from dice._labels.cells import LabelCells
-from dice._labels.classify import Logistic
 from dice._labels.model import REPRESENTATIONS, LabelModel
 from dice._labels.views import (
     FEWEST_CELLS,
-    KEPT,
     MATCHED,
     Anchors,
     Correlated,
     LabelMoments,
     OwnScale,
+    excess_of_mean,
     label_weights,
     standardized_classifier,
 )
+from dice._model.arrays import softmax
+from dice._model.logistic import Logistic
 from dice._model.offsets import Offsets
-from dice._model.softmax import softmax
 from dice._query.shift import find_shift
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 
+#: Probabilities (n, C) of cells with standardised genes (n, d), at these positions (n,).
+LabelView: TypeAlias = Callable[[Floats, Codes], Floats]
+
 
 @dataclass(frozen=True)
-class LabelViews:
+class Views:
     """The views of a query's cells under a label model."""
 
     cells: LabelCells
@@ -41,126 +44,110 @@ class LabelViews:
     #: Representations whose classifiers are averaged.
     representations: tuple[str, ...]
     #: Offsets of the views that keep the reference as it is; None where cells stay as they were measured.
-    kept: Mapping[str, Offsets | None]
-    #: Views that match the two.
-    matched: tuple[str, ...] = MATCHED
-    #: Classifiers of the genes at hand.
-    gene_classifier: Logistic = field(init=False)
+    offsets: Mapping[str, Offsets | None]
+    #: Views that match the two data sets.
+    matched: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        observed = self.cells.observed(self.model.candidates["genes"].classifier)
-        object.__setattr__(self, "gene_classifier", observed)
+    @cached_property
+    def gene_classifier(self) -> Logistic:
+        """The classifier of the genes at hand."""
+        return self.cells.observed(self.model.candidates["genes"].classifier)
 
     @cached_property
     def moments(self) -> LabelMoments:
-        """LabelMoments of the genes at hand."""
+        """Moments of the genes at hand in every label."""
         genes, known = self.cells.query.match.prior, self.model.moments
-        return LabelMoments(
-            known.mean[:, genes].astype(np.float64), known.variance[:, genes].astype(np.float64), known.counts
-        )
+        mean, variance = (values[:, genes].astype(np.float64) for values in (known.mean, known.variance))
+        return LabelMoments(mean, variance, known.counts)
 
     @cached_property
     def anchors(self) -> Anchors:
+        """Reference cells by the genes at hand."""
         genes, known = self.cells.query.match.prior, self.model.anchors
         return Anchors(known.codes, known.scores, known.basis[genes], known.centre[genes])
 
-    @cached_property
-    def _latent_logits(self) -> dict[str, tuple[Floats, Floats]]:
-        """Of views that keep the reference, sums of probabilities by latents, and what to add to logits by genes."""
-        found: dict[str, tuple[Floats, Floats]] = {}
-        scale = self.cells.scale
-        loadings = self.cells.query.likelihood.loadings
-        for name, offsets in self.kept.items():
+    def keeping(self) -> dict[str, LabelView]:
+        """Views that keep the reference as it is."""
+        found = {}
+        for name, offsets in self.offsets.items():
             y, clean, away = self.cells.without(offsets)
-            of_latents = {"projection": y, "denoised": clean}
-            logits = [
-                softmax(self.model.candidates[kind].classifier.logits(of_latents[kind] / scale))
-                for kind in self.representations
-                if kind != "genes"
-            ]
-            total = np.sum(logits, axis=0) if logits else np.zeros((len(y), len(self.model.names)))
-            # A shift lies in the span of the loadings; what these leave unexplained stays as it is.
-            moved = np.zeros((1, 1)) if away is None else -away @ (loadings.T @ self.gene_classifier.slopes)
-            found[name] = total, np.broadcast_to(moved, total.shape)
+            found[name] = self._by_classifiers(y, clean, away)
         return found
 
-    def keeping(self, x: Floats, rows: Codes) -> dict[str, Floats]:
-        """Probabilities (n, C) of cells with genes x (n, d), at positions `rows`, by views that keep the reference."""
-        found: dict[str, Floats] = {}
-        genes = self.gene_classifier.logits(x) if "genes" in self.representations else None
-        for name, (total, moved) in self._latent_logits.items():
-            known = total[rows] if genes is None else total[rows] + softmax(genes + moved[rows])
-            found[name] = known / len(self.representations)
-        return found
-
-    def matching(self, composition: Floats) -> dict[str, Any]:
-        """Functions from genes to probabilities, by views that match query and reference at this composition (C,)."""
-        x = self.cells.sample
-        found: dict[str, Any] = {}
+    def matching(self, composition: Floats) -> dict[str, LabelView]:
+        """Views that match query and reference at this composition (C,) of the query."""
+        x, n_labels = self.cells.sample, len(self.model.names)
         own = OwnScale.of(x, self.moments, composition)
+        found: dict[str, LabelView] = {}
+        if "centered" in self.matched:
+            found["centered"] = self._centered(composition)
         if "standardized" in self.matched:
-            found["standardized"] = standardized_classifier(self.gene_classifier, own)
+            classifier = standardized_classifier(self.gene_classifier, own)
+            found["standardized"] = lambda genes, _: classifier(genes)
         if "correlated" in self.matched:
             weights = label_weights(composition, self.moments.composition, self.anchors.codes)
-            found["correlated"] = Correlated.of(x, own, self.anchors, weights, len(self.model.names))
+            correlated = Correlated.of(x, own, self.anchors, weights, n_labels)
+            found["correlated"] = lambda genes, _: correlated(genes)
         return found
 
-    def average(self, kept: Mapping[str, Floats], matched: Mapping[str, Floats], share: float) -> Floats:
-        """The mean of either family, the second with a weight of `share`; equal weights within a family."""
-        means = [np.mean(list(family.values()), axis=0) for family in (kept, matched) if family]
-        if len(means) == 1:
-            return np.asarray(means[0])
-        return np.asarray((means[0] + share * means[1]) / (1 + share))
+    def _centered(self, composition: Floats) -> LabelView:
+        """Cells without the offset of their mean from that of the reference at this composition."""
+        expected, rows = composition @ self.model.centres, self.cells.sampled
+        # Denoising keeps means, so that noisy and clean latents of a label have the same.
+        away, clean_away = (excess_of_mean(z[rows], expected) for z in (self.cells.y, self.cells.clean))
+        return self._by_classifiers(self.cells.y - away, self.cells.clean - clean_away, away)
+
+    def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> LabelView:
+        """Mean of the reference's classifiers on latents (n, k) that were moved by `away`, and on genes moved alike."""
+        scaled = {"projection": y / self.cells.scale, "denoised": clean / self.cells.scale}
+        used = [name for name in self.representations if name != "genes"]
+        total = np.zeros((len(y), len(self.model.names)), dtype=np.float32)
+        for name in used:
+            total += softmax(self.model.candidates[name].classifier.logits(scaled[name]))
+        if "genes" not in self.representations:
+            return lambda _, rows: total[rows] / len(used)
+        classifier = self.gene_classifier
+        # An offset lies in the span of the loadings. The rest of the genes stays as it is.
+        carried = self.cells.query.likelihood.loadings.T @ classifier.slopes
+        moved = np.zeros((1, 1)) if away is None else -np.atleast_2d(away) @ carried
+        moved = np.broadcast_to(moved, total.shape)
+        return lambda x, rows: (total[rows] + softmax(classifier.logits(x) + moved[rows])) / (len(used) + 1)
 
 
-def views_of(
-    cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any
-) -> tuple[LabelViews, dict[str, Any]]:
-    """The views that are wanted and can be computed, and the offsets that they have on the mean."""
+def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any) -> tuple[Views, dict[str, Any]]:
+    """The views that are wanted and can be computed, and the record of the offsets that cells are moved by."""
     kinds = REPRESENTATIONS if classifier.representation == "auto" else (classifier.representation,)
+    nothing = {"strategy": "none"}
     if shift is False:
-        return LabelViews(cells, model, kinds, {"measured": None}, ()), {"strategy": "none"}
-    if not isinstance(shift, Shift):
+        return Views(cells, model, kinds, {"measured": None}), nothing
+    strategy = shift.strategy if isinstance(shift, Shift) else "stored"
+    if strategy in MATCHED:
+        _check_matched(cells, classifier, strategy)
+        return Views(cells, model, kinds, {"measured": None}, (strategy,)), nothing
+    if strategy != "auto":
         offsets, record = find_shift(cells.query, shift)
-        return LabelViews(cells, model, kinds, {"stored": offsets}, ()), record
-    if shift.strategy in MATCHED:
-        if classifier.representation not in ("auto", "genes"):
-            raise InputError(f"shift={shift.strategy!r} compares genes: pass classifier='auto' or 'genes'.")
-        if shift.strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
-            _log.warn(
-                f"View 'correlated' needs {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}: add cells."
-            )
-        return LabelViews(cells, model, kinds, {"measured": None}, (shift.strategy,)), {"strategy": "none"}
-    if shift.strategy != "auto":
-        offsets, record = find_shift(cells.query, shift)
-        return LabelViews(cells, model, kinds, {shift.strategy: offsets}, ()), record
+        return Views(cells, model, kinds, {strategy: offsets}), record
     kept: dict[str, Offsets | None] = {"measured": None}
-    records = []
-    for name in KEPT[1:]:
-        if name == "clusters" and cells.query.prior.soft_clusters is None:
-            _log.info("View 'clusters' is left out: the reference has too few cells for soft clusters.")
-            continue
-        kept[name], record = find_shift(cells.query, Shift(name, shift.batch_key))  # type: ignore[arg-type]
-        records.append(record)
-    return LabelViews(cells, model, kinds, kept, _possible(cells, classifier)), _mean_record(records, len(kept))
+    record = nothing
+    if cells.query.prior.soft_clusters is None:
+        _log.info("View 'clusters' is left out: the reference has too few cells for soft clusters.")
+    else:
+        kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
+    return Views(cells, model, kinds, kept, _possible(cells, classifier)), record
+
+
+def _check_matched(cells: LabelCells, classifier: Classifier, strategy: str) -> None:
+    if strategy != "centered" and classifier.representation not in ("auto", "genes"):
+        raise InputError(f"shift={strategy!r} compares genes: pass classifier='auto' or 'genes'.")
+    if strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
+        _log.warn(f"View 'correlated' needs {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}: add cells.")
 
 
 def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
     """Matched views that can be computed."""
     if classifier.representation != "auto":
-        return ()
+        return ("centered",)
     if len(cells.sampled) >= FEWEST_CELLS:
         return MATCHED
-    _log.info(f"View 'correlated' is left out: it takes {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}.")
-    return MATCHED[:1]
-
-
-def _mean_record(records: list[dict[str, Any]], n_views: int) -> dict[str, Any]:
-    """Mean offsets of all views as one record; cells as they were measured have none."""
-    offsets = [record["offset"] for record in records if "offset" in record]
-    if not offsets:
-        return {"strategy": "none"}
-    widest = max(offset.shape[1] for offset in offsets)
-    shape = (len(offsets[0]), widest, offsets[0].shape[2])
-    mean = np.sum([np.broadcast_to(offset, shape) for offset in offsets], axis=0) / n_views
-    return {**records[0], "strategy": "views", "offset": mean.astype(np.float32)}
+    _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells, the query has {len(cells.sampled)}.")
+    return MATCHED[:2]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._labels.classify import LATENT_STRENGTH, fit_logistic
+from dice._model.logistic import LATENT_STRENGTH, fit_logistic
 from dice._types import Codes, Floats, Mask
 
 #: Share of the cells of each label that teach, and fewest cells of a label that do, where it has them.

@@ -13,53 +13,17 @@ from dice import _log
 from dice._labels import doubt
 from dice._labels.cells import LabelCells
 from dice._labels.classification import Classified
-from dice._labels.conformal import effective_size, label_p_values, label_scores, too_few
-from dice._labels.density_ratio import measure_domain_shift
+from dice._labels.conformal import label_p_values, label_scores, too_few
 from dice._labels.model import LabelModel
 from dice._model.random_numbers import CellNoise
-from dice._query.query import Query
+from dice._query.domain_shift import DomainShift
 from dice._types import Floats, Mask
 from dice.options import Sets
 
-#: How well query and reference may be told apart (AUC) before it is said that they differ (docs/labels.md).
-DOUBTFUL = 0.65
 #: A probability that no label has, and one that is larger than that of all other labels.
 NEVER, LIKELY = 1.01, 0.5
 #: Stream of random numbers of the sets.
 SETS = 3
-
-
-@dataclass(frozen=True)
-class DomainShift:
-    """Density ratios of calibration (m,) and query cells (n,), and how well the two are told apart."""
-
-    calibration: Floats
-    query: Floats
-    auc: float
-
-    @property
-    def effective(self) -> float:
-        """Number of calibration cells that count."""
-        return effective_size(self.calibration)
-
-    @property
-    def doubtful(self) -> bool:
-        return self.auc > DOUBTFUL
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"effective_calibration": self.effective, "shift_auc": self.auc}
-
-
-def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> DomainShift:
-    """Compare scaled latents y (n, k) of the query with those of calibration cells (m, k)."""
-    # In the order of their seeds, which does not depend on where cells are in a file.
-    order = np.argsort(query.seeds, kind="stable")
-    order = order[~query.latents.empty[order]]
-    found = measure_domain_shift(calibration_y, y[order], seed)
-    ratios = np.ones(len(y))
-    ratios[order] = found.query
-    return DomainShift(found.reference, ratios, found.auc)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from dice._data.checks import label_columns
 from dice._data.values import median_depth
 from dice._data.write import as_plain
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
-from dice._labels.sets import DOUBTFUL
 from dice._model.prior import LearnedPrior
+from dice._query.domain_shift import DOUBTFUL
 
 LAYER = AnnotateKeys().layer
 

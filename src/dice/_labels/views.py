@@ -1,36 +1,39 @@
-"""Several ways to compare a query with the reference, each of which gives every cell probabilities of labels.
+"""Ways to compare a query with the reference. Each view gives every cell probabilities of labels.
 
-No way to remove a shift is the best for every query, and none can be chosen without labels. Their errors differ, so
-that the mean of all is about as good as the best of them. There are two families:
+No way to remove a shift is the best for every query, and data without labels cannot tell which one is. Errors of
+different views differ, so that their mean is about as good as the best of them. There are two families:
 
-* The reference stays as it is. Classifiers of the reference see the query as it was measured, without one offset of
-  all cells, and without offsets of soft clusters.
-* The two are matched. The query is standardised by its own mean and variance (``standardized``), or both are compared
-  along the directions that they share, by a canonical correlation analysis (``correlated``). This needs to know how
-  common each label is in the query: the reference is reweighted to that composition.
+* The reference stays as it is: cells as they were measured, and cells without offsets of soft clusters.
+* The two are matched: the query has the mean of the reference (``centered``, by latents), its mean and variance
+  (``standardized``, by genes), or both are compared along the directions that they share (``correlated``, a canonical
+  correlation analysis). Means and variances also depend on how common each label is. The reference is therefore
+  reweighted to the composition of the query.
 
-A matched view is only as good as the estimated composition. Its weight is the share of the distance between the means
-of query and reference that the composition does not explain.
+If the composition explains why query and reference differ, the labels of the query also follow its composition
+(:func:`label_ratios`), as in the correction for label shift of Saerens, Latinne and Decaestecker (2002).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from sklearn.utils.extmath import randomized_svd
 
-from dice._labels.classify import Logistic, fit_logistic
-from dice._model.softmax import softmax
+from dice._model.arrays import softmax
+from dice._model.logistic import Logistic, fit_logistic
 from dice._types import Codes, Floats
 
-#: Views that keep the reference as it is, and views that match the two.
-KEPT, MATCHED = ("measured", "offset", "clusters"), ("standardized", "correlated")
+#: Views that match query and reference.
+MATCHED = ("centered", "standardized", "correlated")
 #: Cells of the reference that the composition of a query counts as, and that the moments of its genes count as.
 COMPOSITION_CELLS, MOMENT_CELLS = 10.0, 10.0
 #: Probabilities are raised to this power before they are summed to a composition. Doubtful cells otherwise give every
 #: label of the reference a share, also those that the query lacks.
 SHARPENED = 2.0
+#: Share of the reference's composition in the one that labels are corrected by: no label is ever ruled out by it.
+KEPT_SHARE = 0.1
 #: Canonical directions, and fewest cells of a query to find them by.
 N_DIRECTIONS, FEWEST_CELLS = 20, 100
 #: Inverse penalty of the regression on canonical directions.
@@ -111,6 +114,39 @@ def composition_of(probabilities: Floats, reference: Floats) -> Floats:
     return np.asarray((counts + COMPOSITION_CELLS * reference) / (len(probabilities) + COMPOSITION_CELLS))
 
 
+def view_weights(names: Iterable[str], unexplained: float) -> dict[str, float]:
+    """Weight of every view in their mean, by the share of the shift that the composition does not explain.
+
+    Cells as they were measured count as far as composition explains the shift. The directions that two data sets share
+    depend on their composition, and count as far as it does not. All other views have weight 1.
+    """
+    special = {"measured": 1 - unexplained, "correlated": unexplained}
+    return {name: special.get(name, 1.0) for name in names}
+
+
+def label_ratios(probabilities: Floats, reference: Floats, unexplained: float) -> Floats:
+    """Factors (C,) that replace the composition of the reference in probabilities (n, C) by that of the query.
+
+    A shift that the composition does not explain also distorts the estimated composition. The factors are therefore
+    raised to the power ``(1 - unexplained) ** 2``: in full if composition explains everything, not at all if nothing.
+    """
+    counts = probabilities.sum(0) + COMPOSITION_CELLS * reference
+    composition = (1 - KEPT_SHARE) * counts / counts.sum() + KEPT_SHARE * reference
+    ratios = np.divide(composition, reference, out=np.ones(len(reference)), where=reference > 0)
+    return np.asarray(np.power(ratios, (1 - unexplained) ** 2))
+
+
+def with_ratios(probabilities: Floats, ratios: Floats) -> Floats:
+    """Probabilities (n, C) times the factor (C,) of every label."""
+    scaled = probabilities * ratios
+    return np.asarray(scaled / scaled.sum(1, keepdims=True))
+
+
+def excess_of_mean(values: Floats, expected: Floats) -> Floats:
+    """How far the mean of values (n, k) exceeds the expected one (k,); few cells are shrunk to no excess."""
+    return np.asarray(len(values) / (len(values) + MOMENT_CELLS) * (values.mean(0, dtype=np.float64) - expected))
+
+
 def unexplained_share(mean: Floats, centres: Floats, composition: Floats, reference: Floats) -> float:
     """Share of the squared distance between the means of query and reference that the composition does not explain.
 
@@ -123,7 +159,7 @@ def unexplained_share(mean: Floats, centres: Floats, composition: Floats, refere
     composition, reference
         Share (C,) of every label in the query and in the reference.
     """
-    expected = composition @ centres
+    expected = composition / composition.sum() @ centres
     rest, explained = np.square(mean - expected).sum(), np.square(expected - reference @ centres).sum()
     return float(rest / max(rest + explained, np.finfo(np.float64).tiny))
 

@@ -1,12 +1,17 @@
-"""Labels of groups of cells, by the votes of their cells."""
+"""Labels of groups of cells, by the votes of their cells: the user's groups, or fine ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
 
+from dice import _log
+from dice._labels.cells import LabelCells
+from dice._query.domain_shift import query_order
 from dice._types import Codes, Floats, Mask
 
 #: Permutations by which chance is known.
@@ -65,3 +70,39 @@ def _agreement(labels: NDArray[np.integer], groups: NDArray[np.integer]) -> floa
     table = np.zeros((groups.max() + 1, labels.max() + 1))
     np.add.at(table, (groups, labels), 1)
     return float(table.max(1).sum() / len(labels))
+
+
+#: Cells of a group, most groups, and cells that the groups are learned from.
+GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
+
+
+def fine_groups(latents: Floats, order: Codes) -> Codes:
+    """Groups (n,) of cells with latents (n, k) by k-means; -1 for cells that are not in `order`.
+
+    `order` are positions of the cells to group. The first ones teach, so that it should be random and belong to the
+    cells rather than to the file.
+    """
+    codes = np.full(len(latents), -1, dtype=np.intp)
+    n_groups = int(np.clip(len(order) // GROUP_CELLS, 1, MOST_GROUPS))
+    if not len(order):
+        return codes
+    learned = latents[order[:LEARNED_CELLS]].astype(np.float32)
+    model = KMeans(min(n_groups, len(np.unique(learned, axis=0))), n_init=1, random_state=0).fit(learned)
+    codes[order] = model.predict(np.ascontiguousarray(latents[order], dtype=np.float32))
+    return codes
+
+
+def count_votes(
+    cells: LabelCells, probabilities: Floats, groups: pd.Categorical | None, alpha: float
+) -> tuple[pd.Categorical, Votes] | None:
+    """Votes of the user's groups or, without them, of fine groups; None where these agree no better than chance."""
+    if groups is not None:
+        voters = np.where(cells.seen, groups.codes, -1)
+        return groups, vote(probabilities, voters, len(groups.categories), alpha)
+    codes = fine_groups(cells.y, query_order(cells.query))
+    n_groups = int(codes.max(initial=-1)) + 1
+    votes = vote(probabilities, codes, n_groups, alpha)
+    if not n_groups or not votes_help(probabilities.argmax(1), codes, votes.probabilities.argmax(1)):
+        _log.info("Votes are left out: fine groups of cells agree on labels no better than random ones.")
+        return None
+    return pd.Categorical.from_codes(codes, [str(code) for code in range(n_groups)]), votes

@@ -1,9 +1,9 @@
-"""The denoiser D(z; depth, s): all that training, storage and inference need to know of a network.
+"""The denoiser D(z; depth, s): everything that training, storage and inference need to know of a network.
 
-It is the posterior mean E[U | z] of clean latents U, where z carries the noise of counts at the depth of a cell, if the
+It is the posterior mean E[U | z] of clean latents U. z carries the noise of counts at the depth of a cell, if the
 network knows depth, and Gaussian noise of standard deviation s on top. Latents and noise levels are in scaled units
-(divided by the prior's ``latent_scale``), depths are the log depths of :mod:`dice._model.counts`. A new
-network is one file in ``networks`` with a subclass of :class:`Denoiser`; nothing else has to be told of it.
+(divided by the prior's ``latent_scale``); depths are the log depths of :mod:`dice._model.counts`. A new network is one
+file in ``networks`` with a subclass of :class:`Denoiser`; no other file changes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from torch import Tensor
-
-from dice._model.network import Network
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from dice._model.random_numbers import CellNoise
@@ -63,6 +61,42 @@ class Preset:
     epochs: int | None = None
     mixup_points: int = 0
     counts: bool = False
+
+
+class Network(nn.Module):
+    """A network whose constructor takes whole numbers only."""
+
+    #: Name in stored priors.
+    kind: ClassVar[str]
+    #: Largest value of each constructor argument but `n_latent`; all are whole numbers from 1 on.
+    bounds: ClassVar[Mapping[str, int]]
+
+    n_latent: int
+
+    @property
+    def config(self) -> dict[str, int]:
+        """Constructor arguments: with the weights, all that is needed to rebuild the network."""
+        return {name: getattr(self, name) for name in ("n_latent", *self.bounds)}
+
+    @classmethod
+    def empty(cls, config: Mapping[str, int]) -> Self:
+        """A network without values, to be initialised or loaded.
+
+        Torch's own constructors would draw from the global random state, which is not ours.
+        """
+        with torch.device("meta"):
+            network = cls(**config)
+        return network.to_empty(device="cpu")
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Torch's default initialisation, drawn from `generator`."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                bound = module.in_features**-0.5
+                module.weight.data.uniform_(-bound, bound, generator=generator)
+                module.bias.data.uniform_(-bound, bound, generator=generator)
+            elif isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
+                module.reset_parameters()
 
 
 class Denoiser(Network, ABC):

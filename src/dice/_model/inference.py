@@ -14,12 +14,11 @@ from torch import Tensor
 
 from dice._errors import InputError
 from dice._model.denoiser import Denoiser
-from dice._model.direct import Posterior, direct
 from dice._model.gibbs import exact_split, silent, split_gibbs, wiener_start
 from dice._model.likelihood import GaussianLikelihood, Latents
-from dice._model.memory import Halving, OutOfMemory
 from dice._model.offsets import Offsets
 from dice._model.plan import Plan
+from dice._model.posterior import Halving, OutOfMemory, Posterior, direct
 from dice._model.prior import LearnedPrior
 from dice._model.random_numbers import CellNoise
 from dice._model.steps import GaussianStep, LangevinStep, LikelihoodStep, StudentCellStep, StudentGeneStep

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dice._model.rows import Rows
+from dice._model.thinning import Rows
 
 #: Standardised log depths beyond this are taken as this: nothing was learned there.
 FARTHEST_DEPTH = 3.0

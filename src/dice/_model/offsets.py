@@ -1,27 +1,31 @@
-"""What separates a query from the reference, removed: an offset in the latent space, of all cells or of each cluster.
+"""The shift of a query: an offset in the latent space, of all cells or of each soft cluster.
 
-An offset of every gene moves all cells of a query by one vector: x = V U + a + e reads out as y = U + delta + noise
-with delta = V'a. It is found by alternating "denoise y - delta" and "delta = mean of what denoising took away", at a
-noise that falls: first the means of query and reference meet, then every cell looks for its own type, so that a query
-of three cell types is not stretched over nine.
+An offset of every gene moves all cells of a query by one vector: x = V U + a + e projects to y = U + delta + noise
+with delta = V'a. The fit alternates between "denoise y - delta" and "delta = mean of what denoising removed", while the
+noise falls. First the means of query and reference meet. Then every cell finds its own type, so that a query of three
+cell types is not stretched over nine.
 
-Offsets of soft clusters are the differences of means, cluster by cluster, between query and reference, where they are
-plain: larger than what another composition of the cluster could make, and no larger than those of most other cells,
-because a technology concerns all types, and a single type that is far away may be new.
+The offsets of soft clusters are differences of cluster means between query and reference. They are reduced by what
+another composition of the cluster could explain. They are no longer than a multiple of the median offset: a technology
+changes all types, and a single type that is far away may be new.
 
-The evidence for every constant is in docs/shift.md.
+docs/shift.md has the evidence for the constants.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dice._errors import InputError
 from dice._model.denoiser import Denoiser
+from dice._model.prior import LearnedPrior
 from dice._model.soft_clusters import SoftClusters
 from dice._types import Codes, Floats
 
@@ -110,3 +114,98 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
     order = np.argsort(values)
     middle = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
     return float(values[order[min(middle, len(order) - 1)]])
+
+
+#: Cells that offsets are learned from, and that the network looks at.
+SAMPLED_CELLS, NETWORK_CELLS = 4000, 1000
+
+Strategy = Literal["offset", "clusters", "mean"]
+
+
+@torch.no_grad()
+def find_offsets(
+    prior: LearnedPrior,
+    y: NDArray[np.float32],
+    batches: Codes,
+    strategy: Strategy,
+    device: torch.device,
+    n_batches: int | None = None,
+) -> Offsets | None:
+    """The offsets of a query; None where it has no cells. A batch without sampled cells has those of the whole query.
+
+    Parameters
+    ----------
+    prior
+        The prior.
+    y
+        Latents (m, k) of sampled cells in PCA units, in random order.
+    batches
+        Their batches (m,).
+    strategy
+        As in :class:`dice.Shift`.
+    device
+        Where to compute.
+    n_batches
+        Batches of the query, those without sampled cells included; None counts those of the sample.
+    """
+    clusters = prior.soft_clusters
+    if strategy == "clusters" and clusters is None:
+        raise InputError(
+            "shift='clusters' needs a prior with soft clusters, and this reference was too small for them: pass "
+            "shift='offset'."
+        )
+    if not len(y):
+        return None
+    n_batches = int(batches.max(initial=0)) + 1 if n_batches is None else n_batches
+    if strategy == "clusters" and clusters is not None:
+        return Offsets(fit_cluster_offsets(clusters, y, batches, n_batches), batches, clusters)
+    z = torch.as_tensor(y[:NETWORK_CELLS] / prior.latent_scale, dtype=torch.float32, device=device)
+    if strategy == "offset":
+        found = fit_offset(prior.denoiser_on(device), z, batches[: len(z)], n_batches)
+    else:  # The mean of the reference is zero.
+        found = shrunken_means(z, torch.as_tensor(batches[: len(z)], device=device), n_batches)
+    return Offsets((found * prior.latent_scale).cpu().numpy()[:, None].astype(np.float32), batches)
+
+
+STORED = ("none", "views", "offset", "clusters", "mean")
+
+
+def check_record(record: Mapping[str, Any], names: list[str] | None) -> None:
+    """Refuse what no call has stored, or was stored of a query with other batches than those with these `names`."""
+    strategy, offsets = record.get("strategy"), np.asarray(record.get("offset", 0.0))
+    known = strategy in STORED and (strategy == "none" or "offset" in record)
+    if not known or offsets.dtype.kind not in "fiu":
+        raise InputError(
+            "shift is a table, but not one that an earlier call stored: pass query.uns['X_dice']['shift']."
+        )
+    if "offset" not in record:
+        return
+    stored = _batches(record)
+    unknown = sorted(set(names or ()) - set(stored or ()))
+    if (stored is None) != (names is None) or unknown:
+        raise InputError(
+            f"The stored shift has the batches {stored}, but the query has {names}: pass the batch_key of the call "
+            "that stored it."
+        )
+
+
+def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
+    """The offsets that an earlier call found, for cells in these `batches` (n,) with their `names`."""
+    check_record(record, names)
+    if "offset" not in record:
+        return None
+    offsets, stored = np.asarray(record["offset"], dtype=np.float32), _batches(record)
+    n_clusters = 1 if prior.soft_clusters is None else len(prior.soft_clusters.means)
+    fits = offsets.ndim == 3 and offsets.shape[1] in (1, n_clusters) and offsets.shape[2] == prior.n_latent
+    if not fits or len(offsets) != len(stored or [0]) or not np.isfinite(offsets).all():
+        raise InputError(
+            f"The stored shift has offsets of shape {offsets.shape}, which do not fit the prior: call dice.tl.denoise "
+            "with shift='auto'."
+        )
+    if stored is not None and names is not None:
+        batches = np.array([stored.index(name) for name in names], dtype=np.intp)[batches]
+    return Offsets(offsets, batches, prior.soft_clusters)
+
+
+def _batches(record: Mapping[str, Any]) -> list[str] | None:
+    return None if "batches" not in record else [str(name) for name in record["batches"]]

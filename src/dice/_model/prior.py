@@ -18,8 +18,8 @@ from dice._errors import PriorFormatError
 from dice._labels.card import describe
 from dice._labels.model import LabelModel
 from dice._model import networks, schema
-from dice._model.checksum import checksum
 from dice._model.denoiser import Denoiser
+from dice._model.plain_values import checksum
 from dice._model.projection import Projection
 from dice._model.soft_clusters import SoftClusters
 

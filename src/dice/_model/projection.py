@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from scipy import linalg, sparse
 
-from dice._model.chunks import Summable, Sums
+from dice._model.arrays import Summable, Sums
 from dice._model.standardize import Standardizer
 from dice._types import Chunk, Floats
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dice._errors import PriorFormatError
-from dice._model.checksum import checksum
-from dice._model.text import has_plain_text, is_text
+from dice._model.plain_values import checksum, has_plain_text, is_text
 
 #: The one format that is written and read.
 FORMAT = 4

@@ -99,7 +99,10 @@ def finish(
     return_fig: bool,
     owned: bool = True,
 ) -> Any:
-    """Save, show, return or close a figure as scanpy does; a caller's `ax` is not `owned`."""
+    """Save, show or return a figure as scanpy does; a caller's `ax` is not `owned`.
+
+    A figure that was neither saved nor shown stays open, for ``plt.savefig``.
+    """
     import matplotlib.pyplot as plt
 
     _take_names_literally(figure)
@@ -114,7 +117,7 @@ def finish(
         plt.show()
     if show is False or not owned:
         return axes
-    if not show:
+    if save is not None and not show:
         plt.close(figure)
     return None
 

@@ -18,14 +18,14 @@ from dice._data.store import Prior, own_cells
 from dice._data.values import CountsLayer
 from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
-from dice._model.chunks import add_up
+from dice._model.arrays import add_up
 from dice._model.counts import judge_counts
-from dice._model.direct import Posterior
-from dice._model.find_shift import SAMPLED_CELLS
 from dice._model.gibbs import MAX_ITERATIONS
 from dice._model.inference import Inference
 from dice._model.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
+from dice._model.offsets import SAMPLED_CELLS
 from dice._model.plan import Decided, Plan
+from dice._model.posterior import Posterior
 from dice._model.random_numbers import cell_seeds
 from dice._query.reading import is_shared, once, opened
 from dice._query.shift import find_shift

@@ -19,7 +19,7 @@ from dice._data.genes import GeneMatch, match_genes
 from dice._data.matrix import Matrix
 from dice._data.value_checks import Statistics, check_matrix
 from dice._data.values import CountsLayer
-from dice._model.shift_record import check_record
+from dice._model.offsets import check_record
 from dice._types import Floats
 from dice.options import Options
 

@@ -27,7 +27,7 @@ def posterior_samples(
     adata: AnnData, reference: Reference | None, n_samples: int, key: str, prior_key: str = "dice"
 ) -> NDArray[np.float32]:
     """Stored samples (n, n_samples, k), or new ones drawn as the stored embedding was computed."""
-    keys = DenoiseKeys(new_key("key", key, "X_dice"))
+    keys = DenoiseKeys(new_key("use_rep", key, "X_dice"))
     if keys.samples in read.names(adata, "obsm"):
         stored = read.array(adata, keys.samples, rows=(slice(None), slice(n_samples)))
         if stored.shape[1] == n_samples:
@@ -42,12 +42,12 @@ def denoised_query(
     adata: AnnData, reference: Reference | None, key: str, prior_key: str = "dice", **wanted: Any
 ) -> Query | None:
     """The query as it was denoised into `key`, with other options `wanted`; None if it was not."""
-    record = read.record(adata, DenoiseKeys(new_key("key", key, "X_dice")).uns)
+    record = read.record(adata, DenoiseKeys(new_key("use_rep", key, "X_dice")).uns)
     if record is None:
         return None
     if not isinstance(record, Mapping) or not {"call", "params", "shift"} <= record.keys():
         raise SlotError(
-            f"adata.uns[{key!r}] is no record of dice.tl.denoise: set key to the embedding that it made, for example "
+            f"adata.uns[{key!r}] was not written by dice.tl.denoise: set use_rep to an embedding that was, for example "
             "'X_dice'."
         )
     prior = _prior_of(adata, reference, record, prior_key)

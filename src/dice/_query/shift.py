@@ -10,9 +10,7 @@ import numpy as np
 
 from dice import _log
 from dice._errors import InputError
-from dice._model.find_shift import find_offsets
-from dice._model.offsets import Offsets
-from dice._model.shift_record import recall
+from dice._model.offsets import Offsets, find_offsets, recall
 from dice.options import FOR_LABELS, Shift, torch_device
 
 if TYPE_CHECKING:

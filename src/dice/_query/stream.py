@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from dice._data import lazy
 from dice._data.partial_store import Draft, IntoDraft
 from dice._keys import DenoiseKeys
-from dice._model.direct import Posterior
 from dice._model.inference import Inference
 from dice._model.likelihood import GaussianLikelihood, Latents
+from dice._model.posterior import Posterior
 from dice._query.query import NETWORK_CHUNK, Query
 from dice._types import Chunk
 

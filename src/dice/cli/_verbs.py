@@ -102,7 +102,7 @@ def _features(args: argparse.Namespace, query: Any, reference: Any, output: Path
     call("tl.transfer_features", args, query, reference, args.features)
     _files.write(query, output)
     records = [entry for entry in query.uns.values() if isinstance(entry, Mapping) and "features" in entry]
-    table = next(entry["features"] for entry in records if entry["call"]["key"] == args.features)
+    table = next(entry["features"] for entry in records if entry["call"]["features_key"] == args.features)
     useless = [str(name) for name, flag in zip(table["name"], table["useless"], strict=True) if flag]
     return {"output": str(output), "n_cells": query.n_obs, "features": len(table["name"]), "useless": useless}
 

@@ -46,6 +46,7 @@ def in_flags(sentence: str, args: argparse.Namespace) -> str:
     # "gene_key='symbol'" with its value, "labels_key=" without one, and "n_top_genes" as a word of its own.
     sentence = re.sub(rf"(?<![\w.'\-])(\w+)=({_NUMBER})?", lambda m: _flag(m, known), sentence)
     sentence = re.sub(r"(--[\w-]+(?: [\w.]+)?), (?=--)", r"\1 ", sentence)
+    sentence = re.sub(r"`(\w+)`", lambda m: _dashed(m[1]) if m[1] in known else m[1], sentence)
     longer = "|".join(sorted((name for name in known if "_" in name), key=len, reverse=True))
     sentence = re.sub(rf"(?<![\w.'\"\-\[])({longer})(?![\w'\"=\]])", lambda m: _dashed(m[1]), sentence)
     return re.sub(r"\badata\.(?=obs|var|uns|layers|X\b)", "", sentence)

@@ -18,3 +18,7 @@ __all__ = [
     "pbmc_citeseq",
     "synthetic",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -21,3 +21,7 @@ __all__ = [
     "silhouette",
     "v_measure",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -35,3 +35,7 @@ __all__ = [
     "check_rho",
     "torch_device",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

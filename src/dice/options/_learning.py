@@ -35,7 +35,7 @@ class Mixup:
     def __post_init__(self) -> None:
         points = None if self.points is None else whole_number("points", self.points, least=2)
         if points is not None and points > 100:
-            raise InputError(f"points={points} is not a whole number from 2 to 100.")
+            raise InputError(f"`points` must be a whole number from 2 to 100, got {points}.")
         _settle(
             self,
             points=points,
@@ -87,7 +87,7 @@ class Training:
     def __post_init__(self) -> None:
         rate = self.learning_rate
         if self.checkpoint is not None and not isinstance(self.checkpoint, str | os.PathLike):
-            raise InputError(f"checkpoint={said(self.checkpoint)} is no path: pass a file name such as 'training.npz'.")
+            raise InputError(f"`checkpoint` must be a path such as 'training.npz', got {said(self.checkpoint)}.")
         _settle(
             self,
             max_steps=None if self.max_steps is None else whole_number("max_steps", self.max_steps),

@@ -112,4 +112,4 @@ def _check_noise(noise: Any) -> None:
     if isinstance(noise, str) and noise in NOISES:
         return
     if isinstance(noise, str) or not isinstance(noise, int | float | np.number) or not 0 < noise < np.inf:
-        raise InputError(f"noise={said(noise)} is not a positive number, 'estimate', 'per_cell' or 'per_gene'.")
+        raise InputError(f"`noise` must be a positive number, 'estimate', 'per_cell' or 'per_gene', got {said(noise)}.")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 LogDensity: TypeAlias = Callable[[Any], Any]
 Rho: TypeAlias = float | Sequence[float] | Literal["auto"]
 
-STRATEGIES = ("auto", "offset", "clusters", "mean", "standardized", "correlated")
+STRATEGIES = ("auto", "offset", "clusters", "mean", "centered", "standardized", "correlated")
 #: Strategies that compare a query with the reference for labels, and move no embedding.
-FOR_LABELS = ("standardized", "correlated")
+FOR_LABELS = ("centered", "standardized", "correlated")
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Shift:
     strategy
         ``"offset"`` finds one offset of all cells under the prior, whatever the composition of the query;
         ``"clusters"`` one for each of up to 100 soft clusters of the reference; ``"mean"`` brings the mean of the query
-        to that of the reference, which is right where both have the same composition. ``"standardized"`` scales every
-        gene of the query by its own mean and variance, and ``"correlated"`` compares both along the directions that
-        they share; these two serve labels alone. ``"auto"`` averages all but ``"mean"`` for labels, and leaves
-        embeddings as they were measured (:doc:`/shift`).
+        to that of the reference, which is right where both have the same composition. Three more serve labels alone,
+        and allow for another composition: ``"centered"`` matches the mean of the latents, ``"standardized"`` the mean
+        and variance of every gene, and ``"correlated"`` compares both along the directions that they share. ``"auto"``
+        averages several views for labels and leaves embeddings as they were measured (:doc:`/shift`).
     batch_key
         Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those of
         the whole query.
     """
 
-    strategy: Literal["auto", "offset", "clusters", "mean", "standardized", "correlated"] = "auto"
+    strategy: Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "correlated"] = "auto"
     batch_key: str | None = None
 
     def __post_init__(self) -> None:
@@ -155,7 +155,9 @@ def check_rho(rho: Any) -> float | list[float]:
     except (TypeError, ValueError):
         values = np.array(np.nan)
     if values.ndim > 1 or not values.size or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(f"rho={said(rho)} is not a number of at least 0, a (start, end) pair, a sequence or 'auto'.")
+        raise InputError(
+            f"`rho` must be a number of at least 0, a (start, end) pair, a sequence or 'auto', got {said(rho)}."
+        )
     return float(values) if values.ndim == 0 else values.tolist()
 
 
@@ -167,7 +169,7 @@ def _object(name: str, value: Any, allowed: tuple[type, ...]) -> Any:
     if not isinstance(value, str) or value not in words:
         objects = " or ".join(f"a dice.{cls.__name__}" for cls in allowed)
         extra = " or a function" if name == "likelihood" else ""
-        raise InputError(f"There is no {name} {said(value)}: choose one of {list(words)}, or pass {objects}{extra}.")
+        raise InputError(f"`{name}` must be one of {list(words)}, {objects}{extra}, got {said(value)}.")
     return words[value]
 
 

@@ -14,7 +14,7 @@ from dice._data.features import has_features, title_of
 from dice._data.results import PredictedTable
 from dice._docs import shared
 from dice._features.intervals import correlations
-from dice._model.evenly import evenly
+from dice._model.arrays import subsample
 from dice._plot import draw
 from dice._plot.figure import finish, panels
 
@@ -30,11 +30,11 @@ N_DRAWN = 3
 @shared
 def features(
     adata: AnnData,
-    key: str | Sequence[str],
+    features_key: str | Sequence[str],
     *,
     names: str | Sequence[str] | None = None,
     truth_key: str | Sequence[str] | None = None,
-    key_added: str | None = None,
+    key: str | None = None,
     show: bool | None = None,
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
@@ -50,13 +50,13 @@ def features(
     ----------
     adata
         Query, as of :func:`dice.tl.transfer_features`.
-    key
-        The key of the reference whose features were transferred, as it was passed there.
+    features_key
+        Features of the reference that were transferred, as :func:`dice.tl.transfer_features` takes them.
     names
         Features to draw cell by cell; None is the three best ones.
     truth_key
-        Measured features of `adata`, named as those of a reference are; None is `key`, if it is there.
-    key_added
+        Measured features of `adata`, named as those of a reference are; None is `features_key`, if it is there.
+    key
         Key of the predictions; None is the default one of that call.
     {figure}
 
@@ -76,9 +76,9 @@ def features(
     >>> len(figure.axes)
     4
     """
-    if truth_key is None and has_features(adata, key):
-        truth_key = key
-    found = PredictedTable.of(adata, f"{title_of(key)}_dice" if key_added is None else key_added, truth_key)
+    if truth_key is None and has_features(adata, features_key):
+        truth_key = features_key
+    found = PredictedTable.of(adata, f"{title_of(features_key)}_dice" if key is None else key, truth_key)
     drawn = found.chosen(names, N_DRAWN) if found.truth is not None else []
     n_panels = 1 if found.truth is None else 2 + len(drawn)
     figure, axes = panels(n_panels, ncols=min(n_panels, 5), square=False)
@@ -134,7 +134,7 @@ def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
     """Measured against predicted values, with the intervals."""
     truth = np.asarray(found.truth)[:, feature]
     known = np.flatnonzero(~np.isnan(truth))
-    some = evenly(known, MOST_CELLS)
+    some = subsample(known, MOST_CELLS)
     mean, low, high = (part[some, feature] for part in (found.mean, found.low, found.high))
     inside = (low <= truth[some]) & (truth[some] <= high)
     many = len(some) > 200

@@ -40,7 +40,7 @@ def rho(
     rhos: Sequence[float] | None = None,
     color: str | None = None,
     n_cells: int = 2_000,
-    key: str = "X_dice",
+    use_rep: str = "X_dice",
     curve_key: str = "dice_rho",
     prior_key: str = "dice",
     n_neighbors: int = 15,
@@ -71,8 +71,8 @@ def rho(
         Column of ``obs``, or a gene.
     n_cells
         At most so many cells of the query, and of the reference, chosen at random.
-    key
-        Key that `adata` was denoised to.
+    use_rep
+        Key of the denoised embedding.
     curve_key
         Key of the curve in ``uns``.
     prior_key
@@ -104,7 +104,7 @@ def rho(
         cells = adata[_choose(adata.n_obs, n_cells, options["random_state"])].to_memory()
         colors = None if color is None else read_colors(cells, color, palette)
         prior = find_prior(adata if reference is None else reference, key=prior_key)
-        (start, projected), *denoised = _denoise(cells, prior, rhos, curve, key)
+        (start, projected), *denoised = _denoise(cells, prior, rhos, curve, use_rep)
         known = projected[:0]
         if isinstance(reference, AnnData):
             known = read.embedding(reference, PriorKeys(prior_key).projection, name="reference")
@@ -149,14 +149,14 @@ def _choose(n: int, n_cells: int, random_state: int) -> Codes:
 
 
 def _denoise(
-    cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, key: str
+    cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
     """Titles and latents: the projection, and the posterior mean for each rho, otherwise as `cells` were denoised."""
     from dice._query.query import Query
     from dice._query.samples import stored_call
     from dice.options import Options
 
-    record = read.record(cells, key)
+    record = read.record(cells, use_rep)
     if rhos is None and curve is not None:
         rhos = sorted({*np.asarray(curve["grid"])[[1, -1]].tolist(), float(curve["rho"])})
     steps = [step * prior.latent_scale for step in STEPS] if rhos is None else [float(rho) for rho in rhos]

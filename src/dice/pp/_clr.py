@@ -13,7 +13,7 @@ from dice._data.write import check_writable, write
 
 def clr(
     adata: AnnData,
-    key: str = "protein",
+    features_key: str = "protein",
     *,
     across: Literal["features", "cells"] = "features",
     key_added: str | None = None,
@@ -30,7 +30,7 @@ def clr(
     ----------
     adata
         Cells with counts of proteins in ``obsm``.
-    key
+    features_key
         Key of ``obsm``: an array or a DataFrame. NaN is 'not measured' and stays NaN.
     across
         What geometric means are taken over: the ``"features"`` of a cell, or all ``"cells"`` of a feature.
@@ -60,4 +60,4 @@ def clr(
     """
     check_writable(adata, copy=copy)
     across = choice("across", across, ("features", "cells"))
-    return write(adata, normalised_proteins(adata, key, across, key_added), copy=copy)
+    return write(adata, normalised_proteins(adata, features_key, across, key_added), copy=copy)

@@ -31,3 +31,7 @@ __all__ = [
     "transfer_labels",
     "tune_rho",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,6 +15,7 @@ from dice._arguments import new_key, seed, share, whole_number
 from dice._data import read
 from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
+from dice._data.layout import write_umap
 from dice._data.matrix import Matrix
 from dice._data.recipe import TARGET_SUM
 from dice._data.store import Prior, find_prior, remember
@@ -27,9 +28,9 @@ from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
 from dice._query.reading import one_reading
 from dice._query.reference import check_roles
-from dice._train.fitting import fitting_prior, look_ahead
 from dice._train.genes import choose_genes
-from dice._train.learn import check_settings
+from dice._train.stored import fitting_prior, look_ahead
+from dice._train.train import check_settings
 from dice.options import FOR_LABELS, Checks, Options, Shift, Training
 from dice.tl._cluster import cluster
 from dice.tl._denoise import denoise
@@ -108,13 +109,14 @@ def annotate(
     None, or the copy. Sets all that :func:`denoise`, :func:`cluster`, :func:`transfer_labels` and :func:`novelty` (with
     ``groupby="auto"``) set in `adata`, what :func:`train_prior` sets in `reference` if it was called, and:
 
+    ``adata.obsm["X_umap"]``, ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32
+        Map of the denoised cells, as :func:`scanpy.pl.umap` takes it; an ``X_umap`` that is there stays.
     ``adata.uns["dice_annotate"]``
         ``summary`` (ten lines of text), ``params`` (figures of the summary), ``call`` and ``warnings``.
     ``reference.var["dice_genes"]`` bool
         Genes that were chosen: ``train_prior(reference, mask_var="dice_genes")`` learns from the same.
     ``adata.layers["dice_lognorm"]``, ``reference.layers["dice_lognorm"]``
-        Log-normalised values, only where ``X`` holds raw counts; ``X`` itself is never changed. Single calls on such
-        an object take ``layer="dice_lognorm"``.
+        Log-normalised values, if ``X`` holds raw counts, which stay as they are; other verbs find them there.
 
     Examples
     --------
@@ -217,7 +219,8 @@ def _look(
     options: dict[str, Any] = {name: call[name] for name in ("layer", "check", "gene_key", "prior_key")}
     denoise(query, source, shift=_of_embedding(call["shift"]), **seeded, **options)
     bar.update()
-    clusters = _cluster(query, source, call["prior_key"], call["random_state"])
+    clustered = _cluster(query, source, call["prior_key"], call["random_state"]) is not None
+    write_umap(query, DenoiseKeys().mean, call["random_state"])
     bar.update()
     labels_key = prior.params.get("labels_key") if call["labels_key"] is None else call["labels_key"]
     if labels_key is not None:
@@ -227,9 +230,7 @@ def _look(
         novelty(query, source, groupby="auto", labels_key=labels_key, **options)
         write(query, agreed_status(query, LabelKeys(f"{labels_key}_dice")), copy=False)
         bar.update()
-    return summarize(
-        query, source, prior, layer=layer, genes=genes, labels_key=labels_key, clustered=clusters is not None
-    )
+    return summarize(query, source, prior, layer=layer, genes=genes, labels_key=labels_key, clustered=clustered)
 
 
 def _of_embedding(shift: Any) -> Any:

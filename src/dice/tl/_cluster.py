@@ -40,7 +40,7 @@ def cluster(
     n_neighbors: int = 15,
     n_splits: int = 4,
     flavor: Flavor = "igraph",
-    key: str = "X_dice",
+    use_rep: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_cluster",
     random_state: int = 0,
@@ -73,7 +73,7 @@ def cluster(
         How often the counts are split into two halves; above 20,000 cells they are split once.
     flavor
         Package that finds the fine clusters: ``"igraph"`` or ``"leidenalg"``.
-    key
+    use_rep
         Key of the denoised embedding.
     prior_key
         Key of the prior in the reference.
@@ -120,51 +120,52 @@ def cluster(
     n_neighbors, n_splits = whole_number("n_neighbors", n_neighbors, least=2), whole_number("n_splits", n_splits)
     wanted, random_state = level_of("default" if level is None else level), seed(random_state)
     flavor = choice("flavor", flavor, ("igraph", "leidenalg"))
-    keys = ClusterKeys(result_key(adata, key_added, "dice_cluster", besides=key))
+    keys = ClusterKeys(result_key(adata, key_added, "dice_cluster", besides=use_rep))
     if level is not None and (slots := _cut_again(adata, keys, wanted)) is not None:
         return write(adata, slots, copy=copy)
     settings: dict[str, Any] = {"n_neighbors": n_neighbors, "n_splits": n_splits, "flavor": flavor}
-    if reference is None and not {key, prior_key} & set(read.names(adata, "uns", "obsm")):
+    if reference is None and not {use_rep, prior_key} & set(read.names(adata, "uns", "obsm")):
         with transaction(adata) as stand_ins:
-            _learn(stand_ins[0].stage, key, prior_key, random_state)
-            again = settings | {"key": key, "prior_key": prior_key, "key_added": key_added}
+            _learn(stand_ins[0].stage, use_rep, prior_key, random_state)
+            again = settings | {"use_rep": use_rep, "prior_key": prior_key, "key_added": key_added}
             cluster(stand_ins[0].stage, level=level, random_state=random_state, **again)
         return stand_ins[0].perform(copy=copy)
     with _log.recorded() as warned:
-        query, denoised = _denoised(adata, reference, key, prior_key, warned)
+        query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
         found = find_clusters(query, random_state=random_state, **settings)
     cut = Cut(found.tree, wanted, found.measured)
     _log.info(cut.why)
-    entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), key)
-    entry |= {"call": settings | {"key": key}, "warnings": np.array(warned, dtype=str)}
+    entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
+    entry |= {"call": settings | {"use_rep": use_rep}, "warnings": np.array(warned, dtype=str)}
     slots = _cut_slots(keys, cut, found.leaves, entry)
     return write(adata, denoised | slots | Slots(obsm={keys.leaves: found.leaves}, obsp=obsp), copy=copy)
 
 
-def _learn(adata: AnnData, key: str, prior_key: str, random_state: int) -> None:
+def _learn(adata: AnnData, use_rep: str, prior_key: str, random_state: int) -> None:
     """Train a prior on the cells themselves, and denoise them."""
     _log.say(f"adata holds no prior: one is trained on its {adata.n_obs:,} cells, and stored in it.")
     layer = expression_layer(adata, None, TARGET_SUM, "adata")
     train_prior(adata, layer=layer, key_added=PriorKeys(prior_key).uns, random_state=random_state)
-    denoise(adata, layer=layer, prior_key=prior_key, key_added=key, random_state=random_state)
+    denoise(adata, layer=layer, prior_key=prior_key, key_added=use_rep, random_state=random_state)
 
 
 def _denoised(
-    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str] | None, key: str, prior_key: str,
+    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str] | None, use_rep: str, prior_key: str,
     warned: list[str],
 ) -> tuple[Query, Slots]:  # fmt: skip
     """The query as it was denoised, or denoised now with the defaults, and what is still to be written of that."""
-    query = denoised_query(adata, reference, key, prior_key, uncertainty=False)
+    query = denoised_query(adata, reference, use_rep, prior_key, uncertainty=False)
     if query is not None:
-        there = key in read.names(adata, "obsm")
-        return query, Slots() if there else Slots(obsm={key: np.asarray(query.posterior.mean)})
-    if key in read.names(adata, "obsm"):
+        there = use_rep in read.names(adata, "obsm")
+        return query, Slots() if there else Slots(obsm={use_rep: np.asarray(query.posterior.mean)})
+    if use_rep in read.names(adata, "obsm"):
         raise SlotError(
-            f"adata.obsm[{key!r}] was not made by dice.tl.denoise: set key to an embedding that was, or to a new name."
+            f"adata.obsm[{use_rep!r}] was not made by dice.tl.denoise: set use_rep to an embedding that was, or to a "
+            "new name."
         )
     source = adata if reference is None else reference
     query = Query.of(adata, find_prior(source, key=prior_key), Options())
-    return query, query.slots(DenoiseKeys(key), warned)
+    return query, query.slots(DenoiseKeys(use_rep), warned)
 
 
 def _cut_again(adata: AnnData, keys: ClusterKeys, level: float) -> Slots | None:

@@ -14,7 +14,7 @@ from dice._model.credible import CredibleRegion
 
 
 @_log.once_per_object
-def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key: str = "X_dice") -> CredibleRegion:
+def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_rep: str = "X_dice") -> CredibleRegion:
     """Where a cell's true latents are, with probability `level`.
 
     Parameters
@@ -25,7 +25,7 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key:
         Name or position of the cell.
     level
         Probability that the region covers the truth.
-    key
+    use_rep
         Key of the embedding.
 
     Returns
@@ -48,7 +48,7 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, key:
     >>> region.contains(query.obsm["X_dice"][:1])
     array([ True])
     """
-    slot = DenoiseKeys(new_key("key", key, "X_dice")).samples
+    slot = DenoiseKeys(new_key("use_rep", use_rep, "X_dice")).samples
     if slot not in names(adata, "obsm"):
         raise SlotError(
             f"There are no posterior samples in adata.obsm[{slot!r}]: call dice.tl.denoise with n_samples=500."

@@ -10,6 +10,7 @@ from anndata import AnnData
 
 from dice import _log
 from dice._data.store import Prior, check_order, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import check_writable, embedding_key, write
 from dice._keys import DenoiseKeys
 from dice._query.query import Query
@@ -17,6 +18,7 @@ from dice.options import Checks, Direct, Gaussian, Gibbs, LogDensity, Options, R
 
 
 @_log.once_per_object
+@takes_counts
 def denoise(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

@@ -26,7 +26,7 @@ def neighbors(
     n_neighbors: int = 15,
     n_samples: int = 10,
     metric: str = "euclidean",
-    key: str = "X_dice",
+    use_rep: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_neighbors",
     random_state: int = 0,
@@ -53,7 +53,7 @@ def neighbors(
     metric
         Distance between cells: ``"euclidean"``, ``"cosine"``, ``"correlation"``, ``"manhattan"``, ``"chebyshev"``,
         ``"canberra"`` or ``"braycurtis"``.
-    key
+    use_rep
         Key of the denoised embedding.
     prior_key
         Key of the prior in the reference.
@@ -88,11 +88,12 @@ def neighbors(
     check_writable(adata, copy=copy)
     n_neighbors, n_samples = whole_number("n_neighbors", n_neighbors, least=2), whole_number("n_samples", n_samples)
     random_state = seed(random_state)
-    key_added, metric = result_key(adata, key_added, "dice_neighbors", besides=key), choice("metric", metric, METRICS)
+    key_added = result_key(adata, key_added, "dice_neighbors", besides=use_rep)
+    metric = choice("metric", metric, METRICS)
     if adata.n_obs <= n_neighbors:
         raise InputError(f"{adata.n_obs} cells are too few for n_neighbors={n_neighbors}: pass a smaller number.")
-    samples = posterior_samples(adata, reference, n_samples, key, prior_key)
+    samples = posterior_samples(adata, reference, n_samples, use_rep, prior_key)
     graph = average_graph(sample_graphs(list(samples.swapaxes(0, 1)), n_neighbors, metric, random_state))
-    entry, obsp = graph_slots(key_added, graph, n_neighbors, metric, random_state, key)
+    entry, obsp = graph_slots(key_added, graph, n_neighbors, metric, random_state, use_rep)
     slots = Slots(obsp=obsp, uns={key_added: entry | {"n_samples": n_samples}})
     return write(adata, slots, copy=copy)

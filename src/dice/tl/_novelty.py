@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
 from dice import _log
@@ -13,25 +14,27 @@ from dice._arguments import share
 from dice._data.checks import read_groups
 from dice._data.read import names
 from dice._data.store import Prior, check_order, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import Slots, as_plain, check_writable, result_key, write
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
 from dice._labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
-from dice._labels.fine_groups import fine_groups
-from dice._labels.known_groups import (
+from dice._labels.novel_cells import (
     call_groups,
     group_table,
     known_groups,
-    query_order,
     warn_of_doubt,
     warn_of_untested,
 )
 from dice._labels.novelty import novelty_scores
+from dice._labels.votes import fine_groups
+from dice._query.domain_shift import query_order
 from dice._query.query import Query
 from dice.options import Checks, Options
 
 
 @_log.once_per_object
+@takes_counts
 def novelty(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
@@ -95,6 +98,8 @@ def novelty(
         ``n_cells``, mean ``score``, ``displacement`` (squared, beyond chance, as a share of the variance of the
         group's cells), ``p`` (not a number where a group is not tested, or where groups were compared with each
         other) and ``novel``, at the rate `fdr` over groups.
+    ``adata.obs["dice_novelty_group"]`` categorical
+        With ``groupby="auto"``, the fine group of every cell, as named in ``groups``.
     ``adata.obs["dice_novel_group"]`` bool
         With `groupby`, cells of groups that are called novel. Of other keys the suffix is ``"_group_flag"``.
 
@@ -141,5 +146,7 @@ def novelty(
     if groupby is not None:
         record["groups"] = group_table(titles, codes, score, called)
         obs[keys.group_flag] = np.append(called.novel, False)[codes]
-    slots = Slots(obs=obs, uns={keys.uns: record}, stale=frozenset({keys.group_flag}))
+        if named is None:
+            obs[keys.group] = pd.Categorical.from_codes(codes, titles)
+    slots = Slots(obs=obs, uns={keys.uns: record}, stale=frozenset({keys.group, keys.group_flag}))
     return write(adata, slots, copy=copy)

@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 from dice import _log, settings
 from dice._arguments import seed, short_seed
 from dice._data.store import Prior, remember
-from dice._data.values import check_expression
+from dice._data.values import check_expression, takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
 from dice._labels.learn import labels_to_learn, learn_labels
 from dice._model.mixup import LabelMixup
 from dice._model.soft_clusters import SoftClusters
 from dice._train.cells import ReferenceCells
-from dice._train.latents import reduce
-from dice._train.learn import check_settings, learn
-from dice._train.learned import prior_slots, record, statistics
-from dice._train.training_data import clean_latents, training_data
+from dice._train.latents import clean_latents, reduce, training_data
+from dice._train.stored import prior_slots, record, statistics
+from dice._train.train import check_settings, train_denoiser
 from dice.options import Mixup, Training, torch_device
 
 
 @_log.once_per_object
+@takes_counts
 def train_prior(
     adata: AnnData,
     *,
@@ -138,7 +138,7 @@ def train_prior(
     data = training_data(cells, reduced, preset, figures, random_state, device)
     mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))
     noise = reduced.projection.noise / data.scale
-    denoiser, history = learn(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
+    denoiser, history = train_denoiser(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
     arguments = {"n_latent": n_latent, "labels_key": labels_key, "layer": layer, "use_rep": use_rep}
     arguments |= {"counts_layer": counts_layer, "scale": bool(np.isfinite(reduced.projection.cap))}
     prior = Prior(

@@ -14,6 +14,7 @@ from dice import _log
 from dice._arguments import share
 from dice._data.features import feature_key, read_features, with_cells
 from dice._data.store import check_order, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
 from dice._features.transfer import N_SAMPLES, feature_slots, predict_features
@@ -23,10 +24,11 @@ from dice.options import Checks, Options, Shift
 
 
 @_log.once_per_object
+@takes_counts
 def transfer_features(
     adata: AnnData,
     reference: AnnData | str | os.PathLike[str],
-    key: str | Sequence[str],
+    features_key: str | Sequence[str],
     *,
     alpha: float = 0.1,
     reference_batch_key: str | None = None,
@@ -53,7 +55,7 @@ def transfer_features(
     reference
         AnnData object with features and a prior, as :func:`dice.tl.train_prior` leaves it, or the path of one; or a
         MuData object, one modality of which has the prior.
-    key
+    features_key
         Numeric features of the reference: a key of ``obsm`` (an array, whose names are in ``uns["<key>_names"]``, or a
         DataFrame), a column of ``obs`` or a list of such, ``"layer:NAME"`` for the genes of a layer, ``"mod:NAME"`` for
         a modality of a MuData object. NaN is 'not measured': a feature is learned from the cells that have it.
@@ -69,7 +71,7 @@ def transfer_features(
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
-        Key of the predictions, by default ``"<key>_dice"``; other slots derive their name from it.
+        Key of the predictions, by default ``"<features_key>_dice"``; other slots derive their name from it.
     random_state
         Seed: a cell's result depends on it and on the cell's name.
     copy
@@ -77,7 +79,7 @@ def transfer_features(
 
     Returns
     -------
-    None, or the copy. Sets, for ``key="protein"``:
+    None, or the copy. Sets, for ``features_key="protein"``:
 
     ``adata.obsm["protein_dice"]`` DataFrame (n_obs, n_features) float32
         Predicted features. Slashes in their names become ``"_"``: files cannot hold them.
@@ -107,7 +109,7 @@ def transfer_features(
     if cells is adata:
         raise InputError("adata and reference are the same object, whose features are known: pass the query as adata.")
     prior, alpha = find_prior(cells, key=prior_key), share("alpha", alpha)
-    features = read_features(reference, cells, key)
+    features = read_features(reference, cells, features_key)
     keys = FeatureKeys(feature_key(adata, key_added, features.title))
     options = Options(
         n_samples=N_SAMPLES, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check,
@@ -119,7 +121,7 @@ def transfer_features(
         query = Query.of(adata, prior, options)
         found = predict_features(query, cells, features, reference_batch_key, alpha, prior_key)
     asked = {
-        "key": key if isinstance(key, str) else ", ".join(key),
+        "features_key": features_key if isinstance(features_key, str) else ", ".join(features_key),
         "alpha": alpha,
         "reference_batch_key": reference_batch_key,
     }

@@ -13,26 +13,31 @@ from dice import _log
 from dice._arguments import said, share
 from dice._data.checks import read_groups
 from dice._data.store import Prior, check_order, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
 from dice._labels.card import describe
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
 from dice._labels.learn import read_or_learn, warn_of_unlearned
-from dice._labels.query_votes import count_votes
-from dice._labels.sets import judge, measure_shift
+from dice._labels.novel_cells import unlike_cells
+from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots
-from dice._labels.unlike import unlike_cells
+from dice._labels.votes import count_votes
+from dice._query.domain_shift import measure_shift
 from dice._query.query import Query
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
 #: How a query is compared with its reference: all views averaged, one of them, or a shift that an earlier call stored.
 LabelShift: TypeAlias = (
-    Literal["auto", "offset", "clusters", "mean", "standardized", "correlated", False] | Shift | Mapping[str, Any]
+    Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "correlated", False]
+    | Shift
+    | Mapping[str, Any]
 )
 
 
 @_log.once_per_object
+@takes_counts
 def transfer_labels(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],
@@ -42,9 +47,7 @@ def transfer_labels(
     groupby: str | None = None,
     sets: Sets = Sets(),
     classifier: Literal["auto", "projection", "denoised", "genes"] | Classifier = "auto",
-    shift: Literal["auto", "offset", "clusters", "mean", "standardized", "correlated", False]
-    | Shift
-    | Mapping[str, Any] = "auto",
+    shift: LabelShift = "auto",
     layer: str | None = None,
     gene_key: str | None = None,
     check: bool | Checks = True,
@@ -82,10 +85,11 @@ def transfer_labels(
         ``min_probability=0.5`` leaves cells ``"unassigned"`` whose most likely label is less likely than that.
     shift
         How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured,
-        without one offset, without offsets of soft clusters, with genes standardised by the query's own moments, and
-        along the directions that both share (:doc:`/labels`). ``"offset"``, ``"clusters"``, ``"mean"``,
-        ``"standardized"``, ``"correlated"`` or False (as measured) uses one view alone. A :class:`dice.Shift` also
-        takes batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call applies its mean offsets again.
+        without offsets of soft clusters, with the mean of its latents or the moments of its genes matched to the
+        reference, and along the directions that both share (:doc:`/labels`). ``"offset"``, ``"clusters"``, ``"mean"``,
+        ``"centered"``, ``"standardized"``, ``"correlated"`` or False (as measured) uses one view alone. A
+        :class:`dice.Shift` also takes batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call applies
+        its offsets again.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
@@ -121,7 +125,7 @@ def transfer_labels(
         ``expected_coverage``, and ``confident_from``, the probability that confident labels have at least), ``views``
         (weight of every view, and the share of cells to which it gives their final label), ``composition`` (estimated
         share of every label), ``labels``, ``candidates`` (log-loss, accuracy and macro-F1 of every classifier on
-        calibration cells), ``shift`` (mean offsets of the views, as by
+        calibration cells), ``shift`` (offsets of the view that moves cells, as by
         :func:`dice.tl.denoise`), ``reference`` (the card of the labels, as text) and ``warnings``. With `groupby`
         ``votes``: ``n_cells`` of every cluster, its ``label`` and the mean ``probability`` of that, the ``set`` of
         labels that together have the probability 1 - `alpha`, and the ``shares`` (n_clusters, n_labels) of its cells

@@ -11,6 +11,7 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import choice
 from dice._data.store import Prior, find_prior
+from dice._data.values import takes_counts
 from dice._data.write import Slots, as_plain, check_writable, result_key, write
 from dice._query.query import Query
 from dice._query.rho import find_curve
@@ -18,6 +19,7 @@ from dice.options import Checks, Options
 
 
 @_log.once_per_object
+@takes_counts
 def tune_rho(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

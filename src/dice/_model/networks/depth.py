@@ -2,7 +2,7 @@
 
 A noisy latent carries the noise of counts, which the depth of its cell tells, and Gaussian noise of standard deviation
 s on top. The network learns both at once: from thinned copies of the reference's cells with Gaussian noise added
-(:mod:`dice._model.rows`), or, where there are no counts, from latents with Gaussian noise alone. log1p bends with
+(:mod:`dice._model.thinning`), or, where there are no counts, from latents with Gaussian noise alone. log1p bends with
 depth, so that the mean of the same cell at another depth is another latent. The depth of the target is therefore a
 coordinate as well, and all cells are asked for one depth, the reference's typical one.
 """
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from dice._model.denoiser import LARGEST_VALUE, Denoiser, Preset, TrainingConfig, as_column
 from dice._model.linear_filter import LEAST_VARIANCE, LinearFilter
-from dice._model.rows import Rows
+from dice._model.thinning import Rows
 
 if TYPE_CHECKING:
     from dice._model.random_numbers import CellNoise

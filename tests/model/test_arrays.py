@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._model.evenly import evenly
+from dice._model.arrays import subsample
 
 
 @pytest.mark.parametrize(
@@ -11,8 +11,8 @@ from dice._model.evenly import evenly
 )
 def test_from_the_first_to_the_last(most, kept):
     rows = np.arange(22).reshape(11, 2)
-    np.testing.assert_array_equal(evenly(rows, most), rows[list(kept)])
+    np.testing.assert_array_equal(subsample(rows, most), rows[list(kept)])
 
 
 def test_of_nothing_nothing_is_left():
-    assert evenly(np.empty((0, 3)), 5).shape == (0, 3)
+    assert subsample(np.empty((0, 3)), 5).shape == (0, 3)

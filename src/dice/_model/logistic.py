@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from dice._model.softmax import softmax
+from dice._model.arrays import softmax
 from dice._processes import one_torch_thread
 from dice._types import Floats
 

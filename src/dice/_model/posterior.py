@@ -1,9 +1,9 @@
-"""Direct posterior of latents, in scaled units: one evaluation of the denoiser.
+"""The posterior of latents in scaled units: one evaluation of the denoiser.
 
-Split Gibbs at fixed rho leaves U distributed as p(U) N(y; U, (s_x^2 + rho^2) I): plain Gaussian denoising at the
-one level s = sqrt(s_x^2 + rho^2). Its mean is one evaluation of the denoiser, its samples are independent runs of the
-reverse diffusion from y, and its covariance is s^2 dD/dy (second-order Tweedie). The noise of counts is no different:
-the depth of a cell stands for s_x, and the denoiser has learned what it means.
+Split Gibbs at fixed rho leaves U distributed as p(U) N(y; U, (s_x^2 + rho^2) I): Gaussian denoising at the single level
+s = sqrt(s_x^2 + rho^2). Its mean is one evaluation of the denoiser, its samples are independent runs of the reverse
+diffusion from y, and its covariance is s^2 dD/dy (second-order Tweedie). With the noise of counts, the depth of a cell
+replaces s_x: the denoiser has learned the noise at that depth.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dice._errors import InputError
 from dice._model.denoiser import Denoiser, as_column
 from dice._model.random_numbers import CellNoise
 
@@ -132,3 +133,44 @@ def deconvolved_mean(denoiser: Denoiser, y: Tensor, s: Tensor, reference_noise: 
     total = as_column(s, y).square()
     extra = (total - reference_noise**2).clamp_min(1e-4 * total)
     return y + total / extra * (denoiser(y, extra.sqrt()[:, 0]) - y)
+
+
+#: What torch raises where the memory of a device is full.
+OutOfMemory = torch.cuda.OutOfMemoryError
+
+
+class Halving:
+    """Computes a chunk as a whole where it fits, else in halves; what did not fit once is not tried again.
+
+    A cell's result does not depend on the others of its chunk, so that the halves add up to the whole.
+    """
+
+    def __init__(self) -> None:
+        #: Most cells that are tried at once; None as long as everything fitted.
+        self.limit: int | None = None
+
+    def __call__(self, compute: Callable[[slice], Posterior], n_cells: int) -> Posterior:
+        """``compute(slice(0, n_cells))``, in as many parts as needed."""
+        parts: list[Posterior] = []
+        start = 0
+        while start < n_cells or not parts:
+            stop = min(start + (self.limit or n_cells), n_cells)
+            part = self._attempt(compute, slice(start, stop))
+            if part is not None:
+                parts.append(part)
+                start = stop
+        return Posterior.joined(parts)
+
+    def _attempt(self, compute: Callable[[slice], Posterior], rows: slice) -> Posterior | None:
+        try:
+            return compute(rows)
+        except OutOfMemory as error:
+            if rows.stop - rows.start < 2:
+                raise InputError(
+                    "The memory of the device is too small for a single cell: set dice.settings.device = 'cpu'."
+                ) from error
+        # Only here, where the error no longer holds on to the tensors of the failed attempt.
+        self.limit = (rows.stop - rows.start) // 2
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return None

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._labels.classify import fit_logistic
-from dice._types import Floats
+from dice._labels.conformal import effective_size
+from dice._model.logistic import fit_logistic
+from dice._query.query import Query
+from dice._types import Codes, Floats
 
 #: Cells of each side that the two are told apart by, and folds of the cross-fit.
 SIDE_CELLS, FOLDS = 5000, 5
 STRENGTH = 0.1
 #: Density ratios are kept within this factor of 1.
 LARGEST_RATIO = 50.0
+#: How well query and reference may be told apart (AUC) before it is said that they differ (docs/labels.md).
+DOUBTFUL = 0.65
 
 
 @dataclass(frozen=True)
@@ -66,3 +71,40 @@ def auc(low: Floats, high: Floats) -> float:
 
 def _some(positions: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
     return positions if len(positions) <= SIDE_CELLS else rng.choice(positions, SIDE_CELLS, replace=False)
+
+
+def query_order(query: Query) -> Codes:
+    """Positions of the cells with expression in the order of their seeds, which belong to the cells."""
+    order = np.argsort(query.seeds, kind="stable")
+    return np.asarray(order[~query.latents.empty[order]])
+
+
+@dataclass(frozen=True)
+class DomainShift:
+    """Density ratios of calibration (m,) and query cells (n,), and how well the two are told apart."""
+
+    calibration: Floats
+    query: Floats
+    auc: float
+
+    @property
+    def effective(self) -> float:
+        """Number of calibration cells that count."""
+        return effective_size(self.calibration)
+
+    @property
+    def doubtful(self) -> bool:
+        return self.auc > DOUBTFUL
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"effective_calibration": self.effective, "shift_auc": self.auc}
+
+
+def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> DomainShift:
+    """Compare scaled latents y (n, k) of the query with those of calibration cells (m, k)."""
+    order = query_order(query)
+    found = measure_domain_shift(calibration_y, y[order], seed)
+    ratios = np.ones(len(y))
+    ratios[order] = found.query
+    return DomainShift(found.reference, ratios, found.auc)

@@ -9,9 +9,8 @@ import pytest
 from hazards import forgery
 
 from dice._errors import PriorFormatError
-from dice._model.checksum import checksum
+from dice._model.plain_values import checksum, has_plain_text, is_text
 from dice._model.schema import validate
-from dice._model.text import has_plain_text, is_text
 
 
 def test_text_that_files_can_hold():

@@ -1,11 +1,15 @@
-"""Whether a reference has a prior that a query can use, or both are fit for one that is yet to be learned."""
+"""The prior inside a reference: find the one that fits a query, or write a new one."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
+from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.genes import FEW, share_of_genes
@@ -13,10 +17,13 @@ from dice._data.matrix import Matrix
 from dice._data.read import names
 from dice._data.store import Prior, find_prior
 from dice._data.value_checks import matrix_statistics
+from dice._data.write import Slots, as_plain
 from dice._keys import PriorKeys
+from dice._model.presets import ROLES
 from dice._query.reading import opened
-from dice._types import Mask
-from dice.options import Options
+from dice._train.cells import ReferenceCells
+from dice._types import Chunk, Mask
+from dice.options import Mixup, Options, Training
 
 
 def fitting_prior(
@@ -53,3 +60,31 @@ def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options
     learned = reference.var_names.to_numpy(dtype=object)[genes]
     _, matrix, _, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))
     matrix.check_finite()
+
+
+def statistics(sample: Chunk, cells: ReferenceCells) -> dict[str, float]:
+    """Figures of the reference's matrix that a query's are checked against."""
+    return {name: x for name, x in matrix_statistics(sample, cells.genes).items() if np.isfinite(x)}
+
+
+def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:
+    """The arguments of a call, as they are stored in its prior; where the checkpoint was is nobody's business."""
+    mixed = {} if mixup is None else {f"mixup_{name}": value for name, value in asdict(mixup).items()}
+    settings = asdict(training) | {"checkpoint": None}
+    # What would have happened on Ctrl-C says nothing of the prior, and must not change its checksum.
+    del settings["keep_interrupted"]
+    return as_plain(arguments | mixed | settings)
+
+
+def prior_slots(
+    adata: AnnData, prior: Prior, latents: NDArray[np.float32], cells: ReferenceCells, keys: PriorKeys
+) -> Slots:
+    """The prior, and what it says of the genes and cells that it was learned from."""
+    loadings = np.zeros((adata.n_vars, prior.n_latent), dtype=np.float32)
+    loadings[cells.matrix.genes] = prior.projection.loadings
+    return Slots(
+        obs={keys.split: pd.Categorical.from_codes(cells.roles, ROLES)},
+        obsm={keys.projection: latents},
+        varm={keys.loadings: loadings},
+        uns={keys.uns: prior.to_arrays()},
+    )

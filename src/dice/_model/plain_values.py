@@ -1,4 +1,7 @@
-"""The checksum of a stored prior: over values, not over the bytes of a file, so that it outlives file formats."""
+"""Plain values of a stored prior: text that files can hold, and a checksum over values.
+
+The checksum does not read the bytes of a file, so that it is the same in every file format.
+"""
 
 from __future__ import annotations
 
@@ -41,3 +44,19 @@ def _canonical(value: Any) -> bytes:
         return b"int" + np.ascontiguousarray(array, dtype="<i8").tobytes()
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return f"{little.dtype.str}{array.shape}".encode() + little.tobytes()
+
+
+def is_text(value: Any, longest: int) -> bool:
+    """Whether this is text that files can hold: no half characters, which have no bytes, and no end marks."""
+    if not isinstance(value, str) or len(value) > longest or "\0" in value:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def has_plain_text(value: Any, longest: int) -> bool:
+    """Whether all text is such that files can hold it: JSON spells characters that would not pass as they are."""
+    if isinstance(value, dict):
+        return all(has_plain_text(part, longest) for pair in value.items() for part in pair)
+    if isinstance(value, list):
+        return all(has_plain_text(part, longest) for part in value)
+    return not isinstance(value, str) or is_text(value, longest)

@@ -63,7 +63,7 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
     return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
 
 
-def learn(
+def train_denoiser(
     preset: str,
     data: presets.TrainingData,
     training: Training,
@@ -87,7 +87,7 @@ def learn(
         trainer.restore_best()
         return _frozen(trainer.denoiser), {name: np.empty(0) for name in ("step", "loss", "validation")}
     path = None if training.checkpoint is None else Path(training.checkpoint)
-    train(trainer, path, seed, mixup, keep_interrupted=training.keep_interrupted)
+    run(trainer, path, seed, mixup, keep_interrupted=training.keep_interrupted)
     _log.info(
         f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
         f"denoiser's at step {trainer.best_step}."
@@ -96,7 +96,7 @@ def learn(
     return _frozen(trainer.denoiser), dict(zip(("step", "loss", "validation"), history, strict=True))
 
 
-def train(
+def run(
     trainer: Trainer,
     path: Path | None,
     seed: int,

@@ -1,13 +1,28 @@
-"""Sums over all cells of a matrix, of which only chunks are ever at hand."""
+"""Small functions of arrays: a subsample, probabilities of logits, and sums over chunks of cells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dice._types import Chunk
+from dice._types import Chunk, Floats
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+def subsample(rows: NDArray[Number], most: int) -> NDArray[Number]:
+    """Return at most `most` evenly spaced rows, from the first to the last."""
+    return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.intp)]
+
+
+def softmax(logits: Floats) -> Floats:
+    """Probabilities (..., C) of logits."""
+    powers = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True, initial=-np.inf))
+    return powers / powers.sum(-1, keepdims=True)
+
 
 #: What a function finds in one chunk: numbers and arrays that add up over chunks.
 Sums: TypeAlias = tuple[Any, ...]

@@ -8,7 +8,7 @@ import torch
 from oracle import random_mixture
 from scipy import stats
 
-from dice._model.direct import (
+from dice._model.posterior import (
     Posterior,
     deconvolved_mean,
     direct,

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._labels.known_groups import CalledGroups, call_groups, group_table, known_groups, positions, warn_of_doubt
+from dice._labels.novel_cells import CalledGroups, call_groups, group_table, known_groups, positions, warn_of_doubt
 from dice._labels.novelty import Groups
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from dice._labels.contributions import contrasts, sums_by_group, way_slopes
+from dice._labels.genes import contrasts, sums_by_group, way_slopes
 
 
 def test_a_contrast_is_a_label_less_the_mean_of_others():

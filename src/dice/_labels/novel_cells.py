@@ -1,4 +1,4 @@
-"""Groups of known cells that a query's are compared with, and the calibration cells that tell what is usual."""
+"""Cells and groups of a query that the reference does not know, beside calibration cells that tell what is usual."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from dice._data.read import names
 from dice._data.store import Prior
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice._labels.conformal import benjamini_hochberg, fewest_discoveries
-from dice._labels.density_ratio import measure_domain_shift
+from dice._labels.cells import LabelCells
+from dice._labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
+from dice._labels.doubt import UNLIKE_RATE
+from dice._labels.model import LabelModel
 from dice._labels.novel_groups import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, compare_groups, farther_groups
-from dice._labels.novelty import Groups, cluster
-from dice._labels.sets import DOUBTFUL
+from dice._labels.novelty import Groups, cluster, novelty_scores
+from dice._labels.votes import fine_groups
 from dice._model.presets import ROLES
+from dice._query.domain_shift import DOUBTFUL, measure_domain_shift, query_order
 from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._types import Codes, Floats, Mask
@@ -149,12 +152,6 @@ class CalledGroups:
         return self.auc > DOUBTFUL
 
 
-def query_order(query: Query) -> Codes:
-    """Positions of the cells with expression in the order of their seeds, which belong to the cells."""
-    order = np.argsort(query.seeds, kind="stable")
-    return np.asarray(order[~query.latents.empty[order]])
-
-
 def call_groups(
     query: Query, y: Floats, codes: Codes, n_groups: int, known: tuple[Groups, Floats, Codes], fdr: float
 ) -> CalledGroups:
@@ -204,3 +201,24 @@ def group_table(names: list[str], codes: Codes, score: Floats, called: CalledGro
         "p": called.p,
         "novel": called.novel,
     }
+
+
+#: Share of groups called novel that may belong to the reference after all, as in :func:`dice.tl.novelty`.
+FDR = 0.1
+
+
+def unlike_cells(cells: LabelCells, model: LabelModel) -> Mask:
+    """Cells (n,) of fine groups that are called novel, and cells further from all labels than 99 % of known ones.
+
+    Single cells of a query that differs as a whole are not judged: all of them are far from the reference.
+    """
+    known = model.groups(cells.scale)
+    labels = positions(model.calibration_codes, known.columns.astype(np.intp))
+    codes = fine_groups(cells.y, query_order(cells.query))
+    n_groups = int(codes.max(initial=-1)) + 1
+    called = call_groups(cells.query, cells.y, codes, n_groups, (known, model.calibration_y, labels), FDR)
+    unlike = np.append(called.novel, False)[codes]
+    if called.shifted:
+        return np.asarray(unlike)
+    novel, usual = novelty_scores(known, cells.y, model.calibration_y)
+    return np.asarray(unlike | (p_values(novel, usual) <= UNLIKE_RATE))
