@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dice._clusters.separation import CONTINUUM, LARGEST, Measured, agreement, separation
+from dice._clusters.separation import CONTINUUM, MOST_SEPARATE, Measured, agreement, separation
 
 
 def measured(first, second, noise=0.0, seed=0, k=6):
@@ -26,7 +26,7 @@ def test_agreement_and_separation_are_inverse():
         assert separation(agreement(distance)) == pytest.approx(distance)
     assert agreement(0.0) == pytest.approx(0.5)
     assert separation(0.5) == pytest.approx(0)
-    assert separation(1.0) == LARGEST
+    assert separation(1.0) == MOST_SEPARATE
     error = norm.cdf(-CONTINUUM / 2)
     assert agreement(CONTINUUM) == pytest.approx(error**2 + (1 - error) ** 2)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dice._clusters.partition import distance_matrix, nearest, shared_neighbors
-from dice._clusters.tree import LEVELS, Cut, Tree, grow, level_of, stored_cut
+from dice._clusters.tree import CUT_LEVELS, Cut, Tree, grow, level_of, stored_cut
 from dice._errors import InputError
 
 
@@ -73,7 +73,7 @@ def test_cuts_are_nested(positions, one, other):
 
 def test_a_cut_places_cells_and_says_how_sure():
     tree = Tree(3, np.array([[0, 1], [2, 3]]), np.array([2.0, 5.0]), np.array([5.0, 4.0, 3.0]))
-    cut = Cut(tree, LEVELS["default"])
+    cut = Cut(tree, CUT_LEVELS["default"])
     codes, sure = cut.place(np.array([[0, 1, 0], [2, 2, 1], [-1, -1, -1]]))
     assert codes.tolist() == [0, 1, -1]
     np.testing.assert_allclose(sure, [1, 0.5, np.nan])
@@ -93,8 +93,8 @@ def test_levels():
         with pytest.raises(InputError, match="level="):
             level_of(wrong)
     single = Tree(1, np.empty((0, 2), np.intp), np.empty(0), np.array([4.0]))
-    assert Cut(single, LEVELS["fine"]).names == ["0"]
-    assert "one cluster" in Cut(single, LEVELS["fine"]).why
+    assert Cut(single, CUT_LEVELS["fine"]).names == ["0"]
+    assert "one cluster" in Cut(single, CUT_LEVELS["fine"]).why
 
 
 def test_shared_neighbors_are_jaccard_indices():

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from dice import pl
 from dice._clusters.separation import CONTINUUM
-from dice._clusters.tree import LEVELS, Cut, Tree
+from dice._clusters.tree import CUT_LEVELS, Cut, Tree
 from dice._errors import SlotError
 
 
@@ -32,7 +32,7 @@ def clustered(query, n_clusters):
     query.uns["dice_cluster"] = {
         "connectivities_key": "dice_cluster_connectivities",
         "params": {"use_rep": "X_dice", "method": "umap"},
-    } | Cut(comb(n_clusters), LEVELS["default"]).record()
+    } | Cut(comb(n_clusters), CUT_LEVELS["default"]).record()
     return query
 
 

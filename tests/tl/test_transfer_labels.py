@@ -739,7 +739,7 @@ def test_the_prior_alone_gives_the_same_labels(reference, tmp_path):
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 def test_views_do_not_depend_on_the_order_of_cells_or_on_chunks(trained, monkeypatch):
     """Also where only some cells teach the composition, and the others are read chunk by chunk."""
-    monkeypatch.setattr("dice._labels.cells.SAMPLED_CELLS", 250)
+    monkeypatch.setattr("dice._labels.cells.LABEL_SAMPLE", 250)
     query = changed(400, 14)
     order = np.random.default_rng(0).permutation(400)
     other = query[order].copy()

@@ -11,7 +11,7 @@ from scipy import sparse
 from dice import _log
 from dice._clusters.partition import Flavor, as_graph, communities, distance_matrix, nearest, shared_neighbors
 from dice._clusters.remeasured import remeasured
-from dice._clusters.separation import Measured
+from dice._clusters.separation import SHRINKING, Measured
 from dice._clusters.tree import Tree, grow
 from dice._errors import InputError
 from dice._query.query import Query
@@ -21,8 +21,6 @@ from dice._types import Codes, Floats
 FINE = 3.0
 #: Cells up to which counts are split more than once; with more of them, one split tells as much of every pair.
 SPLIT_CELLS = 20_000
-#: Share of the mean variance that is added to the covariance by which halves are placed.
-SHRINKAGE = 0.2
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def _placed(codes: Codes, halves: Floats) -> Codes:
     means = member @ values.mean(1) / np.bincount(codes)[:, None]
     rest = (values - means[codes][:, None]).reshape(-1, k)
     covariance = rest.T @ rest / len(rest)
-    covariance = (1 - SHRINKAGE) * covariance + (SHRINKAGE * np.trace(covariance) / k + 1e-12) * np.eye(k)
+    covariance = (1 - SHRINKING) * covariance + (SHRINKING * np.trace(covariance) / k + 1e-12) * np.eye(k)
     weights = np.linalg.solve(covariance, means.T)
     offsets = (means.T * weights).sum(0) / 2
     return np.stack([(values[:, one] @ weights - offsets).argmax(1) for one in range(values.shape[1])], axis=1)

@@ -19,7 +19,7 @@ from dice._types import Codes, Floats
 if TYPE_CHECKING:
     from igraph import Graph
 
-Method = Literal["leiden", "louvain"]
+PartitionMethod = Literal["leiden", "louvain"]
 Flavor = Literal["igraph", "leidenalg"]
 
 _igraph_lock = threading.Lock()
@@ -77,8 +77,9 @@ def as_graph(connectivities: Any) -> Graph:
 
 
 def communities(
-    graph: Graph, resolution: float, *, method: Method = "leiden", random_state: int = 0, flavor: Flavor = "igraph"
-) -> Codes:
+    graph: Graph, resolution: float, *, method: PartitionMethod = "leiden", random_state: int = 0,
+    flavor: Flavor = "igraph",
+) -> Codes:  # fmt: skip
     """The cluster of every node, by modularity; two iterations of Leiden, as scanpy advises."""
     if flavor == "leidenalg":
         import leidenalg

@@ -16,13 +16,13 @@ from dice._types import Codes, Floats, Mask
 #: are 2.65 apart. Clusters have to be further apart than that.
 CONTINUUM = float(np.sqrt(12))
 #: Largest separation that is told: at 10, one cell in three million is placed wrongly.
-LARGEST = 10.0
+MOST_SEPARATE = 10.0
 #: Cells of each cluster that a test looks at, and fewest cells of each that a discriminant can be learned from.
-TESTED_CELLS, FEWEST = 300, 3
+TESTED_CELLS, FEWEST_TAUGHT = 300, 3
 #: Random halves of the cells that a test is averaged over.
 REPEATS = 4
 #: Share of the mean variance that is added to the covariance of a discriminant.
-SHRINKAGE = 0.2
+SHRINKING = 0.2
 #: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
 #: at the depths of bmmc's cells left .004 of the denoised and .02 of the projected distance; clusters of bmmc and of
 #: pancreas left .3 and .65 or more.
@@ -41,7 +41,7 @@ def agreement(separation: Floats | float) -> Floats:
 def separation(agreed: Floats | float) -> Floats:
     """The separation at which two measurements agree for this share of the cells: the inverse of `agreement`."""
     error = (1 - np.sqrt(np.clip(2 * np.asarray(agreed, dtype=np.float64) - 1, 0, 1))) / 2
-    return np.asarray(np.minimum(-2 * norm.ppf(np.clip(error, 1e-12, 0.5)), LARGEST))
+    return np.asarray(np.minimum(-2 * norm.ppf(np.clip(error, 1e-12, 0.5)), MOST_SEPARATE))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Measured:
         if by_depth and max(by_depth) < LEFT:
             return 0.0
         found = [self._apart(first[:TESTED_CELLS], second[:TESTED_CELLS], fold) for fold in self.folds]
-        return float(np.clip(np.mean(found, axis=0).min(), 0, LARGEST))
+        return float(np.clip(np.mean(found, axis=0).min(), 0, MOST_SEPARATE))
 
     def _apart(self, first: Codes, second: Codes, fold: Mask) -> tuple[float, float]:
         """Separation by the spread of cells, and by halves."""
@@ -94,7 +94,7 @@ class Measured:
         whole, halves = self.whole[cells].astype(np.float64), self.halves[cells].astype(np.float64)
         score, score_halves = np.zeros(len(cells)), np.zeros(halves.shape[:3])
         for taught in (fold, ~fold):
-            if min((taught & member).sum(), (taught & ~member).sum()) < FEWEST:
+            if min((taught & member).sum(), (taught & ~member).sum()) < FEWEST_TAUGHT:
                 return None
             direction, middle = _discriminant(whole[taught & ~member], whole[taught & member])
             score[~taught] = (whole[~taught] - middle) @ direction
@@ -110,7 +110,7 @@ def _discriminant(first: Floats, second: Floats) -> tuple[Floats, Floats]:
     shift = means[1] - means[0]
     covariance = (np.cov(first.T) + np.cov(second.T)) / 2
     k = len(shift)
-    covariance = (1 - SHRINKAGE) * covariance + (SHRINKAGE * np.trace(covariance) / k + 1e-12) * np.eye(k)
+    covariance = (1 - SHRINKING) * covariance + (SHRINKING * np.trace(covariance) / k + 1e-12) * np.eye(k)
     direction = np.linalg.solve(covariance, shift)
     return direction / np.sqrt(max(direction @ shift, 1e-12)), (means[0] + means[1]) / 2
 

@@ -108,12 +108,12 @@ def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes],
 Level: TypeAlias = Literal["fine", "default", "coarse"] | float
 #: Share of the cells of any two clusters that a second measurement places alike. The default is that of the halves of
 #: an even continuum: .92.
-LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.99}
+CUT_LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.99}
 
 
 def level_of(level: Any) -> float:
     """The agreement that a user asks for."""
-    value = LEVELS.get(level, 0.0) if isinstance(level, str) else level
+    value = CUT_LEVELS.get(level, 0.0) if isinstance(level, str) else level
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.5 < value < 1:
         raise InputError(
             f"level={level!r} is unknown: use 'fine', 'default', 'coarse' or an agreement between 0.5 and 1."

@@ -18,8 +18,8 @@ from dice._data.batches import find_technologies
 from dice._data.matrix import Matrix
 from dice._data.value_checks import is_counts
 from dice._errors import InputError
+from dice._model.thinning import TARGET_SUM
 
-TARGET_SUM = 1e4
 MITOCHONDRIAL = ("MT-", "mt-")
 #: Share of the cells from which on their loss is a warning: more than damaged cells alone would be.
 MANY_LOST = 0.1

@@ -20,9 +20,9 @@ from dice._types import Codes, Floats
 MOST_CENTRES = 1000
 #: Width of the kernel in units of the mean standard deviation of the latents, and penalty. bmmc / Liu, random split,
 #: one seed: widths 1, 2 and 4 have .722 / .581, .706 / .571 and .688 / .558; plain ridge .682 / .551.
-WIDTH, PENALTY = 1.0, 0.5
+KERNEL_WIDTH, PENALTY = 1.0, 0.5
 #: Neighbours that vote. 15 or 30 of them: .528 or .540 on Liu, .679 or .671 on bmmc.
-N_NEIGHBORS = 20
+REGRESSION_NEIGHBORS = 20
 #: Distances that are held in memory at once.
 MOST_DISTANCES = 20_000_000
 
@@ -80,7 +80,7 @@ def _solve(normal: Floats, right: Floats) -> Floats:
 def kernel(a: Floats, b: Floats) -> Floats:
     """Gaussian kernel (n, m) of cells, whose width grows with the number of latents as distances do."""
     squared = torch.cdist(_tensor(a), _tensor(b)).square().numpy().astype(np.float64)
-    return np.exp(-squared / (2 * WIDTH**2 * a.shape[1]))
+    return np.exp(-squared / (2 * KERNEL_WIDTH**2 * a.shape[1]))
 
 
 def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
@@ -116,7 +116,7 @@ class Neighbors:
 def neighbor_weights(samples: Floats, cells: Floats) -> sparse.csr_array:
     """Share (n, m) of the neighbours of a cell's samples (n, S, k) that each known cell (m, k) is."""
     n, n_samples, k = samples.shape
-    n_neighbors, bank = min(N_NEIGHBORS, len(cells)), _tensor(cells)
+    n_neighbors, bank = min(REGRESSION_NEIGHBORS, len(cells)), _tensor(cells)
     flat = samples.reshape(-1, k)
     step, found = max(MOST_DISTANCES // max(len(cells), 1), 1), []
     for start in range(0, len(flat), step):

@@ -12,7 +12,7 @@ from anndata import AnnData
 from dice import _log
 from dice._data import lazy
 from dice._data.checks import read_batches, read_roles
-from dice._data.features import FEWEST_CELLS, Features
+from dice._data.features import FEWEST_MEASURED, Features
 from dice._data.write import Slots, column_names
 from dice._errors import InputError
 from dice._features.candidates import CANDIDATES, View
@@ -29,7 +29,7 @@ from dice._types import Codes, Floats
 #: Posterior samples that predictions are averaged over.
 N_SAMPLES = 5
 #: Cells of a reference that features are learned from at most, evenly spread.
-MOST_CELLS = 20_000
+MOST_FITTED = 20_000
 #: How much wider intervals are for a query that is told apart from its reference. Proteins are stained anew in every
 #: batch, of which expression says nothing: over 25 pairs of sites and batches (bmmc, Liu; one seed) intervals that hold
 #: .90 within the reference held .50 to .88 (mean .75) of the query, and had to be 1.1 to 2.7 times as wide (median 1.6)
@@ -67,7 +67,7 @@ def predict_features(
     """Learn features from the reference's cells, made like the query's, and predict them."""
     seed, roles = query.options.random_state, read_roles(reference, prior_key)
     train, validation, calibration = (
-        subsample(cells_of(roles, features.known, role), MOST_CELLS) for role in ("train", "validation", "calibration")
+        subsample(cells_of(roles, features.known, role), MOST_FITTED) for role in ("train", "validation", "calibration")
     )
     fit = np.concatenate([train, validation])
     if len(fit) < 2:
@@ -109,11 +109,11 @@ def _by_batch(reference: AnnData, batch_key: str, fit: Codes, seed: int) -> list
 def _check_known(features: Features, fit: Codes, folds: list[tuple[Codes, Codes]], batch_key: str | None) -> None:
     """Refuse features that were measured in hardly any cell to learn from, or in none once a batch is held out."""
     known = ~np.isnan(features.values)
-    few = [features.names[i] for i in np.flatnonzero(known[fit].sum(0) < FEWEST_CELLS)]
+    few = [features.names[i] for i in np.flatnonzero(known[fit].sum(0) < FEWEST_MEASURED)]
     if few:
         raise InputError(
-            f"{len(few)} features are known in fewer than {FEWEST_CELLS} of the cells that the prior was trained on, "
-            f"for example {few[:5]}: leave them out, or call dice.tl.train_prior on cells that have them."
+            f"{len(few)} features are known in fewer than {FEWEST_MEASURED} of the cells that the prior was trained "
+            f"on, for example {few[:5]}: leave them out, or call dice.tl.train_prior on cells that have them."
         )
     alone = np.any([~known[train].any(0) for train, _ in folds], axis=0)
     if alone.any():

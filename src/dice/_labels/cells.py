@@ -16,7 +16,7 @@ from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
 
 #: Cells of a query that its composition, its own moments and what it teaches itself are learned from.
-SAMPLED_CELLS = 4000
+LABEL_SAMPLE = 4000
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class LabelCells:
     def sampled(self) -> Codes:
         """Positions of the cells to learn from: those with the smallest seeds, wherever they are in the file."""
         order = np.argsort(self.query.seeds, kind="stable")
-        return order[self.seen[order]][:SAMPLED_CELLS]
+        return order[self.seen[order]][:LABEL_SAMPLE]
 
     @cached_property
     def sample(self) -> Floats:

@@ -13,9 +13,9 @@ from dice._model.logistic import LATENT_STRENGTH, fit_logistic
 from dice._types import Codes, Floats, Mask
 
 #: Share of the cells of each label that teach, and fewest cells of a label that do, where it has them.
-CERTAIN, FEWEST = 0.7, 5
+CERTAIN, FEWEST_TAUGHT = 0.7, 5
 #: Parts of the query; each is judged by the others.
-FOLDS = 5
+TAUGHT_FOLDS = 5
 #: Weight of the regression beside the views for a label of many cells, and teaching cells at which it is half of that.
 WEIGHT, HALF_WEIGHT = 0.5, 20.0
 #: A label that the views give to at least this many cells is never taken from all of them.
@@ -34,14 +34,14 @@ def teach(probabilities: Floats, current: Floats, latents: Floats, parts: Codes,
     latents
         Scaled latents (n, p) of the query.
     parts
-        Part (n,) of every cell, from 0 to `FOLDS` - 1.
+        Part (n,) of every cell, from 0 to `TAUGHT_FOLDS` - 1.
     among
         Cells (n,) that may teach; None for all.
     """
     labels, teaching = current.argmax(1), certain_cells(current)
     teaching = teaching if among is None else teaching & among
     own = probabilities.copy()
-    for part in range(FOLDS):
+    for part in range(TAUGHT_FOLDS):
         learned = teaching & (parts != part)
         if len(np.unique(labels[learned])) > 1 and (parts == part).any():
             predict = fit_logistic(
@@ -60,7 +60,7 @@ def certain_cells(probabilities: Floats) -> Mask:
     chosen = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         mine = np.flatnonzero(labels == label)
-        n = min(max(int(np.ceil(CERTAIN * len(mine))), FEWEST), len(mine))
+        n = min(max(int(np.ceil(CERTAIN * len(mine))), FEWEST_TAUGHT), len(mine))
         chosen[mine[np.argsort(-best[mine], kind="stable")[:n]]] = True
     return chosen
 

@@ -141,27 +141,24 @@ def wiener_start(step: GaussianStep, rho: float) -> Tensor:
 
 
 class Moments:
-    """Running mean and variance of states (n, k), measured from a point near them: squares then do not cancel."""
+    """Running mean and variance of states (n, k) by Welford's method.
 
-    def __init__(self, origin: Tensor) -> None:
+    A difference of sums of squares would lose a spread that is a thousandth of the latents to rounding.
+    """
+
+    def __init__(self, like: Tensor) -> None:
         self.n = 0
-        self.origin = origin
-        self.first = torch.zeros_like(origin)
-        self.second = torch.zeros_like(origin)
+        self.mean = torch.zeros_like(like)
+        self._squares = torch.zeros_like(like)
 
     def add(self, value: Tensor) -> None:
-        """Take one more state into account."""
-        offset = value - self.origin
+        """Add one state."""
         self.n += 1
-        self.first = self.first + offset
-        self.second = self.second + offset.square()
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean of all states."""
-        return self.origin + self.first / max(self.n, 1)
+        before = value - self.mean
+        self.mean = self.mean + before / self.n
+        self._squares = self._squares + before * (value - self.mean)
 
     @property
     def variance(self) -> Tensor:
         """Variance of all states, unbiased if they are independent."""
-        return ((self.second - self.first.square() / self.n) / max(self.n - 1, 1)).clamp_min(0)
+        return (self._squares / max(self.n - 1, 1)).clamp_min(0)

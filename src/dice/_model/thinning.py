@@ -147,7 +147,7 @@ def binomial(counts: NDArray[np.int64], share: Floats, rng: np.random.Generator)
 
 #: Range of the input's share of a cell's counts, log-uniform. The target is all the rest: few counts are wasted, whole
 #: cells are hardly beyond the deepest input, and the depth of the target varies enough to be a coordinate.
-SMALLEST, LARGEST = 0.05, 0.8
+SMALLEST_SHARE, LARGEST_SHARE = 0.05, 0.8
 #: Thinned copies of every cell, up to this number of rows. Held-out error after 300 steps with 2, 4, 8 copies of 4,000
 #: cells: bmmc .209, .205, .203; TEA-seq .300, .294, .292.
 MAX_COPIES, ROWS = 8, 32_000
@@ -218,7 +218,7 @@ def make_rows(reader: ReferenceReader, rng: np.random.Generator, *, target_sum: 
 
 
 def _copy(reader: ReferenceReader, rng: np.random.Generator, target_sum: float) -> Tensor:
-    share = np.exp(rng.uniform(np.log(SMALLEST), np.log(LARGEST), len(reader.own)))
+    share = np.exp(rng.uniform(np.log(SMALLEST_SHARE), np.log(LARGEST_SHARE), len(reader.own)))
     shares = np.column_stack([share, (1 - share) / 2, (1 - share) / 2])
     part, first, second = split(reader.cells, shares, rng, target_sum=target_sum)
     rest = first.joined(second)

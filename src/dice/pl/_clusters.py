@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from anndata import AnnData
 
-from dice._clusters.separation import LARGEST, separation
+from dice._clusters.separation import MOST_SEPARATE, separation
 from dice._clusters.tree import Cut, Tree, stored_cut
 from dice._data import read
 from dice._data.colors import Palette, read_colors, read_numbers
@@ -24,7 +24,7 @@ from dice._types import Seed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STEP = "dice.tl.cluster"
+TREE_STEP = "dice.tl.cluster"
 #: Colour of branches that join clusters, and agreements that the upper axis names.
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
 
@@ -84,12 +84,12 @@ def clusters(
     3
     """
     keys = ClusterKeys(key)
-    record = read.record(adata, keys.uns, what="tree of clusters", step=STEP)
+    record = read.record(adata, keys.uns, what="tree of clusters", step=TREE_STEP)
     if not isinstance(record, Mapping) or "tree" not in record:
-        raise InputError(f"adata.uns[{key!r}] holds no tree of clusters: run {STEP} first.")
-    colors = read_colors(adata, keys.cluster, palette, step=STEP)
+        raise InputError(f"adata.uns[{key!r}] holds no tree of clusters: run {TREE_STEP} first.")
+    colors = read_colors(adata, keys.cluster, palette, step=TREE_STEP)
     named = [group for group in colors.groups if group[0] in colors.names]
-    sure = read_numbers(adata, keys.confidence, color_map, step=STEP)
+    sure = read_numbers(adata, keys.confidence, color_map, step=TREE_STEP)
     options = umap_options(n_neighbors, random_state)
     where = layout(adata, record["params"]["use_rep"], neighbors_key=keys.uns, **options)
     height = side(len(named))
@@ -110,7 +110,7 @@ def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[frozenset[
     tree, names = cut.tree, cut.node_names
     rows = _from_left(tree, tree.n_leaves + len(tree.joined) - 1, set(cut.nodes))
     place = {node: (float(row), 0.0) for row, node in enumerate(rows)}
-    top = LARGEST + 0.5
+    top = MOST_SEPARATE + 0.5
     for i, pair in enumerate(tree.joined.tolist()):
         if not set(pair) <= place.keys():
             continue

@@ -18,12 +18,12 @@ from dice._clusters.tree import Cut, Level, level_of, stored_cut
 from dice._data import read
 from dice._data.colors import distinct
 from dice._data.graph import graph_slots
-from dice._data.recipe import TARGET_SUM
 from dice._data.store import Prior, find_prior
 from dice._data.values import expression_layer
 from dice._data.write import Slots, check_writable, result_key, transaction, write
 from dice._errors import SlotError
 from dice._keys import ClusterKeys, DenoiseKeys, PriorKeys
+from dice._model.thinning import TARGET_SUM
 from dice._query.query import Query
 from dice._query.samples import denoised_query
 from dice.options import Options
