@@ -53,7 +53,7 @@ Statistics = Mapping[str, float]
 
 
 def is_counts(chunk: Chunk, *, least: int = 0) -> bool:
-    """Whether all values are whole numbers from 0 on, and at least so many of them other than 0."""
+    """Return whether all values are whole numbers of at least 0, and at least `least` of them are not 0."""
     values = stored_values(chunk)
     if np.count_nonzero(values) < least:
         return False

@@ -9,7 +9,7 @@ import numpy as np
 from dice._model.presets import ROLES
 from dice._types import Codes, Mask
 
-#: Fewer held-out cells than this cannot tell candidates apart: all cells are then held out in turn, in so many folds.
+#: With fewer held-out cells than this, candidates cannot be told apart: all cells are held out in turn, in FOLDS folds.
 FEWEST_HELD_OUT, FOLDS = 50, 5
 
 

@@ -40,11 +40,11 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
     recipe = recipes[choice("preset", preset, tuple(recipes))][1]
     mixes = bool(recipe.mixup_points)
     if not isinstance(training, Training):
-        raise InputError(f"training={said(training)} is none: pass for example dice.Training(max_steps=500).")
+        raise InputError(f"`training` must be a dice.Training, got {said(training)}.")
     if isinstance(mixup, str) and mixup == "auto":
         mixup = Mixup() if mixes and labels_key is not None else None
     if mixup is not None and not isinstance(mixup, Mixup):
-        raise InputError(f"mixup={said(mixup)} is none: pass 'auto', None or for example dice.Mixup(points=5).")
+        raise InputError(f"`mixup` must be 'auto', None or a dice.Mixup, got {said(mixup)}.")
     if mixup is not None and not mixes:
         mixing = [name for name, (_, other) in recipes.items() if other.mixup_points]
         raise InputError(

@@ -111,7 +111,7 @@ def evaluate(
     random_state = seed(random_state)
     labels = read.labels(adata, labels_key, "labels_key")
     if label_map is not None and not isinstance(label_map, Mapping):
-        raise InputError(f"label_map={said(label_map)} is no mapping of names: pass a dict, or None.")
+        raise InputError(f"`label_map` must be a dict of names or None, got {said(label_map)}.")
     if protocol == "labels":
         return _labels(Transferred.of(adata, labels_key, key), labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")

@@ -178,5 +178,5 @@ def _others(names: list[str], versus: str | None, labels: Codes, probabilities: 
 
 def _position(names: list[str], argument: str, name: str) -> int:
     if name not in names:
-        raise InputError(f"{argument}={said(name)} is no label of the reference: choose one of {names[:20]}.")
+        raise InputError(f"`{argument}` must be a label of the reference, one of {names[:20]}, got {said(name)}.")
     return names.index(name)

@@ -149,7 +149,7 @@ def transfer_labels(
     keys = label_keys(adata, named, key_added)
     alpha, groups = share("alpha", alpha), None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if not isinstance(sets, Sets):
-        raise InputError(f"sets={said(sets)} says not how sets are made: pass dice.Sets(), with settings if you like.")
+        raise InputError(f"`sets` must be a dice.Sets, got {said(sets)}.")
     kind = classifier if isinstance(classifier, Classifier) else Classifier(classifier)
     options = Options(
         rho=0.0, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=random_state
