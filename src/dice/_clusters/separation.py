@@ -18,7 +18,7 @@ CONTINUUM = float(np.sqrt(12))
 #: Largest separation that is told: at 10, one cell in three million is placed wrongly.
 MOST_SEPARATE = 10.0
 #: Cells of each cluster that a test looks at, and fewest cells of each that a discriminant can be learned from.
-TESTED_CELLS, FEWEST_TAUGHT = 300, 3
+TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 300, 3
 #: Random halves of the cells that a test is averaged over.
 REPEATS = 4
 #: Share of the mean variance that is added to the covariance of a discriminant.
@@ -94,7 +94,7 @@ class Measured:
         whole, halves = self.whole[cells].astype(np.float64), self.halves[cells].astype(np.float64)
         score, score_halves = np.zeros(len(cells)), np.zeros(halves.shape[:3])
         for taught in (fold, ~fold):
-            if min((taught & member).sum(), (taught & ~member).sum()) < FEWEST_TAUGHT:
+            if min((taught & member).sum(), (taught & ~member).sum()) < FEWEST_FOR_DISCRIMINANT:
                 return None
             direction, middle = _discriminant(whole[taught & ~member], whole[taught & member])
             score[~taught] = (whole[~taught] - middle) @ direction
