@@ -61,13 +61,6 @@ def test_every_cluster_is_where_its_branch_begins(query):
     assert sorted(y for _, y in begins) == list(range(6))
 
 
-def test_genes_of_the_splits_are_written_beside_them(query):
-    table = pd.DataFrame({"group": ["0", "1", "1"], "reference": ["1", "0", "0"], "names": ["CD3E", "MS4A1", "LYZ"],
-                          "scores": [5.0, 2.0, 7.0]})  # fmt: skip
-    axes = pl.clusters(clustered(query, 2), markers=table, show=False)
-    assert [text.get_text() for text in axes[0].texts] == ["CD3E | LYZ"]
-
-
 def test_one_cluster(query):
     axes = pl.clusters(clustered(query, 1), title="all of them", show=False)
     assert axes[1].get_title() == "all of them"

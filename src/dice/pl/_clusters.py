@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from anndata import AnnData
 
 from dice._clusters.separation import MOST_SEPARATE, separation
@@ -34,7 +33,6 @@ def clusters(
     adata: AnnData,
     *,
     key: str = "dice_cluster",
-    markers: pd.DataFrame | None = None,
     title: str | None = None,
     n_neighbors: int = 15,
     random_state: Seed = 0,
@@ -57,8 +55,6 @@ def clusters(
         Cells after :func:`dice.tl.cluster`.
     key
         Column of ``obs`` with the clusters.
-    markers
-        Result of :func:`dice.tl.cluster_markers`: the first gene of each side is written beside every merge.
     title
         Title of the map, by default the number of clusters.
     {umap}
@@ -94,7 +90,7 @@ def clusters(
     where = layout(adata, record["params"]["use_rep"], neighbors_key=keys.uns, **options)
     height = side(len(named))
     figure, axes = panels(3, ncols=3, size=(height + 0.4, height), margin=draw.COLORBAR_WIDTH)
-    _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers))
+    _tree(axes[0], stored_cut(record), colors.labels or {})
     draw.scatter_colored(axes[1], where, colors, size=size)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=title or counted, n_cells=len(where))
@@ -105,7 +101,7 @@ def clusters(
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
-def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[frozenset[str], str]) -> None:
+def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str]) -> None:
     """The merges above a cut, by the separation of their parts."""
     tree, names = cut.tree, cut.node_names
     rows = _from_left(tree, tree.n_leaves + len(tree.joined) - 1, set(cut.nodes))
@@ -118,12 +114,9 @@ def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[frozenset[
         x, y = min(float(tree.separation[i]), top), (y1 + y2) / 2
         ax.plot([x1, x, x, x2], [y1, y1, y2, y2], color=BRANCH, linewidth=1.2, solid_joinstyle="miter")
         place[tree.n_leaves + i] = y, x
-        if text := genes.get(frozenset(names[node] for node in pair)):
-            ax.annotate(text, (x, y), (-3, 0), textcoords="offset points", fontsize=7, va="center", ha="right")
     ax.set_yticks(range(len(rows)), [names[node] for node in rows], fontsize=8)
-    for label, node in zip(ax.get_yticklabels(), rows, strict=True):
+    for node in rows:
         ax.plot(0, place[node][0], marker="o", color=inks.get(names[node], BRANCH), clip_on=False, zorder=4)
-        label.set_color("black")
     ax.axvline(float(separation(cut.level)), color="black", linestyle=":", linewidth=1)
     ax.set(xlim=(0, top), ylim=(len(rows) - 0.5, -0.5))
     ax.set_box_aspect(1)
@@ -139,14 +132,3 @@ def _from_left(tree: Tree, node: int, ends: set[int]) -> list[int]:
         return [node]
     children = sorted(tree.joined[node - tree.n_leaves].tolist(), key=tree.size, reverse=True)
     return [end for child in children for end in _from_left(tree, child, ends)]
-
-
-def _first_genes(markers: pd.DataFrame | None) -> dict[frozenset[str], str]:
-    """The gene with the largest score of both sides of every split."""
-    if markers is None:
-        return {}
-    best = markers.loc[markers.groupby(["group", "reference"], observed=True)["scores"].idxmax()]
-    found: dict[frozenset[str], list[str]] = {}
-    for row in best.itertuples():
-        found.setdefault(frozenset((str(row.group), str(row.reference))), []).append(str(row.names))
-    return {sides: " | ".join(genes) for sides, genes in found.items()}
