@@ -326,7 +326,7 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
         ({"shift": dice.Shift(batch_key="barcode")}, r"adata.obs\['barcode'\] holds another value for every cell"),
         ({"labels_key": "cell/type"}, "labels_key='cell/type' cannot name slots.*rename that column of reference.obs"),
         ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "kept for calibration: train"),
-        ({"training": {"max_steps": 5}}, "pass for example dice.Training"),
+        ({"training": {"max_steps": 5}}, "`training` must be a dice.Training, got"),
         ({"random_state": -1}, "`random_state` must be .*got -1"),
         ({"prior_key": "a/b"}, "`prior_key` must be .*got 'a/b'"),
         ({"layer": "both"}, r"no layer 'both' in adata.layers"),
