@@ -83,7 +83,7 @@ def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     averaged = isinstance(shift, Shift) and shift.strategy == "auto"
     average = _fit(views, averaged)
     strength = shift_strength(auc, int(cells.seen.sum()))
-    weight = strength if averaged else 1.0
+    weight = shift_strength(auc) if averaged else 1.0
     packed = cells.each(average.packed)
     n_labels = len(model.names)
     probabilities, measured = packed[:, :n_labels], packed[:, n_labels : 2 * n_labels]

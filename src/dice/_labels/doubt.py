@@ -33,12 +33,13 @@ POSSIBLE = 3.0
 MOST_ERROR = 0.9
 
 
-def shift_strength(auc: float, n_cells: int) -> float:
-    """How far (0 to 1) a query of `n_cells` is from one that the reference's cells can calibrate.
+def shift_strength(auc: float, n_cells: int | None = None) -> float:
+    """How far (0 to 1) a query is from one that the reference's cells can calibrate.
 
-    Few cells cannot show that they are like the reference: judged is the largest AUC that they leave possible.
+    Few cells cannot show that they are like the reference. With `n_cells`, the largest AUC that they leave possible is
+    judged: the cautious answer, for sets. Without it, the AUC as it was measured: the best guess, for labels.
     """
-    error = np.sqrt(1 / (12 * max(n_cells, 1)))
+    error = 0.0 if n_cells is None else np.sqrt(1 / (12 * max(n_cells, 1)))
     return float(np.clip((auc + POSSIBLE * error - LIKE) / (UNLIKE_AUC - LIKE), 0, 1))
 
 
