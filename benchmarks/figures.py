@@ -213,6 +213,50 @@ def measured_noise() -> Figure:
     return figure
 
 
+def depth_path() -> Figure:
+    """One cell as its depth grows: projections of nested shares of its counts, and their posterior."""
+    reference, query = data.pair("bmmc", 0)
+    dice.tl.train_prior(reference)
+    dice.tl.denoise(reference, method=dice.Direct(uncertainty=False))
+    totals = np.asarray(query.layers["counts"].sum(1)).ravel()
+    chosen = np.flatnonzero((query.obs["cell_type"] == "CD14+ Mono").to_numpy())
+    cell = chosen[np.argsort(totals[chosen])[-len(chosen) // 10]]
+    shares, rng = np.geomspace(0.02, 1, 12), np.random.default_rng(0)
+    # A molecule belongs to all shares above a random number of its own, so that shallow parts lie within deep ones.
+    counts = query.layers["counts"][cell].astype(np.int64).toarray().ravel()
+    genes, when = np.repeat(np.arange(len(counts)), counts), rng.random(counts.sum())
+    parts = np.stack([np.bincount(genes[when <= share], minlength=len(counts)) for share in shares])
+    path = ad.AnnData(parts.astype(np.float32), var=query.var.copy())
+    sc.pp.normalize_total(path, target_sum=1e4)
+    sc.pp.log1p(path)
+    dice.tl.denoise(path, reference, n_samples=200, check=False)
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained")
+    shown = np.concatenate([path.obsm["X_dice_pca"][:, :2], path.obsm["X_dice_samples"][:, :, :2].reshape(-1, 2)])
+    limits = shown.min(0) - 3, shown.max(0) + 3
+    look = {"c": np.log10(parts.sum(1)), "cmap": "viridis", "s": 40, "zorder": 3, "edgecolors": "white", "lw": 0.5}
+    titles = ("as measured", "posterior: mean and samples")
+    for ax, key, title in zip(axes, ("X_dice_pca", "X_dice"), titles, strict=False):
+        ax.scatter(*reference.obsm["X_dice"][:, :2].T, color="0.85", s=3, lw=0)
+        if key == "X_dice":
+            for i in (0, 5, 11):
+                color = plt.get_cmap("viridis")(i / 11)
+                ax.scatter(*path.obsm["X_dice_samples"][i, :, :2].T, color=color, s=8, alpha=0.6, lw=0)
+        ax.plot(*path.obsm[key][:, :2].T, color="0.3", lw=1, zorder=2)
+        points = ax.scatter(*path.obsm[key][:, :2].T, **look)
+        ax.set(
+            title=title, xlabel="latent 1", ylabel="latent 2", xlim=[x[0] for x in limits], ylim=[x[1] for x in limits]
+        )
+    figure.colorbar(points, ax=axes[1], label="log10 of the counts")
+    last = path.obsm["X_dice"][-1]
+    for key, label in (("X_dice_pca", "as measured"), ("X_dice", "posterior mean")):
+        axes[2].plot(parts.sum(1), np.linalg.norm(path.obsm[key] - last, axis=1), marker="o", ms=4, label=label)
+    spread = path.obs["dice_uncertainty"] * np.sqrt(last.size)
+    axes[2].plot(parts.sum(1), spread, ls="--", color="0.3", label="posterior standard deviation")
+    axes[2].set(xscale="log", xlabel="counts", ylabel="distance in all latents", title="distance to the deepest mean")
+    axes[2].legend(frameon=False)
+    return figure
+
+
 @cache
 def labelled() -> ad.AnnData:
     reference, query = teaseq()
@@ -259,7 +303,7 @@ FIGURES = {
     for plot in (
         setup_1, setup_2, setup_3, setup_4, samples, samples_rho, fewer_clusters, more_clusters, held_out, other_study,
         latents, on_reference, uncertainty, novelty, boundary, training, scree, evaluation, transfer, transfer_sets,
-        label_genes, reliability, rho, report, measured_noise,
+        label_genes, reliability, rho, report, measured_noise, depth_path,
     )
 }  # fmt: skip
 

@@ -146,9 +146,34 @@ def test_every_page_has_a_commit_and_a_place_on_the_index(page):
 
 def figures_of(pages: set[str]) -> set[str]:
     """What stands on pages, and single runs of their tables, with three decimals."""
-    text = " ".join((TABLES / f"{page}.md").read_text() for page in pages)
+    text = " ".join(path.read_text() for path in (TABLES / f"{page}.md" for page in pages) if path.exists())
     rows = [pd.read_csv(TABLES / f"{page}.csv").select_dtypes("number").to_numpy().ravel() for page in pages]
     return set(re.findall(r"\d+\.\d{3}\b", text)) | {f"{abs(value):.3f}" for values in rows for value in values}
+
+
+def tables_named(text: str) -> set[str]:
+    """Tables that a text links to, or whose script it names."""
+    names = re.findall(r"benchmarks/(\w+)\.(?:md|py|csv)", text)
+    return {name for name in names if (TABLES / f"{name}.csv").exists()}
+
+
+def sections(page: str) -> list[tuple[str, str, set[str]]]:
+    """Title, text and tables of every section that cites figures; the introduction names the tables of the others."""
+    first, *others = re.split(r"^##+ ", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE)
+    parts = [(part.splitlines()[0], part, tables_named(part) or tables_named(first)) for part in others]
+    return [part for part in parts if part[2] and re.search(r"\d\.\d{3}\b", part[1])]
+
+
+EXPLAINED = ("measured_noise.md", "prior.md", "posterior.md", "rho.md", "differences.md", "clustering.md")
+
+
+@pytest.mark.parametrize(
+    ("page", "title"), [(page, title) for page in EXPLAINED for title, _, _ in sections(page)], ids=str
+)
+def test_every_figure_of_a_page_is_in_a_table_that_it_names(page, title):
+    for text, tables in ((text, tables) for found, text, tables in sections(page) if found == title):
+        cited = re.findall(r"(?<![\d.,])\d+\.\d{3}\b", text)
+        assert [figure for figure in cited if figure not in figures_of(tables)] == []
 
 
 def parts_of_the_index() -> list[str]:

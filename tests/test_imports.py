@@ -71,6 +71,13 @@ def test_what_a_stored_prior_needs_is_pure(module):
         assert inside or not any(name == layer or name.startswith(layer + ".") for layer in above), name
 
 
+def test_plots_alone_import_what_plots_share():
+    for path in SOURCE.rglob("*.py"):
+        layer = path.relative_to(SOURCE).parts[0]
+        if any(name.startswith("dice._plot") for name in imported(path)):
+            assert layer in {"_plot", "pl", "_demo.py"}, path
+
+
 def test_no_private_imports_from_others():
     for path in SOURCE.rglob("*.py"):
         for name in imported(path):

@@ -88,7 +88,7 @@ def test_lazy_queries_equal_those_in_memory(pair, rows, options):
         np.testing.assert_allclose(found.compute(), expected.obsm[key], atol=1e-5, rtol=1e-5)
     if "dice_uncertainty" in expected.obs:
         # The spread of a short chain is a thousandth of the latents themselves: it is known to their rounding.
-        rounding = 2e-4 * float(np.std(expected.obsm["X_dice"]))
+        rounding = 2e-5 * float(np.std(expected.obsm["X_dice"]))
         found, known = cells.obs["dice_uncertainty"], expected.obs["dice_uncertainty"]
         np.testing.assert_allclose(found, known, rtol=1e-4, atol=rounding)
         assert "dice_uncertainty" not in cells.obsm

@@ -31,7 +31,7 @@ from dice.datasets._download import DownloadError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LABELS = "cell_type"
+DEMO_LABELS = "cell_type"
 OURS, PLAIN = "dice.tl.annotate", "PCA, logistic regression, Leiden"
 
 
@@ -53,15 +53,15 @@ def run(folder: Path, *, random_state: int = 0) -> Demonstration:
         check_target(file)
     cells, reference, query = cells_of(folder, random_state)
     start = time.perf_counter()
-    dice.tl.annotate(query, reference, LABELS, report=files[1], random_state=random_state)
+    dice.tl.annotate(query, reference, DEMO_LABELS, report=files[1], random_state=random_state)
     seconds = {OURS: time.perf_counter() - start}
     start = time.perf_counter()
     labels, clusters = plainly(reference, query, random_state)
     seconds[PLAIN] = time.perf_counter() - start
-    known = query.obs[LABELS].isin(reference.obs[LABELS].unique()).to_numpy()
+    known = query.obs[DEMO_LABELS].isin(reference.obs[DEMO_LABELS].unique()).to_numpy()
     table = pd.DataFrame(
         {
-            OURS: figures(query[known], query.obs[f"{LABELS}_dice"][known], query.obs["dice_cluster"][known])
+            OURS: figures(query[known], query.obs[f"{DEMO_LABELS}_dice"][known], query.obs["dice_cluster"][known])
             | covered(query[known]),
             PLAIN: figures(query[known], labels[known], clusters[known]),
         }
@@ -69,7 +69,7 @@ def run(folder: Path, *, random_state: int = 0) -> Demonstration:
     table["seconds"] = pd.Series(seconds)
     with atomic(files[0]) as draft:
         query.write_h5ad(draft)
-    draw_demo(query, LABELS, files[2])
+    draw_demo(query, DEMO_LABELS, files[2])
     return Demonstration(cells, table, files)
 
 
@@ -95,7 +95,7 @@ def plainly(reference: AnnData, query: AnnData, random_state: int) -> tuple[np.n
     genes = reference.var_names[reference.var["dice_genes"]]
     known, cells = (_normalised(adata)[:, genes].to_df().to_numpy() for adata in (reference, query))
     pca = PCA(n_components=50, random_state=random_state).fit(known)
-    classifier = LogisticRegression(max_iter=1000).fit(pca.transform(known), reference.obs[LABELS].astype(str))
+    classifier = LogisticRegression(max_iter=1000).fit(pca.transform(known), reference.obs[DEMO_LABELS].astype(str))
     own = _normalised(query)
     sc.pp.highly_variable_genes(own)
     sc.pp.pca(own, random_state=random_state)
@@ -113,7 +113,7 @@ def _normalised(adata: AnnData) -> AnnData:
 
 def figures(query: AnnData, labels: object, clusters: object) -> dict[str, float]:
     """How well labels and clusters agree with what the study itself says of its cells."""
-    truth = query.obs[LABELS].astype(str).to_numpy()
+    truth = query.obs[DEMO_LABELS].astype(str).to_numpy()
     given = np.asarray(labels).astype(str)
     return {
         "label accuracy": float(accuracy_score(truth, given)),
@@ -125,7 +125,7 @@ def figures(query: AnnData, labels: object, clusters: object) -> dict[str, float
 
 def covered(query: AnnData) -> dict[str, float]:
     """How often the 90 % sets hold the label, and how many labels they have."""
-    found = dice.tl.evaluate(query, LABELS, protocol="labels").loc["all cells"]
+    found = dice.tl.evaluate(query, DEMO_LABELS, protocol="labels").loc["all cells"]
     return {"set coverage": float(found["coverage"]), "set size": float(found["set_size"])}
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 F = TypeVar("F", bound=Callable[..., object])
 
 #: A line ``{name}`` among the parameters of a docstring stands for one of these.
-TEXTS = {
+SHARED_TEXTS = {
     "umap": """
 n_neighbors
     Neighbours that UMAP looks at.
@@ -59,7 +59,7 @@ def shared(function: F) -> F:
     if function.__doc__ is not None:  # None under ``python -OO``
         # Python 3.13 takes the indentation away by itself, older ones do not.
         text = inspect.cleandoc(function.__doc__)
-        for name, entries in TEXTS.items():
+        for name, entries in SHARED_TEXTS.items():
             text = text.replace(f"\n{{{name}}}", entries)
         function.__doc__ = text
     return function

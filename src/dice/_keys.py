@@ -61,6 +61,12 @@ class LabelKeys(Keys):
     }  # fmt: skip
 
 
+class SafeKeys(Keys):
+    """Slots of :func:`dice.tl.safe_labels`."""
+
+    table: ClassVar[dict[str, str]] = {"label": "{key}", "level": "{key}_level", "probability": "{key}_prob"}
+
+
 class NoveltyKeys(Keys):
     """Slots of :func:`dice.tl.novelty`."""
 

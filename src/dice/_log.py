@@ -23,13 +23,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _logger = logging.getLogger("dice")
-#: Lists that want to hear of warnings; a context variable keeps the calls of several threads apart.
+#: Lists that collect warnings; a context variable keeps the calls of several threads apart.
 _listeners: ContextVar[tuple[list[str], ...]] = ContextVar("listeners", default=())
-#: What is said in other words, those of the command line.
+#: Rewrites messages, for the command line.
 _wording: ContextVar[Callable[[str], str] | None] = ContextVar("wording", default=None)
 #: The object that the calls of this context are about.
 _subject: ContextVar[object] = ContextVar("subject", default=None)
-#: What was said about objects that still live, by their identity (AnnData has no hash).
+#: Warnings about objects that still live, by their identity (AnnData has no hash).
 _said: dict[int, tuple[weakref.ref[object], set[str]]] = {}
 #: Seconds between two lines of progress in a log, so that quick stages leave none: a workflow of 900 cells left 13
 #: lines, warnings included. A stage of an hour still gets its ten.
@@ -37,17 +37,17 @@ BETWEEN_LINES = 5.0
 
 
 def info(message: str) -> None:
-    """Say what a call decided; shown at ``settings.verbosity >= 2`` or by the user's own handler."""
+    """Log a decision of a call; shown at ``settings.verbosity >= 2`` or by the user's handler."""
     _logger.info(message)
     if settings.verbosity >= 2:
         tqdm.write(message)
 
 
 def say(message: str, *, result: bool = False) -> None:
-    """Say what everybody should read once; shown at ``settings.verbosity >= 1``.
+    """Show a message that every user should read; shown at ``settings.verbosity >= 1``.
 
-    It goes to standard error, as results do to standard output; in a notebook to where results go, without alarm. Who
-    calls with words of his own (`worded`) shows a `result` himself.
+    It goes to standard error, and in a notebook to standard output, which shows it without alarm. Within `worded`, the
+    caller prints a `result`.
     """
     _logger.info(message)
     wording = _wording.get()
@@ -58,7 +58,7 @@ def say(message: str, *, result: bool = False) -> None:
 
 @contextmanager
 def worded(wording: Callable[[str], str]) -> Iterator[None]:
-    """Within a block, say everything in other words: those of the command line."""
+    """Rewrite all messages of a block, for example in the words of the command line."""
     token = _wording.set(wording)
     try:
         yield
@@ -69,8 +69,7 @@ def worded(wording: Callable[[str], str]) -> Iterator[None]:
 def warn(message: str, *, about: object = None) -> None:
     """Warn the user, pointing at the line that called into dice.
 
-    The same sentence is said once about the same object: `about`, or the one that the call is about. Calls record it
-    every time.
+    The same sentence is shown once for each object: `about`, or the subject of the call. It is recorded every time.
     """
     for listener in _listeners.get():
         listener.append(message)
@@ -84,9 +83,9 @@ def warn(message: str, *, about: object = None) -> None:
 
 
 def once_per_object(verb: Callable[P, R]) -> Callable[P, R]:
-    """A verb whose warnings are about its first argument, and are said once about each object.
+    """Decorate a verb so that its warnings are shown once for each object that is its first argument.
 
-    Those of a verb that another one calls are about the object of the outer call.
+    Warnings of a verb that another one calls belong to the object of the outer call.
     """
     first = next(iter(inspect.signature(verb).parameters))
 
@@ -104,7 +103,7 @@ def once_per_object(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def _said_about(subject: object) -> set[str]:
-    """Sentences about an object, forgotten with it; of one that cannot be followed, as a path, nothing is kept."""
+    """Sentences shown for an object, forgotten with it; for objects without weak references nothing is kept."""
     place = id(subject)
     known = _said.get(place)
     if known is not None and known[0]() is subject:

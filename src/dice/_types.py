@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.floating]
-#: One whole number for every cell: its label, cluster or batch; -1 is none.
+#: One whole number for every cell: its label, cluster or batch; -1 means none.
 Codes: TypeAlias = NDArray[np.intp]
 #: A yes or no for every cell.
 Mask: TypeAlias = NDArray[np.bool_]

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._data.features import FEWEST_CELLS, feature_key, read_features, title_of, with_cells
+from dice._data.features import FEWEST_MEASURED, feature_key, read_features, title_of, with_cells
 from dice._data.write import is_mudata
 
-N = 2 * FEWEST_CELLS + 4
+N = 2 * FEWEST_MEASURED + 4
 VALUES = np.random.default_rng(0).normal(size=(N, 2))
 
 
@@ -62,10 +62,10 @@ def test_modalities_are_joined_by_the_names_of_cells(reference):
 
 def test_fewest_cells(reference):
     table = reference.obsm["protein"]
-    table.iloc[: N - FEWEST_CELLS, 0] = np.nan
+    table.iloc[: N - FEWEST_MEASURED, 0] = np.nan
     assert read_features(reference, reference, "protein").names == ["CD3", "CD4"]
-    table.iloc[: N - FEWEST_CELLS + 1, 0] = np.nan
-    with pytest.raises(dice.DiceError, match=rf"1 features are known in fewer than {FEWEST_CELLS} cells.*\['CD3'\]"):
+    table.iloc[: N - FEWEST_MEASURED + 1, 0] = np.nan
+    with pytest.raises(dice.DiceError, match=rf"1 features are known in fewer than {FEWEST_MEASURED} cells.*\['CD3'\]"):
         read_features(reference, reference, "protein")
 
 

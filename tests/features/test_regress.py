@@ -67,7 +67,7 @@ def test_a_feature_that_nobody_has_is_nothing(cells):
 def test_neighbours_are_the_nearest(cells):
     x, y = cells
     distances = np.linalg.norm(x[:, None] - x, axis=2)
-    nearest = np.argsort(distances, axis=1)[:, : regress.N_NEIGHBORS]
+    nearest = np.argsort(distances, axis=1)[:, : regress.REGRESSION_NEIGHBORS]
     mean, spread = Neighbors(x, y)(x[:, None])
     np.testing.assert_allclose(mean, y[nearest].mean(1))
     np.testing.assert_allclose(spread, y[nearest].std(1), atol=1e-7)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dice._labels.self_taught import FOLDS, certain_cells, teach, with_all_labels
+from dice._labels.self_taught import TAUGHT_FOLDS, certain_cells, teach, with_all_labels
 
 
 def query(n=600, seed=0):
@@ -17,7 +17,7 @@ def query(n=600, seed=0):
     p = 0.1 + 0.7 * np.eye(3)[truth]
     wrong = rng.random(n) < 0.25
     p[wrong] = 0.25 + 0.25 * np.eye(3)[(truth[wrong] + 1) % 3]
-    return truth, latents, p, rng.integers(FOLDS, size=n)
+    return truth, latents, p, rng.integers(TAUGHT_FOLDS, size=n)
 
 
 def test_doubtful_cells_learn_from_certain_ones():
@@ -64,7 +64,7 @@ def test_a_label_of_five_cells_is_never_lost(seed, n_rare):
     p = np.tile([0.6, 0.3, 0.1], (n, 1))
     p[:n_rare] = [0.3, 0.3, 0.4]
     p[n_rare : n // 2] = [0.2, 0.7, 0.1]
-    taught = teach(p, p, rng.normal(size=(n, 2)).astype(np.float32), rng.integers(FOLDS, size=n))
+    taught = teach(p, p, rng.normal(size=(n, 2)).astype(np.float32), rng.integers(TAUGHT_FOLDS, size=n))
     assert (taught.argmax(1) == 2).any()
 
 

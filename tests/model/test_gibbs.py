@@ -205,6 +205,15 @@ def test_moments_are_those_of_numpy():
         np.testing.assert_allclose(moments.variance, states[:n].var(0, ddof=int(n > 1)), atol=1e-12)
 
 
+def test_a_small_spread_survives_single_precision():
+    """A spread of a thousandth of the distance to the origin: a difference of sums of squares would be off by 10 %."""
+    states = 100 + 0.1 * np.random.default_rng(0).normal(size=(30, 4, 3))
+    moments = Moments(torch.zeros(4, 3))
+    for state in states.astype(np.float32):
+        moments.add(torch.as_tensor(state))
+    np.testing.assert_allclose(moments.variance, states.astype(np.float32).astype(float).var(0, ddof=1), rtol=1e-3)
+
+
 def test_length_of_chains():
     """The share that is carried over to the power of the burn-in is below the tolerance; chains are bounded."""
     assert split_length(1.0, 1.0) == (8, 2)

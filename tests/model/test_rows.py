@@ -91,4 +91,4 @@ def test_the_trainer_begins_at_the_linear_filter(reader):
 
 def test_settings_that_results_depend_on():
     """Measured, with the evidence beside them: a change is one of numerics, and belongs into the changelog."""
-    assert (thinning.SMALLEST, thinning.LARGEST, thinning.MAX_MEASURED) == (0.05, 0.8, 16_000)
+    assert (thinning.SMALLEST_SHARE, thinning.LARGEST_SHARE, thinning.MAX_MEASURED) == (0.05, 0.8, 16_000)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dice._data.colors import ABSENT, ALIKE, MISSING, SAFE, distinct, lab, read_colors
+from dice._data.colors import ABSENT, ALIKE_COLORS, MISSING, SAFE, distinct, lab, read_colors
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 11, 20, 28, 60, 102])
@@ -73,7 +73,7 @@ def test_colours_are_told_apart_and_seen_on_white(n):
     # Neither pastels nor greys, which are for cells without a label.
     assert places[:, 0].max() < 75
     assert np.hypot(places[:, 1], places[:, 2]).min() > 20
-    assert np.linalg.norm(places - lab([MISSING]), axis=1).min() > ALIKE
+    assert np.linalg.norm(places - lab([MISSING]), axis=1).min() > ALIKE_COLORS
 
 
 def test_cells_without_a_label_have_a_colour_of_their_own(labelled):

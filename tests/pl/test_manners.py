@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dice import pl
-from dice._docs import TEXTS
+from dice._docs import SHARED_TEXTS
 
 #: A report is a file with many plots, not one of them.
 PLOTS = [getattr(pl, name) for name in pl.__all__ if name != "report"]
@@ -38,7 +38,7 @@ def test_arguments_are_alike(plot):
 
 @pytest.mark.parametrize("plot", PLOTS)
 def test_shared_texts_are_in_place(plot):
-    assert not [name for name in TEXTS if f"{{{name}}}" in plot.__doc__]
+    assert not [name for name in SHARED_TEXTS if f"{{{name}}}" in plot.__doc__]
     assert "\n    Return the figure.\n\nReturns\n-------\n" in inspect.getdoc(plot)
 
 

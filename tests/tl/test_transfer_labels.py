@@ -251,8 +251,8 @@ def test_labels_with_too_few_calibration_cells_are_named(trained):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: dice.Sets("best"), "no method 'best'"),
-        (lambda: dice.Classifier(representation="umap"), "no classifier 'umap'"),
+        (lambda: dice.Sets("best"), "`method` must be one of .*got 'best'"),
+        (lambda: dice.Classifier(representation="umap"), "`classifier` must be one of .*got 'umap'"),
         (lambda: dice.Classifier(min_probability="a"), "`min_probability` must be .*got 'a'"),
         (lambda: dice.Classifier(min_probability=2), "`min_probability` must be a number from 0 to 1, got 2"),
     ],
@@ -286,8 +286,8 @@ def without_labels(reference):
         (None, {"labels_key": "nothing"}, "no column 'nothing'"),
         (None, {"alpha": 0}, "`alpha` must be a number between 0 and 1, got 0"),
         (None, {"alpha": 1.5}, "`alpha` must be a number between 0 and 1, got 1.5"),
-        (None, {"classifier": "tree"}, "no classifier 'tree'"),
-        (None, {"sets": "lac"}, r"sets='lac' .* pass dice\.Sets\(\)"),
+        (None, {"classifier": "tree"}, "`classifier` must be one of .*got 'tree'"),
+        (None, {"sets": "lac"}, r"`sets` must be a dice.Sets, got 'lac'"),
         (None, {"key_added": "a/b"}, "`key_added` must be .*got 'a/b'"),
         (dice.Prior.from_anndata, {}, "The prior holds no labels: pass the reference with its cells"),
         (None, {"labels_key": None}, "The prior was trained without labels: pass"),
@@ -739,7 +739,7 @@ def test_the_prior_alone_gives_the_same_labels(reference, tmp_path):
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 def test_views_do_not_depend_on_the_order_of_cells_or_on_chunks(trained, monkeypatch):
     """Also where only some cells teach the composition, and the others are read chunk by chunk."""
-    monkeypatch.setattr("dice._labels.cells.SAMPLED_CELLS", 250)
+    monkeypatch.setattr("dice._labels.cells.LABEL_SAMPLE", 250)
     query = changed(400, 14)
     order = np.random.default_rng(0).permutation(400)
     other = query[order].copy()

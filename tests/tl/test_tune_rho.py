@@ -157,6 +157,14 @@ def test_a_cell_without_counts_says_nothing(pair):
     np.testing.assert_allclose(query.uns["dice_rho"]["loss"], without.uns["dice_rho"]["loss"], rtol=0.05)
 
 
+def test_values_without_counts_have_no_held_out_counts(pair):
+    query = pair[1].copy()
+    query.X = query.X.copy()
+    query.X.data *= np.random.default_rng(0).uniform(0.98, 1.02, query.X.nnz).astype(query.X.dtype)
+    with pytest.raises(dice.DiceError, match="needs log-normalised counts, got other values: pass counts_layer="):
+        dice.tl.tune_rho(query, pair[0], criterion="counts")
+
+
 def test_the_key_of_the_prior_is_not_taken(pair):
     reference, query = pair[0].copy(), pair[1].copy()
     query.uns["dice"] = reference.uns["dice"]

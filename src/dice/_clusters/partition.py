@@ -18,7 +18,7 @@ from dice._types import Codes, Floats
 if TYPE_CHECKING:
     from igraph import Graph
 
-Method = Literal["leiden", "louvain"]
+PartitionMethod = Literal["leiden", "louvain"]
 
 _igraph_lock = threading.Lock()
 
@@ -33,7 +33,7 @@ def as_graph(connectivities: Any) -> Graph:
 
 
 def communities(
-    graph: Graph, resolution: float, *, method: Method = "leiden", random_state: int = 0, n_iterations: int = 2
+    graph: Graph, resolution: float, *, method: PartitionMethod = "leiden", random_state: int = 0, n_iterations: int = 2
 ) -> Codes:
     """The cluster of every node, by modularity; two iterations of Leiden, as scanpy advises, or -1 until it rests."""
     with _igraph_seed(random_state):

@@ -18,12 +18,12 @@ from dice._model.batch_effect import explained_by_batches
 from dice._types import Codes, Floats
 
 #: Words in the name of a column that may tell how cells were measured. Columns of other names may hold biology.
-WORDS = re.compile(
+BATCH_WORDS = re.compile(
     r"\b(assay|batch|chemistry|dataset|donor|kit|lane|library|method|modality|plate|platform|project|protocol|run|sample"
     r"|site|source|study|suspension|tech|technology)\b"
 )
 #: Most batches, and fewest cells of one, within which variable genes are worth ranking.
-MOST_BATCHES, FEWEST_CELLS = 20, 50
+MOST_TECHNOLOGIES, FEWEST_IN_BATCH = 20, 50
 #: Cells to measure on.
 MEASURED_CELLS = 4000
 #: Share of the variance from which on batches are said to be technologies. Nuclei and cells, and three chemistries,
@@ -54,11 +54,11 @@ def batch_columns(adata: AnnData) -> dict[str, Codes]:
     found: dict[str, Codes] = {}
     for name in adata.obs:
         words, column = re.sub(r"[^a-z]+", " ", str(name).lower()), adata.obs[name]
-        if not WORDS.search(words) or pd.api.types.is_float_dtype(column) or column.isna().any():
+        if not BATCH_WORDS.search(words) or pd.api.types.is_float_dtype(column) or column.isna().any():
             continue
         codes = pd.factorize(np.asarray(column).astype(str))[0].astype(np.intp)
         sizes = np.bincount(codes)
-        usable = 2 <= len(sizes) <= MOST_BATCHES and sizes.min() >= FEWEST_CELLS
+        usable = 2 <= len(sizes) <= MOST_TECHNOLOGIES and sizes.min() >= FEWEST_IN_BATCH
         if usable and not any(np.array_equal(codes, other) for other in found.values()):
             found[str(name)] = codes
     return found

@@ -23,7 +23,7 @@ from dice._model.schema import MAX_LATENT
 from dice._types import Codes
 
 #: More different values than this are names of cells rather than labels.
-MOST_LABELS = 200
+MOST_DISTINCT = 200
 #: So many cells may well come from a donor each; among more, values that hardly any two cells share are their names.
 FEW_CELLS = 20
 
@@ -60,7 +60,7 @@ def _question_numbers(labels: pd.Categorical, where: str, adata: AnnData) -> Non
 def label_columns(adata: AnnData) -> list[str]:
     """Up to three columns that may hold labels, those with a telling name first."""
     columns = [name for name in adata.obs if not pd.api.types.is_numeric_dtype(adata.obs[name])]
-    columns = [str(name) for name in columns if 2 <= adata.obs[name].nunique() <= MOST_LABELS]
+    columns = [str(name) for name in columns if 2 <= adata.obs[name].nunique() <= MOST_DISTINCT]
     return sorted(columns, key=lambda name: not re.search("type|label|annot", name.lower()))[:3]
 
 

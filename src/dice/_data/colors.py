@@ -184,7 +184,7 @@ def are_colors(values: Iterable[str]) -> bool:
 #: chroma below 10, and what has more than this glares beside the others.
 LIGHTNESS, CHROMA = (28.0, 72.0), (28.0, 80.0)
 #: Colours nearer than this (CIE 1976) are easily confused in small dots; just noticeable is 2.3.
-ALIKE = 25.0
+ALIKE_COLORS = 25.0
 #: From sRGB to XYZ for the white of screens (IEC 61966-2-1), and that white.
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 WHITE = XYZ.sum(1)
@@ -232,5 +232,5 @@ def own_color(choices: Sequence[str], others: Sequence[str]) -> str:
     if not len(others):
         return choices[0]
     apart = np.linalg.norm(lab(choices)[:, None] - lab(others), axis=-1).min(1)
-    good = np.flatnonzero(apart >= ALIKE)
+    good = np.flatnonzero(apart >= ALIKE_COLORS)
     return choices[int(good[0]) if len(good) else int(apart.argmax())]

@@ -22,11 +22,11 @@ from dice._features.ratios import centred_log_ratios
 from dice._types import Floats, Mask
 
 #: What stands before the name of a layer, and of a modality.
-LAYER, MODALITY = "layer:", "mod:"
+LAYER_PREFIX, MODALITY = "layer:", "mod:"
 #: Cells in which a feature must have been measured to be learned at all.
-FEWEST_CELLS = 20
+FEWEST_MEASURED = 20
 #: Results are float32, which ends at 3e38: so much is left for intervals that are wider than any value.
-LARGEST = 1e30
+LARGEST_FEATURE = 1e30
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,17 @@ def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> 
         raise InputError(f"Features have names that repeat, for example {list(repeated[:5])}: make them unique.")
     values = as_numbers(table, key, "the reference")
     size = np.nanmax(np.abs(values), axis=0, initial=0.0)
-    if (size > LARGEST).any():
-        what = "infinite" if np.isinf(size).any() else f"larger than {LARGEST:g}"
+    if (size > LARGEST_FEATURE).any():
+        what = "infinite" if np.isinf(size).any() else f"larger than {LARGEST_FEATURE:g}"
         raise InputError(
-            f"The features {list(table.columns[size > LARGEST][:5])} are {what} in some cells: set these values to "
-            "NaN, which is 'not measured', or divide the features by a constant."
+            f"The features {list(table.columns[size > LARGEST_FEATURE][:5])} are {what} in some cells: set these "
+            "values to NaN, which is 'not measured', or divide the features by a constant."
         )
     n_cells = (~np.isnan(values)).sum(0)
-    few = table.columns[n_cells < FEWEST_CELLS]
+    few = table.columns[n_cells < FEWEST_MEASURED]
     if len(few):
         raise InputError(
-            f"{len(few)} features are known in fewer than {FEWEST_CELLS} cells of the reference, for example "
+            f"{len(few)} features are known in fewer than {FEWEST_MEASURED} cells of the reference, for example "
             f"{list(few[:5])}: leave them out."
         )
     return Features(values, [str(name) for name in table.columns], title_of(key))
@@ -116,7 +116,7 @@ def title_of(key: str | Sequence[str]) -> str:
     """How results are called: ``"protein"`` of ``"mod:protein"``, and without slashes, which files cannot hold."""
     if not isinstance(key, str):
         return "features"
-    prefix = next((prefix for prefix in (LAYER, MODALITY) if key.startswith(prefix)), "")
+    prefix = next((prefix for prefix in (LAYER_PREFIX, MODALITY) if key.startswith(prefix)), "")
     return key.removeprefix(prefix).replace("/", "_")
 
 
@@ -124,8 +124,8 @@ def has_features(adata: AnnData, key: Any) -> bool:
     """Whether an object has features by the key of those of another one."""
     if not isinstance(key, str):
         return isinstance(key, Iterable) and all(name in adata.obs for name in key)
-    if key.startswith(LAYER):
-        return key.removeprefix(LAYER) in adata.layers
+    if key.startswith(LAYER_PREFIX):
+        return key.removeprefix(LAYER_PREFIX) in adata.layers
     return key in adata.obsm or key in adata.obs
 
 
@@ -139,8 +139,8 @@ def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -
         return cells.obs[[known_key(column, cells.obs, "column", f"{name}.obs") for column in key]]
     if key.startswith(MODALITY):
         return _modality(source, cells, key)
-    if key.startswith(LAYER):
-        layer = known_key(key.removeprefix(LAYER), names(cells, "layers"), "layer", f"{name}.layers")
+    if key.startswith(LAYER_PREFIX):
+        layer = known_key(key.removeprefix(LAYER_PREFIX), names(cells, "layers"), "layer", f"{name}.layers")
         return named_table(dense(cells.layers[layer]), cells, list(cells.var_names))
     if key in cells.obsm:
         return feature_table(cells, key)

@@ -20,7 +20,7 @@ from dice._model.schema import MAX_NAME
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.
 FEW, TOO_FEW = 0.8, 0.2
 #: Missing genes named in the report.
-NAMED = 10
+NAMED_GENES = 10
 #: Ensembl's stable identifiers, for genes of any species, with or without a version.
 _ENSEMBL = re.compile(r"(ENS[A-Z]*G\d{6,})(\.\d+)?")
 #: What becomes of a missing name when it is stored as text.
@@ -59,7 +59,7 @@ class GeneMatch:
             "n_found": len(self.prior),
             "n_prior": self.n_prior,
             "fraction": self.fraction,
-            "missing": self.missing[:NAMED].astype(str),
+            "missing": self.missing[:NAMED_GENES].astype(str),
         }
 
 

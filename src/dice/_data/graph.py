@@ -39,7 +39,7 @@ def neighbor_graph(cells: Any, n_neighbors: int) -> Graph:
     if not sparse.issparse(cells) or cells.shape[0] != cells.shape[1]:
         return as_graph(_exact(as_embedding(cells), n_neighbors).obsp["connectivities"])
     if not np.isfinite(cells.data).all() or (cells.data < 0).any() or abs(cells - cells.T).max() > 1e-6:
-        raise InputError("The sparse matrix is no undirected weighted graph: pass connectivities, not distances.")
+        raise InputError("The sparse matrix must be an undirected weighted graph: pass connectivities, not distances.")
     return as_graph(cells)
 
 

@@ -18,8 +18,8 @@ from dice._data.batches import find_technologies
 from dice._data.matrix import Matrix
 from dice._data.value_checks import is_counts
 from dice._errors import InputError
+from dice._model.thinning import TARGET_SUM
 
-TARGET_SUM = 1e4
 MITOCHONDRIAL = ("MT-", "mt-")
 #: Share of the cells from which on their loss is a warning: more than damaged cells alone would be.
 MANY_LOST = 0.1
@@ -190,7 +190,7 @@ def _n_varying(values: Any) -> int:
     return int(np.count_nonzero(high != low))
 
 
-#: Share of the marked genes that must be gone before that is said: a filter of a few genes changes nothing.
+#: Share of the marked genes that must be gone for a warning: a filter of a few genes changes nothing.
 LOST = 0.1
 #: Mean of scanpy's normalised dispersions, which is 0 over the genes that they were computed from (0.000 on two data
 #: sets with and without batches): 0.013 and more once genes of a query, or variable genes, were picked from them.

@@ -20,11 +20,11 @@ from dice._errors import InputError
 from dice._types import Chunk, Floats
 
 #: Cells that suffice to see whether all of them have the same total, and the fewest that show it.
-SUM_CELLS, FEWEST_CELLS = 64, 10
+SUM_CELLS, FEWEST_TOTALS = 64, 10
 #: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
 SUM_SPREAD = 0.02
 #: Larger values are no logarithms, and their exponentials soon overflow.
-LARGEST = 100.0
+LARGEST_LOG = 100.0
 #: Fewest values other than zero that tell counts from expression that happens to be whole.
 FEWEST_COUNTS = 20
 #: More than any logarithm: that of a million to base 2 is 20. The largest value without logarithm was at least 300.
@@ -53,7 +53,7 @@ Statistics = Mapping[str, float]
 
 
 def is_counts(chunk: Chunk, *, least: int = 0) -> bool:
-    """Whether all values are whole numbers from 0 on, and at least so many of them other than 0."""
+    """Return whether all values are whole numbers of at least 0, and at least `least` of them are not 0."""
     values = stored_values(chunk)
     if np.count_nonzero(values) < least:
         return False
@@ -82,7 +82,7 @@ def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> d
         "nonzero": float(np.count_nonzero(values)),
         "counts": float(is_counts(used, least=FEWEST_COUNTS)),
         "centred": float(low < 0 and _is_centred(used)),
-        "cell_total": 0.0 if low < 0 or high > LARGEST else float(np.median(_row_sums(used, np.expm1))),
+        "cell_total": 0.0 if low < 0 or high > LARGEST_LOG else float(np.median(_row_sums(used, np.expm1))),
         **{f"sum_{name}": _common_total(sample[cells], undo) for name, (_, undo) in TRANSFORMED.items()},
     }
 
@@ -115,7 +115,7 @@ def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
     """The total that all cells share once a transformation is undone, or 0."""
     totals = _row_sums(cells, undo)
     totals = totals[totals != 0]  # Empty cells have no total.
-    if len(totals) < FEWEST_CELLS or not np.isfinite(totals).all():
+    if len(totals) < FEWEST_TOTALS or not np.isfinite(totals).all():
         return 0.0
     low, middle, high = np.quantile(totals, [0.05, 0.5, 0.95])
     return float(middle) if middle > 0 and high - low < SUM_SPREAD * middle else 0.0

@@ -16,13 +16,14 @@ from scipy import sparse
 from dice import _log
 from dice._data.matrix import Matrix
 from dice._data.read import names
-from dice._data.recipe import TARGET_SUM, log_normalised
+from dice._data.recipe import log_normalised
 from dice._data.store import find_prior
 from dice._data.value_checks import FEWEST_COUNTS, LOGGED, is_counts, matrix_statistics, stored_values
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
 from dice._keys import AnnotateKeys
 from dice._model.counts import MOSTLY, Recovered, normalised, recover
+from dice._model.thinning import TARGET_SUM
 from dice._types import Chunk, Codes
 
 P = ParamSpec("P")
@@ -172,7 +173,7 @@ def median_depth(adata: AnnData, layer: str | None) -> float | None:
 #: Cells whose counts are compared with their expression before anything else.
 COMPARED_CELLS = 100
 #: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
-TOLERANCE = 0.05
+COUNTS_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ class CountsLayer:
         sums = np.asarray(np.expm1(expression.astype(np.float64)).sum(1)).ravel()
         factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
         apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
-        if apart.nnz and apart.max() > TOLERANCE:
+        if apart.nnz and apart.max() > COUNTS_TOLERANCE:
             raise InputError(
                 f"{self.expression.where} is not log1p of normalised counts in {self.counts.where}: name the right "
                 "layer with counts_layer=, or leave it out."

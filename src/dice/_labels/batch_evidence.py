@@ -15,7 +15,7 @@ from dice._model.logistic import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
 from dice._types import Codes, Floats
 
 #: Maximum number of cells on each side, maximum number of query batches, and minimum number of cells per batch.
-SIDE_CELLS, MOST_BATCHES, FEWEST_CELLS = 1500, 5, 50
+SIDE_CELLS, MOST_EVIDENCE, EVIDENCE_CELLS = 1500, 5, 50
 ITERATIONS = 25
 
 
@@ -44,11 +44,11 @@ def batch_evidence(
     rng, total = np.random.default_rng(seed), np.zeros(2)
     components = components / max(float(components.std()), 1e-12)
     sizes = np.bincount(batches)
-    for batch in np.argsort(-sizes, kind="stable")[:MOST_BATCHES]:
+    for batch in np.argsort(-sizes, kind="stable")[:MOST_EVIDENCE]:
         inside, outside = (_sample(np.flatnonzero(own), rng) for own in (batches == batch, batches != batch))
         # Labels missing from the other batches would always be wrong, regardless of the shift.
         inside = inside[np.isin(labels[inside], labels[outside])]
-        if len(inside) < FEWEST_CELLS or len(np.unique(labels[outside])) < 2:
+        if len(inside) < EVIDENCE_CELLS or len(np.unique(labels[outside])) < 2:
             continue
         probabilities = _by_views(latents, components, labels, inside, outside, n_labels)
         wrong = (probabilities.argmax(1) != labels[inside]).sum()

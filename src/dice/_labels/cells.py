@@ -16,7 +16,7 @@ from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
-SAMPLED_CELLS = 4000
+LABEL_SAMPLE = 4000
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class LabelCells:
     def sampled(self) -> Codes:
         """Positions of the cells to learn from: those with the smallest seeds, so that file order does not matter."""
         order = np.argsort(self.query.seeds, kind="stable")
-        return order[self.seen[order]][:SAMPLED_CELLS]
+        return order[self.seen[order]][:LABEL_SAMPLE]
 
     @cached_property
     def sample(self) -> Floats:

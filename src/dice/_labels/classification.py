@@ -16,7 +16,7 @@ from dice._labels.cells import LabelCells
 from dice._labels.doubt import shift_strength
 from dice._labels.model import LabelModel
 from dice._labels.query_views import LabelView, Views, views_of
-from dice._labels.self_taught import FOLDS, teach, with_all_labels
+from dice._labels.self_taught import TAUGHT_FOLDS, teach, with_all_labels
 from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
 from dice._model.logistic import log_loss, macro_f1
 from dice._types import Codes, Floats
@@ -133,7 +133,7 @@ def _taught(cells: LabelCells, probabilities: Floats, rows: Codes, **settings: A
     """Return probabilities (n, C) averaged with a regression on the query's scaled clean and noisy latents."""
     latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(cells.scale)
     # The fold of a cell depends only on its name.
-    parts = (cells.query.seeds[rows] % FOLDS).astype(np.intp)
+    parts = (cells.query.seeds[rows] % TAUGHT_FOLDS).astype(np.intp)
     return teach(probabilities, probabilities, latents, parts, **settings)
 
 

@@ -89,6 +89,15 @@ class LabelModel:
         """Mean probabilities (m, C) that classifiers give to calibration cells."""
         return np.mean([softmax(self.candidates[name].calibration) for name in representations], axis=0)
 
+    @property
+    def confusion(self) -> Floats:
+        """Mean probability (C, C) of every label for calibration cells of each; rows without cells are certain."""
+        found, codes = np.eye(len(self.names)), self.calibration_codes
+        probabilities = self.calibration()
+        for label in np.unique(codes):
+            found[label] = probabilities[codes == label].mean(0)
+        return found
+
     def groups(self, latent_scale: float) -> Groups:
         """Return the labels as known groups for the novelty test."""
         used, predict = np.flatnonzero(self.counts > 0), self.candidates["projection"].classifier

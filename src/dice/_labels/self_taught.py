@@ -12,9 +12,9 @@ from dice._model.logistic import LATENT_STRENGTH, fit_logistic
 from dice._types import Codes, Floats, Mask
 
 #: Share of the cells of each label that are used for teaching, and the minimum number of teaching cells per label.
-CERTAIN, FEWEST = 0.7, 5
+CERTAIN, FEWEST_TAUGHT = 0.7, 5
 #: Number of folds. Each fold is predicted from the others.
-FOLDS = 5
+TAUGHT_FOLDS = 5
 #: Largest weight of the regression, and the number of teaching cells of a label at which the weight is half of it.
 WEIGHT, HALF_WEIGHT = 0.5, 20.0
 #: A label that the views give to at least this many cells is never lost.
@@ -33,14 +33,14 @@ def teach(probabilities: Floats, current: Floats, latents: Floats, parts: Codes,
     latents
         Scaled latents (n, p) of the query.
     parts
-        Fold (n,) of every cell, from 0 to `FOLDS` - 1.
+        Fold (n,) of every cell, from 0 to `TAUGHT_FOLDS` - 1.
     among
         Mask (n,) of the cells that may be used for teaching; None for all cells.
     """
     labels, teaching = current.argmax(1), certain_cells(current)
     teaching = teaching if among is None else teaching & among
     own = probabilities.copy()
-    for part in range(FOLDS):
+    for part in range(TAUGHT_FOLDS):
         learned = teaching & (parts != part)
         if len(np.unique(labels[learned])) > 1 and (parts == part).any():
             predict = fit_logistic(
@@ -59,7 +59,7 @@ def certain_cells(probabilities: Floats) -> Mask:
     chosen = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         mine = np.flatnonzero(labels == label)
-        n = min(max(int(np.ceil(CERTAIN * len(mine))), FEWEST), len(mine))
+        n = min(max(int(np.ceil(CERTAIN * len(mine))), FEWEST_TAUGHT), len(mine))
         chosen[mine[np.argsort(-best[mine], kind="stable")[:n]]] = True
     return chosen
 

@@ -8,7 +8,7 @@ from scipy import sparse
 from dice._types import Chunk, Codes
 
 #: Cells of a label below which it says nothing of batches.
-FEWEST = 10
+FEWEST_IN_GROUP = 10
 
 
 def explained_by_batches(x: Chunk, batches: Codes, labels: Codes | None = None) -> float:
@@ -19,7 +19,7 @@ def explained_by_batches(x: Chunk, batches: Codes, labels: Codes | None = None) 
     """
     strata = np.zeros(len(batches), dtype=np.intp) if labels is None else np.asarray(labels)
     size = np.bincount(strata[strata >= 0], minlength=strata.max(initial=0) + 1)
-    kept = np.flatnonzero((strata >= 0) & (size[strata] >= FEWEST))
+    kept = np.flatnonzero((strata >= 0) & (size[strata] >= FEWEST_IN_GROUP))
     if not len(kept):
         return 0.0
     values = sparse.csr_array(x)[kept].astype(np.float64)

@@ -1,9 +1,8 @@
 """Counts and depth of cells out of their log-normalised values.
 
-log1p(c f) of counts c with one factor f = T / t for a cell of t counts and a target sum T is smallest where c = 1: the
-smallest positive expm1 of a cell is f, and dividing by it gives the counts back. Nothing else has to be known: T, the
-genes that are not at hand, and what the totals were, all cancel in f. The depth of a cell is -log f, its total in units
-of the target sum.
+A value is log1p(c f) for a count c and the factor f = T / t of a cell with t counts and the target sum T. It is
+smallest for c = 1, so that the smallest positive expm1 of a cell is f. Division by f gives the counts. The target sum,
+the total and the missing genes need not be known. The depth of a cell is -log f: its total in units of the target sum.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from dice._types import Chunk, Mask
 #: Distance from a whole number that rounding of float32 values may make: at most 3e-5 on six data sets; values that
 #: were corrected, scaled or smoothed are 0.1 and more away.
 WHOLE = 1e-2
-#: Beyond so many counts rounding grows with the count.
+#: Above this count, rounding grows with the count.
 EXACT = 1000.0
-#: More counts of one gene than any cell has; larger ratios say that the smallest value is no count.
+#: Largest count of a gene that is accepted; with larger ratios the smallest value is not a count.
 LARGEST_COUNT = 1e7
-#: Counts that the smallest value of a cell may stand for. All cells of five UMI data sets have a 1 among 1,500 genes;
-#: deep cells without one need a few more tries.
+#: Counts that are tried for the smallest value of a cell. All cells of five UMI data sets have a 1 among 1,500 genes;
+#: deep cells may lack one.
 SMALLEST_COUNTS = (1, 2, 3, 4, 5, 6)
 
 
-#: Share of the cells with expression that have to be counts for all to be taken for counts: all of six data sets are,
-#: and a quarter of scanpy's pbmc68k_reduced, whose values were corrected.
+#: Share of the cells with expression that must be counts. All cells of six data sets are, and a quarter of the cells of
+#: scanpy's pbmc68k_reduced, whose values were corrected.
 MOSTLY = 0.9
 
 
 def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata") -> tuple[bool, str]:
-    """Whether cells with these depths (n,), NaN where they are no counts, are counts as a whole, and what to say."""
+    """Whether a data set is made of counts, and a warning; depths (n,) are NaN for cells that are not."""
     stray = np.isnan(log_depth[~empty])
     counted = bool(len(stray)) and stray.mean() <= 1 - MOSTLY
     if not stray.any():
@@ -45,7 +44,7 @@ def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata"
 
 @dataclass(frozen=True)
 class Recovered:
-    """Counts (n, d) as CSR, the factor (n,) that they were multiplied by, and which cells (n,) are made of counts."""
+    """Counts (n, d) as CSR, the factor (n,) of each cell, and a mask (n,) of cells that are made of counts."""
 
     counts: sparse.csr_array
     factor: NDArray[np.float64]
@@ -53,13 +52,13 @@ class Recovered:
 
     @property
     def log_depth(self) -> NDArray[np.float32]:
-        """Depth (n,) of every cell, -log f; NaN where values are no counts, and of empty cells."""
+        """Depth -log f (n,) of every cell; NaN for empty cells and for cells that are not counts."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.whole, -np.log(self.factor), np.nan).astype(np.float32)
 
 
 def recover(chunk: Chunk) -> Recovered:
-    """Counts of log-normalised cells (n, d), each cell by itself; a cell without expression is whole, of depth NaN."""
+    """Counts of log-normalised cells (n, d), cell by cell. A cell without expression is whole and has no depth."""
     matrix = sparse.csr_array(chunk)
     if not matrix.data.all():
         matrix = matrix.copy()
@@ -71,7 +70,7 @@ def recover(chunk: Chunk) -> Recovered:
     smallest = np.full(n, np.nan)
     smallest[filled] = np.minimum.reduceat(values, matrix.indptr[:-1][filled]) if filled.any() else np.nan
     counts, factor, whole = np.zeros_like(values), smallest.copy(), ~filled
-    # Neither values below 0 nor such as no exponential can hold are counts.
+    # Negative values and values that overflow are not counts.
     hopeless = (smallest <= 0) | (np.bincount(cell, weights=~np.isfinite(values), minlength=n) > 0)
     for tried in SMALLEST_COUNTS:
         entries = np.flatnonzero(~(whole | hopeless)[cell])

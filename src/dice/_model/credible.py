@@ -14,11 +14,12 @@ from dice._errors import InputError
 
 @dataclass(frozen=True)
 class CredibleRegion:
-    """All points that lie as near to a cell's posterior samples as most of the samples themselves do.
+    """The points that are as near to the posterior samples of a cell as most of the samples are.
 
-    Half of the samples give the region its shape, which may fall into several parts; the other half set its radius. If
-    the samples come from the right posterior, the truth is one more draw like them, and the region covers it
-    with probability `level` or slightly more, whatever the shape of the posterior.
+    Half of the samples give the region its shape, which may have several parts; the other half set its radius. If the
+    samples come from the true posterior, the truth is one more draw, and the region covers it with probability `level`
+    or slightly more. For counts the samples are Gaussian with a learned variance, and coverage is approximate
+    (docs/posterior.md).
     """
 
     shape: NDArray[np.float32]

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from dice._model.random_numbers import CellNoise
 
-#: Values beyond this are no denoised latents, whose variance is 1; variances below are none.
+#: Largest magnitude of denoised latents, whose variance is 1, and smallest variance that is accepted.
 LARGEST_VALUE, SMALLEST_VARIANCE = 1e6, 1e-12
-#: The networks by the name that stored priors give them; subclasses of `Denoiser` enter themselves.
+#: Networks by their name in stored priors; subclasses of `Denoiser` register themselves.
 NETWORKS: dict[str, type[Denoiser]] = {}
 
 
@@ -48,12 +48,12 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Preset:
-    """A size of a network and how it is trained.
+    """The size of a network and its training.
 
-    Without `training` the network is fitted at once by its ``fit``. ``epochs`` counts passes over the data, as the
-    paper does, in place of ``training.max_steps``. ``mixup_points`` is the number of cells in a mixture where the user
-    does not choose; 0 where a network is not trained on mixtures. With ``counts`` the network learns the noise of
-    counts, where a reference has them; without, it learns the latents as they are and assumes Gaussian noise.
+    Without `training` the network is fitted in closed form by its ``fit``. ``epochs`` counts passes over the data, as
+    in the paper, and replaces ``training.max_steps``. ``mixup_points`` is the default number of cells in a mixture; 0
+    for networks that are not trained on mixtures. With ``counts`` the network learns the noise of counts if the
+    reference has counts. Otherwise it learns the latents and assumes Gaussian noise.
     """
 
     training: TrainingConfig | None
@@ -102,11 +102,11 @@ class Network(nn.Module):
 class Denoiser(Network, ABC):
     """Posterior of a latent seen through the noise of counts and isotropic Gaussian noise of standard deviation s."""
 
-    #: What ``tl.train_prior`` may call this network, with its sizes and trainings.
+    #: Presets of ``tl.train_prior`` that use this network.
     presets: ClassVar[Mapping[str, Preset]] = {}
-    #: Fewest cells in a training batch: 2 where a network normalises over them.
+    #: Smallest training batch: 2 if the network normalises over the cells of a batch.
     least_batch: ClassVar[int] = 1
-    #: Largest noise level that :meth:`draw` can start from; None where there is none.
+    #: Largest noise level that :meth:`draw` can start from; None without a limit.
     largest_noise: ClassVar[float | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -118,28 +118,28 @@ class Denoiser(Network, ABC):
     def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
         """Posterior mean for z (n, k) at noise level s, one for all cells () or one each (n,).
 
-        `log_depth` (n,) is that of the cells. Without it, z has no other noise than s.
+        `log_depth` (n,) is the log depth of the cells. Without it, s is the only noise of z.
         """
 
     @property
     def counted(self) -> bool:
-        """Whether the network knows the noise of counts, so that depth matters to it."""
+        """Whether the network has learned the noise of counts and reads depth."""
         return False
 
     @property
     def typical(self) -> float:
-        """Log depth of a typical cell of the reference; NaN where the network knows none."""
+        """Log depth of a typical cell of the reference; NaN if the network does not read depth."""
         return math.nan
 
     @property
     def slope(self) -> Tensor:
-        """How much of a change of each latent (k,) is let through at typical depths, without other noise."""
+        """Slope (k,) of the output in each latent at typical depth and s = 0."""
         return torch.ones(self.n_latent)
 
     def is_sound(self) -> bool:
-        """Whether the weights make a denoiser: finite ones may still be nonsense, such as a negative variance.
+        """Whether the weights give finite values of a plausible size.
 
-        Tried at the origin and away from it, over the noise levels that inference asks for.
+        Evaluated at the origin and away from it, at noise levels of inference.
         """
         with torch.inference_mode():
             latents = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
@@ -147,13 +147,13 @@ class Denoiser(Network, ABC):
             return bool((torch.stack(values).abs() < LARGEST_VALUE).all())
 
     def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
-        """Mean posterior variance per latent (n,): by random probes of the slope, unless a network knows better."""
+        """Mean posterior variance per latent (n,); by default from random probes of the slope."""
         from dice._model.sampler import probe_variance  # It builds on this module.
 
         return probe_variance(self, z, s, noise)
 
     def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
-        """One draw (n, k) from the posterior: by few steps of reverse diffusion, unless a network knows better."""
+        """One draw (n, k) from the posterior; by default a few steps of reverse diffusion."""
         from dice._model.sampler import sample_sde
 
         return sample_sde(self, z, s, noise)
@@ -161,12 +161,12 @@ class Denoiser(Network, ABC):
     def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
         """The prior step of Algorithm 1: one draw (n, k) from p(U | z) at the noise level s, the same for all cells.
 
-        The few-step sampler, unless a network has steps of its own.
+        By default the few-step sampler.
         """
         return self.posterior_sample(z, s, noise)
 
     def start(self, train: Tensor, held_out: Tensor | None, typical: float | None) -> None:
-        """Set what is known in closed form before training; `typical` is the typical log depth, None without counts."""
+        """Fit the parts that have a closed form; `typical` is the typical log depth, None without counts."""
 
     def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         """Training loss of a batch of rows or latents; only for networks that are trained."""

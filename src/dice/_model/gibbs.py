@@ -41,7 +41,7 @@ def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geom
 
 
 def silent(*_: object) -> None:
-    """Tell nobody how far the work is."""
+    """Report no progress."""
 
 
 def split_gibbs(
@@ -56,7 +56,7 @@ def split_gibbs(
     literal: bool = False,
     tell: Callable[[], object] = silent,
 ) -> Posterior:
-    """Run independent chains from `start` (n, k) and sum them up.
+    """Run independent chains from `start` (n, k) and return mean, samples and variance.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def split_gibbs(
     n_samples
         Chains whose last state is kept.
     literal
-        Whether the prior step is the network's own ``draw`` in place of the few-step sampler.
+        Use the network's own ``draw`` as prior step instead of the few-step sampler.
     tell
         Called after every iteration.
     """
@@ -109,9 +109,9 @@ def split_gibbs(
 def exact_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor]:
     """The fastest chain for a Gaussian likelihood whose noise is widened by rho^2 in every direction.
 
-    How that noise is divided between the two steps does not change the stationary law, only the mixing. All that is
-    common to every direction, a^2 = rho^2 + the smallest variance, goes into the prior step, and the likelihood keeps
-    the rest. With isotropic noise nothing is left, and one iteration is the direct path.
+    The division of the noise between the two steps changes the mixing, not the stationary law. The part that is common
+    to all directions, a^2 = rho^2 + the smallest variance, goes into the prior step, and the likelihood keeps the rest.
+    With isotropic noise the rest is zero, and one iteration equals the direct method.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tu
     """Iterations and burn-in of the fastest chain, from the smallest and largest noise variance.
 
     The mean of Z carries at most the share 1 - smallest / largest of U's error over to the next iteration. The prior
-    pulls as well, so that this is an upper bound; `MAX_ITERATIONS` is where the caller should say so.
+    pulls as well, so that this is an upper bound. The caller warns if the length is `MAX_ITERATIONS`.
     """
     carried = min(max(1 - smallest / max(largest, 1e-30), 1e-6), 0.999)
     burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)
@@ -135,33 +135,30 @@ def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tu
 
 
 def wiener_start(step: GaussianStep, rho: float) -> Tensor:
-    """Posterior mean (n, k) if the scaled latents were standard normal: a start that no direction is far from."""
+    """Posterior mean (n, k) for standard normal latents: a good start in all directions."""
     shrunk = (step.y @ step.axes) / (1 + step.variances + rho**2)
     return shrunk @ step.axes.T
 
 
 class Moments:
-    """Running mean and variance of states (n, k), measured from a point near them: squares then do not cancel."""
+    """Running mean and variance of states (n, k) by Welford's method.
 
-    def __init__(self, origin: Tensor) -> None:
+    A difference of sums of squares would lose a spread that is a thousandth of the latents to rounding.
+    """
+
+    def __init__(self, like: Tensor) -> None:
         self.n = 0
-        self.origin = origin
-        self.first = torch.zeros_like(origin)
-        self.second = torch.zeros_like(origin)
+        self.mean = torch.zeros_like(like)
+        self._squares = torch.zeros_like(like)
 
     def add(self, value: Tensor) -> None:
-        """Take one more state into account."""
-        offset = value - self.origin
+        """Add one state."""
         self.n += 1
-        self.first = self.first + offset
-        self.second = self.second + offset.square()
-
-    @property
-    def mean(self) -> Tensor:
-        """Mean of all states."""
-        return self.origin + self.first / max(self.n, 1)
+        before = value - self.mean
+        self.mean = self.mean + before / self.n
+        self._squares = self._squares + before * (value - self.mean)
 
     @property
     def variance(self) -> Tensor:
         """Variance of all states, unbiased if they are independent."""
-        return ((self.second - self.first.square() / self.n) / max(self.n - 1, 1)).clamp_min(0)
+        return (self._squares / max(self.n - 1, 1)).clamp_min(0)

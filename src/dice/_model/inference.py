@@ -1,4 +1,4 @@
-"""From what the expression says and what the prior knows to the posterior of a chunk of cells."""
+"""The posterior of a chunk of cells, from its latents or expression and the prior."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from dice.options import Gaussian, StudentT, torch_device
 
 @dataclass(frozen=True)
 class Observation:
-    """What the likelihood needs of a chunk of cells; PCA units."""
+    """Data of a chunk of cells for the likelihood; PCA units."""
 
     y: Floats
     #: Noise standard deviation (n,), and residual energy per degree of freedom (n,).
     noise: NDArray[np.float32]
     residual: Floats
-    #: Standardised observed genes (n, d), only where the plan needs them.
+    #: Standardised observed genes (n, d), if the plan needs them.
     x: Floats | None = None
-    #: Log depth (n,), where the noise is that of counts.
+    #: Log depth (n,), if the noise is that of counts.
     log_depth: NDArray[np.float32] | None = None
 
     def __getitem__(self, rows: slice) -> Observation:
@@ -46,35 +46,35 @@ class Observation:
 
 @dataclass(frozen=True)
 class Inference:
-    """The posterior of any chunk of cells: all that a worker needs, addressed by the cells' positions."""
+    """Computes the posterior of any chunk of cells; a worker needs nothing else."""
 
     prior: LearnedPrior
     likelihood: GaussianLikelihood
     plan: Plan
-    #: Noise (n,), as it is after the shift, and cell seeds (n,) of all cells.
+    #: Noise (n,) and cell seeds (n,) of all cells.
     noise: NDArray[np.float32]
     seeds: NDArray[np.int64]
-    #: Resolved where the work is done: a worker may have a GPU that the caller lacks.
+    #: Name of the device, resolved by the worker, which may have a GPU that the caller lacks.
     device: str
-    #: What separates the query from the reference.
+    #: The shift of the query.
     offsets: Offsets | None = None
     #: Cells (n,) that the loadings were computed from.
     own: Mask | None = None
-    #: Log depth (n,) of all cells where a layer of counts tells it.
+    #: Log depth (n,) of all cells, if it comes from a layer of counts.
     log_depth: NDArray[np.float32] | None = None
-    #: Called with the number of cells that took a step; see `Plan.n_steps`.
+    #: Called with the number of cells after each step; see `Plan.n_steps`.
     tell: Callable[[int], object] = silent
 
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
-        """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` where single genes matter."""
+        """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` if the plan needs genes."""
         x = self.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
         y, residual, noise, seeds = latents.y, latents.residual, self.noise[rows], self.seeds[rows]
         measured, depth = self.plan.measured, None
         if measured:
-            # Empty cells have no depth and get the prior; the few that are no counts have the typical one.
+            # Empty cells have no depth and get the prior. Cells that are not counts get the typical depth.
             y, depth = self._honest(latents, rows), self.prior.known_depth(latents.log_depth)
         elif self.offsets is not None:
-            # What separates a query lies in the span of the loadings; what these leave unexplained stays as it is.
+            # The shift lies in the span of the loadings. The residual does not change.
             away = self.offsets.of(y, rows)
             y, x = y - away, None if x is None else x - away @ self.likelihood.loadings.T
         found = self._fitting(Observation(y, noise, residual, x, depth), seeds)
@@ -82,7 +82,7 @@ class Inference:
             self.tell(len(y))
         result = found.map(lambda part, power: part.cpu().numpy())
         if measured and self.offsets is not None:
-            # Depth belongs to the cell as it was measured: its shift is that of clean latents.
+            # Depth describes the cell as measured, so that the shift is removed from the clean latents.
             away = self.offsets.of(result.mean, rows)
             samples = None if result.samples is None else result.samples - away[:, None]
             result = replace(result, mean=result.mean - away, samples=samples)
@@ -97,7 +97,7 @@ class Inference:
         return result
 
     def _honest(self, latents: Latents, rows: slice) -> Floats:
-        """Latents (n, k), those of the reference's own cells by loadings that do not know them."""
+        """Latents (n, k); those of the reference's own cells as if the loadings had been computed without them."""
         if self.own is None or not self.likelihood.complete:
             return latents.y
         return self.likelihood.honest(latents, self.own[rows], self.prior.projection)
@@ -119,7 +119,7 @@ class Inference:
         return np.asarray(self(self._read(chunk, rows), rows, chunk).variance)
 
     def _fitting(self, observed: Observation, seeds: NDArray[np.int64]) -> Posterior:
-        """The posterior at once, or in parts once a chunk did not fit the memory of the device."""
+        """The posterior of all cells at once, or in parts if the memory of the device is too small."""
         if self.limit is None:
             try:
                 return self._posterior(observed, seeds)
@@ -129,7 +129,7 @@ class Inference:
 
     @property
     def limit(self) -> int | None:
-        """Cells that fit the memory of the device; None as long as everything did."""
+        """Largest number of cells that fitted the memory of the device; None if everything fitted."""
         return self.halving.limit if "halving" in vars(self) else None
 
     @cached_property
@@ -148,7 +148,7 @@ class Inference:
     def _set_prior(
         self, result: Posterior, empty: NDArray[np.bool_], noise: NDArray[np.float32], seeds: NDArray[np.int64]
     ) -> None:
-        """Of empty cells the posterior is the prior: latents are centred, and scaled by the root of their variance."""
+        """Set the posterior of empty cells to the prior: mean zero and the variance of the latents."""
         result.mean[empty] = 0
         if result.variance is not None:
             result.variance[empty] = self.prior.latent_scale**2
@@ -190,7 +190,7 @@ class Inference:
         return result
 
     def _with_missing(self, result: Posterior) -> Posterior:
-        """Add the variance of missing genes that were filled in, as far as the filter lets it through."""
+        """Add the variance of filled-in genes, multiplied by the squared slope of the filter."""
         if result.variance is None or self.likelihood.completion is None:
             return result
         added = self.likelihood.completion.added / self.prior.latent_scale**2
@@ -218,7 +218,7 @@ class Inference:
 
 
 class _OnDevice:
-    """The network, and the axes of the noise, where the work is done."""
+    """The network and the axes of the noise on the device."""
 
     def __init__(self, prior: LearnedPrior, likelihood: GaussianLikelihood, device: torch.device) -> None:
         self.device, self._prior = device, prior
@@ -234,5 +234,5 @@ class _OnDevice:
 
 
 def _shared(levels: Tensor) -> Tensor:
-    """One level () where all cells have the same: its embedding is then computed once, not for every cell."""
+    """One level () if all cells have the same, so that its embedding is computed once."""
     return levels[0] if len(levels) and bool((levels == levels[0]).all()) else levels

@@ -1,4 +1,4 @@
-"""What a query's expression says about its latents, before the prior speaks.
+"""The likelihood of a query: the latents and the noise that its expression gives, without the prior.
 
 Every Gaussian likelihood N(x; V U, s_i^2 diag(psi)) over any subset of the genes reduces to a point y_i and a
 covariance s_i^2 C in the latent space: A = V' W V, C = A^-1, y = C V' W x with W = diag(1 / psi).
@@ -22,25 +22,25 @@ from dice._model.projection import Projection
 from dice._model.standardize import Standardizer
 from dice._types import Chunk, Floats, Mask
 
-#: Gene noise below this share of the mean would give a single gene all the say.
+#: Smallest gene noise as a share of the mean, so that a single gene cannot dominate.
 MIN_GENE_NOISE = 0.05
-#: Noise of cells without any expression in units of the latent scale: so large that only the prior speaks.
+#: Noise of cells without any expression in units of the latent scale: so large that only the prior counts.
 EMPTY_NOISE = 10.0
 
 
 @dataclass(frozen=True)
 class Latents:
-    """What expression says of cells before the prior speaks; PCA units."""
+    """Latents, residuals and depths of cells, without the prior; PCA units."""
 
-    #: Noisy latents (n, k); of a lazy matrix, themselves lazy.
+    #: Noisy latents (n, k); lazy for a lazy matrix.
     y: Any
     #: Residual energy per degree of freedom (n,).
     residual: NDArray[np.float32]
     #: Cells without any expression (n,).
     empty: NDArray[np.bool_]
-    #: Log depth (n,) of cells that are made of counts, else NaN.
+    #: Log depth (n,); NaN for cells that are not counts.
     log_depth: NDArray[np.float32]
-    #: Noisy latents (m, k) of sampled cells, at hand where all are lazy.
+    #: Noisy latents (m, k) of sampled cells, in memory even if the others are lazy.
     sample: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class Latents:
         return Latents(self.y[rows], self.residual[rows], self.empty[rows], self.log_depth[rows])
 
     def slices(self, size: int) -> list[slice]:
-        """Ranges of at most `size` cells that cover them; one without cells where there are none."""
+        """Ranges of at most `size` cells that cover all cells; a single empty range without cells."""
         starts = range(0, max(len(self), 1), size)
         return [slice(start, min(start + size, len(self))) for start in starts]
 
@@ -67,7 +67,7 @@ class Latents:
 class GaussianLikelihood:
     """Gaussian likelihood over the observed genes, with the same relative noise per gene for all cells.
 
-    Unobserved genes are left out, never taken as zero: their rows of V and W are absent.
+    Unobserved genes are left out, not set to zero: their rows of V and W are absent.
     """
 
     standardizer: Standardizer
@@ -76,9 +76,9 @@ class GaussianLikelihood:
     weights: Floats | None
     #: Whether all of the prior's genes are observed.
     complete: bool
-    #: Whether a cell of zeros tells nothing; in data with negative values, zeros are values like others.
+    #: Whether a cell of zeros is empty; in data with negative values zeros are ordinary values.
     zero_is_empty: bool = True
-    #: How missing genes are filled in; None where there are none, or a chain leaves them out.
+    #: How missing genes are filled in; None without missing genes, or if a chain leaves them out.
     completion: Completion | None = None
 
     @classmethod
@@ -93,7 +93,7 @@ class GaussianLikelihood:
     ) -> GaussianLikelihood:
         """The likelihood of a query that holds the prior's `genes` (positions, in its order).
 
-        `fill_in` are variances (k,) of the latents, by which missing genes are filled in.
+        `fill_in` are the variances (k,) of the latents for filling in missing genes.
         """
         noise = projection.gene_noise / max(projection.gene_noise.mean(), 1e-12)
         weights = 1 / np.maximum(noise[genes], MIN_GENE_NOISE) if per_gene else None
@@ -110,7 +110,7 @@ class GaussianLikelihood:
 
     @property
     def isotropic(self) -> bool:
-        """Whether C is the identity, so that the posterior needs one evaluation."""
+        """Whether C is the identity, so that one evaluation gives the posterior."""
         return self.weights is None and (self.complete or self.completion is not None)
 
     @property
@@ -119,7 +119,7 @@ class GaussianLikelihood:
 
     @property
     def degrees_of_freedom(self) -> int:
-        """Observed genes beyond those that the latents explain, at least 1."""
+        """Number of observed genes minus the number of latents, at least 1."""
         return max(len(self.loadings) - self.n_latent, 1)
 
     @cached_property
@@ -130,7 +130,7 @@ class GaussianLikelihood:
         loadings = self.loadings.astype(np.float64)
         weighted = loadings if self.weights is None else loadings * self.weights[:, None]
         precision = loadings.T @ weighted
-        # Directions that no observed gene loads on are bounded, not infinite.
+        # Directions without observed genes get a large finite variance.
         floor = 1e-3 * np.trace(precision) / self.n_latent + 1e-12
         return np.linalg.inv(precision + floor * np.eye(self.n_latent)).astype(np.float32)
 
@@ -163,10 +163,10 @@ class GaussianLikelihood:
     def latents(
         self, chunk: Chunk, rows: slice = slice(None), *, kept: Mask | None = None, log_depth: Floats | None = None
     ) -> Latents:
-        """A chunk as the prior sees it; cells without any expression are at the origin.
+        """Latents of a chunk; cells without any expression are at the origin.
 
-        Of all cells of the query, only those `kept` (n,) keep their latents. `log_depth` (n,) need not be recovered
-        where it is known.
+        `kept` (n,) is a mask over all cells of the query: the latents of the others are dropped. `log_depth` (n,) is
+        recovered from the values unless it is given.
         """
         y, residual = self.read(chunk)
         empty = _is_empty(chunk) & self.zero_is_empty
@@ -180,12 +180,12 @@ class GaussianLikelihood:
         return latents.residual * self.degrees_of_freedom + np.square(latents.y).sum(1)
 
     def honest(self, latents: Latents, own: Mask, projection: Projection) -> Floats:
-        """Latents (n, k), those of the reference's `own` cells by loadings that do not know them."""
+        """Latents (n, k); those of the reference's `own` cells as if the loadings had been computed without them."""
         energy, weight = self.energy(latents), influence(projection)
         return np.where(own[:, None], without_self(latents.y, latents.y, energy, energy, weight), latents.y)
 
     def honest_part(self, part: Latents, expression: Chunk, whole: Chunk, own: Mask, projection: Projection) -> Latents:
-        """Latents of parts of cells with some `expression`, those of the reference's `own` cells as :meth:`honest`."""
+        """Latents of parts of cells with this `expression`, with `own` cells corrected as in :meth:`honest`."""
         if not self.complete or not own.any():
             return part
         x, cells = (self.standardizer(sparse.csr_array(chunk)) for chunk in (expression, whole))
@@ -209,7 +209,7 @@ class GaussianLikelihood:
         noise
             As in :class:`dice.Gaussian`.
         df
-            Degrees of freedom where the noise is Student-t, whose scale is smaller than its standard deviation.
+            Degrees of freedom of Student-t noise, whose scale is smaller than its standard deviation; else None.
         reference_noise
             Noise of the reference, for queries with too few genes to measure their own.
         empty_noise
@@ -222,7 +222,7 @@ class GaussianLikelihood:
         if not isinstance(noise, str):
             whole = float(noise)
         elif not measurable:
-            # Too few genes leave no residual to measure: the reference's noise is the better guess.
+            # Too few genes leave no residual, so that the noise of the reference is used.
             whole = float(factor * reference_noise)
         cells = np.full(len(latents), whole, dtype=np.float32)
         if noise == "per_cell" and measurable:
@@ -234,7 +234,7 @@ class GaussianLikelihood:
 
 
 def shrink_noise(variances: Floats, n_genes: int) -> Floats:
-    """Per-cell noise variances, shrunk towards their mean by what chance alone would spread them."""
+    """Noise variances of cells, shrunk to their mean by the share of their spread that chance explains."""
     mean = variances.mean()
     chance = 2 * mean**2 / max(n_genes, 1)
     observed = variances.var()

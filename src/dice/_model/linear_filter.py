@@ -1,8 +1,8 @@
 """The linear filter that the default network starts at: the Wiener filter at every depth and noise level.
 
 Principal components are uncorrelated, so that noise of standard deviation s on top turns a latent of variance v into
-one of variance v + s^2, and its filter into v / (v + s^2) times what it was. The filter is therefore fitted once, at
-s = 0, by a regression of the rest of a cell's counts on a part of them, and known at all other levels.
+one of variance v + s^2, and multiplies its filter by v / (v + s^2). The filter is therefore fitted once, at s = 0, by a
+regression of the rest of a cell's counts on a part of them. It follows at all other levels.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from torch import Tensor, nn
 
 from dice._model.thinning import Rows
 
-#: Standardised log depths beyond this are taken as this: nothing was learned there.
+#: Standardised log depths are clipped here: nothing was learned beyond.
 FARTHEST_DEPTH = 3.0
-#: Ridges of the filter, in rows of unit variance: held-out cells choose, and the middle one serves without them. Of two
-#: profiles in 1,000 cells, k-means of the clean latents told .87 apart with the first and .99 with the fourth; for the
-#: thousands of cells of a reference it hardly matters.
+#: Ridges of the filter, in rows of unit variance. Held-out cells choose; without them the middle one is used. For two
+#: profiles in 1,000 cells, k-means of the clean latents was right for .87 with the first and .99 with the fourth. With
+#: thousands of cells the ridge hardly matters.
 RIDGES = (1e1, 1e2, 1e3, 1e4, 1e5)
 #: Smallest posterior variance of a latent as a share of its mean one.
 LEAST_VARIANCE = 1e-3
-#: Depths that the variance of noisy latents is measured at, and the quantile of depths that is the deepest.
+#: Number of depths at which the variance of noisy latents is measured, and the quantile that defines the deepest.
 N_DEPTHS, DEEPEST = 8, 0.98
-#: Standardised log depths below this are taken for the mean depth.
+#: Rows within this distance of the mean standardised log depth give the posterior variance.
 MIDDLE = 0.5
 
 
 class LinearFilter(nn.Module):
     """Linear in latents, in latents times depth, and in depth and its square; scaled units.
 
-    Without counts it is 1 / (1 + s^2): that of latents of unit variance, which all latents have on average. With the
-    variances of single latents the network hardly left it, and did not learn the two clusters of the paper's Setup 1.
+    Without counts the filter is 1 / (1 + s^2), the filter of latents of unit variance. With the variances of single
+    latents the network stayed at the filter and did not learn the two clusters of the paper's Setup 1.
     """
 
     counted: Tensor
@@ -60,7 +60,7 @@ class LinearFilter(nn.Module):
         return self.linear(self._features(z, depth, s))
 
     def standardised(self, depths: Tensor | None, n: int) -> Tensor:
-        """Log depths (n, 2) in units of their spread over the rows; zero where there are none."""
+        """Log depths (n, 2) in units of their spread over the rows; zero without depths."""
         if depths is None:
             return self.depth_mean.new_zeros(n, 2)
         return ((depths - self.depth_mean) / self.depth_sd).clamp(-FARTHEST_DEPTH, FARTHEST_DEPTH)
@@ -68,8 +68,8 @@ class LinearFilter(nn.Module):
     def variance(self, s: Tensor, depth: Tensor) -> Tensor:
         """Posterior variance (n, k) that the filter leaves at noise levels (n or 1, 1) and standardised depths (n, 2).
 
-        That of a Gaussian prior under Gaussian noise. The noise of counts is inverse to depth, and such that the
-        variance is right at the mean depth.
+        This is the variance of a Gaussian prior under Gaussian noise. The noise of counts is inverse to depth; its size
+        gives the measured variance at the mean depth.
         """
         prior, posterior = self.prior_variance, self.posterior_variance
         counts = prior * posterior / (prior - posterior) * (-self.depth_sd[0] * depth[:, :1]).exp()
@@ -80,7 +80,7 @@ class LinearFilter(nn.Module):
         """Weight (n,) of rows at noise levels (n, 1): inverse to the error that the filter leaves, 1 without noise."""
         nowhere = s.new_zeros(1, 2)
         expected = self.variance(s, nowhere).mean(1) + self.target_noise
-        if not self.counted:  # Nothing is left to remove without noise.
+        if not self.counted:
             return 1 / expected
         return (self.posterior_variance.mean() + self.target_noise) / expected
 
@@ -116,7 +116,7 @@ class LinearFilter(nn.Module):
         self.linear.weight.zero_()
         self.linear.weight[:, : self.n_latent].fill_diagonal_(1.0)
         self.linear.bias.zero_()
-        self.linear.requires_grad_(False)  # Without noise nothing is to be removed, whatever training says.
+        self.linear.requires_grad_(False)  # At s = 0 there is no noise to remove.
 
     def _fit_variances(self, noisy: Tensor, depth: Tensor) -> None:
         """Variance of noisy latents as a log-linear function of depth."""
@@ -148,12 +148,12 @@ class LinearFilter(nn.Module):
         self.linear.bias.copy_(weights[-1])
 
     def _features(self, z: Tensor, depth: Tensor, s: Tensor) -> Tensor:
-        """What the filter is linear in (n, 3 k + 4)."""
+        """Features (n, 3 k + 4) of the linear map."""
         variance = (self.log_variance + self.log_variance_slope * depth[:, :1]).exp()
         z = z * variance / (variance + s.square())
         return torch.cat([z, z * depth[:, :1], z * depth[:, 1:], depth, depth.square()], dim=1)
 
     def is_sound(self) -> bool:
-        """Whether the numbers make a filter: positive spreads and variances."""
+        """Whether spreads and variances are positive."""
         positive = bool((self.depth_sd > 0).all() and (self.prior_variance > self.posterior_variance).all())
         return positive and bool((self.posterior_variance >= 0).all() and (self.target_noise >= 0).all())

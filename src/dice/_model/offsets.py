@@ -33,7 +33,7 @@ from dice._types import Codes, Floats
 #: 0.5, the offset of three known types was off by 5.0, 5.2 and 6.5 % (tests/core/shift).
 LEVELS = (4.0, 2.8, 2.0, 1.4, 1.0)
 #: Rounds at each: with one, cells of a single new type are taken for shifted ones (tests/tl/test_shift.py).
-ROUNDS = 2
+OFFSET_ROUNDS = 2
 #: Pseudo-count of a batch: so many cells with the offset of the whole query. A batch of four cells then moves by a
 #: sixth of its own offset.
 PSEUDO_CELLS = 20.0
@@ -75,7 +75,7 @@ def fit_offset(denoiser: Denoiser, z: Tensor, batches: Codes, n_batches: int = 1
     offsets = torch.zeros((n_batches, z.shape[1]), dtype=z.dtype, device=z.device)
     batch = torch.as_tensor(batches, device=z.device)
     for level in LEVELS:
-        for _ in range(ROUNDS):
+        for _ in range(OFFSET_ROUNDS):
             taken_away = z - denoiser(z - offsets[batch], torch.tensor(level, dtype=z.dtype, device=z.device))
             offsets = shrunken_means(taken_away, batch, len(offsets))
     return offsets

@@ -1,4 +1,4 @@
-"""What a call decides before it looks at single cells."""
+"""Decisions of a call before single cells are computed: method, noise, rho and shift."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dice._model.prior import LearnedPrior
 from dice.options import Gaussian, Gibbs, LogDensity, Options, StudentT
 
 Method: TypeAlias = Literal["direct", "split", "gibbs"]
-#: What "auto" assumes where noise was not measured.
+#: The likelihood of "auto" if noise was not measured.
 GAUSSIAN = Gaussian()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a call decided before it looked at single cells; all in PCA units.
+    """Method and settings of a call; PCA units.
 
     ``method`` is ``"direct"`` (one evaluation of the denoiser), ``"split"`` (the fastest chain for anisotropic Gaussian
     noise) or ``"gibbs"`` (Algorithm 1 as printed, with `rhos` as its schedule).
@@ -35,9 +35,9 @@ class Plan:
     n_samples: int
     deconvolve: bool
     uncertainty: bool
-    #: Whether the noise is that of counts, which the depth of a cell tells; else it is Gaussian.
+    #: Whether the noise is that of counts, given by the depth of a cell; otherwise it is Gaussian.
     measured: bool = False
-    #: Whether rho was beyond what the network's noise schedule can start from.
+    #: Whether rho was larger than the largest level of the network's noise schedule.
     clipped: bool = False
 
     @property
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def needs_genes(self) -> bool:
-        """Whether the steps look at single genes, beyond the latents of a cell."""
+        """Whether the steps need single genes, beyond the latents of a cell."""
         return callable(self.likelihood) or (isinstance(self.likelihood, StudentT) and self.likelihood.per_gene)
 
     @classmethod
@@ -69,9 +69,9 @@ class Plan:
     ) -> Plan:
         """The plan for given options.
 
-        ``burn_in`` None becomes a third of the iterations, or what the mixing asks for. `noise_range` are the extreme
-        noise variances over cells and directions, `noise` the noise of the data set;
-        `measured` whether that was learned from counts.
+        A ``burn_in`` of None becomes a third of the iterations, or follows from the mixing. `noise_range` are the
+        smallest and largest noise variance over cells and directions, `noise` is the noise of the data set,
+        and `measured` tells whether it was learned from counts.
         """
         method: Method = "direct" if measured else _method(options, rho, isotropic=isotropic)
         gibbs, settings = options.gibbs, options.direct
@@ -118,7 +118,7 @@ def _check_deconvolution(noise: float, reference_noise: float) -> None:
 
 
 def _method(options: Options, rho: float | Sequence[float], *, isotropic: bool) -> Literal["direct", "split", "gibbs"]:
-    """Direct where it is exact; else the fastest chain for Gaussian noise, else Algorithm 1 as it stands."""
+    """Direct if it is exact, else the fastest chain for Gaussian noise, else Algorithm 1."""
     gaussian = isinstance(options.likelihood, str | Gaussian) and np.ndim(rho) == 0
     if isinstance(options.method, Gibbs):
         if options.method.fast and not gaussian:
@@ -136,12 +136,12 @@ def _method(options: Options, rho: float | Sequence[float], *, isotropic: bool) 
 
 @dataclass(frozen=True)
 class Decided:
-    """What a call decides once it has read its cells, before it looks at any of them."""
+    """The plan, the noise and the shift of a call."""
 
     plan: Plan
     #: Noise of the data set, and of every cell (n,).
     noise: float
     cell_noise: NDArray[np.float32]
-    #: What separates the query from the reference, and what ``.uns`` keeps of it.
+    #: The shift of the query, and its record in ``.uns``.
     offsets: Offsets | None
     shift: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Draws from p(U | z) and the variance of it, for any denoiser: reverse diffusion and slopes, in scaled units."""
+"""Draws from p(U | z) by reverse diffusion, and its variance by slopes, for any denoiser; scaled units."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from dice._model.denoiser import Denoiser, as_column
 from dice._model.random_numbers import CellNoise
 
-#: Where the few-step sampler jumps to zero noise: far below the spread of any cell type.
+#: Last noise level of the few-step sampler: far below the spread of any cell type.
 NOISE_FLOOR = 0.02
 #: Random probes of the posterior covariance's trace, two evaluations each.
 N_PROBES = 2

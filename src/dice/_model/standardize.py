@@ -1,7 +1,7 @@
 """Gene-wise centring, scaling and capping of a chunk of cells, with sparse chunks kept sparse.
 
-A standardised chunk is held as ``deviation + constant``: what zeros become is the constant row, and only
-the stored entries of a sparse chunk deviate from it. Products and norms then never densify.
+A standardised chunk is stored as ``deviation + constant``. The constant row is the standardised value of zeros, and
+only the stored entries of a sparse chunk deviate from it. Products and norms stay sparse.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch import Tensor
 from dice._errors import InputError
 from dice._model.random_numbers import CellNoise
 
-LogDensity = Callable[[Tensor], Tensor]
+ResidualDensity = Callable[[Tensor], Tensor]
 
 
 class LikelihoodStep(Protocol):
@@ -100,7 +100,7 @@ class LangevinStep:
 
     x: Tensor
     loadings: Tensor
-    log_density: LogDensity
+    log_density: ResidualDensity
     n_moves: int = 10
     warm_up: int = 50
     moves: int = 0

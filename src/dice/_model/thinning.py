@@ -23,10 +23,10 @@ from dice._model.projection import Projection
 from dice._model.standardize import Standardized
 from dice._types import Floats
 
-#: Target sum of cells whose genes at hand are not all that they were normalised by: counts per ten thousand. It is
-#: only asked how many counts these other genes had, so that a part can be normalised by its own total.
+#: Assumed target sum of the normalisation: counts per ten thousand. It gives the number of counts in missing genes, so
+#: that a part can be normalised by its own total.
 TARGET_SUM = 1e4
-#: What numbers are drawn for, in the upper word of a cell's key.
+#: Purposes of random numbers, in the upper word of a cell's key.
 HALVES, ALIKE = 1 << 64, 2 << 64
 
 
@@ -46,7 +46,7 @@ class Share:
         """Both parts of the same cells together; they have the same entries."""
         counts = self.counts.copy()
         counts.data = self.counts.data + other.counts.data
-        # Totals add up, and factors are inverse to them.
+        # Factors are inverse to totals, and totals add up.
         return Share(counts, 1 / (1 / self.factor + 1 / other.factor))
 
 
@@ -62,7 +62,7 @@ def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_
     rng
         Source of randomness.
     target_sum
-        What the cells were normalised to. The counts of genes that are not at hand are split as well.
+        Target sum of the normalisation. Counts of missing genes are split as well.
     """
     matrix, n = cells.counts, cells.counts.shape[0]
     left, cell = matrix.data.astype(np.int64), np.repeat(np.arange(n), np.diff(matrix.indptr))
@@ -71,7 +71,7 @@ def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_
     outside, rest = (total - inside).astype(np.int64), np.ones(n)
     parts = []
     for share in shares.T:
-        # Of what earlier parts have left, so that the shares are of the whole.
+        # Relative to the counts that earlier parts have left.
         chance = np.minimum(share / np.maximum(rest, 1e-12), 1.0)
         taken, taken_outside = binomial(left, chance[cell], rng), rng.binomial(outside, chance)
         left, outside, rest = left - taken, outside - taken_outside, rest - share
@@ -85,12 +85,12 @@ def halves(
 ) -> list[tuple[Share, Share]]:
     """Two halves of every cell's counts, `n_splits` times, each cell by random numbers of its own seed.
 
-    A cell's halves depend on nothing but its counts and its seed: not on its chunk, nor on the order of cells.
+    The halves of a cell depend on its counts and its seed only, not on chunks or the order of cells.
     """
     matrix, n = cells.counts, cells.counts.shape[0]
     counts, bounds = matrix.data.astype(np.int64), matrix.indptr
     inside = np.add.reduceat(np.append(counts, 0), bounds[:-1]) * (np.diff(bounds) > 0) if n else np.zeros(0)
-    # Cells that are no counts have no total either.
+    # Cells that are not counts have no total.
     factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
     total = np.maximum(np.round(target_sum / factor), inside).astype(np.int64)
     first, own = np.zeros((n_splits, len(counts)), np.int64), np.zeros((n_splits, n), np.int64)
@@ -106,7 +106,7 @@ def halves(
 
 
 def alike(cells: Recovered, profile: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:
-    """Counts (n, d) of cells that differ in nothing but their depth: drawn from one `profile` (d,) of shares."""
+    """Counts (n, d) of cells that differ in depth only, drawn from one `profile` (d,)."""
     cumulative, n_genes = np.cumsum(profile), len(profile)
     genes, counts, lengths = [], [], []
     for seed, total in zip(seeds, np.asarray(cells.counts.sum(1)).ravel().astype(np.int64), strict=True):
@@ -136,8 +136,8 @@ def _share(cells: Recovered, taken: NDArray[np.int64], own: NDArray[np.int64], t
 def binomial(counts: NDArray[np.int64], share: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
     """Binomial(counts, share), entry by entry (m,).
 
-    A count of one, which most entries of single cells are, is one comparison: 10 ms in place of numpy's 27 ms for the
-    0.9 million entries of bmmc.
+    Most counts of single cells are one, which needs a single comparison: 10 ms instead of numpy's 27 ms for the 0.9
+    million entries of bmmc.
     """
     kept = (rng.random(len(counts), dtype=np.float32) < share).astype(np.int64)
     many = np.flatnonzero(counts != 1)
@@ -145,13 +145,13 @@ def binomial(counts: NDArray[np.int64], share: Floats, rng: np.random.Generator)
     return kept
 
 
-#: Range of the input's share of a cell's counts, log-uniform. The target is all the rest: few counts are wasted, whole
-#: cells are hardly beyond the deepest input, and the depth of the target varies enough to be a coordinate.
-SMALLEST, LARGEST = 0.05, 0.8
+#: Range of the input's share of a cell's counts, log-uniform. The target is the rest: no counts are wasted, whole cells
+#: are hardly deeper than the deepest input, and the depth of the target varies enough to be learned.
+SMALLEST_SHARE, LARGEST_SHARE = 0.05, 0.8
 #: Thinned copies of every cell, up to this number of rows. Held-out error after 300 steps with 2, 4, 8 copies of 4,000
 #: cells: bmmc .209, .205, .203; TEA-seq .300, .294, .292.
 MAX_COPIES, ROWS = 8, 32_000
-#: Cells that are copied at most.
+#: Largest number of cells that are copied.
 MAX_MEASURED = 16_000
 
 
@@ -191,7 +191,7 @@ class Rows:
 
 
 class ReferenceReader:
-    """Latents of reference cells and of parts of their counts, by loadings that do not know these cells."""
+    """Latents of reference cells and of parts of their counts, as if the loadings had been computed without them."""
 
     def __init__(self, projection: Projection, cells: Recovered) -> None:
         self.projection, self.cells = projection, cells
@@ -218,7 +218,7 @@ def make_rows(reader: ReferenceReader, rng: np.random.Generator, *, target_sum: 
 
 
 def _copy(reader: ReferenceReader, rng: np.random.Generator, target_sum: float) -> Tensor:
-    share = np.exp(rng.uniform(np.log(SMALLEST), np.log(LARGEST), len(reader.own)))
+    share = np.exp(rng.uniform(np.log(SMALLEST_SHARE), np.log(LARGEST_SHARE), len(reader.own)))
     shares = np.column_stack([share, (1 - share) / 2, (1 - share) / 2])
     part, first, second = split(reader.cells, shares, rng, target_sum=target_sum)
     rest = first.joined(second)

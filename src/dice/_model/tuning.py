@@ -1,7 +1,7 @@
-"""What a value of rho is worth, told by data that the embedding has not seen.
+"""Losses of values of rho on data that the embedding has not seen.
 
 Every criterion gives a loss (n, m) for n cells at the m values of a grid; smaller is better. All levels in PCA units.
-The estimator is that of :func:`dice.tl.denoise`: where the noise is that of counts, the depth of a cell tells it.
+The estimator is that of :func:`dice.tl.denoise`: with counts the depth of a cell gives its noise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dice._model.likelihood import GaussianLikelihood
 from dice._model.prior import LearnedPrior
 from dice._types import Chunk, Floats
 
-#: Expected counts are at least this share of their gene's mean: the loss of a zero must stay finite.
+#: Expected counts are at least this share of the mean of their gene, so that the loss of a zero is finite.
 SMALLEST_MEAN = 0.05
 
 
@@ -50,9 +50,9 @@ def by_counts(
     *,
     measured: bool,
 ) -> Floats:
-    """Poisson loss of one half of the counts, predicted from the other half; a cell without counts says nothing.
+    """Poisson loss of one half of the counts, predicted from the other half; cells without counts are left out.
 
-    Binomial thinning makes two independent halves of Poisson counts. `factors` (n,) turn counts into what was logged.
+    Binomial thinning makes two independent halves of Poisson counts. `factors` (n,) normalise counts.
     With `measured` noise each half is denoised at its own depth, else at the noise that its genes leave unexplained.
     """
     full = counts.sum(1) > 0
@@ -72,7 +72,7 @@ def by_counts(
         values = prior.mean(y, depths, noise) @ loadings.T + standardizer.center
         logged = np.clip(values * standardizer.scale + standardizer.mean, 0, 20)
         expected = np.expm1(logged) / scale[:, None]
-        # The exponential of a mean logarithm is too small a mean: every gene gets the total that the seen half has.
+        # The exponential of a mean logarithm is too small: every gene is scaled to its total in the seen half.
         expected = np.maximum(expected * (half.sum(0) / np.maximum(expected.sum(0), 1e-12)), least)
         losses.append((expected - other * np.log(expected)).mean(1))
     return np.stack(losses, axis=1)

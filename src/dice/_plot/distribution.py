@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Inches per label, and where there are many, so that sixty of them can still be read.
-_LABEL_HEIGHT, _SMALL_HEIGHT, _MANY = 0.2, 0.14, 24
+_ROW_HEIGHT, _SMALL_HEIGHT, _MANY_ROWS = 0.2, 0.14, 24
 RING = "#D55E00"
 
 
@@ -41,7 +41,7 @@ def map_and_distribution(
     """
     rows = [] if groups is None else _rows(groups, numbers, marks)
     # The map is as high as the boxes, so that nothing beside them is empty.
-    height = max(PANEL, 0.8 + len(rows) * (_LABEL_HEIGHT if len(rows) <= _MANY else _SMALL_HEIGHT))
+    height = max(PANEL, 0.8 + len(rows) * (_ROW_HEIGHT if len(rows) <= _MANY_ROWS else _SMALL_HEIGHT))
     words = 0.3 + 0.07 * max((len(row.name) for row in rows), default=0)
     widths = height - 0.3 + draw.COLORBAR_WIDTH, PANEL - 0.4 + words
     figure, axes = panels(2, ncols=2, size=(sum(widths) / 2, height), widths=widths, square=False)
@@ -116,7 +116,7 @@ def _boxes(ax: Axes, rows: list[_Row]) -> None:
     """One horizontal box per label with known numbers, which leaves room for long names."""
     rows = [row for row in rows if len(row.values)]
     y = draw.name_rows(ax, [row.name for row in rows], edge=0.6)
-    ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY else 7)
+    ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY_ROWS else 7)
     for text, row in zip(ax.get_yticklabels(), rows, strict=True):
         if row.novel:
             text.set(color=RING, fontweight="bold")

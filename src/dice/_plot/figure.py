@@ -140,15 +140,15 @@ LETTER, LINE = 0.7, 1.25
 SHORT = 3
 #: Inches of a panel that its title and the names of its axes take.
 FRAME = 0.5
-#: A place for a name is worse by so many inches of distance for every square inch of cells that it covers, and of names
-#: that it overlaps; names keep a gap (inches). Chosen by looking at maps of 37 and 60 groups.
+#: Cost of a place for a name, in inches of distance, for every square inch of cells that it covers and of names that it
+#: overlaps, and the gap between names in inches. Chosen by looking at maps of 37 and 60 groups.
 COVERED, CROSSED, GAP = 15.0, 1e3, 0.04
 #: Resolution of a map when places are compared.
 PIXELS = 128
 
 
 def side(n_groups: int) -> float:
-    """Inches of a map with the names of so many groups: sixty need a larger one than three."""
+    """Side of a map in inches; more names of groups need a larger map."""
     return PANEL if n_groups <= MANY else PANEL + min(n_groups / 20, 2.5)
 
 

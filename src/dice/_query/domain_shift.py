@@ -14,8 +14,8 @@ from dice._query.query import Query
 from dice._types import Codes, Floats
 
 #: Cells of each side that the two are told apart by, and folds of the cross-fit.
-SIDE_CELLS, FOLDS = 5000, 5
-STRENGTH = 0.1
+CELLS_PER_SIDE, SHIFT_FOLDS = 5000, 5
+DOMAIN_PENALTY = 0.1
 #: Density ratios are kept within this factor of 1.
 LARGEST_RATIO = 50.0
 #: How well query and reference may be told apart (AUC) before it is said that they differ (docs/labels.md).
@@ -40,19 +40,19 @@ def measure_domain_shift(reference: Floats, query: Floats, seed: int) -> Density
 
     Ratios of cells that the regression was fitted to would be flattered, so every fifth is judged by the other four.
     """
-    if min(len(reference), len(query)) < FOLDS:
+    if min(len(reference), len(query)) < SHIFT_FOLDS:
         return DensityRatios(np.ones(len(reference)), np.ones(len(query)), 0.5)
     rng = np.random.default_rng(seed)
-    folds = [rng.integers(FOLDS, size=len(cells)) for cells in (reference, query)]
+    folds = [rng.integers(SHIFT_FOLDS, size=len(cells)) for cells in (reference, query)]
     logits = [np.empty(len(cells)) for cells in (reference, query)]
-    for fold in range(FOLDS):
+    for fold in range(SHIFT_FOLDS):
         parts = [
             cells[_some(np.flatnonzero(f != fold), rng)] for cells, f in zip((reference, query), folds, strict=True)
         ]
         # Equal weight for both sides: the odds are then the ratio of their densities.
         size = max(map(len, parts))
         x = np.concatenate([part[np.arange(size) % len(part)] for part in parts])
-        predict = fit_logistic(x, np.repeat([0, 1], size), 2, strength=STRENGTH)
+        predict = fit_logistic(x, np.repeat([0, 1], size), 2, strength=DOMAIN_PENALTY)
         for cells, f, out in zip((reference, query), folds, logits, strict=True):
             if (f == fold).any():
                 p = np.clip(predict(cells[f == fold]).astype(np.float64), 1e-9, 1)
@@ -70,7 +70,7 @@ def auc(low: Floats, high: Floats) -> float:
 
 
 def _some(positions: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
-    return positions if len(positions) <= SIDE_CELLS else rng.choice(positions, SIDE_CELLS, replace=False)
+    return positions if len(positions) <= CELLS_PER_SIDE else rng.choice(positions, CELLS_PER_SIDE, replace=False)
 
 
 def query_order(query: Query) -> Codes:

@@ -9,8 +9,8 @@ import numpy as np
 from dice._model.presets import ROLES
 from dice._types import Codes, Mask
 
-#: Fewer held-out cells than this cannot tell candidates apart: all cells are then held out in turn, in so many folds.
-MIN_HELD_OUT, FOLDS = 50, 5
+#: With fewer held-out cells than this, candidates cannot be told apart: all cells are held out in turn, in FOLDS folds.
+FEWEST_HELD_OUT, FOLDS = 50, 5
 
 
 def cells_of(roles: Codes, known: Mask, *wanted: str) -> Codes:
@@ -20,7 +20,7 @@ def cells_of(roles: Codes, known: Mask, *wanted: str) -> Codes:
 
 def folds_of(train: Codes, validation: Codes, seed: int, *, in_turn: bool = False) -> Iterator[tuple[Codes, Codes]]:
     """Cells to fit and to judge by: those that stopped the training, or all in turn where they are too few."""
-    if len(validation) >= MIN_HELD_OUT and not in_turn:
+    if len(validation) >= FEWEST_HELD_OUT and not in_turn:
         yield train, validation
         return
     cells = np.random.default_rng(seed).permutation(np.concatenate([train, validation]))

@@ -114,7 +114,7 @@ def own_genes(reference: AnnData, query: Query) -> Codes:
     positions = reference.var_names.astype(str).get_indexer(names)
     if (positions < 0).any():
         raise InputError(
-            f"The reference has lost {(positions < 0).sum()} genes of its own prior, for example "
+            f"The reference has lost {(positions < 0).sum()} genes of its prior, for example "
             f"{names[positions < 0][:3].tolist()}: pass it with all genes that it had in dice.tl.train_prior."
         )
     return np.asarray(positions, dtype=np.intp)

@@ -1,4 +1,4 @@
-"""Choosing rho: the cells to judge by, the criterion, and its curve."""
+"""Choosing rho: the cells to score, the criterion, and its curve."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dice._model.counts import judge_counts, recover
 from dice._query.query import Query
 from dice._types import Floats
 
-#: Default grid in units of the prior's latent scale, and cells that suffice to tell its values apart.
+#: Default grid in units of the prior's latent scale, and the number of cells that are scored at most.
 GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 N_CELLS = 1000
 
@@ -41,7 +41,7 @@ class Curve:
         return float(self.grid[np.argmin(self.loss)])
 
     def record(self) -> dict[str, Any]:
-        """What ``.uns`` keeps for :func:`dice.pl.rho`."""
+        """The curve as ``.uns`` stores it for :func:`dice.pl.rho`."""
         return {
             "rho": self.best, "criterion": self.criterion, "grid": self.grid, "loss": self.loss, "error": self.error,
             "n_cells": self.n_cells,
@@ -49,7 +49,7 @@ class Curve:
 
 
 def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None) -> Curve:
-    """The curve over at most `N_CELLS` cells, which the seed and the cells' names choose."""
+    """The curve over at most `N_CELLS` cells, chosen by the seed and the names of the cells."""
     prior = query.prior
     values = np.array(GRID) * prior.latent_scale if grid is None else check_grid(grid)
     rng = np.random.default_rng(query.options.random_state)
@@ -62,10 +62,12 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
         raise InputError("rho cannot be tuned on cells that express none of the prior's genes: pass a number for rho.")
     noise, genes = float(np.sqrt(latents.residual[~latents.empty].mean())), query.match.prior
     beneath = recover(chunk) if query.counts is None else query.counts.take(rows)
-    # As dice.tl.denoise reads the query: as counts, or under Gaussian noise.
+    # dice.tl.denoise reads the query in the same way: as counts, or under Gaussian noise.
     measured = prior.measured and judge_counts(beneath.log_depth, latents.empty)[0]
     if criterion == "auto":
         criterion = "counts" if measured else "genes"
+    if criterion == "counts" and not beneath.counts.count_nonzero():
+        raise InputError("criterion='counts' needs log-normalised counts, got other values: pass counts_layer=.")
     if criterion == "genes":
         losses = tuning.by_genes(prior, chunk, genes, values, noise, rng)
     else:

@@ -1,4 +1,4 @@
-"""The cells that a prior is learned from: their matrix, genes, labels and roles."""
+"""The cells of a reference: their matrix, genes, labels and roles."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from dice._train.genes import learned_genes
 from dice._types import Codes, Floats
 from dice.options import Training
 
-#: Latents where the user does not choose (docs/prior.md), as long as half of the genes are left to tell noise by.
+#: Default number of latents (docs/prior.md); at most half of the genes, so that the noise can be measured.
 AUTO_LATENT = 50
-#: Cells of a label that are kept where it has them: rare types are what a large reference is for.
+#: Smallest number of cells of a label that a subsample keeps, so that rare types stay.
 FEWEST = 200
-#: Labels of fewer cells are named as rare: fewer than two of them calibrate.
+#: Labels with fewer cells are reported as rare: fewer than two of their cells calibrate.
 RARE = 20
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """A PCA that the user has already made: latents (n, k), loadings (d, k), positions (d,) of the genes in use."""
+    """A PCA of the user: latents (n, k), loadings (d, k) and positions (d,) of its genes."""
 
     key: str
     latents: Floats
@@ -42,11 +42,11 @@ class Embedding:
 
     @classmethod
     def read(cls, adata: AnnData, use_rep: str) -> Self:
-        """Find latents and loadings where scanpy puts them, and check that they are a PCA."""
+        """Read latents and loadings from scanpy's slots, and check that they are a PCA."""
         latents, loadings, key = read.pca(adata, use_rep)
         if latents.ndim != 2 or loadings.shape != (adata.n_vars, latents.shape[1]) or not latents.size:
             raise InputError(
-                f"adata.varm[{key!r}] of shape {loadings.shape} are no loadings of adata.obsm[{use_rep!r}] of "
+                f"adata.varm[{key!r}] of shape {loadings.shape} do not fit adata.obsm[{use_rep!r}] of "
                 f"shape {latents.shape}: run sc.pp.pca again, or leave use_rep out."
             )
         if not is_orthonormal(loadings):
@@ -59,7 +59,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class ReferenceCells:
-    """A reference as it was read."""
+    """The cells of a reference before they are projected."""
 
     matrix: Matrix
     #: Positions (d,) of the genes in use; None for all.
@@ -67,9 +67,9 @@ class ReferenceCells:
     #: Label code (n,) of every cell, -1 where it is missing; None without labels.
     labels: Codes | None
     embedding: Embedding | None
-    #: Role (n,) of every cell, a code in `ROLES`, or -1 beyond ``max_cells``.
+    #: Role (n,) of every cell, a code in `ROLES`, or -1 for cells beyond ``max_cells``.
     roles: NDArray[np.int8]
-    #: Counts beneath the matrix, where the user names them.
+    #: Layer of counts, if the user names one.
     counts: CountsLayer | None = None
 
     @classmethod
@@ -85,7 +85,7 @@ class ReferenceCells:
         use_rep: str | None,
         counts_layer: str | None = None,
     ) -> Self:
-        """Open the matrix and decide who is held out; the cells themselves are not read yet."""
+        """Open the matrix and assign roles; the cells are not read yet."""
         check_storable(adata.var_names, "adata.var_names")
         named = None if labels_key is None else read_labels(adata, labels_key)
         labels = None if named is None else np.asarray(named.codes, dtype=np.intp)
@@ -104,7 +104,7 @@ class ReferenceCells:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Cells (n,) that may be learned from in any way."""
+        """Mask (n,) of all cells but those kept for calibration."""
         return self.roles < ROLES.index("calibration")
 
     def n_latent(self, wanted: int | str) -> int | str:
@@ -119,7 +119,7 @@ class ReferenceCells:
 def _introduction(
     matrix: Matrix, n_vars: int, which: str, roles: NDArray[np.int8], labels: pd.Categorical | None
 ) -> str:
-    """What a prior is learned from, in a sentence."""
+    """One sentence about cells, genes, roles and labels."""
     train, stop, calibrate = ((roles == code).sum() for code in range(len(ROLES)))
     shares = f"{train:,} to train, {stop:,} to stop and {calibrate:,} to calibrate on"
     text = f"Prior of {matrix.n_genes:,} of {n_vars:,} genes ({which}) and {matrix.n_cells:,} cells ({shares})"
@@ -133,7 +133,7 @@ def _introduction(
 
 
 def limit_roles(roles: NDArray[np.int8], labels: Codes | None, max_cells: int, seed: int) -> NDArray[np.int8]:
-    """Roles (n,) with -1 for random cells beyond `max_cells`; they serve the PCA, but not the network.
+    """Roles (n,) with -1 for random cells beyond `max_cells`, which the PCA uses and the network does not.
 
     With label codes (n,), every label keeps the same share of its cells, and at least `FEWEST` of them.
     """

@@ -31,17 +31,17 @@ TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class Reduced:
-    """Cells of a reference in the space of their prior; PCA units."""
+    """Latents of a reference; PCA units."""
 
     projection: Projection
-    #: What the expression of all cells says.
+    #: Latents, residuals and depths of all cells.
     latents: Latents
-    #: Latents and residuals of cells that nothing was learned from, for a later novelty test.
+    #: Latents and residuals of calibration cells, for the novelty test.
     calibration: dict[str, NDArray[np.float32]] | None
 
 
 def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduced:
-    """Find the loadings by the cells that may be seen, or take those of an embedding, and project all cells."""
+    """Compute the loadings from the training cells, or take those of an embedding, and project all cells."""
     matrix, seen = cells.matrix, cells.seen
     if cells.embedding is None:
         projection = fit_projection(Part(matrix, seen), n_latent=n_latent, scale=scale)
@@ -62,9 +62,9 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
 
 
 def _adopt(embedding: Embedding, matrix: Matrix, *, n_latent: int | str, scale: bool) -> Projection:
-    """The projection that made the embedding from `matrix`, with or without scaled genes.
+    """The projection that gives the embedding from `matrix`, with or without scaled genes.
 
-    scanpy stores neither mean nor scale, so that both are tried and the result is compared.
+    scanpy stores neither mean nor scale, so that both are tried and compared with the embedding.
     """
     errors = []
     loadings = embedding.loadings[embedding.genes]
@@ -81,14 +81,14 @@ def _adopt(embedding: Embedding, matrix: Matrix, *, n_latent: int | str, scale: 
     )
 
 
-#: Fewest cells whose counts are split; with fewer, the noise is assumed.
+#: Smallest number of cells for measured noise; with fewer cells the noise is assumed.
 MIN_CELLS = 100
 
 
 def training_data(
     cells: ReferenceCells, reduced: Reduced, preset: str, figures: Mapping[str, float], seed: int, device: torch.device
 ) -> TrainingData:
-    """Rows of thinned copies where the preset learns from counts and the reference is made of them, else latents."""
+    """Thinned copies if the preset learns from counts and the reference consists of counts, else latents."""
     usable = cells.seen & (cells.roles >= 0) & ~np.isnan(reduced.latents.log_depth)
     counted = judge_counts(reduced.latents.log_depth, reduced.latents.empty)[0] and usable.sum() >= MIN_CELLS
     if not networks.by_preset()[preset][1].counts or not counted:
@@ -123,9 +123,9 @@ def _thinned_data(
 
 
 def clean_latents(prior: LearnedPrior, cells: ReferenceCells, reduced: Reduced) -> NDArray[np.float32]:
-    """Latents (n, k) of all cells of the reference: denoised, by loadings that do not know them, if depth tells noise.
+    """Denoised latents (n, k) of all cells of the reference, as if the loadings had been computed without them.
 
-    Without counts, and for single cells that are no counts, they are the latents as they are.
+    Without counts, and for single cells that are not counts, these are the noisy latents.
     """
     latents, projection = reduced.latents, reduced.projection
     if not prior.measured:

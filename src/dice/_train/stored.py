@@ -29,9 +29,9 @@ from dice.options import Mixup, Options, Training
 def fitting_prior(
     adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, gene_key: str | None
 ) -> Prior | None:
-    """The prior of a reference, if the query has its genes; None where one is to be learned from the cells.
+    """The prior of a reference if the query has its genes; None if a new one must be trained on the cells.
 
-    A prior alone, or a file, is taken as it is: there are no cells to learn another from.
+    A prior or a file without cells is used as it is.
     """
     if not isinstance(reference, AnnData):
         return find_prior(reference, key=prior_key)
@@ -51,9 +51,9 @@ def fitting_prior(
 
 
 def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options, layer: str | None) -> None:
-    """Find what is wrong with either object before a prior is learned on some `genes` (n_vars,) of the reference.
+    """Check both objects before a prior is trained on some `genes` (n_vars,) of the reference.
 
-    `layer` is that of the reference. Calls under that prior would find the same, minutes later.
+    `layer` is that of the reference. The calls that use the prior would fail with the same errors, minutes later.
     """
     known = Matrix(reference, layer=layer, genes=np.flatnonzero(genes), who="reference")
     known.check_finite()
@@ -63,15 +63,15 @@ def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options
 
 
 def statistics(sample: Chunk, cells: ReferenceCells) -> dict[str, float]:
-    """Figures of the reference's matrix that a query's are checked against."""
+    """Statistics of the reference's matrix, which those of a query are compared with."""
     return {name: x for name, x in matrix_statistics(sample, cells.genes).items() if np.isfinite(x)}
 
 
 def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:
-    """The arguments of a call, as they are stored in its prior; where the checkpoint was is nobody's business."""
+    """The arguments of a call as its prior stores them, without the path of the checkpoint."""
     mixed = {} if mixup is None else {f"mixup_{name}": value for name, value in asdict(mixup).items()}
     settings = asdict(training) | {"checkpoint": None}
-    # What would have happened on Ctrl-C says nothing of the prior, and must not change its checksum.
+    # The behaviour on Ctrl-C does not affect the prior and must not change its checksum.
     del settings["keep_interrupted"]
     return as_plain(arguments | mixed | settings)
 
@@ -79,7 +79,7 @@ def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[st
 def prior_slots(
     adata: AnnData, prior: Prior, latents: NDArray[np.float32], cells: ReferenceCells, keys: PriorKeys
 ) -> Slots:
-    """The prior, and what it says of the genes and cells that it was learned from."""
+    """The prior, its loadings, and the projection and roles of the cells."""
     loadings = np.zeros((adata.n_vars, prior.n_latent), dtype=np.float32)
     loadings[cells.matrix.genes] = prior.projection.loadings
     return Slots(

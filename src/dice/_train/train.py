@@ -1,4 +1,4 @@
-"""Learning a denoiser: progress bar, Ctrl-C, and checkpoints to go on from."""
+"""Training of a denoiser: settings, progress bar, Ctrl-C and checkpoints."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ from dice._processes import interrupts, one_torch_thread
 from dice._types import Floats
 from dice.options import Mixup, Training
 
-#: A checkpoint is written after so many steps, or so many seconds where steps are slow.
+#: A checkpoint is written every `EVERY_STEPS` steps, or every `EVERY_SECONDS` seconds if steps are slow.
 EVERY_STEPS, EVERY_SECONDS = 200, 60.0
-#: Networks of fewer weights are trained on one thread; the paper's for cells has 35 million, all others below one.
+#: Networks with fewer weights are trained on one thread. The paper's network for cells has 35 million weights, all
+#: others have less than one million.
 SMALL_NETWORK = 2_000_000
-#: Fewest rows of held-out cells that a training on counts can stop on.
+#: Smallest number of held-out rows for a training on counts.
 MIN_HELD_OUT = 40
-#: Settings that replace those of a preset.
+#: Settings of `dice.Training` that replace those of a preset.
 OVERRIDES = ("max_steps", "batch_size", "learning_rate")
 
 
 def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | None) -> Mixup | None:
-    """The mixup of a training whose settings fit its preset; None learns from the cells as they are."""
+    """Check the settings of a training against its preset, and return its mixup; None trains without mixtures."""
     recipes = networks.by_preset()
     recipe = recipes[choice("preset", preset, tuple(recipes))][1]
     mixes = bool(recipe.mixup_points)
     if not isinstance(training, Training):
-        raise InputError(f"training={said(training)} is none: pass for example dice.Training(max_steps=500).")
+        raise InputError(f"`training` must be a dice.Training, got {said(training)}.")
     if isinstance(mixup, str) and mixup == "auto":
         mixup = Mixup() if mixes and labels_key is not None else None
     if mixup is not None and not isinstance(mixup, Mixup):
-        raise InputError(f"mixup={said(mixup)} is none: pass 'auto', None or for example dice.Mixup(points=5).")
+        raise InputError(f"`mixup` must be 'auto', None or a dice.Mixup, got {said(mixup)}.")
     if mixup is not None and not mixes:
         mixing = [name for name, (_, other) in recipes.items() if other.mixup_points]
         raise InputError(
@@ -72,7 +73,7 @@ def train_denoiser(
     seed: int,
     mixup: LabelMixup | None = None,
 ) -> tuple[Denoiser, dict[str, Floats]]:
-    """Fit or train the denoiser of a preset; it comes back on the CPU, ready for inference, with its history.
+    """Fit or train the denoiser of a preset; return it on the CPU, in inference mode, with its history.
 
     `noise` is that of the reference in scaled units; `mixup` has a label for every training cell.
     """
@@ -83,7 +84,7 @@ def train_denoiser(
     overrides = {name: getattr(training, name) for name in OVERRIDES}
     trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
     if trainer.denoiser.counted and (data.held_out is None or len(data.held_out) < MIN_HELD_OUT):
-        _log.info("Too few held-out cells to stop a training on: the linear filter is all.")
+        _log.info("Too few held-out cells to stop a training on: the denoiser is the linear filter.")
         trainer.restore_best()
         return _frozen(trainer.denoiser), {name: np.empty(0) for name in ("step", "loss", "validation")}
     path = None if training.checkpoint is None else Path(training.checkpoint)
@@ -104,7 +105,7 @@ def run(
     *,
     keep_interrupted: bool = True,
 ) -> None:
-    """Drive a training to its end, from where a checkpoint at `path` has left off."""
+    """Train to the end, starting from the checkpoint at `path` if it exists."""
     keeper = None
     if path is not None:
         keeper = Checkpoint(trainer, path, fingerprint(trainer, mixup, seed))
@@ -119,7 +120,7 @@ def _frozen(denoiser: Denoiser) -> Denoiser:
 
 
 def drive(trainer: Trainer, checkpoint: Checkpoint | None, *, keep_interrupted: bool = True) -> None:
-    """Train to the end, or, when the user interrupts, to the best so far, unless that is not to be kept."""
+    """Train to the end. After an interrupt keep the best weights so far, or raise with `keep_interrupted` False."""
     total = trainer.config.max_steps
     with (
         _log.progress(total=total, initial=trainer.step, desc="Training prior", unit="step") as bar,
@@ -134,7 +135,7 @@ def drive(trainer: Trainer, checkpoint: Checkpoint | None, *, keep_interrupted: 
                     checkpoint.save_if_due()
                 if interrupted():
                     raise KeyboardInterrupt
-            if interrupted() and not keep_interrupted:  # Within what comes after the last step.
+            if interrupted() and not keep_interrupted:  # After the last step.
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
             if checkpoint is not None and trainer.step and trainer.between_steps:
@@ -148,7 +149,7 @@ def drive(trainer: Trainer, checkpoint: Checkpoint | None, *, keep_interrupted: 
 
 
 def _conclude(trainer: Trainer) -> None:
-    """Make the most of an interrupted training; its checkpoint was written before and knows nothing of it."""
+    """Restore the best weights of an interrupted training. Its checkpoint was written before."""
     if not trainer.history or trainer.history[-1][0] != trainer.step:
         trainer.evaluate()
     trainer.restore_best()
@@ -159,7 +160,7 @@ def _conclude(trainer: Trainer) -> None:
 
 
 def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:
-    """SHA-256 of all that the course of a training depends on: data, network, settings and seed."""
+    """SHA-256 of everything that a training depends on: data, network, settings and seed."""
     latents = trainer.batches.latents
     settings = {
         "checkpoint_format": 3,
@@ -180,9 +181,9 @@ def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:
 
 
 class Checkpoint:
-    """The state of a training in one .npz file of plain arrays, which need not exist yet.
+    """The state of a training in one .npz file of plain arrays.
 
-    `key` is the fingerprint of the training that it belongs to.
+    The file need not exist yet. `key` is the fingerprint of its training.
     """
 
     def __init__(self, trainer: Trainer, path: Path, key: str) -> None:
@@ -190,11 +191,11 @@ class Checkpoint:
         self._step, self._time = 0, time.monotonic()
 
     def resume(self) -> None:
-        """Put the trainer where the file left off, if there is one."""
+        """Load the state from the file, if it exists."""
         if not self.path.exists():
             return
         try:
-            # allow_pickle=False is numpy's default; here it is a promise.
+            # allow_pickle=False is numpy's default; it is explicit because files may come from others.
             with self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 key = str(file["fingerprint"])
                 if key == self.key:
@@ -213,12 +214,12 @@ class Checkpoint:
         _log.info(f"Training goes on from step {self._step} in {str(self.path)!r}.")
 
     def save_if_due(self) -> None:
-        """Write the file every so often; call between steps."""
+        """Write the file if enough steps or seconds have passed; call between steps."""
         if self.trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS:
             self.save()
 
     def save(self) -> None:
-        """Write the file now. A full disk is no reason to lose a training: it is warned of."""
+        """Write the file now; warn if that fails, so that a full disk does not end the training."""
         try:
             with atomic(self.path) as draft, draft.open("wb") as stream:
                 arrays: dict[str, Any] = {"fingerprint": np.array(self.key), **self.trainer.state()}

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dice._docs import TEXTS
+from dice._docs import SHARED_TEXTS
 from dice._errors import InputError
 from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training
 
@@ -128,7 +128,7 @@ def _fields(cls: type) -> list[Parameter]:
 
 def _texts(docstring: str) -> dict[str, str]:
     """Texts of the parameters in a numpydoc docstring."""
-    for name, entries in TEXTS.items():
+    for name, entries in SHARED_TEXTS.items():
         docstring = docstring.replace(f"\n{{{name}}}", entries)
     section = docstring.partition("Parameters\n----------\n")[2].partition("\nReturns\n")[0]
     entries_found = re.findall(r"^(\S.*)\n((?:    .*(?:\n|$))+)", section, re.MULTILINE)

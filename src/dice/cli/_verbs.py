@@ -14,7 +14,7 @@ from dice.cli import _files
 from dice.cli._flags import read_flags
 from dice.cli._words import in_flags
 
-Summary = dict[str, Any]
+Result = dict[str, Any]
 
 
 def call(verb: str, args: argparse.Namespace, *positional: Any, **more: Any) -> Any:
@@ -25,7 +25,7 @@ def call(verb: str, args: argparse.Namespace, *positional: Any, **more: Any) -> 
     return getattr(getattr(dice, package), name)(*positional, **read_flags(args, verb) | more)
 
 
-def prepare(args: argparse.Namespace) -> Summary:
+def prepare(args: argparse.Namespace) -> Result:
     output, cells = _files.check_output(args.output), _files.read(args.cells)
     call("pp.prepare", args, cells)
     _files.write(cells, output)
@@ -33,7 +33,7 @@ def prepare(args: argparse.Namespace) -> Summary:
     return {"output": str(output), "n_cells": cells.n_obs, "n_genes": cells.n_vars, "kept": kept["n_cells"]}
 
 
-def train(args: argparse.Namespace) -> Summary:
+def train(args: argparse.Namespace) -> Result:
     import dice
 
     _files.check_apart(output=args.output, checkpoint=args.checkpoint)
@@ -51,7 +51,7 @@ def train(args: argparse.Namespace) -> Summary:
     return {"output": str(output), "n_cells": cells.n_obs, "n_genes": len(prior.genes), **figures}
 
 
-def denoise(args: argparse.Namespace) -> Summary:
+def denoise(args: argparse.Namespace) -> Result:
     import dice
 
     output = _files.check_output(args.output)
@@ -71,7 +71,7 @@ def denoise(args: argparse.Namespace) -> Summary:
     return {"output": str(output), "genes": str(record["genes"]["text"]), **found}
 
 
-def cluster(args: argparse.Namespace) -> Summary:
+def cluster(args: argparse.Namespace) -> Result:
     output, cells = _files.check_output(args.output), _files.read(args.cells)
     call("tl.cluster", args, cells, args.reference)
     _files.write(cells, output)
@@ -79,7 +79,7 @@ def cluster(args: argparse.Namespace) -> Summary:
     return {"output": str(output), "n_cells": cells.n_obs, "why": why, "clusters": sizes}
 
 
-def transfer(args: argparse.Namespace) -> Summary:
+def transfer(args: argparse.Namespace) -> Result:
     import dice
 
     output = _files.check_output(args.output)
@@ -95,7 +95,7 @@ def transfer(args: argparse.Namespace) -> Summary:
     return {"output": str(output), "n_cells": query.n_obs, **found, "views": views}
 
 
-def _features(args: argparse.Namespace, query: Any, reference: Any, output: Path) -> Summary:
+def _features(args: argparse.Namespace, query: Any, reference: Any, output: Path) -> Result:
     """Predict features instead of labels: they have intervals, and neither clusters nor classifiers."""
     if args.labels_key or args.groupby:
         raise InputError("Features have no labels and no clusters that vote: leave --labels and --groupby out.")
@@ -107,12 +107,12 @@ def _features(args: argparse.Namespace, query: Any, reference: Any, output: Path
     return {"output": str(output), "n_cells": query.n_obs, "features": len(table["name"]), "useless": useless}
 
 
-def novelty(args: argparse.Namespace) -> Summary:
+def novelty(args: argparse.Namespace) -> Result:
     output, query = _files.check_output(args.output), _files.read(args.query)
     call("tl.novelty", args, query, _files.read(args.reference))
     _files.write(query, output)
     record = query.uns[args.key_added]
-    found: Summary = {"output": str(output), "n_cells": query.n_obs, "n_novel": int(record["params"]["n_novel"])}
+    found: Result = {"output": str(output), "n_cells": query.n_obs, "n_novel": int(record["params"]["n_novel"])}
     if (groups := record.get("groups")) is not None:
         rows = zip(groups["group"], groups["n_cells"], groups["p"], groups["novel"], strict=True)
         found["groups"] = {
@@ -121,7 +121,7 @@ def novelty(args: argparse.Namespace) -> Summary:
     return found
 
 
-def evaluate(args: argparse.Namespace) -> Summary:
+def evaluate(args: argparse.Namespace) -> Result:
     names = _label_map(args.label_map)
     if args.table is not None:
         check_target(args.table)
@@ -147,14 +147,14 @@ def _label_map(path: Path | None) -> dict[str, Any] | None:
     return found
 
 
-def report(args: argparse.Namespace) -> Summary:
+def report(args: argparse.Namespace) -> Result:
     check_target(args.output)
     cells = _files.read(args.cells)
     call("pl.report", args, cells, args.output, reference=args.reference)
     return {"output": str(args.output), "n_cells": cells.n_obs}
 
 
-def annotate(args: argparse.Namespace) -> Summary:
+def annotate(args: argparse.Namespace) -> Result:
     _files.check_apart(output=args.output, trained=args.trained, report=args.report, checkpoint=args.checkpoint)
     output = _files.check_output(args.output)
     trained = None if args.trained is None else _files.check_output(args.trained)
@@ -172,7 +172,7 @@ def annotate(args: argparse.Namespace) -> Summary:
     return found | {"text": f"{text}\nwritten   {', '.join(written)}"}
 
 
-def demo(args: argparse.Namespace) -> Summary:
+def demo(args: argparse.Namespace) -> Result:
     from dice import _demo
 
     found = _demo.run(args.output, random_state=args.random_state)

@@ -36,10 +36,10 @@ LARGEST_LOGARITHM = 20.0
 #: Genes that are read at once: all of them as one dense matrix would be 2 GB.
 GENES_AT_ONCE = 2_000
 PORTAL = "https://nemoanalytics.org"
-REFERENCE = "neocortex_nowakowski2017.h5ad"
+REFERENCE_FILE = "neocortex_nowakowski2017.h5ad"
 QUERY = "neocortex_polioudakis2019.h5ad"
 #: Where the cell types may be: gEAR's usual name, and that of the authors' table.
-LABELS = ("cell_type", "WGCNAcluster")
+LABEL_COLUMNS = ("cell_type", "WGCNAcluster")
 #: Cells that the paper used.
 N_REFERENCE, N_QUERY = 3_495, 15_126
 
@@ -90,7 +90,7 @@ def neocortex(
     >>> import dice
     >>> reference, query = dice.datasets.neocortex()  # doctest: +SKIP
     """
-    given = ((reference, REFERENCE), (query, QUERY))
+    given = ((reference, REFERENCE_FILE), (query, QUERY))
     paths = [Path(path or cache_folder(cache_dir) / name).expanduser() for path, name in given]
     if not paths[1].is_file():
         raise DownloadError(
@@ -165,7 +165,7 @@ def _browser_cells(matrix: Path, meta: Path) -> AnnData:
     if cells.X.max() > LARGEST_LOGARITHM:
         sc.pp.normalize_total(cells, target_sum=1e4)
         sc.pp.log1p(cells)
-    return cells[cells.obs[LABELS[1]].notna()].copy()
+    return cells[cells.obs[LABEL_COLUMNS[1]].notna()].copy()
 
 
 def _read(path: Path) -> AnnData:
@@ -181,7 +181,7 @@ def _read(path: Path) -> AnnData:
 
 
 def _cell_types(reference: AnnData, labels_key: str | None) -> pd.Categorical:
-    wanted = LABELS if labels_key is None else (labels_key,)
+    wanted = LABEL_COLUMNS if labels_key is None else (labels_key,)
     found = [name for name in wanted if name in reference.obs]
     if not found:
         raise SlotError(

@@ -18,7 +18,7 @@ from dice._errors import InputError
 from dice._types import Floats, Seed
 
 N_LATENT = 15
-GAUSSIAN = np.inf  # degrees of freedom at which a t distribution is a normal one
+NORMAL = np.inf  # degrees of freedom at which a t distribution is a normal one
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class _Noise:
     """Isotropic measurement noise; with finite df one chi-square per cell scales all its genes."""
 
     variance: float
-    df: float = GAUSSIAN
+    df: float = NORMAL
 
 
 #: Loadings, and clusters and noise of reference and query.
 _Model: TypeAlias = tuple[Floats, tuple[_Mixture, _Noise], tuple[_Mixture, _Noise]]
 _ONE_AND_ZERO = np.stack([np.ones(N_LATENT), np.zeros(N_LATENT)])
-_PRIOR = _Mixture(("Cluster 1", "Cluster 2"), _ONE_AND_ZERO, (1.3, 1.5), (GAUSSIAN, GAUSSIAN))
-_SHIFTED_PRIOR = _Mixture(("Cluster 1", "Cluster 2"), _ONE_AND_ZERO, (1.5, 1.3), (GAUSSIAN, 4.0))
+_PRIOR = _Mixture(("Cluster 1", "Cluster 2"), _ONE_AND_ZERO, (1.3, 1.5), (NORMAL, NORMAL))
+_SHIFTED_PRIOR = _Mixture(("Cluster 1", "Cluster 2"), _ONE_AND_ZERO, (1.5, 1.3), (NORMAL, 4.0))
 _QUERIES = {
     1: (_PRIOR, _Noise(1.0)),
     2: (_PRIOR, _Noise(10.0)),
@@ -163,7 +163,7 @@ def _pair(
 
 def _clusters(centres: Floats, first: int) -> _Mixture:
     names = tuple(f"Cluster {first + i}" for i in range(len(centres)))
-    return _Mixture(names, centres, (0.3,) * len(centres), (GAUSSIAN,) * len(centres))
+    return _Mixture(names, centres, (0.3,) * len(centres), (NORMAL,) * len(centres))
 
 
 def _distant_centre(rng: np.random.Generator, centres: Floats) -> Floats:

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, v
 
 from dice import _log
 from dice._arguments import seed
-from dice._clusters.partition import Method, check_resolutions, communities
+from dice._clusters.partition import PartitionMethod, check_resolutions, communities
 from dice._data.graph import neighbor_graph
 from dice._errors import InputError
 from dice._types import Codes, Seed
@@ -137,7 +137,7 @@ def leiden_sweep(
     *,
     resolutions: Sequence[float] = PAPER_RESOLUTIONS,
     n_neighbors: int = 15,
-    method: Method = "leiden",
+    method: PartitionMethod = "leiden",
     random_state: Seed = 0,
 ) -> pd.DataFrame:
     """Cluster at many resolutions on one neighbour graph and compare with labels.

@@ -41,7 +41,7 @@ def silhouette(embedding: ArrayLike, labels: ArrayLike, *, metric: str = "cosine
     """
     values, codes = labelled_cells(embedding, labels, min_labels=2)
     if codes.max() + 1 == len(codes):
-        raise InputError("Every cell has a label of its own: pass labels that several cells share.")
+        raise InputError("Every cell has a different label: pass labels that several cells share.")
     if metric == "cosine":
         return float(_cosine_silhouette(values, codes).mean())
     try:

@@ -70,7 +70,7 @@ class Checks:
 
 
 #: Words that stand for settings objects with their defaults.
-_WORDS: dict[str, dict[str, Any]] = {
+_NAMED_OBJECTS: dict[str, dict[str, Any]] = {
     "likelihood": {"auto": "auto", "gaussian": Gaussian(), "student_t": StudentT()},
     "method": {"auto": "auto", "direct": Direct(), "gibbs": Gibbs()},
 }
@@ -116,12 +116,12 @@ class Options:
     @property
     def direct(self) -> Direct:
         """Settings of the direct method, which ``"auto"`` takes where it is exact."""
-        return self.method if isinstance(self.method, Direct) else _WORDS["method"]["direct"]
+        return self.method if isinstance(self.method, Direct) else _NAMED_OBJECTS["method"]["direct"]
 
     @property
     def gibbs(self) -> Gibbs:
         """Settings of the chains, which ``"auto"`` runs where the direct method is not exact."""
-        return self.method if isinstance(self.method, Gibbs) else _WORDS["method"]["gibbs"]
+        return self.method if isinstance(self.method, Gibbs) else _NAMED_OBJECTS["method"]["gibbs"]
 
     @property
     def measurable(self) -> bool:
@@ -165,7 +165,7 @@ def _object(name: str, value: Any, allowed: tuple[type, ...]) -> Any:
     """A settings object, or the one that a word stands for."""
     if isinstance(value, allowed):
         return value
-    words = _WORDS[name]
+    words = _NAMED_OBJECTS[name]
     if not isinstance(value, str) or value not in words:
         objects = " or ".join(f"a dice.{cls.__name__}" for cls in allowed)
         extra = " or a function" if name == "likelihood" else ""

@@ -21,7 +21,7 @@ from dice._types import Seed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STEP = "dice.tl.cluster"
+CURVE_STEP = "dice.tl.cluster"
 
 
 @shared
@@ -78,10 +78,10 @@ def clusters(
     3
     """
     keys = ClusterKeys(key)
-    record = read.record(adata, keys.uns, what="choice of clusters", step=STEP)
-    colors = read_colors(adata, keys.cluster, palette, step=STEP)
+    record = read.record(adata, keys.uns, what="choice of clusters", step=CURVE_STEP)
+    colors = read_colors(adata, keys.cluster, palette, step=CURVE_STEP)
     named = [group for group in colors.groups if group[0] in colors.names]
-    sure = read_numbers(adata, keys.confidence, color_map, step=STEP)
+    sure = read_numbers(adata, keys.confidence, color_map, step=CURVE_STEP)
     options = umap_options(n_neighbors, random_state)
     where = layout(adata, record["params"]["use_rep"], neighbors_key=keys.uns, **options)
     height = side(len(named))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Features whose names are written, and cells that are drawn of one.
-N_NAMED, MOST_CELLS = 5, 1000
+N_NAMED, MOST_DRAWN = 5, 1000
 #: Features that are drawn by default.
 N_DRAWN = 3
 
@@ -134,7 +134,7 @@ def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
     """Measured against predicted values, with the intervals."""
     truth = np.asarray(found.truth)[:, feature]
     known = np.flatnonzero(~np.isnan(truth))
-    some = subsample(known, MOST_CELLS)
+    some = subsample(known, MOST_DRAWN)
     mean, low, high = (part[some, feature] for part in (found.mean, found.low, found.high))
     inside = (low <= truth[some]) & (truth[some] <= high)
     many = len(some) > 200

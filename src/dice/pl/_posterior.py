@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 #: Samples on a grey ground, and on a coloured one, where no label must have their colour.
-SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
+MOST_SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
 #: Fewer samples do not support a contour.
 MIN_SAMPLES = 10
 #: Where a cell was observed.
@@ -125,7 +125,7 @@ def posterior(
 
 
 def _ink(colors: Colors | None) -> str:
-    return SAMPLES if colors is None else SAMPLES_ON_COLORS
+    return MOST_SAMPLES if colors is None else SAMPLES_ON_COLORS
 
 
 def _positions(adata: AnnData, cells: Any) -> Codes:

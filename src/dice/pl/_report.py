@@ -74,7 +74,7 @@ def report(
     title
         Title of the page.
     max_cells
-        The map holds a random choice of so many cells where there are more.
+        Largest number of cells on the map; a random choice if there are more.
     prior_key
         Key of the prior in ``uns``.
     n_neighbors

@@ -70,7 +70,7 @@ def rho(
     color
         Column of ``obs``, or a gene.
     n_cells
-        At most so many cells of the query, and of the reference, chosen at random.
+        Largest number of cells of the query, and of the reference, to draw; a random choice.
     use_rep
         Key of the denoised embedding.
     curve_key

@@ -12,6 +12,7 @@ from dice.tl._evaluate import evaluate
 from dice.tl._label_genes import label_genes
 from dice.tl._neighbors import neighbors
 from dice.tl._novelty import novelty
+from dice.tl._safe_labels import safe_labels
 from dice.tl._train_prior import train_prior
 from dice.tl._transfer_features import transfer_features
 from dice.tl._transfer_labels import transfer_labels
@@ -28,6 +29,7 @@ __all__ = [
     "label_genes",
     "neighbors",
     "novelty",
+    "safe_labels",
     "train_prior",
     "transfer_features",
     "transfer_labels",

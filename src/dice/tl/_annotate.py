@@ -17,7 +17,6 @@ from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
 from dice._data.layout import write_umap
 from dice._data.matrix import Matrix
-from dice._data.recipe import TARGET_SUM
 from dice._data.store import Prior, find_prior, remember
 from dice._data.values import check_expression, expression_layer, target_sum_of
 from dice._data.write import Slots, check_writable, prior_slot, transaction, write
@@ -26,6 +25,7 @@ from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
+from dice._model.thinning import TARGET_SUM
 from dice._query.reading import one_reading
 from dice._query.reference import check_roles
 from dice._train.genes import choose_genes

@@ -111,7 +111,7 @@ def evaluate(
     random_state = seed(random_state)
     labels = read.labels(adata, labels_key, "labels_key")
     if label_map is not None and not isinstance(label_map, Mapping):
-        raise InputError(f"`label_map` must be a dict or None, got {said(label_map)}.")
+        raise InputError(f"`label_map` must be a dict of names or None, got {said(label_map)}.")
     if protocol == "labels":
         return _labels(Transferred.of(adata, labels_key, key), labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
@@ -141,7 +141,7 @@ def _labels(found: Transferred, known: NDArray[Any], labels_key: str, label_map:
     if not meant.any():
         raise InputError(
             f"adata.obs[{labels_key!r}] and the reference have no label in common: map labels to "
-            f"{found.names[:5]} by label_map={{{said(str(own.categories[0]) if len(own.categories) else 'name')}: ...}}."
+            f"{found.names[:5]}, label_map={{{said(str(own.categories[0]) if len(own.categories) else 'name')}: ...}}."
         )
     shared = np.asarray(meant.any(1))
     kept = (own.codes >= 0) & shared[own.codes]

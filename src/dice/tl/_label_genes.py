@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Names for the second most likely label of a group, and for all other labels.
 RUNNER_UP, OTHERS = "runner_up", "others"
-COLUMNS = (
+GENE_COLUMNS = (
     "group", "label", "versus", "gene", "contribution", "weight", "difference", "mean", "reference_mean", "fraction",
     "reference_fraction", "score", "remainder",
 )  # fmt: skip
@@ -125,7 +125,7 @@ def label_genes(
     others = _others(found.names, versus, labels, votes.probabilities, model.counts > 0)
     shown = np.flatnonzero((votes.n_cells > 0) & others.any(1))
     if not len(shown):
-        return pd.DataFrame(columns=list(COLUMNS))
+        return pd.DataFrame(columns=list(GENE_COLUMNS))
     reasons = find_reasons(cells, model, blend_of(record), codes, contrasts(labels, others))
     own = expression_of(cells.query.matrix, codes, len(labels))
     usual = known_expression(reference, cells.query, model, named, prior_key)
@@ -141,7 +141,7 @@ def label_genes(
         best = np.argsort(-np.abs(reasons.contributions[at]), kind="stable")[:n_genes]
         values += [each[at][best] for each in by_gene]
         values += [reasons.score[at], reasons.remainder[at]]
-        parts.append(pd.DataFrame(dict(zip(COLUMNS, values, strict=True))))
+        parts.append(pd.DataFrame(dict(zip(GENE_COLUMNS, values, strict=True))))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -182,5 +182,5 @@ def _others(names: list[str], versus: str | None, labels: Codes, probabilities: 
 
 def _position(names: list[str], argument: str, name: str) -> int:
     if name not in names:
-        raise InputError(f"`{argument}` must be one of {names[:20]}, got {said(name)}.")
+        raise InputError(f"`{argument}` must be a label of the reference, one of {names[:20]}, got {said(name)}.")
     return names.index(name)

@@ -39,7 +39,7 @@ N_CONDITIONS = 32
 SOFTPLUS_ONE = 0.5413248546129181
 #: 400 steps at 4e-3 take two thirds of the time of 600 at 3e-3 and leave the same error: .057 to .16 and .057 to .15 of
 #: the error of the noisy latents, against the exact posterior of twelve profiles (5 to 50 % of the depth, three seeds).
-TRAINING = TrainingConfig(max_steps=400, learning_rate=4e-3, warmup=30, ema_decay=0.99, patience=4)
+DEPTH_TRAINING = TrainingConfig(max_steps=400, learning_rate=4e-3, warmup=30, ema_decay=0.99, patience=4)
 
 
 class DepthDenoiser(Denoiser):
@@ -59,7 +59,7 @@ class DepthDenoiser(Denoiser):
 
     kind: ClassVar[str] = "depth"
     bounds: ClassVar[Mapping[str, int]] = {"width": 1024, "depth": 16}
-    presets: ClassVar = {"default": Preset(TRAINING, {"width": 128, "depth": 2}, counts=True)}
+    presets: ClassVar = {"default": Preset(DEPTH_TRAINING, {"width": 128, "depth": 2}, counts=True)}
 
     def __init__(self, n_latent: int, width: int = 128, depth: int = 2) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ SCHEDULE = Schedule()
 LOG_NOISE = torch.as_tensor(np.log(SCHEDULE.noise[1:]), dtype=torch.float32)
 
 #: Appendix C: AdamW 1e-4 with cosine decay, batches of 4048, no averaging, no early stop.
-TRAINING = TrainingConfig(
+PAPER_TRAINING = TrainingConfig(
     batch_size=4048,
     learning_rate=1e-4,
     beta2=0.999,
@@ -69,8 +69,8 @@ class PaperDenoiser(Denoiser):
     kind = "paper"
     bounds: ClassVar = {"width": 4096, "depth": 64}
     presets: ClassVar = {
-        "paper": Preset(TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup_points=5),
-        "paper-small": Preset(TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup_points=5),
+        "paper": Preset(PAPER_TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup_points=5),
+        "paper-small": Preset(PAPER_TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup_points=5),
     }
     least_batch = 2
     largest_noise = float(SCHEDULE.noise[-1])

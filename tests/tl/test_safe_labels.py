@@ -1,0 +1,117 @@
+"""Labels at the level that the data support."""
+
+from __future__ import annotations
+
+import anndata as ad
+import numpy as np
+import pandas as pd
+import pytest
+from simulation import TYPES, simulate
+
+import dice
+
+CLASSES = dict(zip(TYPES, ["lymphoid", "lymphoid", "lymphoid", "myeloid"], strict=True))
+KEY = "cell_type_dice_safe"
+
+
+@pytest.fixture(scope="module")
+def trained():
+    reference = simulate(1500, 0)
+    reference.obs["class"] = reference.obs["cell_type"].astype(str).map(CLASSES).astype("category")
+    training = dice.Training(calibration_fraction=0.2)
+    dice.tl.train_prior(reference, n_latent=6, preset="gmm", labels_key="cell_type", training=training)
+    return reference
+
+
+@pytest.fixture(scope="module")
+def labelled(trained):
+    query = simulate(600, 1)
+    dice.tl.transfer_labels(query, trained, "cell_type")
+    return query
+
+
+@pytest.fixture
+def query(labelled):
+    return labelled.copy()
+
+
+def right(query):
+    """Whether every safe label holds the true one."""
+    record = query.uns[KEY]
+    parents = dict(zip(record["node"], record["parent"], strict=True))
+    held = []
+    for truth, safe in zip(query.obs["cell_type"].astype(str), query.obs[KEY].astype(str), strict=True):
+        path = [truth]
+        while parents[path[-1]] != path[-1]:
+            path.append(parents[path[-1]])
+        held.append(safe in path)
+    return np.array(held)
+
+
+@pytest.mark.parametrize("tree", [{"levels": ["class"]}, {"hierarchy": CLASSES}, {}])
+def test_every_cell_has_a_label_that_can_be_trusted(query, trained, tree):
+    dice.tl.safe_labels(query, trained, "cell_type", alpha=0.05, **tree)
+    error = 1 - right(query).mean()
+    assert error <= 0.05 + 3 * np.sqrt(0.05 * 0.95 * (1 / 300 + 1 / 600))
+    assert error < (query.obs["cell_type_dice"].astype(str) != query.obs["cell_type"].astype(str)).mean()
+    params = query.uns[KEY]["params"]
+    assert params["resolved"] == (query.obs[KEY] != "unresolved").mean()
+    assert query.obs[KEY].isin(TYPES).mean() == params["finest"]
+    confident = query.obs["cell_type_dice_status"] == "confident"
+    assert (query.obs[KEY].astype(str) == query.obs["cell_type_dice"].astype(str))[confident].all()
+
+
+def test_levels_have_the_names_of_their_columns(query, trained):
+    dice.tl.safe_labels(query, trained, levels=["class"], alpha=0.02)
+    level = query.obs[f"{KEY}_level"].astype(str)
+    kind = np.select([query.obs[KEY].isin(TYPES), query.obs[KEY] == "unresolved"], ["cell_type", "unresolved"], "class")
+    assert (level == kind).all()
+    assert {"cell_type", "class"} <= set(level)
+
+
+def test_a_smaller_rate_gives_larger_nodes(query, trained):
+    sizes = []
+    for alpha in (0.3, 0.1, 0.03, 0.01):
+        dice.tl.safe_labels(query, trained, "cell_type", alpha=alpha)
+        sizes.append(query.uns[KEY]["params"]["finest"])
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_prior_alone_says_the_same(query, trained, tmp_path):
+    dice.Prior.from_anndata(trained).save(tmp_path / "prior.h5ad")
+    others = [dice.tl.safe_labels(query, known, copy=True) for known in (trained, tmp_path / "prior.h5ad")]
+    pd.testing.assert_frame_equal(others[0].obs, others[1].obs)
+    with pytest.raises(dice.DiceError, match="pass the reference, or hierarchy="):
+        dice.tl.safe_labels(query, tmp_path / "prior.h5ad", levels=["class"])
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_files_keep_everything(query, trained, tmp_path, suffix):
+    dice.tl.safe_labels(query, trained, "cell_type", hierarchy=CLASSES)
+    path = tmp_path / f"query.{suffix}"
+    getattr(query, f"write_{suffix}")(path)
+    again = (ad.read_h5ad if suffix == "h5ad" else ad.read_zarr)(path)
+    assert list(again.obs[KEY].astype(str)) == list(query.obs[KEY].astype(str))
+    assert list(again.uns[KEY]["node"]) == list(query.uns[KEY]["node"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"levels": ["class"], "hierarchy": CLASSES}, "pass one of them"),
+        ({"levels": "class"}, "levels must be a list of columns"),
+        ({"levels": ["cell_type"]}, "levels must be a list of columns"),
+        ({"hierarchy": {"nothing": "T"}}, "neither labels nor parents"),
+        ({"alpha": 2}, "alpha"),
+    ],
+)
+def test_bad_input_changes_nothing(query, trained, settings, message):
+    before = set(query.obs)
+    with pytest.raises(dice.DiceError, match=message):
+        dice.tl.safe_labels(query, trained, "cell_type", **settings)
+    assert set(query.obs) == before
+
+
+def test_labels_come_first(trained):
+    with pytest.raises(dice.DiceError, match="transfer_labels"):
+        dice.tl.safe_labels(simulate(50, 3), trained, "cell_type")
