@@ -52,7 +52,7 @@ def test_features_are_named_by_five_of_them():
 def test_a_query_that_differs(batch_key, what):
     (text,) = said(auc=0.8, batch_key=batch_key)
     assert f"(AUC 0.80): intervals are {what}, and their coverage may" in text
-    assert text.endswith("less often than 90%.")
+    assert text.endswith("below 90%.")
 
 
 def test_batches_are_held_out_whole():
