@@ -329,7 +329,7 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
             "`labels_key` must be .*got 'cell/type': rename the column of reference.obs",
         ),
         ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "kept for calibration: train"),
-        ({"training": {"max_steps": 5}}, "pass for example dice.Training"),
+        ({"training": {"max_steps": 5}}, "`training` must be a dice.Training, got"),
         ({"random_state": -1}, "`random_state` must be .*got -1"),
         ({"prior_key": "a/b"}, "`prior_key` must be .*got 'a/b'"),
         ({"layer": "both"}, r"no layer 'both' in adata.layers"),

@@ -3,8 +3,8 @@
 A noisy latent carries the noise of counts, which the depth of its cell tells, and Gaussian noise of standard deviation
 s on top. The network learns both at once: from thinned copies of the reference's cells with Gaussian noise added
 (:mod:`dice._model.thinning`), or, where there are no counts, from latents with Gaussian noise alone. log1p bends with
-depth, so that the mean of the same cell at another depth is another latent. The depth of the target is therefore a
-coordinate as well, and all cells are asked for one depth, the reference's typical one.
+depth, so that the mean latents of a cell differ between depths. The depth of the target is therefore a coordinate as
+well, and the network predicts all cells at one depth, the typical depth of the reference.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dice._model.thinning import Rows
 if TYPE_CHECKING:
     from dice._model.random_numbers import CellNoise
 
-#: Cells are not asked for less than this share of their own depth, nor for more than this multiple of it: training
-#: hardly saw that.
+#: The depth of the prediction is at least this share and at most this multiple of the depth of the cell: training has
+#: hardly seen others.
 LEAST_ASKED, MOST_ASKED = 0.5, 20.0
-#: Noise levels of training are log-normal and cover what inference can ask for. With counts, two thirds of the rows
-#: have no noise but that of counts.
+#: Noise levels of training are log-normal and cover those of inference. With counts, two thirds of the rows have the
+#: noise of counts only.
 LOG_NOISE_MEAN, LOG_NOISE_SD, WITHOUT_NOISE = -0.8, 1.4, 2 / 3
-#: Noise levels that the network tells apart: smaller ones are no noise, and nothing is left beneath larger ones.
+#: Range of noise levels that the network distinguishes.
 LEAST_NOISE, MOST_NOISE = 5e-3, 10.0
-#: Beyond this noise level the posterior mean fades into that of the prior, and so does what the network adds to it.
+#: Beyond this noise level the posterior mean approaches the prior mean, and the correction of the network fades.
 FADING = 2.5
 #: Features of depth and noise level that modulate the blocks.
 N_CONDITIONS = 32
@@ -113,11 +113,11 @@ class DepthDenoiser(Denoiser):
         return mean, self.filter.variance(level, self.filter.standardised(depths, len(z))) * self._ratio(hidden)
 
     def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
-        """One draw (n, k): reverse diffusion at no other noise than s, a Gaussian of the learned variance at a depth.
+        """One draw (n, k): from a Gaussian of the learned variance with depths, by reverse diffusion without.
 
-        The noise of counts can only be followed down to the deepest cells, which is not far for most. Of cells with 5,
-        10, 20 and 50 % of the depth of twelve known profiles, 90 % regions of these draws cover .86, .88, .89 and .94;
-        with reverse diffusion in depth they cover .73, .88, .91 and .96, around worse means (a prototype).
+        For cells with 5, 10, 20 and 50 % of the depth of twelve known profiles, 90 % regions of these draws cover .89,
+        .89, .88 and .97. With reverse diffusion in depth they cover .76, .89, .94 and .99, and averaged graphs of four
+        data sets are no better (docs/measured_noise.md).
         """
         if log_depth is None:
             return super().posterior_sample(z, s, noise)
@@ -125,7 +125,7 @@ class DepthDenoiser(Denoiser):
         return mean + variance.sqrt() * noise.normal(0, self.n_latent)
 
     def _depths(self, z: Tensor, log_depth: Tensor | None) -> Tensor | None:
-        """Log depths (n, 2) of cells and of what they are asked for; without counts' noise cells are the deepest."""
+        """Log depths (n, 2) of cells and of their predictions; without `log_depth` cells are the deepest."""
         if not self.counted:
             return None
         own = self.filter.deepest.expand(len(z)) if log_depth is None else log_depth
@@ -142,7 +142,7 @@ class DepthDenoiser(Denoiser):
         z = rows.noisy + s * torch.randn(rows.noisy.shape, generator=generator, device=batch.device)
         mean = self._mean(z, rows.depths, s)[0]
         error = (rows.target - mean).square().mean(1) * self.filter.weight(s)
-        # Every second row is enough for the variance. It listens to what the mean has learned and does not change it.
+        # Every second row is enough for the variance, which reads the hidden state of the mean and does not change it.
         rows, z, s = rows.every_second(), z[::2], s[::2]
         with torch.no_grad():
             mean, hidden = self._mean(z, rows.half_depths, s)
@@ -150,7 +150,7 @@ class DepthDenoiser(Denoiser):
         # average; single ones are noisy and may be negative, which a squared error bears and a likelihood does not.
         depth = self.filter.standardised(rows.half_depths, len(rows))
         product = (rows.first - mean) * (rows.second - mean) / self.filter.variance(s, depth)
-        # Every latent in units of its own products: in common units latents of small variance are not learned at all.
+        # Every latent in units of its own products: in common units latents of small variance are not learned.
         spread = (product - self._ratio(hidden)).square().mean(0) / product.square().mean(0).clamp_min(1e-12)
         return error.mean() + spread.mean()
 
@@ -175,12 +175,12 @@ class DepthDenoiser(Denoiser):
         filtered = self.filter(z, depth, s)
         level = ((s.clamp_max(MOST_NOISE) + LEAST_NOISE).log() / 4).expand(len(z), -1)
         conditions = self.conditions(torch.cat([depth, depth.square(), level], dim=1))
-        # The filter shrinks noisy latents: they are brought back to the size that they have without noise.
+        # The filter shrinks noisy latents; this restores their size.
         hidden = self.inlet(filtered * (1 + s.square()).sqrt())
         for block in self.blocks:
             hidden = block(hidden, conditions)
         hidden = self.norm(hidden)
-        # Without counts nothing is left to remove at s = 0; with them, the noise of counts is.
+        # At s = 0 there is no noise to remove without counts, and the noise of counts with them.
         reach = ((self.filter.counted + s.square()) / (1 + s.square()) / (1 + (s / FADING).square())).sqrt()
         return filtered + reach * self.outlet(hidden), hidden
 
