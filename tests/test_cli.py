@@ -216,7 +216,7 @@ def test_annotation_clusters_and_novelty_equal_the_calls(files, tmp_path, capsys
     bare = ("annotate", folder / "query.h5ad", folder / "reference.h5ad", *training, "-o", folder / "bare.h5ad")
     said = summary(capsys, *bare)
     assert said["summary"].endswith(
-        "the clusters (dice report --color dice_cluster), and cells of large dice_uncertainty"
+        "the clusters (dice report --color dice_cluster), and cells with a large dice_uncertainty"
     )
     assert "as --labels, for example 'cell_type'" in said["summary"]
     assert main([*map(str, bare), "--quiet"]) == 0

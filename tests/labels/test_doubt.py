@@ -10,10 +10,10 @@ from dice._labels.doubt import (
     confident_from,
     error_ratio,
     expected_error,
-    in_a_word,
     joint_sets,
     set_threshold,
     shift_strength,
+    status_codes,
     tempered,
     widened,
     with_most_likely,
@@ -69,7 +69,7 @@ def test_whatever_is_not_confident_has_rivals():
 
 
 def test_words():
-    told = in_a_word(np.array([True, True, False, False]), np.array([False, True, False, True]))
+    told = status_codes(np.array([True, True, False, False]), np.array([False, True, False, True]))
     assert [STATUSES[code] for code in told] == [
         "confident",
         "unlike the reference",

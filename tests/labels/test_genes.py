@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from dice._labels.genes import contrasts, sums_by_group, way_slopes
+from dice._labels.genes import contrasts, path_slopes, sums_by_group
 
 
 def test_a_contrast_is_a_label_less_the_mean_of_others():
@@ -18,7 +18,7 @@ def test_a_contrast_is_a_label_less_the_mean_of_others():
 def test_slopes_of_a_linear_function_are_its_matrix():
     rng = np.random.default_rng(0)
     matrix, cells, along = (rng.normal(size=size).astype(np.float32) for size in ((4, 4), (7, 4), (7, 4)))
-    found = way_slopes(lambda y: y @ torch.as_tensor(matrix) + 3, cells, along, n_points=1)
+    found = path_slopes(lambda y: y @ torch.as_tensor(matrix) + 3, cells, along, n_points=1)
     np.testing.assert_allclose(found, along @ matrix.T, atol=1e-5)
 
 
@@ -30,7 +30,7 @@ def test_slopes_account_for_the_whole_way():
     def missed(function, n_points):
         at = torch.as_tensor(cells)
         added = ((function(at) - function(0 * at)).numpy() * along).sum(1)
-        return np.abs((way_slopes(function, cells, along, n_points) * cells).sum(1) - added).max()
+        return np.abs((path_slopes(function, cells, along, n_points) * cells).sum(1) - added).max()
 
     assert missed(lambda y: y**3 - y * y.roll(1, 1), 2) < 1e-5
     assert missed(lambda y: torch.tanh(4 * y), 16) < 0.01 < missed(lambda y: torch.tanh(4 * y), 2)

@@ -30,17 +30,17 @@ def powerless(n_cells, n_calibration, fdr, n_novel=0):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_of_doubt(query, n_calibration, fdr, n_novel, None)
-    return [str(warning.message) for warning in caught if "is called at fdr" in str(warning.message)]
+    return [str(warning.message) for warning in caught if "can be called at fdr" in str(warning.message)]
 
 
 def test_a_test_without_power_says_so():
     """With 100 calibration cells a tenth of 1,000 cells has to be novel at once."""
     assert not powerless(1000, 101, 0.1)
     (text,) = powerless(1000, 100, 0.1)
-    assert text.startswith("With 100 calibration cells none of 1000 cells is called at fdr=0.1 unless 100 are more")
+    assert text.startswith("With 100 calibration cells, no cell of 1000 can be called at fdr=0.1 unless 100 are more")
     assert not powerless(1000, 100, 0.1, n_novel=1)
     (text,) = powerless(120, 1, 0.1)
-    assert "none of 120 cells is called at fdr=0.1 whatever they are like" in text
+    assert "no cell of 120 can be called at fdr=0.1 in any case" in text
     # A cell alone can be called by itself.
     assert not powerless(1, 110, 0.1)
     assert not powerless(9, 110, 0.1)
@@ -99,7 +99,9 @@ def test_a_shift_of_all_groups_is_not_new(known):
     y[codes == 15] = 14 + rng.normal(size=(25, 3))
     called = call_groups(query_of(empty), y, codes, 16, known, 0.1)
     np.testing.assert_array_equal(np.flatnonzero(called.novel), [15])
-    with pytest.warns(dice.DiceWarning, match=r"differs from its reference as a whole \(AUC .*none is called"):
+    with pytest.warns(
+        dice.DiceWarning, match=r"differs from its reference as a whole \(AUC .*no single cell is called"
+    ):
         warn_of_doubt(query_of(empty), 200, 0.1, 0, called)
 
 

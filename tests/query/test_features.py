@@ -37,22 +37,22 @@ def test_nothing_is_said_of_good_features():
 def test_features_are_named_by_five_of_them():
     five = "for example ['P0', 'P1', 'P2', 'P3', 'P4']: "
     (text,) = said(correlation=np.nan)
-    assert text == f"9 features hardly vary in the reference, {five}they tell nothing."
+    assert text == f"9 features hardly vary in the reference, {five}do not use them."
     (text,) = said(correlation=0.1, width=10.0)
     assert text.startswith(f"9 of 9 features cannot be predicted from expression, {five}their")
     unbounded, useless = said(correlation=0.1, width=np.inf)
-    assert unbounded.startswith(f"9 features are known in too few cells for alpha=0.1, {five}their intervals")
+    assert unbounded.startswith(f"9 features are measured in too few cells for alpha=0.1, {five}their intervals")
     assert useless.startswith("9 of 9 features cannot")
 
 
 @pytest.mark.parametrize(
     ("batch_key", "what"),
-    [(None, "1.5 times as wide as among its own cells"), ("batch", "those between the reference's own batches")],
+    [(None, "1.5 times as wide as in the reference"), ("batch", "calibrated between batches of the reference")],
 )
 def test_a_query_that_differs(batch_key, what):
     (text,) = said(auc=0.8, batch_key=batch_key)
-    assert f"(they are told apart with an AUC of 0.80), so that intervals are {what} and may" in text
-    assert text.endswith("less often than 90%.")
+    assert f"(AUC 0.80): intervals are {what}, and their coverage may" in text
+    assert text.endswith("below 90%.")
 
 
 def test_batches_are_held_out_whole():

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._labels.learn import _means, _same_labels, _some, labels_to_learn, read_or_learn
+from dice._labels.learn import _means, _same_labels, _sample, labels_to_learn, read_or_learn
 from dice._model.presets import ROLES
 from dice._query.reference import Labelled, check_labelled, labels_of, own_genes
 
@@ -50,7 +50,7 @@ def test_the_reference_has_the_genes_of_its_prior():
     genes = np.array(list("abc"), dtype=object)
     query = SimpleNamespace(prior=SimpleNamespace(genes=genes), match=SimpleNamespace(prior=np.array([0, 2])))
     np.testing.assert_array_equal(own_genes(reference, query), [3, 1])
-    with pytest.raises(dice.DiceError, match=r"^The reference has lost 1 genes of its own prior, for example \['c'\]"):
+    with pytest.raises(dice.DiceError, match=r"^The reference has lost 1 genes of its prior, for example \['c'\]"):
         own_genes(reference[:, ["a", "b"]], query)
 
 
@@ -61,12 +61,12 @@ def test_means_of_labels():
 
 def test_rare_classes_are_kept_whole():
     codes = np.repeat([0, 1], [9950, 50])
-    rows, kept = _some(np.arange(10_000), codes, 0, most=1000)
+    rows, kept = _sample(np.arange(10_000), codes, 0, most=1000)
     np.testing.assert_array_equal(codes[rows], kept)
     assert (kept == 1).sum() == 50
     assert abs((kept == 0).sum() - 995) < 150
     few = np.arange(1000)
-    assert _some(few, few * 0, 0, most=1000)[0] is few
+    assert _sample(few, few * 0, 0, most=1000)[0] is few
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_labels_need_cells_to_learn_and_to_check_by():
     assert labels_to_learn(reference, roles, None) is None
     assert labels_to_learn(reference, roles, "t").names == ["a", "b"]
     for lacking, lonely in (("calibration", [TRAIN] * 4), ("train", [CALIBRATION] * 4)):
-        with pytest.warns(dice.DiceWarning, match=f"kept for the role '{lacking}'"):
+        with pytest.warns(dice.DiceWarning, match=f"has the role '{lacking}'"):
             assert labels_to_learn(reference, np.array(lonely, np.int8), "t") is None
 
 
@@ -126,9 +126,9 @@ def test_stored_labels_are_read_and_others_learned(monkeypatch):
     changed = read_or_learn(reference_with([*"aabbbb"], [0, 2, 0, 2, 0, 2]), prior, None, "dice", 0)[0]
     assert changed.names == ["b", "a"]
     bare = SimpleNamespace(labels=None, params={})
-    with pytest.raises(dice.DiceError, match="trained without labels: name the reference's labels"):
+    with pytest.raises(dice.DiceError, match="trained without labels: pass `labels_key`"):
         read_or_learn(reference, bare, None, "dice", 0)
-    with pytest.raises(dice.DiceError, match="The prior alone knows no labels"):
+    with pytest.raises(dice.DiceError, match="The prior holds no labels"):
         read_or_learn(None, bare, "t", "dice", 0)
-    with pytest.raises(dice.DiceError, match="The prior alone knows the labels 't' only"):
+    with pytest.raises(dice.DiceError, match="The prior holds only the labels 't'"):
         read_or_learn(None, prior, "other", "dice", 0)

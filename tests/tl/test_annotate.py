@@ -194,7 +194,7 @@ def test_what_an_earlier_call_has_made_is_not_shown_as_this_ones(raw, tmp_path):
     dice.tl.novelty(query, raw[0], layer="dice_lognorm", key_added="other")
     dice.tl.annotate(query, reference, n_top_genes=150, training=TRAINING, report=page)
     text, summary = page.read_text(), query.uns["dice_annotate"]["summary"]
-    assert "obs['cell_type_dice'] and what belongs to it are of an earlier call" in summary
+    assert "obs['cell_type_dice'] and related slots are from an earlier call" in summary
     for name in ("cell_type_dice", "cell_type_dice_status", "dice_novel", "other_p"):
         assert name in query.obs
         assert f'"{name}"' not in text, name
@@ -217,7 +217,7 @@ def test_a_type_that_the_reference_lacks_is_to_be_looked_at_first():
     assert not novel[~new].any()
     assert set(query.obs["cell_type_dice_status"][novel]) == {"unlike the reference"}
     lines = query.uns["dice_annotate"]["summary"].splitlines()
-    assert lines[-1] == f"look at   {novel.sum()} cells in obs['dice_novel_group']: like no label of the reference"
+    assert lines[-1] == f"look at   {novel.sum()} cells in obs['dice_novel_group']: unlike all labels of the reference"
 
 
 def test_a_handful_of_cells(raw):
@@ -324,7 +324,10 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
         ({"shift": BAD_SHIFT}, r"stored shift has the batches \['a'\], but the query has None"),
         ({"shift": dice.Shift(batch_key="site")}, "no column 'site' in adata.obs"),
         ({"shift": dice.Shift(batch_key="barcode")}, r"adata.obs\['barcode'\] holds another value for every cell"),
-        ({"labels_key": "cell/type"}, "labels_key='cell/type' cannot name slots.*rename that column of reference.obs"),
+        (
+            {"labels_key": "cell/type"},
+            "`labels_key` must be .*got 'cell/type': rename the column of reference.obs",
+        ),
         ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "kept for calibration: train"),
         ({"training": {"max_steps": 5}}, "`training` must be a dice.Training, got"),
         ({"random_state": -1}, "`random_state` must be .*got -1"),

@@ -215,7 +215,7 @@ def test_a_query_that_differs_gets_wider_intervals(reference, query):
         dice.tl.transfer_features(query, reference, "protein", check=False, shift=False)
     assert query.uns["protein_dice"]["params"]["widened"] == 1.5
     reference.obs["batch"] = pd.Categorical(np.arange(reference.n_obs) % 3)
-    with pytest.warns(dice.DiceWarning, match="those between the reference's own batches"):
+    with pytest.warns(dice.DiceWarning, match="calibrated between batches of the reference"):
         dice.tl.transfer_features(query, reference, "protein", reference_batch_key="batch", check=False, shift=False)
     assert query.uns["protein_dice"]["params"]["widened"] == 1
 
@@ -244,7 +244,7 @@ def test_a_feature_of_one_batch(reference, predicted, query):
     truth = query.obsm["protein"]["CD8"]
     assert ((low <= truth) & (truth <= high)).mean() == pytest.approx(0.9, abs=0.04)
     assert query.uns["protein_dice"]["features"]["n_cells"][2] == 400
-    with pytest.raises(ValueError, match=r"1 features are known in too few batches of reference.obs\['batch'\].*CD8"):
+    with pytest.raises(ValueError, match=r"1 features are measured in too few batches of .*'batch'\].*CD8"):
         dice.tl.transfer_features(query, reference, "protein", reference_batch_key="batch")
 
 
@@ -309,7 +309,7 @@ def only_of(role):
         (lambda r: r.obsm["protein"].__setitem__("CD8", 1j), ValueError, r"\['CD8'\] are not real numbers"),
         (lambda r: r.obsm.__setitem__("protein", r.obsm["protein"].to_numpy() + 1j), ValueError, "not real numbers"),
         (lambda r: r.obsm.__setitem__("protein", r.obsm["protein"].astype(object)), ValueError, "not real numbers"),
-        (only_of("calibration"), ValueError, r"fewer than 20 of the cells that the prior was trained on.*\['CD8'\]"),
+        (only_of("calibration"), ValueError, r"fewer than 20 training cells of the prior.*\['CD8'\]"),
         (lambda r: r.obs.pop("dice_split"), KeyError, "no obs\\['dice_split'\\]"),
     ],
 )
@@ -405,7 +405,7 @@ def test_what_tells_nothing_is_said(reference, query):
     with pytest.warns(dice.DiceWarning, match=r"1 features hardly vary.*constant"):
         dice.tl.transfer_features(query, reference, "constant")
     assert query.uns["constant_dice"]["features"]["useless"].all()
-    with pytest.warns(dice.DiceWarning, match=r"4 features are known in too few cells for alpha=0.0005"):
+    with pytest.warns(dice.DiceWarning, match=r"4 features are measured in too few cells for alpha=0.0005"):
         dice.tl.transfer_features(query, reference, "protein", alpha=0.0005)
     assert query.uns["protein_dice"]["features"]["useless"].all()
 

@@ -281,7 +281,7 @@ def without_labels(reference):
     ("change", "arguments", "sentence"),
     [
         (without_calibration, {}, "calibration_fraction=0.1"),
-        (without_roles, {}, "The prior alone knows no labels"),
+        (without_roles, {}, "The prior holds no labels"),
         (without_labels, {}, "0 distinct label"),
         (None, {"labels_key": "nothing"}, "no column 'nothing'"),
         (None, {"alpha": 0}, "`alpha` must be a number between 0 and 1, got 0"),
@@ -289,8 +289,8 @@ def without_labels(reference):
         (None, {"classifier": "tree"}, "`classifier` must be one of .*got 'tree'"),
         (None, {"sets": "lac"}, r"`sets` must be a dice.Sets, got 'lac'"),
         (None, {"key_added": "a/b"}, "`key_added` must be .*got 'a/b'"),
-        (dice.Prior.from_anndata, {}, "The prior alone knows no labels: pass the reference with its cells"),
-        (None, {"labels_key": None}, "The prior was trained without labels: name"),
+        (dice.Prior.from_anndata, {}, "The prior holds no labels: pass the reference with its cells"),
+        (None, {"labels_key": None}, "The prior was trained without labels: pass"),
         (lambda reference: "reference.h5ad", {}, "reference.h5ad"),
     ],
 )
@@ -414,7 +414,7 @@ def test_training_cells_need_labels_too(reference):
     reference.obs["cell_type"] = reference.obs["cell_type"].where(kept)
     with pytest.raises(dice.DiceError, match="No cell that the prior was trained on has a label"):
         dice.tl.transfer_labels(simulate(20, 1), reference, "cell_type")
-    with pytest.raises(dice.DiceError, match="calibration cells alone"):
+    with pytest.raises(dice.DiceError, match="are calibration cells"):
         dice.tl.novelty(simulate(20, 1), reference, labels_key="cell_type")
 
 
@@ -509,7 +509,7 @@ def test_labels_that_the_prior_has_not_learned_are_learned_now(handed_over):
     reference.obs["cell_type"] = reference.obs["coarse"]
     dice.tl.transfer_labels(query, reference, "cell_type")
     assert set(query.uns["cell_type_dice"]["labels"]) == {"B lineage", "Mono", "T"}
-    with pytest.raises(dice.DiceError, match="The prior alone knows the labels 'cell_type' only"):
+    with pytest.raises(dice.DiceError, match="The prior holds only the labels 'cell_type'"):
         dice.tl.transfer_labels(query, path, "coarse")
 
 
@@ -670,7 +670,7 @@ def test_nobody_is_confident_of_a_label_that_is_not_given(trained):
 
 def test_an_alpha_that_no_calibration_can_tell_is_said(trained):
     with pytest.warns(
-        dice.DiceWarning, match=r"300 calibration cells are too few for alpha=0\.001, so that every set holds"
+        dice.DiceWarning, match=r"300 calibration cells are too few for alpha=0\.001, so every set holds"
     ):
         dice.tl.transfer_labels(simulate(400, 1), trained, "cell_type", alpha=0.001)
 

@@ -1,7 +1,7 @@
-"""Mixtures of several predictions, weighed by their error on cells that none of them was fitted to.
+"""Weighted means of several predictions, with weights fitted on held-out cells.
 
-One rule for labels and for features: the weights are those whose mixture is wrong least, while equal weights count as
-some cells more, because few held-out cells cannot tell candidates apart.
+The weights minimise the error of the mean. They are shrunk to equal weights by a pseudo-count, because few held-out
+cells cannot tell candidates apart.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import numpy as np
 
 from dice._types import Floats
 
-#: Pseudo-count of the weights of a mixture: so many cells that all candidates predict alike. Accuracy / macro-F1 over
-#: 14 pairs of technologies without it .803 / .742, with 100 cells .822 / .755, with equal weights .820 / .750; over
-#: four random splits .867 / .802, .873 / .802 and .871 / .798 (one seed).
+#: Pseudo-count of equal weights, in cells. Accuracy / macro-F1 over 14 pairs of technologies: .803 / .742 without it,
+#: .822 / .755 with 100 cells, .820 / .750 with equal weights; over four random splits .867 / .802, .873 / .802 and
+#: .871 / .798 (one seed).
 BLEND_CELLS = 100.0
 
 
 def blend_values(residuals: Floats, *, pseudo: float = BLEND_CELLS) -> Floats:
-    """Weights (F, J) of J candidates for every feature, whose mixture has the least squared error.
+    """Return weights (F, J) of J candidates for every feature that minimise the squared error of the weighted mean.
 
-    Weights are not negative and sum to 1, so that the error of the mixture is the mixture of the errors.
+    Weights are not negative and sum to 1, so the error of the weighted mean is the weighted mean of the errors.
 
     Parameters
     ----------
     residuals
         Errors (J, n, F) on held-out cells; NaN where a feature was not measured.
     pseudo
-        Number of cells that equal weights count as.
+        Weight of equal weights, in cells.
     """
     n_candidates = len(residuals)
     known = np.nan_to_num(np.asarray(residuals, dtype=np.float64))
     products = np.einsum("inf,jnf->fij", known, known)
     n_cells = np.maximum((~np.isnan(residuals[0])).sum(0), 1)
     size = np.trace(products, axis1=1, axis2=2)
-    # A feature that all candidates get right has no error to tell them apart by.
+    # If all candidates predict a feature exactly, any pull gives equal weights.
     pull = np.where(size > 0, pseudo * size / n_candidates / n_cells, 1.0)
     a = products + pull[:, None, None] * np.eye(n_candidates)
     b = np.repeat(pull[:, None] / n_candidates, n_candidates, axis=1)
@@ -44,9 +44,9 @@ def blend_values(residuals: Floats, *, pseudo: float = BLEND_CELLS) -> Floats:
 
 
 def best_weights(a: Floats, b: Floats, *, total: float | None = None) -> Floats:
-    """Weights (F, J), none of them negative, with the smallest w'aw - 2 b'w; of a given sum if there is a `total`.
+    """Return non-negative weights (F, J) that minimise w'aw - 2 b'w, with the sum `total` if it is given.
 
-    There are few candidates, so that every set of those that are not zero is tried: the answer is exact.
+    There are few candidates, so every subset of non-zero weights is tried and the result is exact.
     """
     weights, best = np.zeros(b.shape), np.full(len(b), 0.0 if total is None else np.inf)
     for kept in _subsets(b.shape[1]):

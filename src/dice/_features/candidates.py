@@ -1,4 +1,4 @@
-"""Candidates that predict features: ridge and neighbours, by the projection and by the posterior of clean latents."""
+"""Methods that predict features: ridge and neighbours, on the projection and on posterior samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CANDIDATES = ("ridge on projection", "ridge on denoised", "neighbours on project
 
 @dataclass(frozen=True)
 class View:
-    """Cells as candidates see them: projection (n, k), posterior mean (n, k) and samples (n, S, k); scaled."""
+    """Inputs of the candidates: scaled projection (n, k), posterior mean (n, k) and samples (n, S, k)."""
 
     y: Floats
     mean: Floats
@@ -28,19 +28,19 @@ class View:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What all candidates say of cells (J, n, F), and what makes them unsure (B, n, F)."""
+class Predictions:
+    """Predictions of all candidates (J, n, F), and measures of their uncertainty (B, n, F)."""
 
     values: Floats
     doubts: Floats
 
     @classmethod
-    def joined(cls, parts: list[Said]) -> Said:
-        """Several groups of cells, one below the other."""
+    def joined(cls, parts: list[Predictions]) -> Predictions:
+        """Concatenate several groups of cells."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("values", "doubts")))
 
     def mixed(self, weights: Floats) -> Floats:
-        """The mixture (n, F) by weights (F, J)."""
+        """Return the weighted mean (n, F) with weights (F, J)."""
         return np.einsum("fj,jnf->nf", weights, self.values)
 
 
@@ -53,16 +53,16 @@ class Candidates:
 
     @classmethod
     def fit(cls, cells: View, values: Floats) -> Candidates:
-        """Learn features (n, F) of cells."""
+        """Fit all candidates to features (n, F) of cells."""
         ridges = Ridge.fit(cells.y, values), Ridge.fit(cells.mean, values)
         return cls(ridges, (Neighbors(cells.y, values), Neighbors(cells.mean, values)))
 
-    def __call__(self, cells: View) -> Said:
-        """Predictions of other cells; those by clean latents are means over posterior samples, as none is linear."""
+    def __call__(self, cells: View) -> Predictions:
+        """Predict other cells. Predictions from clean latents are averaged over posterior samples."""
         denoised = np.mean([self.ridges[1](cells.samples[:, i]) for i in range(cells.samples.shape[1])], axis=0)
         near, spread = self.neighbors[0](cells.y[:, None])
         clean, clean_spread = self.neighbors[1](cells.samples)
         values = np.stack([self.ridges[0](cells.y), denoised, near, clean])
-        # Neighbours that differ, and candidates that do.
+        # The spread among neighbours, and the spread among candidates.
         doubts = np.stack([np.sqrt((spread**2 + clean_spread**2) / 2), values.std(0)])
-        return Said(values, doubts)
+        return Predictions(values, doubts)

@@ -1,8 +1,8 @@
-"""Intervals that hold a share 1 - alpha of what is measured, by conformal prediction with a learned spread.
+"""Conformal prediction intervals with a learned spread.
 
-The error of a prediction is divided by the spread that is expected of the cell, and intervals are as many spreads wide
-as the errors of held-out cells were. That is exact for exchangeable cells whatever the spread; a good one makes
-intervals narrow where the prediction is sure.
+The error of a prediction is divided by the expected error of the cell, its spread. The width of the intervals, in units
+of the spread, is a quantile of these ratios in held-out cells. Coverage is exact for exchangeable cells and any spread.
+A good spread makes intervals narrow where predictions are certain.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ import numpy as np
 from dice._features.blend import best_weights
 from dice._types import Floats
 
-#: A spread is at least this share of the mean error: a cell whose neighbours agree by chance is not known exactly.
+#: Smallest spread, as a share of the mean error. Neighbours may agree by chance.
 SMALLEST_SPREAD = 0.2
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Expected size of an error: a constant and shares (F, 1 + B) of what makes candidates unsure."""
+    """Expected absolute error: a constant plus a weighted sum of uncertainties, with weights (F, 1 + B)."""
 
     shares: Floats
     least: Floats
 
     @classmethod
     def fit(cls, errors: Floats, doubts: Floats) -> Spread:
-        """Learn how large errors (n, F) are for given doubts (B, n, F); no share is negative."""
+        """Fit non-negative weights that predict the size of errors (n, F) from uncertainties (B, n, F)."""
         known = ~np.isnan(errors)
         inputs = np.stack([np.ones_like(errors), *doubts]) * known
         size = np.abs(np.nan_to_num(errors))
         n_cells = np.maximum(known.sum(0), 1)
         products = np.einsum("inf,jnf->fij", inputs, inputs) / n_cells[:, None, None]
-        # Doubts may be the same for all cells: then the constant takes their place.
+        # Uncertainties may be constant over cells; the ridge keeps the problem solvable.
         products += 1e-6 * np.maximum(np.trace(products, axis1=1, axis2=2), 1e-12)[:, None, None] * np.eye(len(inputs))
         shares = best_weights(products, np.einsum("inf,nf->fi", inputs, size) / n_cells[:, None])
         return cls(shares, np.maximum(SMALLEST_SPREAD * size.sum(0) / n_cells, 1e-12))
 
     def __call__(self, doubts: Floats) -> Floats:
-        """Spread (n, F) of other cells."""
+        """Return the spread (n, F) of other cells."""
         found = self.shares[:, 0] + np.einsum("fb,bnf->nf", self.shares[:, 1:], doubts)
         return np.maximum(found, self.least)
 
 
 def conformal_quantile(scores: Floats, alpha: float) -> Floats:
-    """The score (F,) that a new cell exceeds with probability alpha at most, by those of m cells (m, F).
+    """Return the score (F,) that a new cell exceeds with probability at most alpha, from scores (m, F) of m cells.
 
-    That is the ceil((m + 1)(1 - alpha))-th smallest one; infinite where there are too few. NaN are no scores.
+    It is the ceil((m + 1)(1 - alpha))-th smallest score, or infinity if there are too few scores. NaN are ignored.
     """
     n = (~np.isnan(scores)).sum(0)
     rank = np.ceil((n + 1) * (1 - alpha) - 1e-9).astype(np.intp)
@@ -56,7 +56,7 @@ def conformal_quantile(scores: Floats, alpha: float) -> Floats:
 
 
 def correlations(found: Floats, truth: Floats) -> Floats:
-    """Pearson's correlation (F,) of every feature over the cells in which it is known; NaN where one does not vary."""
+    """Return Pearson's correlation (F,) of every feature over cells with a value; NaN for constant features."""
     known = ~np.isnan(truth)
     n = np.maximum(known.sum(0), 1)
     centred = [np.where(known, x - np.where(known, x, 0).sum(0) / n, 0) for x in (found, truth)]

@@ -1,4 +1,4 @@
-"""What a reference teaches about features: candidates, their mixture, and intervals, in units of each feature."""
+"""The feature model: candidates, their weights, and intervals."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dice._features.blend import blend_values
-from dice._features.candidates import Candidates, Said, View
+from dice._features.candidates import Candidates, Predictions, View
 from dice._features.intervals import Spread, conformal_quantile, correlations
 from dice._types import Codes, Floats, Mask
 
-#: Features cannot be predicted if intervals are at least this share of those without any prediction, and correlations
-#: are no better than that of such intervals for normal errors. Both must agree: where few cells have a protein at all,
-#: the interval without a prediction is narrow because it leaves these out. How often a feature that is called useless
-#: has a smaller correlation in the query than one that is not, on Liu, Liu 1 -> 3 and bmmc 1-3 -> 4 (one seed): .99,
-#: .95 and .92 by both, .91, .90 and .69 by widths alone.
+#: A feature is useless if its intervals are at least this share of those without a prediction, and if its correlation
+#: is no better than normal errors with such intervals imply. Both are required: if few cells have a protein at all, the
+#: interval without a prediction is narrow because it leaves these cells out. Probability that a useless feature has a
+#: smaller correlation in the query than another one, on Liu, Liu 1 -> 3 and bmmc 1-3 -> 4 (one seed): .99, .95 and .92
+#: with both conditions, .91, .90 and .69 with widths alone.
 USELESS = 0.9
-#: Cells that are predicted at once.
+#: Number of cells predicted at once.
 CHUNK = 4096
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How well features (F,) were predicted of held-out cells."""
+    """Quality of the predictions of features (F,) in held-out cells."""
 
     #: NaN for features that do not vary.
     correlation: Floats
-    #: Mean width of the intervals, and that of the intervals of a prediction that is the same for all cells.
+    #: Mean width of the intervals, and the width for a constant prediction.
     width: Floats
     marginal_width: Floats
-    #: Held-out cells in which it was measured.
+    #: Number of held-out cells with a value.
     n_cells: Codes
 
     @property
     def useless(self) -> Mask:
-        """Features that must not be read: to know the cell says nothing about them."""
+        """Mask (F,) of features that cannot be predicted and must not be used."""
         alike = ~(self.width < USELESS * self.marginal_width)
         unknown = np.isnan(self.correlation) | np.isinf(self.width)
         return unknown | (alike & ~(self.correlation > np.sqrt(1 - USELESS**2)))
@@ -52,7 +52,7 @@ class FeatureModel:
     spread: Spread
     #: Half widths (F,) of the intervals in units of the spread.
     factor: Floats
-    #: Centre and scale (F,) of the features: all else is in these units.
+    #: Centre and scale (F,) of the features. All other fields are in these units.
     centre: Floats
     scale: Floats
     judged: Judged
@@ -67,22 +67,22 @@ class FeatureModel:
         folds: Iterable[tuple[Codes, Codes]],
         alpha: float,
     ) -> FeatureModel:
-        """Learn features (n, F) of a reference's cells.
+        """Learn features (n, F) of reference cells.
 
         Parameters
         ----------
         cells, values
-            All cells, and their features; NaN where one was not measured.
+            All cells, and their features; NaN if a feature was not measured.
         fit, calibration
-            Cells to learn from, and cells that only calibrate intervals.
+            Cells to learn from, and cells used only to calibrate intervals.
         folds
-            Parts of `fit` to learn from, and those to judge by: their errors weigh the candidates, teach the spread
-            and calibrate too, because the few calibration cells alone leave the coverage of single features to chance.
+            Pairs of training and test cells within `fit`. Errors on test cells determine the weights of candidates and
+            the spread. They also calibrate intervals, because few calibration cells give an imprecise coverage.
         alpha
-            Share of cells whose interval may miss the feature.
+            Share of cells whose interval may miss the true value.
         """
         centre, scale = np.nanmean(values[fit], axis=0), np.nanstd(values[fit], axis=0)
-        # A constant is not always exact, and float32 ends at the seventh digit: what varies less cannot be written.
+        # Features that vary less than the precision of float32 are treated as constant.
         varies = scale > 1e-6 * np.abs(centre)
         scale = np.where(varies, scale, 1.0)
         values = (values - centre) / scale * varies
@@ -90,14 +90,14 @@ class FeatureModel:
         for train, test in folds:
             parts.append(Candidates.fit(cells[train], values[train])(cells[test]))
             held_out.append(test)
-        said, truth = Said.joined(parts), values[np.concatenate(held_out)]
-        weights = blend_values(said.values - truth)
-        spread = Spread.fit(truth - said.mixed(weights), said.doubts)
+        predicted, truth = Predictions.joined(parts), values[np.concatenate(held_out)]
+        weights = blend_values(predicted.values - truth)
+        spread = Spread.fit(truth - predicted.mixed(weights), predicted.doubts)
         candidates = Candidates.fit(cells[fit], values[fit])
         if len(calibration):
-            said = Said.joined([said, candidates(cells[calibration])])
+            predicted = Predictions.joined([predicted, candidates(cells[calibration])])
             truth = np.concatenate([truth, values[calibration]])
-        found, size = said.mixed(weights), spread(said.doubts)
+        found, size = predicted.mixed(weights), spread(predicted.doubts)
         factor = conformal_quantile(np.abs(truth - found) / size, alpha)
         judged = Judged(
             correlations(found, truth),
@@ -108,15 +108,15 @@ class FeatureModel:
         return cls(candidates, weights, spread, factor, centre, scale, judged)
 
     def widened(self, by: float) -> FeatureModel:
-        """The same with wider intervals."""
+        """Return the model with intervals wider by this factor."""
         return replace(self, factor=self.factor * by)
 
     def __call__(self, cells: View) -> tuple[Floats, Floats]:
-        """Predictions (n, F) and half widths of their intervals (n, F)."""
+        """Return predictions (n, F) and half widths of their intervals (n, F)."""
         empty = np.empty((0, len(self.scale)), np.float32)
         means, halves = [empty], [empty]
         for start in range(0, len(cells), CHUNK):
-            said = self.candidates(cells[slice(start, start + CHUNK)])
-            means.append((self.centre + self.scale * said.mixed(self.weights)).astype(np.float32))
-            halves.append((self.scale * self.factor * self.spread(said.doubts)).astype(np.float32))
+            predicted = self.candidates(cells[slice(start, start + CHUNK)])
+            means.append((self.centre + self.scale * predicted.mixed(self.weights)).astype(np.float32))
+            halves.append((self.scale * self.factor * self.spread(predicted.doubts)).astype(np.float32))
         return np.concatenate(means), np.concatenate(halves)

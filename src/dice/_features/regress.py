@@ -1,6 +1,6 @@
-"""Two ways to predict features of cells from latents: ridge regression on a Gaussian kernel, and neighbours.
+"""Two methods to predict features from latents: ridge regression with a Gaussian kernel, and nearest neighbours.
 
-Features may be missing in some cells (NaN): each is learned from the cells that have it.
+Features may be missing in some cells (NaN). Each feature is learned from the cells that have it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from scipy import linalg, sparse
 from dice._model.arrays import subsample
 from dice._types import Codes, Floats
 
-#: Cells that the kernel is centred on at most. Median correlation of proteins (bmmc, random split, one seed) with 1,500
+#: Maximum number of kernel centres. Median correlation of proteins (bmmc, random split, one seed) with 1,500
 #: of them .718, with all 3,600 cells .722; the time of a fit grows with the square.
 MOST_CENTRES = 1000
 #: Width of the kernel in units of the mean standard deviation of the latents, and penalty. bmmc / Liu, random split,
 #: one seed: widths 1, 2 and 4 have .722 / .581, .706 / .571 and .688 / .558; plain ridge .682 / .551.
 KERNEL_WIDTH, PENALTY = 1.0, 0.5
-#: Neighbours that vote. 15 or 30 of them: .528 or .540 on Liu, .679 or .671 on bmmc.
+#: Number of neighbours. With 15 or 30 of them: .528 or .540 on Liu, .679 or .671 on bmmc.
 REGRESSION_NEIGHBORS = 20
-#: Distances that are held in memory at once.
+#: Maximum number of distances in memory.
 MOST_DISTANCES = 20_000_000
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """Ridge regression on a Gaussian kernel: what is predicted of a cell is kernel(cell, centres) @ slopes + offset."""
+    """Ridge regression with a Gaussian kernel. The prediction is kernel(cell, centres) @ slopes + offset."""
 
-    #: Centres (m, k) in units of `scale`, which is that of the latents.
+    #: Centres (m, k) in units of `scale`, the scale of the latents.
     centres: Floats
     scale: float
     slopes: Floats
@@ -39,9 +39,9 @@ class Ridge:
 
     @classmethod
     def fit(cls, x: Floats, values: Floats, *, penalty: float = PENALTY) -> Ridge:
-        """Learn features (n, F) of cells (n, k) by all of them, or by some if there are many.
+        """Learn features (n, F) of cells (n, k), with all cells or a subsample as centres.
 
-        With all cells as centres that is kernel ridge regression: slopes (K + penalty I)^-1 values.
+        With all cells as centres this is kernel ridge regression: slopes (K + penalty I)^-1 values.
         """
         scale = float(np.sqrt(x.var(0).mean())) or 1.0
         x = x / scale
@@ -56,15 +56,15 @@ class Ridge:
         return cls(centres, scale, slopes, offset)
 
     def __call__(self, x: Floats) -> Floats:
-        """Features (n, F) of cells (n, k)."""
+        """Predict features (n, F) of cells (n, k)."""
         return kernel(x / self.scale, self.centres) @ self.slopes + self.offset
 
 
 def _solve(normal: Floats, right: Floats) -> Floats:
-    """Solve normal equations (m, m) whose diagonal is raised until they can be.
+    """Solve normal equations (m, m), raising the diagonal until the matrix is positive definite.
 
-    Two cells may be the same, and kernels are those of float32 distances: where a feature was measured in far fewer
-    cells than there are centres, nothing else keeps rounding errors from turning the matrix indefinite.
+    Cells may be identical, and distances are float32. If a feature was measured in far fewer cells than there are
+    centres, rounding errors can make the matrix indefinite.
     """
     typical, diagonal = np.trace(normal) / len(normal), np.diag_indices_from(normal)
     for raised in 10.0 ** np.arange(-8, 1):
@@ -78,13 +78,13 @@ def _solve(normal: Floats, right: Floats) -> Floats:
 
 
 def kernel(a: Floats, b: Floats) -> Floats:
-    """Gaussian kernel (n, m) of cells, whose width grows with the number of latents as distances do."""
+    """Return the Gaussian kernel (n, m) of cells. Its width grows with the number of latents, as distances do."""
     squared = torch.cdist(_tensor(a), _tensor(b)).square().numpy().astype(np.float64)
     return np.exp(-squared / (2 * KERNEL_WIDTH**2 * a.shape[1]))
 
 
 def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
-    """Cells, and the features that were measured in just these."""
+    """Yield sets of features that were measured in the same cells, as (cells, features)."""
     patterns, which = np.unique(~np.isnan(values), axis=1, return_inverse=True)
     for i in np.flatnonzero(patterns.any(0)):
         yield np.flatnonzero(patterns[:, i]), np.flatnonzero(which.ravel() == i)
@@ -92,16 +92,15 @@ def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """The nearest of known cells (m, k), and their features (m, F)."""
+    """Nearest-neighbour prediction from known cells (m, k) and their features (m, F)."""
 
     cells: Floats
     values: Floats
 
     def __call__(self, samples: Floats) -> tuple[Floats, Floats]:
-        """Mean and standard deviation (n, F) of the features of neighbours, over samples (n, S, k) of every cell.
+        """Return mean and standard deviation (n, F) of features among the neighbours of all samples (n, S, k).
 
-        The deviation is that among the neighbours of all samples: it is small only where the posterior is sure, and
-        where similar cells have the same feature.
+        The deviation is small only if the posterior is certain and similar cells have similar features.
         """
         weights, known = neighbor_weights(samples, self.cells), ~np.isnan(self.values)
         filled, n_cells = np.nan_to_num(self.values), np.maximum(known.sum(0), 1)
@@ -114,7 +113,7 @@ class Neighbors:
 
 
 def neighbor_weights(samples: Floats, cells: Floats) -> sparse.csr_array:
-    """Share (n, m) of the neighbours of a cell's samples (n, S, k) that each known cell (m, k) is."""
+    """Return the share (n, m) of each known cell (m, k) among the neighbours of a cell's samples (n, S, k)."""
     n, n_samples, k = samples.shape
     n_neighbors, bank = min(REGRESSION_NEIGHBORS, len(cells)), _tensor(cells)
     flat = samples.reshape(-1, k)

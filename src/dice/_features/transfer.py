@@ -1,4 +1,4 @@
-"""Features of a query's cells from those of its reference, with intervals."""
+"""Transfer features from a reference to a query, with intervals."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._types import Codes, Floats
 
-#: Posterior samples that predictions are averaged over.
+#: Number of posterior samples per cell.
 N_SAMPLES = 5
-#: Cells of a reference that features are learned from at most, evenly spread.
+#: Maximum number of reference cells of each role, evenly spaced.
 MOST_FITTED = 20_000
-#: How much wider intervals are for a query that is told apart from its reference. Proteins are stained anew in every
-#: batch, of which expression says nothing: over 25 pairs of sites and batches (bmmc, Liu; one seed) intervals that hold
-#: .90 within the reference held .50 to .88 (mean .75) of the query, and had to be 1.1 to 2.7 times as wide (median 1.6)
-#: to hold .90. 1.5 times is enough for .85 on 21 of the 25.
+#: Factor of the intervals if the query differs from the reference. Protein staining varies between batches, and
+#: expression does not show it. Over 25 pairs of sites and batches (bmmc, Liu; one seed), intervals with a coverage of
+#: .90 in the reference had .50 to .88 (mean .75) in the query, and had to be 1.1 to 2.7 times as wide (median 1.6) for
+#: .90. A factor of 1.5 is enough for .85 on 21 of the 25.
 WIDER = 1.5
 
 
 @dataclass(frozen=True)
 class PredictedFeatures:
-    """Predictions (n, F) of a query, half the width of their intervals, and how they were made."""
+    """Predictions (n, F) for a query, half widths of their intervals (n, F), and the model."""
 
     mean: Floats
     half: Floats
     model: FeatureModel
     shift: DomainShift
     widened: float
-    #: Share of their counts that the reference's cells kept to be as deep as the query's.
+    #: Share of counts kept when reference cells were thinned to the depth of the query.
     share: float
     n_cells: int
 
@@ -64,7 +64,7 @@ class PredictedFeatures:
 def predict_features(
     query: Query, reference: AnnData, features: Features, batch_key: str | None, alpha: float, prior_key: str
 ) -> PredictedFeatures:
-    """Learn features from the reference's cells, made like the query's, and predict them."""
+    """Learn features from reference cells, read with the query's genes and depth, and predict the query."""
     seed, roles = query.options.random_state, read_roles(reference, prior_key)
     train, validation, calibration = (
         subsample(cells_of(roles, features.known, role), MOST_FITTED) for role in ("train", "validation", "calibration")
@@ -72,8 +72,8 @@ def predict_features(
     fit = np.concatenate([train, validation])
     if len(fit) < 2:
         raise InputError(
-            "The cells that the prior was trained on have none of the features: call dice.tl.train_prior on a "
-            "reference whose features are known."
+            "The training cells of the prior have no measured features: call dice.tl.train_prior on a reference with "
+            "measured features."
         )
     if batch_key is None:
         folds = list(folds_of(train, validation, seed, in_turn=True))
@@ -83,11 +83,11 @@ def predict_features(
     share = _depth_share(query)
     known, new = _view(as_query(reference, query, roles, share=share)), _view(query)
     model = FeatureModel.learn(known, features.values, fit, calibration, folds, alpha)
-    # Cells that the loadings were computed from are read by others that do not know them, so that all can be compared.
+    # Training cells are projected with cross-fitted loadings, so that they are comparable to the query.
     shift = measure_shift(query, new.y, known.y[calibration if len(calibration) else fit], seed)
     widened = WIDER if shift.doubtful and batch_key is None else 1.0
     mean, half = model.widened(widened)(new)
-    # Nothing is known of a cell without expression but what all cells have in common.
+    # A cell without expression gets the mean and the interval of a constant prediction.
     empty = query.latents.empty
     mean[empty], half[empty] = model.centre, widened * model.judged.marginal_width / 2
     found = PredictedFeatures(mean, half, model, shift, widened, share, len(fit) + len(calibration))
@@ -100,32 +100,32 @@ def _by_batch(reference: AnnData, batch_key: str, fit: Codes, seed: int) -> list
     folds = list(folds_by_batch(fit, batches, seed))
     if not folds:
         raise InputError(
-            f"reference.obs[{batch_key!r}] holds a single batch, which cannot be held out: leave out "
-            "reference_batch_key."
+            f"reference.obs[{batch_key!r}] holds a single batch, which cannot be held out: pass "
+            "reference_batch_key=None."
         )
     return folds
 
 
 def _check_known(features: Features, fit: Codes, folds: list[tuple[Codes, Codes]], batch_key: str | None) -> None:
-    """Refuse features that were measured in hardly any cell to learn from, or in none once a batch is held out."""
+    """Raise an error for features with too few measured cells, or with none after a batch is held out."""
     known = ~np.isnan(features.values)
     few = [features.names[i] for i in np.flatnonzero(known[fit].sum(0) < FEWEST_MEASURED)]
     if few:
         raise InputError(
-            f"{len(few)} features are known in fewer than {FEWEST_MEASURED} of the cells that the prior was trained "
-            f"on, for example {few[:5]}: leave them out, or call dice.tl.train_prior on cells that have them."
+            f"{len(few)} features are measured in fewer than {FEWEST_MEASURED} training cells of the prior, for "
+            f"example {few[:5]}: leave them out, or call dice.tl.train_prior on cells that have them."
         )
     alone = np.any([~known[train].any(0) for train, _ in folds], axis=0)
     if alone.any():
         some = [features.names[i] for i in np.flatnonzero(alone)[:5]]
         raise InputError(
-            f"{alone.sum()} features are known in too few batches of reference.obs[{batch_key!r}] for one to be held "
-            f"out, for example {some}: leave them out, or leave reference_batch_key out."
+            f"{alone.sum()} features are measured in too few batches of reference.obs[{batch_key!r}] to hold one out, "
+            f"for example {some}: leave them out, or pass reference_batch_key=None."
         )
 
 
 def _depth_share(query: Query) -> float:
-    """Share of its counts that a typical cell of the reference keeps to be as deep as one of the query."""
+    """Return the share of counts that thins a typical reference cell to the median depth of the query."""
     depths = query.latents.log_depth
     if not query.measured or np.isnan(depths).all():
         return 1.0
@@ -134,7 +134,7 @@ def _depth_share(query: Query) -> float:
 
 
 def _view(query: Query) -> View:
-    """Cells without their shift, in units of the prior's latents."""
+    """Return the inputs of the candidates: cells without their shift, scaled."""
     scale, posterior, offsets = query.prior.latent_scale, query.posterior, query.decided.offsets
     y, mean, samples = lazy.together(query.latents.y, posterior.mean, posterior.samples)
     y = y if offsets is None else y - offsets.of(y, slice(None))
@@ -146,32 +146,32 @@ def _warn(found: PredictedFeatures, names: list[str], batch_key: str | None, alp
     constant = np.isnan(judged.correlation)
     if constant.any():
         same = [names[i] for i in np.flatnonzero(constant)[:5]]
-        _log.warn(f"{constant.sum()} features hardly vary in the reference, for example {same}: they tell nothing.")
+        _log.warn(f"{constant.sum()} features hardly vary in the reference, for example {same}: do not use them.")
     unbounded = np.isinf(judged.width)
     if unbounded.any():
         few = [names[i] for i in np.flatnonzero(unbounded)[:5]]
         _log.warn(
-            f"{unbounded.sum()} features are known in too few cells for alpha={alpha:g}, for example {few}: their "
-            "intervals have no end; pass a larger alpha."
+            f"{unbounded.sum()} features are measured in too few cells for alpha={alpha:g}, for example {few}: their "
+            "intervals are infinite; pass a larger alpha."
         )
     if useless.any():
         wide = [names[i] for i in np.flatnonzero(useless & ~constant)[:5]]
         if wide:
             _log.warn(
                 f"{(useless & ~constant).sum()} of {len(names)} features cannot be predicted from expression, for "
-                f"example {wide}: their intervals are as wide as without any prediction, do not read them."
+                f"example {wide}: their intervals are as wide as without a prediction; do not use them."
             )
     if found.shift.doubtful:
-        done = f"intervals are {found.widened:g} times as wide as among its own cells"
-        done = done if batch_key is None else "intervals are those between the reference's own batches"
+        done = f"intervals are {found.widened:g} times as wide as in the reference"
+        done = done if batch_key is None else "intervals are calibrated between batches of the reference"
         _log.warn(
-            f"The query differs from its reference (they are told apart with an AUC of {found.shift.auc:.2f}), so that "
-            f"{done} and may still hold a feature less often than {1 - alpha:.0%}."
+            f"The query differs from its reference (AUC {found.shift.auc:.2f}): {done}, and their coverage may still "
+            f"be below {1 - alpha:.0%}."
         )
 
 
 def feature_slots(keys: FeatureKeys, adata: AnnData, names: list[str], found: PredictedFeatures, record: Any) -> Slots:
-    """What the transfer of features leaves in an AnnData object."""
+    """Return the results of feature transfer as slots of an AnnData object."""
     frame = {"index": adata.obs_names, "columns": column_names(names)}
     judged, weights = found.model.judged, found.model.weights
     table = {
@@ -194,5 +194,5 @@ def feature_slots(keys: FeatureKeys, adata: AnnData, names: list[str], found: Pr
 
 
 def _candidates(weights: Floats) -> dict[str, Any]:
-    """Weight of every candidate: its mean over features, and that of every feature."""
+    """Return the weight of every candidate: the mean over features, and per feature."""
     return {"candidate": np.array(CANDIDATES), "weight": weights.mean(0), "weights": weights.astype(np.float32)}

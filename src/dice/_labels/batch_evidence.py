@@ -1,8 +1,8 @@
-"""How often labels are wrong under a shift, beside how often they are expected to be, among batches of a reference.
+"""Observed and expected numbers of wrong labels when batches of the reference label each other.
 
-Every batch is a query of the others. Its cells are labelled by views as a query's are, in short: regressions on latents
-and on leading components, as measured and standardised by the batch's own moments. The number of wrong labels and the
-number that the averaged probabilities lead to expect are summed over batches.
+Each batch in turn is the query, and the other batches are the reference. Its cells are labelled by a short version of
+the views: regressions on latents and on leading components, as measured and standardised by the moments of the batch.
+The number of wrong labels, and the number expected from the averaged probabilities, are summed over batches.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dice._model.batch_effect import explained_by_batches
 from dice._model.logistic import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
 from dice._types import Codes, Floats
 
-#: Cells of each side of a comparison, batches that are queries, and cells that a batch needs.
+#: Maximum number of cells on each side, maximum number of query batches, and minimum number of cells per batch.
 SIDE_CELLS, MOST_EVIDENCE, EVIDENCE_CELLS = 1500, 5, 50
 ITERATIONS = 25
 
 
 def widest_batches(latents: Floats, columns: dict[str, Codes], labels: Codes) -> str | None:
-    """The column of batches (n,) that explains most of the latents (n, k) within labels (n,)."""
+    """Return the batch column that explains most variance of the latents (n, k) within labels (n,)."""
     shares = {name: explained_by_batches(latents, codes, labels) for name, codes in columns.items()}
     return max(shares, key=lambda name: shares[name]) if shares else None
 
@@ -28,25 +28,25 @@ def widest_batches(latents: Floats, columns: dict[str, Codes], labels: Codes) ->
 def batch_evidence(
     latents: Floats, components: Floats, labels: Codes, batches: Codes, n_labels: int, seed: int
 ) -> Floats:
-    """Wrong labels, and labels expected to be wrong (2,), with the largest batches as queries of all others.
+    """Return the numbers of wrong and of expected wrong labels (2,), with the largest batches as queries.
 
     Parameters
     ----------
     latents, components
-        Scaled latents (n, k) and leading components (n, r) of the reference's cells.
+        Scaled latents (n, k) and leading components (n, r) of the reference cells.
     labels, batches
-        Their labels and batches (n,).
+        Label and batch (n,) of every cell.
     n_labels
         Number of labels.
     seed
-        Seed of the choice of cells.
+        Seed for sampling cells.
     """
     rng, total = np.random.default_rng(seed), np.zeros(2)
     components = components / max(float(components.std()), 1e-12)
     sizes = np.bincount(batches)
     for batch in np.argsort(-sizes, kind="stable")[:MOST_EVIDENCE]:
-        inside, outside = (_some(np.flatnonzero(own), rng) for own in (batches == batch, batches != batch))
-        # Labels that the others lack cannot be right, and say nothing of the shift.
+        inside, outside = (_sample(np.flatnonzero(own), rng) for own in (batches == batch, batches != batch))
+        # Labels missing from the other batches would always be wrong, regardless of the shift.
         inside = inside[np.isin(labels[inside], labels[outside])]
         if len(inside) < EVIDENCE_CELLS or len(np.unique(labels[outside])) < 2:
             continue
@@ -59,7 +59,7 @@ def batch_evidence(
 def _by_views(
     latents: Floats, components: Floats, labels: Codes, inside: Codes, outside: Codes, n_labels: int
 ) -> Floats:
-    """Mean probabilities (n, C) of cells `inside` a batch, learned from cells `outside`."""
+    """Return mean probabilities (n, C) of the cells `inside` a batch, learned from the cells `outside`."""
     codes = labels[outside]
     known = [
         fit_logistic(x[outside], codes, n_labels, strength=strength, max_iter=ITERATIONS)
@@ -73,5 +73,6 @@ def _by_views(
     return np.mean([*measured, standardized_classifier(known[1], own)(components[inside])], axis=0)
 
 
-def _some(cells: Codes, rng: np.random.Generator) -> Codes:
+def _sample(cells: Codes, rng: np.random.Generator) -> Codes:
+    """Return at most `SIDE_CELLS` random cells, sorted."""
     return cells if len(cells) <= SIDE_CELLS else np.sort(rng.choice(cells, SIDE_CELLS, replace=False))

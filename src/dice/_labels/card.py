@@ -1,4 +1,4 @@
-"""What a prior tells of the reference that it was learned from, for whoever gets the file."""
+"""The card of a prior: a description of its reference for readers of the file."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-#: Packages whose version may matter to a result.
+#: Packages whose versions are recorded.
 PACKAGES = ("scdice", "torch", "numpy", "anndata")
-#: Labels that are listed in text.
+#: Maximum number of labels listed in the text.
 LISTED = 100
 
 
 def make_card(
     labels_key: str, names: list[str], counts: Sequence[int], *, n_cells: int, n_genes: int, **others: Any
 ) -> dict[str, Any]:
-    """The card of a reference; `others` are told as they are, unless they are None."""
+    """Return the card of a reference. Entries of `others` that are not None are added unchanged."""
     card = {
         "labels_key": labels_key,
         "labels": names,
@@ -37,23 +37,23 @@ def _version(name: str) -> str | None:
 
 
 def describe(card: Mapping[str, Any]) -> str:
-    """A card as text, which may come from anybody's file."""
+    """Return a card as text. The card may come from an untrusted file."""
     versions = card.get("versions")
     packages = ", ".join(f"{name} {number}" for name, number in versions.items()) if isinstance(versions, dict) else ""
     lines = [
-        f"learned from {_said(card.get('cells'))} cells and {_said(card.get('genes'))} genes"
-        + "".join(f", {_said(card[name])}" for name in ("source", "date") if card.get(name)),
-        f"labels {_said(card.get('labels_key'))!r}: accuracy {_said(card.get('accuracy', 'unknown'))} on "
-        f"{_said(card.get('held_out'))} held-out cells",
+        f"learned from {_printable(card.get('cells'))} cells and {_printable(card.get('genes'))} genes"
+        + "".join(f", {_printable(card[name])}" for name in ("source", "date") if card.get(name)),
+        f"labels {_printable(card.get('labels_key'))!r}: accuracy {_printable(card.get('accuracy', 'unknown'))} on "
+        f"{_printable(card.get('held_out'))} held-out cells",
         f"  {'cells':>7}  {'F1':>6}  label",
     ]
     names, counts, scores = (_listed(card, name) for name in ("labels", "label_cells", "f1"))
     for i, name in enumerate(names[:LISTED]):
         n, f1 = (values[i] if i < len(values) else None for values in (counts, scores))
-        lines.append(f"  {_said(n):>7}  {'-' if f1 is None else _said(f1):>6}  {_said(name)}")
+        lines.append(f"  {_printable(n):>7}  {'-' if f1 is None else _printable(f1):>6}  {_printable(name)}")
     if len(names) > LISTED:
         lines.append(f"  and {len(names) - LISTED} more")
-    return "\n".join([*lines, _said(packages)])
+    return "\n".join([*lines, _printable(packages)])
 
 
 def _listed(card: Mapping[str, Any], name: str) -> list[Any]:
@@ -61,6 +61,6 @@ def _listed(card: Mapping[str, Any], name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _said(value: Any) -> str:
-    """A value in one short line that any terminal can show."""
+def _printable(value: Any) -> str:
+    """Return a value as one line of at most 200 printable characters."""
     return "".join(filter(str.isprintable, " ".join(str(value).split())))[:200]

@@ -1,4 +1,4 @@
-"""Cells of a query as classifiers of labels see them: noisy latents, clean latents and genes."""
+"""The inputs of label classifiers for a query: noisy latents, clean latents and genes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dice._model.offsets import Offsets
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
 
-#: Cells of a query that its composition, its own moments and what it teaches itself are learned from.
+#: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
 
 
 @dataclass(frozen=True)
 class LabelCells:
-    """Cells of a query as they were measured; PCA units."""
+    """Cells of a query as measured, in PCA units."""
 
     query: Query
     #: Noisy and clean latents (n, k).
@@ -30,11 +30,11 @@ class LabelCells:
 
     @classmethod
     def of(cls, query: Query) -> LabelCells:
-        """Project and denoise all cells, whatever shift the query was asked for."""
+        """Project and denoise all cells without removing a shift."""
         plain = replace(query, options=replace(query.options, shift=False))
         y, clean = lazy.together(plain.latents.y, plain.posterior.mean)
         cells = cls(plain, y, clean)
-        # Classifiers know clean latents of measured noise, wherever the prior has them.
+        # Classifiers were trained on clean latents of the measured noise if the prior has a model of it.
         read_again = plain.prior.measured and not plain.measured
         return replace(cells, clean=cells.cleaned(y)) if read_again else cells
 
@@ -47,11 +47,11 @@ class LabelCells:
 
     @property
     def seen(self) -> Mask:
-        """Cells (n,) with expression: the others say nothing of the query as a whole."""
+        """Mask (n,) of the cells with expression. Empty cells carry no information about the query."""
         return ~self.query.latents.empty
 
     def cleaned(self, y: Floats) -> Floats:
-        """Clean latents (n, k) of noisy ones whose depth is unknown."""
+        """Return clean latents (n, k) of noisy latents whose depth is unknown."""
         prior = self.query.prior
         if prior.measured:
             return prior.mean(y, np.full(len(y), prior.typical))
@@ -60,7 +60,7 @@ class LabelCells:
             return np.asarray(prior.denoise(torch.as_tensor(y.astype(np.float32)), noise))
 
     def without(self, offsets: Offsets | None) -> tuple[Floats, Floats, Floats | None]:
-        """Noisy and clean latents (n, k) without a shift, and what was taken away (n, k) from the former."""
+        """Return noisy and clean latents (n, k) without the shift, and the shift (n, k) of the noisy ones."""
         if offsets is None:
             return self.y, self.clean, None
         away = offsets.of(self.y, slice(None))
@@ -70,17 +70,17 @@ class LabelCells:
 
     @cached_property
     def sampled(self) -> Codes:
-        """Positions of the cells to learn from: those with the smallest seeds, wherever they are in the file."""
+        """Positions of the cells to learn from: those with the smallest seeds, so that file order does not matter."""
         order = np.argsort(self.query.seeds, kind="stable")
         return order[self.seen[order]][:LABEL_SAMPLE]
 
     @cached_property
     def sample(self) -> Floats:
-        """Standardised genes (m, d) of the sampled cells."""
+        """Standardised expression (m, d) of the sampled cells."""
         return self.genes(self.sampled)
 
     def genes(self, rows: Codes) -> Floats:
-        """Standardised expression (len(rows), d) of some cells, dense."""
+        """Return dense standardised expression (len(rows), d) of the cells at `rows`."""
         wanted = np.zeros(self.query.matrix.n_cells, dtype=bool)
         wanted[rows] = True
         if not wanted.any():
@@ -89,12 +89,12 @@ class LabelCells:
         return self.standardized(self.query.matrix.take(cells), cells)[np.searchsorted(cells, rows)]
 
     def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
-        """Expression (n, d) of the cells at `rows`, standardised as the reference's, dense."""
+        """Return dense expression (n, d) of a chunk, standardised as in the reference."""
         x = self.query.likelihood.standardizer(self.query.expression(chunk, rows)).dense()
         return np.asarray(x, dtype=np.float32)
 
     def each(self, function: Callable[[Floats, Codes], Floats]) -> Floats:
-        """What a function makes of the standardised genes of all cells and their positions, one row for each cell."""
+        """Apply a function of standardised genes and positions to all cells, in chunks. Return one row per cell."""
         if len(self.sampled) == len(self):
             found = function(self.sample, self.sampled)
             result = np.empty_like(found)
@@ -104,7 +104,7 @@ class LabelCells:
         return np.concatenate(parts)
 
     def observed(self, classifier: Logistic) -> Logistic:
-        """A classifier for the genes at hand; the prior's other genes are filled in by their mean given these."""
+        """Return a classifier for the query's genes. Missing genes are replaced by their conditional mean."""
         query, match = self.query, self.query.match
         if match.complete:
             return classifier

@@ -1,7 +1,7 @@
-"""Labels of a query: probabilities by several views of it, averaged.
+"""Label probabilities of a query, averaged over several views.
 
-Each view is a function of cells. The rounds below alternate two steps on some cells of the query: estimate how common
-each label is, and compute the views that need to know it.
+Each view is a function of cells. Two steps alternate on a sample of the query: estimate the composition, and fit the
+views that depend on the composition.
 """
 
 from __future__ import annotations
@@ -22,48 +22,49 @@ from dice._model.logistic import log_loss, macro_f1
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 
-#: Rounds in which the composition of a query and its matched views are found by each other.
+#: Number of rounds that alternate between the composition and the matched views.
 ROUNDS = 2
 
 
 @dataclass(frozen=True)
 class Classified:
-    """Probabilities (n, C) of a query's labels: averaged over views, and by the view of cells as they were measured."""
+    """Label probabilities (n, C) of a query: averaged over views, and from the view of cells as measured."""
 
     probabilities: Floats
     measured: Floats
-    #: How far the query is from one that the reference's cells can calibrate, 0 to 1.
+    #: Strength of the shift, from 0 (calibration cells apply) to 1 (they do not).
     strength: float
     #: Share (C,) of every label in the query.
     composition: Floats
-    #: Weight of every view, and the share of cells to which it gives their final label.
+    #: Weight of every view, and the share of cells for which it predicts the final label.
     views: dict[str, Any]
-    #: Offsets of the view that moves cells, as ``.uns`` keeps them.
+    #: Offsets of the view that moves cells, as stored in ``.uns``.
     shift: dict[str, Any]
-    #: Classifiers behind the views, with their weight and their scores on calibration cells.
+    #: Classifiers used by the views, with their weights and their scores on calibration cells.
     table: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class _Average:
-    """The views of a query, fitted on some of its cells, and what makes one probability of them."""
+    """Views fitted on a sample of the query, and the weights that average them."""
 
+    #: Views that do not change the reference.
     kept: Mapping[str, LabelView]
-    #: Views to average, with their weights.
+    #: Views to average, and their weights.
     views: Mapping[str, LabelView]
     weights: Mapping[str, float]
-    #: Factors (C,) that replace the composition of the reference by that of the query.
+    #: Factors (C,) that convert probabilities to the composition of the query.
     ratios: Floats
     #: Share of the shift that the composition does not explain.
     unexplained: float
 
     def mean(self, found: Mapping[str, Floats]) -> Floats:
-        """Weighted mean (n, C) of the probabilities of views."""
+        """Return the weighted mean (n, C) of the probabilities of all views."""
         total = sum(self.weights.values())
         return np.asarray(sum(weight / total * found[name] for name, weight in self.weights.items()))
 
     def packed(self, x: Floats, rows: Codes) -> Floats:
-        """Mean probabilities, those of cells as measured, and the label by every view, side by side (n, 2 C + V)."""
+        """Return mean probabilities, probabilities as measured, and the label of each view as columns (n, 2 C + V)."""
         found = {name: view(x, rows) for name, view in self.views.items()}
         first = next(iter(self.kept))
         measured = found[first] if first in found else self.kept[first](x, rows)
@@ -72,10 +73,10 @@ class _Average:
 
 
 def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any, auc: float) -> Classified:
-    """Probabilities of all cells, by all views or by the one that `shift` names.
+    """Return label probabilities of all cells, from all views or from the view that `shift` names.
 
-    Where nothing separates the query from its reference, cells count as they were measured. How much the other views
-    and the query's own regression count grows with the evidence of a shift.
+    If the query cannot be told from the reference, only the view of cells as measured counts. The weight of the other
+    views and of the self-taught regression grows with the strength of the shift.
     """
     views, record = views_of(cells, model, classifier, shift)
     if not len(cells.sampled):
@@ -104,7 +105,7 @@ def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
 
 
 def _fit(views: Views, averaged: bool) -> _Average:
-    """Fit the matched views and the composition of the query by each other, on some of its cells."""
+    """Fit the matched views and the composition in turns, on a sample of the query."""
     cells, reference, rows = views.cells, views.moments.composition, views.cells.sampled
     kept = views.keeping()
     found = {name: view(cells.sample, rows) for name, view in kept.items()}
@@ -129,15 +130,15 @@ def _fit(views: Views, averaged: bool) -> _Average:
 
 
 def _taught(cells: LabelCells, probabilities: Floats, rows: Codes, **settings: Any) -> Floats:
-    """Probabilities (n, C) averaged with the query's own regression on its scaled clean and noisy latents."""
+    """Return probabilities (n, C) averaged with a regression on the query's scaled clean and noisy latents."""
     latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(cells.scale)
-    # The part of a cell depends on its name alone.
+    # The fold of a cell depends only on its name.
     parts = (cells.query.seeds[rows] % TAUGHT_FOLDS).astype(np.intp)
     return teach(probabilities, probabilities, latents, parts, **settings)
 
 
 def _view_table(average: _Average, agreement: Floats, strength: float) -> dict[str, Any]:
-    """Weight of every view before the query teaches itself, and its agreement with the final labels."""
+    """Return the weight of each view (before self-teaching) and its agreement with the final labels."""
     names, weights = list(average.weights), np.array(list(average.weights.values()))
     as_measured = np.array([name == names[0] for name in names], dtype=float)
     weights = (1 - strength) * as_measured + strength * weights / weights.sum()
@@ -146,7 +147,7 @@ def _view_table(average: _Average, agreement: Floats, strength: float) -> dict[s
 
 
 def _without_expression(views: Views, record: dict[str, Any]) -> Classified:
-    """Give every cell of a query without expression the composition of the reference."""
+    """Return the composition of the reference for every cell of a query in which all cells are empty."""
     composition = views.moments.composition
     same = np.repeat(composition[None], len(views.cells), axis=0)
     names = np.array(list(views.offsets), dtype=str)
@@ -155,7 +156,7 @@ def _without_expression(views: Views, record: dict[str, Any]) -> Classified:
 
 
 def _scores(model: LabelModel, names: tuple[str, ...]) -> dict[str, Any]:
-    """How every classifier, and their mean, did on calibration cells."""
+    """Return the scores of each classifier, and of their mean, on calibration cells."""
     codes = model.calibration_codes
     table = {"candidate": np.array([*names, "blend"]), "weight": np.append(np.full(len(names), 1 / len(names)), 1.0)}
     rows = [*(model.calibration((name,)) for name in names), model.calibration(names)]

@@ -1,9 +1,9 @@
-"""Conformal p-values and prediction sets: calibrated by exchangeability alone, whatever the classifier.
+"""Conformal p-values and prediction sets, which are valid for any classifier if cells are exchangeable.
 
-Split conformal prediction ranks how badly a label fits a cell among the same figures of calibration cells with their
-true labels. The rank is a p-value, and a prediction set holds every label whose p-value is above alpha. If the cell
-is exchangeable with the calibration cells, its true label is in the set with probability at least 1 - alpha. Weights
-(density ratios) give the same for a query that was drawn from another distribution over the same cells.
+Split conformal prediction scores how badly a label fits a cell. It ranks this score among the scores of calibration
+cells with their true labels. The rank is a p-value, and a prediction set holds every label whose p-value is above
+alpha. If the cell is exchangeable with the calibration cells, its true label is in the set with probability at least
+1 - alpha. Weights (density ratios) extend this to a query with another distribution over the same states.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 from dice._types import Floats
 
 METHODS = ("lac", "aps", "raps")
-#: RAPS adds this to the score of a label for every rank beyond the first `RAPS_FREE`.
+#: RAPS adds this penalty to the score of a label for every rank beyond the first `RAPS_FREE` ranks.
 RAPS_PENALTY, RAPS_FREE = 0.02, 2
 
 
 def label_scores(probabilities: Floats, method: str, uniform: Floats | None = None) -> Floats:
-    """How badly every label fits every cell (n, C); larger is worse.
+    """Return a score (n, C) of how badly each label fits each cell; larger is worse.
 
     Parameters
     ----------
     probabilities
-        Class probabilities (n, C), rows sum to 1.
+        Class probabilities (n, C); rows sum to 1.
     method
         ``"lac"`` (least ambiguous sets: one minus the probability), ``"aps"`` (adaptive sets: the probability of all
         labels that are at least as likely) or ``"raps"`` (the same with a penalty for late ranks).
     uniform
-        Uniform variables (n,) that smooth the steps of the adaptive scores: with them coverage is exact, without
-        them at least as large as asked for.
+        Uniform variables (n,) that randomise the adaptive scores. With them coverage is exact; without them it is at
+        least 1 - alpha.
     """
     if method == "lac":
         return 1 - probabilities
@@ -49,7 +49,7 @@ def label_scores(probabilities: Floats, method: str, uniform: Floats | None = No
 def p_values(
     scores: Floats, calibration: Floats, weights: Floats | None = None, own_weights: Floats | None = None
 ) -> Floats:
-    """Share of the calibration scores that are at least as bad, the score itself counted (any shape as `scores`).
+    """Return p-values in the shape of `scores`: the share of scores, this one included, that are at least as bad.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def p_values(
     calibration
         Scores (m,) of the calibration cells.
     weights, own_weights
-        Density ratios (m,) of the calibration cells and (n,) of the query's; None for equal weights.
+        Density ratios (m,) of the calibration cells and (n,) of the query cells; None for equal weights.
     """
     order = np.argsort(calibration, kind="stable")
     weight = np.ones(len(calibration)) if weights is None else np.asarray(weights, dtype=np.float64)[order]
@@ -78,7 +78,7 @@ def label_p_values(
     weights: Floats | None = None,
     own_weights: Floats | None = None,
 ) -> Floats:
-    """P-value (n, C) of every label for every cell.
+    """Return the p-value (n, C) of every label for every cell.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ def label_p_values(
     codes
         True labels (m,) of the calibration cells.
     per_class
-        Compare a label only with calibration cells of that label: coverage then holds for every class by itself, at
-        the price of large sets where a class has few of them.
+        Compare a label only with calibration cells of that label. Coverage then holds for each class, but sets are
+        large if a class has few calibration cells.
     weights, own_weights
         As in :func:`p_values`.
     """
@@ -105,18 +105,18 @@ def label_p_values(
 
 
 def too_few(codes: NDArray[np.integer], n_classes: int, alpha: float) -> NDArray[np.bool_]:
-    """Classes (C,) with so few calibration cells that no p-value can be as small as alpha."""
+    """Return a mask (C,) of classes with too few calibration cells for a p-value as small as alpha."""
     return 1 / (np.bincount(codes, minlength=n_classes) + 1) > alpha
 
 
 def effective_size(weights: Floats) -> float:
-    """Number of equally weighted cells that say as much: (sum w)^2 / sum w^2."""
+    """Return the effective sample size of the weights, (sum w)^2 / sum w^2."""
     total = float(np.sum(weights))
     return total**2 / float(np.sum(np.square(weights))) if total > 0 else 0.0
 
 
 def benjamini_hochberg(p: Floats, fdr: float) -> NDArray[np.bool_]:
-    """Discoveries (n,) among p-values with a false-discovery rate of at most `fdr`."""
+    """Return a mask (n,) of the discoveries at a false-discovery rate of at most `fdr`."""
     order = np.argsort(p, kind="stable")
     passed = np.flatnonzero(p[order] <= fdr * np.arange(1, len(p) + 1) / max(len(p), 1))
     found = np.zeros(len(p), dtype=bool)
@@ -126,5 +126,5 @@ def benjamini_hochberg(p: Floats, fdr: float) -> NDArray[np.bool_]:
 
 
 def fewest_discoveries(n: int, n_calibration: int, fdr: float) -> int:
-    """Fewest of n cells that Benjamini-Hochberg can call at all, all of them with the smallest p-value there can be."""
+    """Return the smallest number of discoveries among n cells, all with the smallest possible p-value."""
     return int(np.ceil(n / (fdr * (n_calibration + 1)) - 1e-9))

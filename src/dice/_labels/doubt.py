@@ -1,9 +1,8 @@
-"""How far labels can be trusted: the error to expect, sets that allow for it, and a status in a word.
+"""Reliability of labels: expected error, prediction sets that allow for it, and status.
 
-Where a query is like its reference, calibration cells tell the error (:mod:`dice._labels.conformal`). Where it is
-not, they cannot. There the averaged probabilities of several views tell it: views that disagree make them flat. Under a
-shift labels are wrong more often than these probabilities say (docs/labels.md), and batches of the reference can show
-that it is more often still.
+If the query is like the reference, the error is known from calibration cells (:mod:`dice._labels.conformal`). Under a
+shift, it is estimated from the averaged probabilities of the views, which are flat where views disagree. Labels are
+then wrong more often than these probabilities say (docs/labels.md). Batches of the reference can raise this factor.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from dice._keys import AMBIGUOUS, CONFIDENT, STATUSES, UNLIKE
 from dice._model.arrays import softmax
 from dice._types import Floats, Mask
 
-#: Share of the reference's own cells that may be called unlike it. No correction for many cells: with 100 calibration
-#: cells a false-discovery rate of .1 calls nothing among 1,000 cells unless 99 of them share the smallest p-value.
+#: Share of reference cells that may be called unlike the reference. It is not corrected for multiple testing: with 100
+#: calibration cells, a false-discovery rate of .1 calls no cell of 1,000 unless 99 have the smallest p-value.
 UNLIKE_RATE = 0.01
-#: Wrong labels per label that is expected to be wrong, under a shift, and the most that it can be.
+#: Wrong labels per expected wrong label under a shift, and the largest value of this ratio.
 ERROR_RATIO, MOST_RATIO = 1.4, 2.5
-#: Expected errors that a ratio of 1 between the reference's own batches counts as.
+#: Pseudo-count of expected errors that pulls the ratio between batches towards 1.
 RATIO_ERRORS = 20.0
-#: An error rate of labels in small queries, and the cells that it counts as: few cells may never mean less doubt.
+#: Error rate assumed for small queries, and its weight in cells. Fewer cells must never give more confidence.
 CAUTIOUS_ERROR, CAUTIOUS_CELLS = 0.3, 50.0
-#: How well query and reference are told apart (AUC) where the reference's cells stop to calibrate a query, and where
-#: they do not calibrate it at all; sets change from one to the other in between.
+#: Separation (AUC) of query and reference up to which calibration cells apply in full, and from which they do not
+#: apply. Sets change gradually between the two.
 LIKE, UNLIKE_AUC = 0.6, 0.7
-#: Standard errors that an AUC may be larger than it was measured.
+#: Number of standard errors added to the measured AUC.
 POSSIBLE = 3.0
 #: Largest error to expect.
 MOST_ERROR = 0.9
@@ -44,10 +43,10 @@ def shift_strength(auc: float, n_cells: int | None = None) -> float:
 
 
 def error_ratio(evidence: Floats) -> float:
-    """Wrong labels per expected wrong label under a shift, with those of the reference's own batches (2,).
+    """Return the number of wrong labels per expected wrong label under a shift.
 
-    Batches of one reference are closer to each other than to a query of another technology: where their labels are
-    wrong more often than expected, the ratio rises by as much, and it never falls.
+    `evidence` (2,) holds the wrong and the expected wrong labels between batches of the reference. Batches differ less
+    from each other than from a query of another technology, so the evidence can raise the ratio but never lower it.
     """
     wrong, expected = map(float, evidence)
     among_batches = (wrong + RATIO_ERRORS) / (expected + RATIO_ERRORS)
@@ -55,16 +54,16 @@ def error_ratio(evidence: Floats) -> float:
 
 
 def expected_error(probabilities: Floats, ratio: float, strength: float) -> float:
-    """Share of wrong labels to expect of cells with these averaged probabilities (n, C).
+    """Return the expected share of wrong labels of cells with these probabilities (n, C).
 
     Parameters
     ----------
     probabilities
-        Mean over views.
+        Probabilities averaged over views.
     ratio
-        Wrong labels per expected wrong label, where the query is shifted.
+        Wrong labels per expected wrong label under a shift.
     strength
-        How much of a shift there is, from 0 to 1.
+        Strength of the shift, from 0 to 1.
     """
     n = len(probabilities)
     if not n:
@@ -77,7 +76,7 @@ def expected_error(probabilities: Floats, ratio: float, strength: float) -> floa
 
 
 def tempered(probabilities: Floats, error: float) -> Floats:
-    """Probabilities (n, C), flattened by one power until their best labels are wrong as often as expected."""
+    """Return probabilities (n, C) flattened by a common power until they imply the expected error."""
     logs = np.log(np.maximum(probabilities, 1e-12))
     low, high = 1.0, 50.0
     if 1 - softmax(logs).max(1, initial=0).mean() >= error - 1e-12:
@@ -89,17 +88,17 @@ def tempered(probabilities: Floats, error: float) -> Floats:
 
 
 def set_threshold(probabilities: Floats, alpha: float) -> float:
-    """Probability from which on labels make the smallest sets that hold a share 1 - alpha of all probability (n, C)."""
+    """Return the probability threshold of the smallest sets that hold a share 1 - alpha of all probability (n, C)."""
     ordered = np.sort(probabilities.ravel())[::-1]
     reached = np.cumsum(ordered) / max(len(probabilities), 1)
     return float(ordered[min(int(np.searchsorted(reached, 1 - alpha)), len(ordered) - 1)])
 
 
 def joint_sets(p_values: Floats, probabilities: Floats, alpha: float, strength: float, threshold: float) -> Mask:
-    """Sets (n, C) between conformal ones and those of a shift, which meet without a jump.
+    """Return sets (n, C) that change gradually from conformal sets to probability sets with the strength of the shift.
 
-    A label is in the set where its conformal p-value relative to alpha, and its probability relative to the threshold,
-    are large enough together: their geometric mean, weighted by the strength of the shift, is at least 1.
+    Two ratios are compared: the conformal p-value over alpha, and the probability over the threshold. A label is in the
+    set if their geometric mean, weighted by the strength of the shift, is at least 1.
     """
     if strength == 0:
         return np.asarray(p_values > alpha)
@@ -109,37 +108,37 @@ def joint_sets(p_values: Floats, probabilities: Floats, alpha: float, strength: 
 
 
 def with_most_likely(sets: Mask, probabilities: Floats) -> Mask:
-    """Sets (n, C) that hold the most likely label, and are therefore never empty: coverage can only grow."""
+    """Return sets (n, C) with the most likely label added. They are never empty, and coverage can only increase."""
     filled = sets.copy()
     filled[np.arange(len(sets)), probabilities.argmax(1)] = True
     return filled
 
 
 def confident_from(probabilities: Floats, codes: NDArray[np.integer], alpha: float) -> float:
-    """Probability from which on at most a share `alpha` of the most likely labels are wrong; infinite if there is none.
+    """Return the probability above which at most a share `alpha` of the best labels are wrong, or infinity.
 
-    The next cell counts as wrong, so that few calibration cells promise nothing: at .1 it takes nine that are right.
+    One additional wrong cell is counted, so that few calibration cells are not enough: alpha 0.1 takes nine right ones.
 
     Parameters
     ----------
     probabilities
-        Of the calibration cells (m, C).
+        Probabilities (m, C) of the calibration cells.
     codes
-        Their true labels (m,).
+        True labels (m,) of the calibration cells.
     alpha
-        Share that may be wrong.
+        Share of labels that may be wrong.
     """
     best = probabilities.max(1)
     order = np.argsort(-best, kind="stable")
     wrong = np.cumsum((probabilities.argmax(1) != codes)[order])
-    # Cells that are equally likely are confident together.
+    # Cells with equal probabilities are treated alike.
     last = np.append(np.diff(best[order]) < 0, True)
     kept = np.flatnonzero(last & ((wrong + 1) / (np.arange(len(best)) + 2) <= alpha))
     return float(best[order[kept[-1]]]) if len(kept) else np.inf
 
 
 def widened(sets: Mask, probabilities: Floats, least: float) -> tuple[Mask, Mask]:
-    """Cells (n,) whose one label is likely enough, and sets (n, C) of which all others have at least two labels."""
+    """Return the confident cells (n,), and sets (n, C) in which all other cells have at least two labels."""
     confident = (sets.sum(1) == 1) & (probabilities.max(1) >= least)
     rows = np.flatnonzero(~confident & (sets.sum(1) == 1))
     wide = sets.copy()
@@ -149,7 +148,7 @@ def widened(sets: Mask, probabilities: Floats, least: float) -> tuple[Mask, Mask
     return confident, wide
 
 
-def in_a_word(confident: Mask, unlike: Mask) -> NDArray[np.intp]:
-    """Codes (n,) in `STATUSES`."""
-    told = np.where(confident, STATUSES.index(CONFIDENT), STATUSES.index(AMBIGUOUS))
-    return np.where(unlike, STATUSES.index(UNLIKE), told).astype(np.intp)
+def status_codes(confident: Mask, unlike: Mask) -> NDArray[np.intp]:
+    """Return the status (n,) of every cell as positions in `STATUSES`."""
+    known = np.where(confident, STATUSES.index(CONFIDENT), STATUSES.index(AMBIGUOUS))
+    return np.where(unlike, STATUSES.index(UNLIKE), known).astype(np.intp)

@@ -1,4 +1,4 @@
-"""Genes that carry the decision for a label, in groups of a query's cells."""
+"""Contributions of genes to the label of groups of query cells."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from dice.options import OBJECTS, Options
 
 @dataclass(frozen=True)
 class Reasons:
-    """Why G groups of cells have their label, by the d genes that query and prior share."""
+    """Contributions of the d genes that query and prior share to the labels of G groups of cells."""
 
-    #: Weights (G, d), and standardised means (G, d) without the shift; the reference's mean is zero.
+    #: Weights (G, d), and standardised means (G, d) without the shift. The mean of the reference is zero.
     weights: Floats
     difference: Floats
-    #: By how much (G,) the score of the groups is above that of the reference's mean.
+    #: Score (G,) of each group minus the score of the mean reference cell.
     score: Floats
 
     @property
@@ -41,16 +41,16 @@ class Reasons:
 
     @property
     def remainder(self) -> Floats:
-        """What no gene accounts for (G,)."""
+        """Part (G,) of the score that the contributions do not explain."""
         return self.score - self.contributions.sum(1)
 
 
 @dataclass(frozen=True)
 class ExplainedCells:
-    """Cells of a query without the shift that its views have on the mean; PCA units."""
+    """Cells of a query without their shift, in PCA units."""
 
     cells: LabelCells
-    #: Noisy and clean latents (n, k), and the shift (n, k) that was taken away.
+    #: Noisy and clean latents (n, k), and the shift (n, k) that was removed.
     y: Floats
     clean: Floats
     away: Floats | None
@@ -60,16 +60,16 @@ class ExplainedCells:
         return self.cells.query
 
     def standardized(self, chunk: Chunk, rows: slice) -> Floats:
-        """Expression (n, d) of a chunk as the reference's would be, dense."""
+        """Return dense standardised expression (n, d) of a chunk without the shift."""
         x = self.cells.standardized(chunk, rows)
         return x if self.away is None else x - self.away[rows] @ self.query.likelihood.loadings.T
 
 
 def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> ExplainedCells:
-    """The cells as they were when they were given their labels, by the record of that call."""
+    """Return the cells as :func:`dice.tl.transfer_labels` saw them, from the record of that call."""
     call = from_plain(record["call"], OBJECTS)
     kept = {name: call[name] for name in ("rho", "layer", "counts_layer", "gene_key", "random_state") if name in call}
-    # Found once for all cells: a part of them would be shifted by another offset.
+    # The stored shift is reused, because a subset of the cells would give another offset.
     options = Options(**kept, shift=record["shift"], check=replace(call["check"], values=False), uncertainty=False)
     cells = LabelCells.of(Query.of(adata, prior, options))
     offsets, _ = find_shift(cells.query, record["shift"])
@@ -77,7 +77,7 @@ def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Exp
 
 
 def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
-    """The weight of every classifier in the mixture that gave the labels."""
+    """Return the weight of each classifier in the mixture that gave the labels."""
     table = record["candidates"]
     pairs = zip(table["candidate"], table["weight"], strict=True)
     return {str(name): float(weight) for name, weight in pairs if name != "blend"}
@@ -86,7 +86,7 @@ def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
 def find_reasons(
     cells: ExplainedCells, model: LabelModel, blend: Mapping[str, float], groups: Codes, contrast: Floats
 ) -> Reasons:
-    """Carry what classifiers look at back to genes, for groups (n,) of cells and their contrasts (G, C) of labels."""
+    """Return gene contributions for groups (n,) of cells and their contrasts (G, C) of labels."""
     likelihood, scale, n_groups = cells.query.likelihood, cells.query.prior.latent_scale, len(contrast)
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
     sums = cells.query.matrix.each(lambda x, rows: sums_by_group(cells.standardized(x, rows), groups[rows], n_groups))
@@ -109,22 +109,22 @@ def find_reasons(
 
 
 def _through_denoising(cells: ExplainedCells, groups: Codes, directions: Floats) -> tuple[Floats, Floats]:
-    """Mean slopes (G, k) of the denoised latents, along the direction (G, k) of every group, and what they add (G,)."""
+    """Return mean slopes (G, k) of the denoised latents along the direction (G, k) of each group, and scores (G,)."""
     slopes, added = np.zeros(directions.shape), np.zeros(len(directions))
     known = np.flatnonzero(groups >= 0)
     for start in range(0, len(known), NETWORK_CHUNK):
         some = known[start : start + NETWORK_CHUNK]
         function, along = _denoising(cells, some), directions[groups[some]]
-        np.add.at(slopes, groups[some], way_slopes(function, cells.y[some], along))
+        np.add.at(slopes, groups[some], path_slopes(function, cells.y[some], along))
         with torch.inference_mode():
-            nowhere = function(torch.zeros((len(some), directions.shape[1]))).numpy()
-        np.add.at(added, groups[some], ((cells.clean[some] - nowhere) * along).sum(1))
+            at_zero = function(torch.zeros((len(some), directions.shape[1]))).numpy()
+        np.add.at(added, groups[some], ((cells.clean[some] - at_zero) * along).sum(1))
     n = np.maximum(np.bincount(groups[known], minlength=len(directions)), 1)
     return slopes / n[:, None], added / n
 
 
 def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]:
-    """Clean latents of some cells by their noisy ones, both without the shift; PCA units."""
+    """Return a function from noisy to clean latents of some cells, both without the shift, in PCA units."""
     query, prior = cells.query, cells.query.prior
     if not prior.measured:
         noise = torch.as_tensor(query.decided.cell_noise[some])
@@ -132,21 +132,21 @@ def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]
     if not query.measured:
         return lambda y: prior.denoise(y, 0.0, torch.full((len(y),), prior.typical))
     depths, rho = torch.as_tensor(prior.known_depth(query.latents.log_depth[some])), query.decided.plan.rho
-    # The denoiser reads cells as they are; their shift is taken away afterwards.
+    # The denoiser takes cells with their shift, which is removed afterwards.
     away = torch.zeros(1) if cells.away is None else torch.as_tensor(cells.away[some])
     return lambda y: prior.denoise(y + away, rho, depths) - away
 
 
 @dataclass(frozen=True)
 class Expression:
-    """Mean expression (G, d) of groups as it is in the matrix, and the shares (G, d) of cells that express a gene."""
+    """Mean expression (G, d) of groups in units of the matrix, and the share (G, d) of cells expressing each gene."""
 
     mean: Floats
     fraction: Floats
 
 
 def expression_of(matrix: Matrix, groups: Codes, n_groups: int) -> Expression:
-    """Go through the cells once."""
+    """Return mean and fraction of expressing cells per group (n,), in one pass over the matrix."""
 
     def each(chunk: Chunk, rows: slice) -> Floats:
         return np.stack([sums_by_group(values, groups[rows], n_groups) for values in (chunk, chunk > 0)])
@@ -157,7 +157,7 @@ def expression_of(matrix: Matrix, groups: Codes, n_groups: int) -> Expression:
 
 
 def known_expression(reference: object, query: Query, model: LabelModel, labels_key: str, prior_key: str) -> Expression:
-    """The same of the reference's labels (C, d): by its cells, or by what its prior keeps of them."""
+    """Return the expression (C, d) of the reference's labels, from its cells or from the means stored in the prior."""
     if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
         labelled = read_reference(reference, labels_key, prior_key)
         order = np.array([model.names.index(name) for name in labelled.names] + [-1], dtype=np.intp)
@@ -172,33 +172,33 @@ def known_expression(reference: object, query: Query, model: LabelModel, labels_
     return Expression(np.maximum(mean, least), np.full(mean.shape, np.nan))
 
 
-#: Points of Gauss and Legendre's rule on the way to a cell. Of what the denoised latents of Baron's 1,937 cells add to
-#: their scores, 4, 8 and 16 points miss 6, 0.9 and 0.05 % (a reference of pancreas, mean over cells).
+#: Gauss-Legendre points on the path to a cell. With 4, 8 and 16 points, 6, 0.9 and 0.05 % of the contribution of the
+#: denoised latents to the score are missed (Baron's 1,937 cells, a pancreas reference, mean over cells).
 N_POINTS = 16
 
 
 def contrasts(labels: Codes, others: Mask) -> Floats:
-    """What takes the mean logit of `others` (G, C) away from that of a label (G,): factors (G, C) of all logits."""
+    """Return factors (G, C) of the logits: the logit of a label (G,) minus the mean logit of `others` (G, C)."""
     found = -1.0 * others / np.maximum(others.sum(1, keepdims=True), 1)
     found[np.arange(len(labels)), labels] += 1
     return found
 
 
-def way_slopes(
+def path_slopes(
     function: Callable[[Tensor], Tensor], cells: Floats, directions: Floats, n_points: int = N_POINTS
 ) -> Floats:
-    """Slopes (n, k) of a function of latents, each averaged over the straight way from zero to a cell.
+    """Return slopes (n, k) of a function of latents, averaged over the straight path from zero to each cell.
 
     Parameters
     ----------
     function
-        Maps latents (n, k) to others (n, k), cell by cell.
+        Maps latents (n, k) to latents (n, k), cell by cell.
     cells
-        Where the ways end (n, k).
+        End points (n, k) of the paths.
     directions
-        What of the function's values counts: their products with these (n, k).
+        Directions (n, k) onto which the values of the function are projected.
     n_points
-        Points on every way.
+        Number of points on each path.
     """
     ends, along = (torch.as_tensor(np.asarray(x, dtype=np.float32)) for x in (cells, directions))
     points, weights = np.polynomial.legendre.leggauss(n_points)
@@ -211,7 +211,7 @@ def way_slopes(
 
 
 def sums_by_group(values: Chunk, groups: Codes, n_groups: int) -> Floats:
-    """Sums (G, p) of cells (n, p) by their group (n,), -1 for none."""
+    """Return sums (G, p) of cells (n, p) per group (n,). Cells with the code -1 are left out."""
     known = np.flatnonzero(groups >= 0)
     members = sparse.csr_array((np.ones(len(known)), (groups[known], known)), shape=(n_groups, len(groups)))
     sums = members @ values

@@ -1,4 +1,4 @@
-"""Learning labels from a reference: once, for every query that will come."""
+"""Learn a label model from a reference. It is stored in the prior and used for all queries."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from dice._query.reference import Labelled, ReferenceQuery, as_query, labels_of,
 from dice._types import Codes, Floats
 from dice.options import Options
 
-#: Cells that genes are looked at in: they are dense in memory.
+#: Approximate maximum number of cells for the gene classifier. Their expression is dense in memory.
 MAX_GENE_CELLS = 5000
-#: Classifiers also see every cell with fewer counts, down to this share of the typical depth. Accuracy / macro-F1 on 14
-#: pairs of technologies .823 / .769 with and .820 / .752 without (one seed; docs/labels.md has shallow queries).
+#: Classifiers also train on thinned copies of all cells, down to this share of the typical depth. Accuracy / macro-F1
+#: on 14 pairs of technologies: .823 / .769 with and .820 / .752 without (one seed; see docs/labels.md).
 LEAST_DEPTH = 0.05
-#: Iterations of regressions on latents.
+#: Iterations of the regressions on latents.
 LATENT_ITERATIONS = 50
 
 
 def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, who: str = "reference") -> LabelModel:
-    """Learn all that labels of queries need, from all labelled cells but those of the calibration."""
+    """Learn the label model from all labelled cells except calibration cells."""
     whole, thin = _cells(reference, prior, labelled, who)
     fit = labelled.cells("train", "validation")
     calibration, n_labels = subsample(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
-    rows, _ = _some(fit, labelled.codes[fit], seed)
+    rows, _ = _sample(fit, labelled.codes[fit], seed)
     genes = whole.genes(np.concatenate([rows, calibration]))
     known, held_out = genes[: len(rows)], genes[len(rows) :]
     shallow = None if thin is None else thin.genes(rows)
@@ -83,14 +83,14 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
         card=card,
     )
     components = (known - model.anchors.centre.astype(np.float32)) @ model.anchor_basis
-    evidence, told = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labelled, seed)
-    return replace(model, batch_evidence=evidence, card=card | _scores(model) | told)
+    evidence, entries = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labelled, seed)
+    return replace(model, batch_evidence=evidence, card=card | _scores(model) | entries)
 
 
 def _evidence(
     reference: AnnData, latents: Floats, components: Floats, rows: Codes, labelled: Labelled, seed: int
 ) -> tuple[Floats, dict[str, Any]]:
-    """How often labels are wrong where the reference's batches are queries of each other, and what is told of it."""
+    """Return the label errors between batches of the reference (2,), and their entries for the card."""
     codes = labelled.codes[rows]
     columns = {name: batches[rows] for name, batches in batch_columns(reference).items() if name != labelled.key}
     name = widest_batches(latents, columns, codes)
@@ -101,7 +101,7 @@ def _evidence(
 
 
 def _fit(x: Floats, thinned: Floats | None, codes: Codes, n_labels: int, *, genes: bool = False) -> Logistic:
-    """A classifier of cells as they are and, where they are counts, with fewer of them."""
+    """Fit a classifier to cells and, if there are counts, to their thinned copies."""
     if thinned is not None:
         x, codes = np.concatenate([x, thinned]), np.concatenate([codes, codes])
     strength, iterations = (GENE_STRENGTH, GENE_ITERATIONS) if genes else (LATENT_STRENGTH, LATENT_ITERATIONS)
@@ -115,7 +115,7 @@ def _latents(cells: LabelCells, name: str) -> Floats:
 def _cells(
     reference: AnnData, prior: LearnedPrior, labelled: Labelled, who: str
 ) -> tuple[LabelCells, LabelCells | None]:
-    """The reference's cells with all of its genes, as they are, and with fewer counts where they are counts."""
+    """Return the reference cells and, if there are counts, their thinned copies; else None."""
     options = Options(
         rho=0.0, uncertainty=False, shift=False, check=False, layer=prior.params.get("layer"),
         counts_layer=prior.params.get("counts_layer"),
@@ -125,16 +125,16 @@ def _cells(
     if not own.measured or whole.counts is not None:
         return LabelCells.of(whole), None
     depths = prior.typical + np.linspace(np.log(LEAST_DEPTH), 0, 1000, dtype=np.float32)
-    return LabelCells.of(whole), LabelCells.of(_at(whole, depths))
+    return LabelCells.of(whole), LabelCells.of(_at_depths(whole, depths))
 
 
-def _at(cells: ReferenceQuery, depths: Floats) -> ReferenceQuery:
+def _at_depths(cells: ReferenceQuery, depths: Floats) -> ReferenceQuery:
     return replace(cells, reader=replace(cells.reader, depths=depths))
 
 
 def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any]:
-    """Some cells by their leading components; those of rare labels are kept."""
-    rows, _ = _some(np.arange(len(x)), codes, seed, most=MOST_CELLS)
+    """Return a sample of cells as leading components. Rare labels are over-represented."""
+    rows, _ = _sample(np.arange(len(x)), codes, seed, most=MOST_CELLS)
     counts = np.bincount(codes, minlength=len(means))
     centre = (counts / counts.sum()) @ means
     centred = x[rows] - centre.astype(np.float32)
@@ -144,22 +144,22 @@ def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any
 
 
 def _means(values: Floats, codes: Codes, n_labels: int) -> Floats:
-    """Mean (C, p) of every label; zero where it has no cells."""
+    """Return the mean (C, p) of every label; zero for labels without cells."""
     sums = np.zeros((n_labels, values.shape[1]))
     np.add.at(sums, codes, values)
     return (sums / np.maximum(np.bincount(codes, minlength=n_labels), 1)[:, None]).astype(np.float32)
 
 
 def _scores(model: LabelModel) -> dict[str, Any]:
-    """Accuracy, and F1 of every label, of the mean of all classifiers on calibration cells."""
+    """Return accuracy and F1 per label on calibration cells, for the mean of all classifiers."""
     probabilities, codes = model.calibration(), model.calibration_codes
     f1 = [None if np.isnan(score) else round(score, 4) for score in f1_scores(probabilities, codes)]
     right = round(float((probabilities.argmax(1) == codes).mean()), 4)
     return {"held_out": len(codes), "accuracy": right, "f1": f1}
 
 
-def _some(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) -> tuple[Codes, Codes]:
-    """About as many cells as asked for at the most, and at least 50 of every label that has them."""
+def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) -> tuple[Codes, Codes]:
+    """Return about `most` random cells and their labels, with about 50 cells or more of each label if it has them."""
     if len(rows) <= most:
         return rows, codes
     rng = np.random.default_rng(seed)
@@ -172,11 +172,13 @@ def _some(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) -> t
 def read_or_learn(
     reference: object, prior: Any, labels_key: str | None, prior_key: str, seed: int
 ) -> tuple[LabelModel, list[str] | None]:
-    """What is known about labels, and their colours: stored in the prior, or learned now from the reference's cells."""
+    """Return the label model and the colours of labels, from the prior or learned from the reference cells."""
     stored, trained = prior.labels, prior.params.get("labels_key")
     key = trained if labels_key is None else labels_key
     if key is None:
-        raise InputError("The prior was trained without labels: name the reference's labels with labels_key=.")
+        raise InputError(
+            "The prior was trained without labels: pass `labels_key`, the column of labels in reference.obs."
+        )
     columns = set(names_of(reference, "obs")) if isinstance(reference, AnnData) and reference.n_obs else set()
     lost = stored is not None and key == trained and key not in columns
     if isinstance(reference, AnnData) and PriorKeys(prior_key).split in columns and not lost:
@@ -188,9 +190,9 @@ def read_or_learn(
         return stored, None if known is None else [known[name] for name in stored.names]
     if stored is None or key != trained:
         raise InputError(
-            f"The prior alone knows {'no labels' if stored is None else f'the labels {trained!r} only'}: pass the "
-            f"reference with its cells, or train it with dice.tl.train_prior(reference, labels_key={key!r}) and cells "
-            "for calibration."
+            f"The prior holds {'no labels' if stored is None else f'only the labels {trained!r}'}: pass the reference "
+            f"with its cells, or call dice.tl.train_prior(reference, labels_key={key!r}) with a positive "
+            "calibration_fraction."
         )
     colors = stored.card.get("colors")
     listed = isinstance(colors, list) and len(colors) == len(stored.names)
@@ -198,22 +200,22 @@ def read_or_learn(
 
 
 def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: str | None) -> Labelled | None:
-    """Labels that a prior will be able to tell; None, and why, where there are none to learn or to check by."""
+    """Return the labels to learn. Return None, with a warning, if no training or calibration cell has a label."""
     if labels_key is None:
         return None
     labelled = labels_of(reference, labels_key, roles.astype(np.intp), "adata")
     for role in ("train", "calibration"):
         if not len(labelled.cells(role)):
             _log.warn(
-                f"No cell with a label in adata.obs[{labels_key!r}] is kept for the role {role!r}, so that the prior "
-                "will not tell labels: label more cells, or pass training=dice.Training(calibration_fraction=0.1)."
+                f"No cell with a label in adata.obs[{labels_key!r}] has the role {role!r}, so the prior will not hold "
+                "labels: label more cells, or pass training=dice.Training(calibration_fraction=0.1)."
             )
             return None
     return labelled
 
 
 def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:
-    """What is told of a reference."""
+    """Return the card of a reference."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     title = record(reference, "title")
     return make_card(
@@ -223,7 +225,7 @@ def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any
 
 
 def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
-    """Whether the reference still has the labels that its prior has learned; files may have sorted them otherwise."""
+    """Return whether the reference still has the labels of its prior. Their order does not matter."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     learned = card.get("label_cells")
     if not isinstance(learned, list) or len(learned) != len(card["labels"]):
@@ -232,7 +234,7 @@ def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
 
 
 def warn_of_unlearned(model: LabelModel) -> None:
-    """Labels all of whose cells calibrate are never given."""
+    """Warn about labels that are never predicted because all of their cells are calibration cells."""
     never = [name for name, n in zip(model.names, model.counts, strict=True) if not n]
     if never:
-        _log.warn(f"All cells of {never[:5]} were kept for calibration, so that these labels are never given.")
+        _log.warn(f"All cells of the labels {never[:5]} are calibration cells, so these labels are never predicted.")

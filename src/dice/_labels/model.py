@@ -1,7 +1,7 @@
-"""What a prior keeps of a reference's labels, so that it can label queries without the reference's cells.
+"""The label model of a prior, which labels queries without the reference cells.
 
-Classifiers, their logits of calibration cells, the moments of every gene in every label, and some cells in the space of
-their leading components: a few MB of plain arrays.
+It holds classifiers, their logits on calibration cells, the moments of every gene in every label, and a sample of cells
+as leading components: a few MB of plain arrays.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dice._model.arrays import softmax
 from dice._model.logistic import Logistic
 from dice._types import Codes, Floats
 
-#: What cells are classified by: scaled noisy latents, scaled clean latents, standardised genes.
+#: Inputs of the classifiers: scaled noisy latents, scaled clean latents, standardised genes.
 REPRESENTATIONS = ("projection", "denoised", "genes")
-#: Cells of each kind that are kept at most, their components, and labels that a model can have.
+#: Maximum numbers of stored cells of each kind, of components, and of labels.
 MOST_CELLS, MOST_COMPONENTS, MOST_LABELS = 2000, 100, 10_000
 _COMMON = (
     "counts",
@@ -43,7 +43,7 @@ _CODES = ("calibration_codes", "anchor_codes")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One classifier of C labels, and its logits (m, C) of calibration cells."""
+    """A classifier of C labels, and its logits (m, C) on calibration cells."""
 
     classifier: Logistic
     calibration: Floats
@@ -51,14 +51,14 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class LabelModel:
-    """Classifiers of a reference's labels, one for each of `REPRESENTATIONS`, and what is usual among its cells."""
+    """Classifiers of the labels, one for each of `REPRESENTATIONS`, and statistics of the reference cells."""
 
     names: list[str]
     candidates: Mapping[str, Candidate]
-    #: Cells (C,) of every label that were learned from, and their mean latents (C, k) in PCA units.
+    #: Number of training cells (C,) of every label, and their mean latents (C, k) in PCA units.
     counts: Floats
     centres: Floats
-    #: Rotation and scaling (k, k) after which labels scatter alike in all directions.
+    #: Rotation and scaling (k, k) that whitens the scatter within labels.
     whiten: Floats
     calibration_codes: Codes
     #: Latents (m, k) of the calibration cells in PCA units.
@@ -66,13 +66,13 @@ class LabelModel:
     #: Mean and variance (C, d) of the standardised genes in every label.
     gene_means: Floats
     gene_variances: Floats
-    #: Labels (a,) of some cells, their leading components (a, r), and the directions (d, r) of these.
+    #: Labels (a,) of a sample of cells, their leading components (a, r), and the directions (d, r) of the components.
     anchor_codes: Codes
     anchor_scores: Floats
     anchor_basis: Floats
-    #: Wrong labels, and labels expected to be wrong, when the reference's batches were queries of each other (2,).
+    #: Numbers of wrong and of expected wrong labels between batches of the reference (2,).
     batch_evidence: Floats
-    #: What is told about the reference: labels with their numbers of cells, accuracy and F1, source, date, versions.
+    #: Description of the reference: labels with cell numbers, accuracy and F1, source, date, versions.
     card: Mapping[str, Any]
 
     @property
@@ -99,13 +99,13 @@ class LabelModel:
         return found
 
     def groups(self, latent_scale: float) -> Groups:
-        """The labels as groups that a cell may be unlike."""
+        """Return the labels as known groups for the novelty test."""
         used, predict = np.flatnonzero(self.counts > 0), self.candidates["projection"].classifier
         means, counts = self.centres[used] @ self.whiten, self.counts[used]
         return Groups(self.whiten, means, predict, latent_scale, counts, used)
 
     def to_arrays(self) -> dict[str, NDArray[np.float32]]:
-        """All but names and card, which are text."""
+        """Return all arrays. Names and card are text and are stored elsewhere."""
         arrays = {name: getattr(self, name) for name in _COMMON}
         for name, candidate in self.candidates.items():
             parts = {**vars(candidate.classifier), **vars(candidate)}
@@ -128,10 +128,12 @@ class LabelModel:
             array = arrays[name]
             sound = isinstance(array, np.ndarray) and array.dtype == np.float32 and array.shape == shape
             if not sound or not np.isfinite(array).all() or np.abs(array).max(initial=0) > 1e12:
-                raise PriorFormatError(f"The stored prior's 'labels/{name}' are not finite float32 of shape {shape}.")
+                raise PriorFormatError(f"The stored prior's 'labels/{name}' must be finite float32 of shape {shape}.")
         for name in ("counts", "gene_variances", "batch_evidence"):
             if (arrays[name] < 0).any() or (name == "counts" and not arrays[name].any()):
-                raise PriorFormatError(f"The stored prior's 'labels/{name}' must not be negative, and counts not zero.")
+                raise PriorFormatError(
+                    f"The stored prior's 'labels/{name}' must not be negative, and counts must not be all zero."
+                )
         codes = {name: _checked_codes(arrays[name], name, len(names)) for name in _CODES}
         candidates = {}
         for name in REPRESENTATIONS:

@@ -1,4 +1,4 @@
-"""Cells and groups of a query that the reference does not know, beside calibration cells that tell what is usual."""
+"""Test cells and groups of a query for novelty, in comparison with calibration cells."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._types import Codes, Floats, Mask
 
-#: If nothing was called, and no fewer than this share of the cells could be, that is said: at a rate of .1 with up to
-#: 100 calibration cells.
+#: Warn that the test has no power if no cell is called and a call would take at least this share of the cells. At a
+#: rate of .1, this is the case with up to 100 calibration cells.
 POWERLESS = 0.1
-#: Reference cells are thinned if the query's median depth is below this share of theirs: a little less may be due to
-#: its composition.
+#: Reference cells are thinned if the median depth of the query is below this share of theirs. A smaller difference may
+#: be due to composition.
 SHALLOW = 0.7
 NO_CALIBRATION = (
     "The reference has no calibration cells: call dice.tl.train_prior(reference, "
@@ -40,7 +40,7 @@ NO_CALIBRATION = (
 
 
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats, Codes]:
-    """Groups of known cells, latents of calibration cells, seen through the query's genes, and the groups of those."""
+    """Return the known groups, the latents of calibration cells by the query's genes, and the groups of these cells."""
     if isinstance(source, AnnData) and PriorKeys(prior_key).split in names(source, "obs"):
         roles = read_roles(source, prior_key)
         calibration = roles == ROLES.index("calibration")
@@ -51,7 +51,7 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
         learned = ~calibration if codes is None else ~calibration & (codes >= 0)
         if not learned.any():
             raise InputError(
-                "The reference has calibration cells alone, or labels of them alone: pass all of its cells."
+                "All labelled cells of the reference are calibration cells: pass a reference with all of its cells."
             )
         groups = cluster(y[learned]) if codes is None else codes[learned]
         known = Groups.of(y[learned], groups)
@@ -64,7 +64,7 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
         known = labels.groups(query.prior.latent_scale)
         return known, labels.calibration_y, positions(labels.calibration_codes, known.columns.astype(np.intp))
     if labels_key not in (None, "auto"):
-        raise InputError("labels_key= needs the reference with its cells: pass the AnnData object that has them.")
+        raise InputError("`labels_key` needs the reference with its cells: pass the AnnData object.")
     stored = query.prior.calibration
     if stored is None or len(stored["y"]) < 2:
         raise InputError(NO_CALIBRATION)
@@ -75,12 +75,12 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
 
 
 def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
-    """Latents of the reference's cells, thinned if the query is much shallower.
+    """Return latents of the reference cells, thinned if the query is much shallower.
 
-    Cells are thinned to the depths of random cells of the query. In a query that is as deep as the reference, that
-    would make types with many counts differ from themselves. By loadings that know the learned cells, single cells of
-    new types are told as well (mean AUROC of bmmc, pancreas and Baron .789, .724, .972 in place of .775, .729, .977;
-    two seeds), and groups of them less often (52 of 78 found in place of 57).
+    Cells are thinned to the depths of random query cells. If the query is as deep as the reference, this would displace
+    deep cell types, so the cells are left as they are. Training cells are read by cross-fitted loadings. With the
+    prior's own loadings, single novel cells are found as well (mean AUROC of bmmc, pancreas and Baron .789, .724, .972
+    instead of .775, .729, .977; two seeds), but novel groups less often (52 of 78 instead of 57).
     """
     whole = as_query(source, query, roles, depths=np.empty(0, np.float32)).latents
     depths = [latents.log_depth[~np.isnan(latents.log_depth)] for latents in (query.latents, whole)]
@@ -94,41 +94,41 @@ def _nearest(groups: Groups, y: Floats) -> Codes:
 
 
 def positions(codes: Codes, used: Codes) -> Codes:
-    """Positions of codes among the sorted ones that are used; -1 for others."""
+    """Return the positions of codes in the sorted array `used`; -1 for codes that are not in it."""
     at = np.minimum(np.searchsorted(used, codes), len(used) - 1)
     return np.where(used[at] == codes, at, -1).astype(np.intp)
 
 
 def warn_of_doubt(query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups | None) -> None:
-    """Warn where the test has no power to call single cells, or where a shift keeps it from calling any."""
+    """Warn if the test has no power to call single cells, or if a shift prevents calls."""
     if called is not None and called.shifted:
         _log.warn(
-            f"The query differs from its reference as a whole (AUC {called.auc:.2f}), so that calibration cells cannot "
-            f"tell which single cells are new: none is called. Groups of {LEAST_CELLS} cells are compared with each "
-            f"other instead, if there are {FEWEST_GROUPS} of them (groupby='auto')."
+            f"The query differs from its reference as a whole (AUC {called.auc:.2f}), so calibration cells cannot show "
+            f"which single cells are novel, and no single cell is called. With groupby='auto', groups of at least "
+            f"{LEAST_CELLS} cells are compared with each other if there are at least {FEWEST_GROUPS} of them."
         )
         return
     n_cells = int((~query.latents.empty).sum())
     fewest = fewest_discoveries(len(query.seeds), n_calibration, fdr)
     if not n_novel and fewest > 1 and fewest >= POWERLESS * n_cells:
-        needed = f"unless {fewest} are more novel than all of these" if fewest <= n_cells else "whatever they are like"
+        needed = f"unless {fewest} are more novel than all of these" if fewest <= n_cells else "in any case"
         _log.warn(
-            f"With {n_calibration} calibration cells none of {n_cells} cells is called at fdr={fdr:g} {needed}: "
+            f"With {n_calibration} calibration cells, no cell of {n_cells} can be called at fdr={fdr:g} {needed}: "
             "train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test groups of "
-            "cells (groupby=), or look at obs['dice_novelty_p'] itself."
+            "cells (groupby=), or use the p-values in obs['dice_novelty_p']."
         )
 
 
 def _warn_of_missing(query: Query) -> None:
     if not query.match.complete:
         _log.warn(
-            f"{query.match}, but the prior's calibration cells were measured by all of them, so that p-values are too "
+            f"{query.match}, but the prior's calibration cells were projected with all genes, so p-values are too "
             "small: pass the reference with its cells."
         )
 
 
 def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes | None:
-    """Labels to group by: those asked for, else those that the prior was trained with, else none."""
+    """Return the labels to group by: those of `labels_key`, or those that the prior was trained with, or None."""
     trained = prior.params.get("labels_key")
     if labels_key == "auto" and trained not in names(reference, "obs"):
         return None
@@ -138,13 +138,13 @@ def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes |
 
 @dataclass(frozen=True)
 class CalledGroups:
-    """Groups (G,) of a query's cells that are called novel, and by what."""
+    """Groups (G,) of query cells that are called novel, and the evidence."""
 
     novel: Mask
-    #: P-values and displacements (G,); p-values are not numbers where the query is shifted.
+    #: P-values and displacements (G,). P-values are NaN if the query is shifted.
     p: Floats
     displacement: Floats
-    #: How well cells of groups that are not called are told apart from the reference's.
+    #: Separation (AUC) between the reference and the cells of groups that are not called.
     auc: float
 
     @property
@@ -155,20 +155,19 @@ class CalledGroups:
 def call_groups(
     query: Query, y: Floats, codes: Codes, n_groups: int, known: tuple[Groups, Floats, Codes], fdr: float
 ) -> CalledGroups:
-    """Call groups of a query's cells by calibration cells or, where these cannot tell, by each other.
+    """Call novel groups by comparison with calibration cells or, if the query is shifted, with each other.
 
-    Whether the query is shifted is judged by cells of groups that calibration cells do not call: many cells of a new
-    type are no shift.
+    The shift is measured on cells of groups that are not called, because many cells of a new type are not a shift.
     """
     groups, calibration, labels = known
     found, excess, _ = compare_groups(groups, y, codes, calibration, labels)
-    # The last groups may have empty cells alone.
+    # The last groups may hold only empty cells.
     p, displaced = (np.append(values, np.full(n_groups - len(found), np.nan)) for values in (found, excess))
     novel = np.zeros(n_groups, dtype=bool)
     novel[~np.isnan(p)] = benjamini_hochberg(p[~np.isnan(p)], fdr)
     order = query_order(query)
     usual = order[~np.append(novel, False)[codes[order]]]
-    # Where most cells are called, it is the query that differs.
+    # If most cells are called, the query differs as a whole.
     usual = order if len(usual) < len(order) / 2 else usual
     scale = query.prior.latent_scale
     auc = measure_domain_shift(calibration / scale, y[usual] / scale, 0).auc
@@ -181,16 +180,16 @@ def call_groups(
 
 
 def warn_of_untested(called: CalledGroups) -> None:
-    """Warn where calibration cells should have tested groups and could not."""
+    """Warn if no group could be tested with calibration cells."""
     if not called.shifted and np.isnan(called.p).all():
         _log.warn(
-            f"No group can be tested: none has {LEAST_CELLS} cells, or no known group has {LEAST_KNOWN} calibration "
-            "cells."
+            f"No group can be tested: either every group has fewer than {LEAST_CELLS} cells, or every known group has "
+            f"fewer than {LEAST_KNOWN} calibration cells."
         )
 
 
 def group_table(names: list[str], codes: Codes, score: Floats, called: CalledGroups) -> dict[str, Any]:
-    """One entry for every group of cells (n,), with the mean of their scores (n,)."""
+    """Return the table of groups, with the mean score of the cells in each group."""
     n_cells = np.bincount(codes[codes >= 0], minlength=len(names))
     sums = np.bincount(codes[codes >= 0], weights=score[codes >= 0], minlength=len(names))
     return {
@@ -203,14 +202,14 @@ def group_table(names: list[str], codes: Codes, score: Floats, called: CalledGro
     }
 
 
-#: Share of groups called novel that may belong to the reference after all, as in :func:`dice.tl.novelty`.
+#: False-discovery rate of novel groups, as in :func:`dice.tl.novelty`.
 FDR = 0.1
 
 
 def unlike_cells(cells: LabelCells, model: LabelModel) -> Mask:
-    """Cells (n,) of fine groups that are called novel, and cells further from all labels than 99 % of known ones.
+    """Return a mask (n,) of cells in novel fine groups, and of cells more novel than 99 % of calibration cells.
 
-    Single cells of a query that differs as a whole are not judged: all of them are far from the reference.
+    In a shifted query, single cells are not tested because all of them are far from the reference.
     """
     known = model.groups(cells.scale)
     labels = positions(model.calibration_codes, known.columns.astype(np.intp))

@@ -1,8 +1,7 @@
-"""How unlike the reference a cell is: by its projection, never by its denoised latents.
+"""Novelty scores of cells, from the projection and never from denoised latents.
 
-A large rho maps unseen types onto known ones, so that nothing here looks at what the prior made of a cell. Known cells
-form groups, by label or by cluster. A cell is novel if it is far from all of them, and if it is hard to say which one
-it is of.
+Denoising with a large rho maps unseen types onto known ones, so denoised latents would hide novel cells. Known cells
+form groups, by label or by cluster. A cell is novel if it is far from all groups and if its group is uncertain.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ from numpy.typing import NDArray
 from dice._model.logistic import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._types import Floats
 
-#: Groups that cells without labels are clustered into, and cells that each should have.
+#: Maximum number of clusters of cells without labels, and minimum number of cells per cluster.
 N_CLUSTERS, CLUSTER_SIZE = 15, 20
-#: Share of the mean variance that is added to each direction.
+#: Share of the mean variance that is added to the variance of each direction.
 RIDGE = 1e-3
-#: Doubt that even the surest cell leaves.
+#: Smallest uncertainty about the group of a cell.
 LEAST_DOUBT = 1e-3
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Known groups of cells: their means, what makes cells of a group differ, and how to tell groups apart."""
+    """Known groups of cells: means, scatter within groups, and a classifier of groups."""
 
-    #: Rotation and scaling (k, k) after which the scatter within groups is the same in all directions.
+    #: Rotation and scaling (k, k) that whitens the scatter within groups.
     whiten: Floats
     #: Whitened means (C, k).
     means: Floats
     predict: Logistic
     scale: float
-    #: Cells (C,) that each was learned from.
+    #: Number of cells (C,) of each group.
     counts: Floats
-    #: Classes (C,) of the classifier that they are.
+    #: Class (C,) of each group in the classifier.
     columns: NDArray[np.integer]
 
     @classmethod
     def of(cls, y: Floats, codes: NDArray[np.integer]) -> Groups:
-        """Learn from cells y (n, k) and their groups (n,)."""
+        """Learn the groups from cells y (n, k) and their group codes (n,)."""
         used, codes = np.unique(codes, return_inverse=True)
         y = y.astype(np.float64)
         means = np.stack([y[codes == code].mean(0) for code in range(len(used))])
@@ -51,7 +50,7 @@ class Groups:
         return cls(whiten, means @ whiten, predict, scale, counts, np.arange(len(used)))
 
     def features(self, y: Floats) -> Floats:
-        """Distance to the nearest group and doubt about the group, both as logarithms (n, 2)."""
+        """Return the logarithms of the distance to the nearest group and of the uncertainty about the group (n, 2)."""
         points = y.astype(np.float64) @ self.whiten
         squares = (points**2).sum(1)[:, None] - 2 * points @ self.means.T + (self.means**2).sum(1)
         doubt = 1 - self.predict(y / self.scale).max(1) + LEAST_DOUBT
@@ -59,7 +58,7 @@ class Groups:
 
 
 def within_groups(y: Floats, codes: NDArray[np.integer]) -> Floats:
-    """Rotation and scaling (k, k) after which cells y (n, k) scatter alike in all directions around their groups."""
+    """Return a rotation and scaling (k, k) that whitens the scatter of cells y (n, k) within groups."""
     used, codes = np.unique(codes, return_inverse=True)
     y = y.astype(np.float64)
     means = np.stack([y[codes == code].mean(0) for code in range(len(used))])
@@ -69,7 +68,7 @@ def within_groups(y: Floats, codes: NDArray[np.integer]) -> Floats:
 
 
 def cluster(y: Floats, seed: int = 0) -> NDArray[np.intp]:
-    """Groups (n,) of cells without labels, by k-means."""
+    """Return k-means clusters (n,) of cells without labels."""
     from sklearn.cluster import KMeans
 
     n_clusters = int(np.clip(len(y) // CLUSTER_SIZE, 1, N_CLUSTERS))
@@ -77,7 +76,7 @@ def cluster(y: Floats, seed: int = 0) -> NDArray[np.intp]:
 
 
 def novelty_scores(groups: Groups, query: Floats, calibration: Floats) -> tuple[Floats, Floats]:
-    """Novelty of query (n,) and calibration cells (m,), in standard deviations of the latter."""
+    """Return novelty scores of query cells (n,) and calibration cells (m,), in standard deviations of the latter."""
     features, known = groups.features(query), groups.features(calibration)
     centre, spread = known.mean(0), np.maximum(known.std(0), 1e-9)
     return ((features - centre) / spread).mean(1), ((known - centre) / spread).mean(1)

@@ -1,4 +1,4 @@
-"""The views of a query's cells: which can be computed, and their probabilities; see :mod:`dice._labels.views`."""
+"""Choose and compute the views of a query; see :mod:`dice._labels.views`."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ from dice._query.shift import find_shift
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 
-#: Probabilities (n, C) of cells with standardised genes (n, d), at these positions (n,).
+#: Function from standardised genes (n, d) and positions (n,) of cells to probabilities (n, C).
 LabelView: TypeAlias = Callable[[Floats, Codes], Floats]
 
 
 @dataclass(frozen=True)
 class Views:
-    """The views of a query's cells under a label model."""
+    """The views of a query under a label model."""
 
     cells: LabelCells
     model: LabelModel
     #: Representations whose classifiers are averaged.
     representations: tuple[str, ...]
-    #: Offsets of the views that keep the reference as it is; None where cells stay as they were measured.
+    #: Offsets of the views that do not change the reference; None for cells as measured.
     offsets: Mapping[str, Offsets | None]
-    #: Views that match the two data sets.
+    #: Names of the views that match query and reference.
     matched: tuple[str, ...] = ()
 
     @cached_property
     def gene_classifier(self) -> Logistic:
-        """The classifier of the genes at hand."""
+        """The gene classifier, for the query's genes."""
         return self.cells.observed(self.model.candidates["genes"].classifier)
 
     @cached_property
     def moments(self) -> LabelMoments:
-        """Moments of the genes at hand in every label."""
+        """Moments of the query's genes in every label."""
         genes, known = self.cells.query.match.prior, self.model.moments
         mean, variance = (values[:, genes].astype(np.float64) for values in (known.mean, known.variance))
         return LabelMoments(mean, variance, known.counts)
 
     @cached_property
     def anchors(self) -> Anchors:
-        """Reference cells by the genes at hand."""
+        """Sampled reference cells, for the query's genes."""
         genes, known = self.cells.query.match.prior, self.model.anchors
         return Anchors(known.codes, known.scores, known.basis[genes], known.centre[genes])
 
     def keeping(self) -> dict[str, LabelView]:
-        """Views that keep the reference as it is."""
+        """Return the views that do not change the reference."""
         found = {}
         for name, offsets in self.offsets.items():
             y, clean, away = self.cells.without(offsets)
@@ -75,7 +75,7 @@ class Views:
         return found
 
     def matching(self, composition: Floats) -> dict[str, LabelView]:
-        """Views that match query and reference at this composition (C,) of the query."""
+        """Return the views that match query and reference, for this composition (C,) of the query."""
         x, n_labels = self.cells.sample, len(self.model.names)
         own = OwnScale.of(x, self.moments, composition)
         found: dict[str, LabelView] = {}
@@ -91,14 +91,14 @@ class Views:
         return found
 
     def _centered(self, composition: Floats) -> LabelView:
-        """Cells without the offset of their mean from that of the reference at this composition."""
+        """Return the view of cells moved to the mean of the reference at this composition."""
         expected, rows = composition @ self.model.centres, self.cells.sampled
-        # Denoising keeps means, so that noisy and clean latents of a label have the same.
+        # Denoising preserves means, so noisy and clean latents of a label have the same mean.
         away, clean_away = (excess_of_mean(z[rows], expected) for z in (self.cells.y, self.cells.clean))
         return self._by_classifiers(self.cells.y - away, self.cells.clean - clean_away, away)
 
     def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> LabelView:
-        """Mean of the reference's classifiers on latents (n, k) that were moved by `away`, and on genes moved alike."""
+        """Return the mean of the classifiers on latents (n, k) without the shift `away`, and on genes without it."""
         scaled = {"projection": y / self.cells.scale, "denoised": clean / self.cells.scale}
         used = [name for name in self.representations if name != "genes"]
         total = np.zeros((len(y), len(self.model.names)), dtype=np.float32)
@@ -107,7 +107,7 @@ class Views:
         if "genes" not in self.representations:
             return lambda _, rows: total[rows] / len(used)
         classifier = self.gene_classifier
-        # An offset lies in the span of the loadings. The rest of the genes stays as it is.
+        # An offset lies in the span of the loadings. The residual of the genes does not change.
         carried = self.cells.query.likelihood.loadings.T @ classifier.slopes
         moved = np.zeros((1, 1)) if away is None else -np.atleast_2d(away) @ carried
         moved = np.broadcast_to(moved, total.shape)
@@ -115,7 +115,7 @@ class Views:
 
 
 def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any) -> tuple[Views, dict[str, Any]]:
-    """The views that are wanted and can be computed, and the record of the offsets that cells are moved by."""
+    """Return the views to compute, and the record of the offsets."""
     kinds = REPRESENTATIONS if classifier.representation == "auto" else (classifier.representation,)
     nothing = {"strategy": "none"}
     if shift is False:
@@ -141,16 +141,18 @@ def _check_matched(cells: LabelCells, classifier: Classifier, shift: Shift) -> N
     if shift.batch_key is not None:
         raise InputError(f"shift={strategy!r} matches the query as a whole: pass it without batch_key.")
     if strategy != "centered" and classifier.representation not in ("auto", "genes"):
-        raise InputError(f"shift={strategy!r} compares genes: pass classifier='auto' or 'genes'.")
+        raise InputError(
+            f"`classifier` must be 'auto' or 'genes' with shift={strategy!r}, got {classifier.representation!r}."
+        )
     if strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
-        _log.warn(f"View 'correlated' needs {FEWEST_CELLS} cells, and the query has {len(cells.sampled)}: add cells.")
+        _log.warn(f"View 'correlated' needs at least {FEWEST_CELLS} cells, but the query has {len(cells.sampled)}.")
 
 
 def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
-    """Matched views that can be computed."""
+    """Return the matched views that can be computed for this query."""
     if classifier.representation != "auto":
         return ("centered",)
     if len(cells.sampled) >= FEWEST_CELLS:
         return MATCHED
-    _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells, the query has {len(cells.sampled)}.")
+    _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells, but the query has {len(cells.sampled)}.")
     return MATCHED[:2]

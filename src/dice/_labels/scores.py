@@ -1,4 +1,4 @@
-"""How well transferred labels and their sets agree with known labels, which may have other names."""
+"""Scores of transferred labels and sets against known labels, which may have different names."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dice._types import Codes, Mask
 def label_scores_of(
     truth: NDArray[np.integer], meant: Mask, given: NDArray[np.integer], sets: Mask, confident: Mask
 ) -> list[dict[str, float]]:
-    """Scores of all cells, then of those of every known label.
+    """Return the scores of all cells, then of the cells of each known label.
 
-    F1 is that of the classes that both sides can be compared by; for all cells it is the mean over these classes.
+    F1 is computed on the merged classes of :func:`merged_names`. For all cells it is the mean over these classes.
 
     Parameters
     ----------
     truth
         Known label (n,) of every cell.
     meant
-        Which of the reference's labels (T, C) each of the known ones stands for.
+        Mask (T, C) of the reference labels that correspond to each known label.
     given
-        Label (n,) that every cell was given, -1 for none.
+        Predicted label (n,) of every cell; -1 for unassigned cells.
     sets
         Prediction sets (n, C).
     confident
-        Cells (n,) whose label is beyond doubt.
+        Mask (n,) of the cells with the status "confident".
     """
     right = (given >= 0) & meant[truth, given]
     covered = (sets & meant[truth]).any(1)
@@ -53,10 +53,10 @@ def label_scores_of(
 
 
 def merged_names(meant: Mask) -> tuple[Codes, Codes]:
-    """Classes that both sides can be compared by: codes of the known labels (T,) and of the reference's (C,).
+    """Return common classes, as codes of the known labels (T,) and of the reference labels (C,).
 
-    Two known labels with one name in the reference are one class, and so are two names of one known label. The
-    reference's labels that nobody means are -1.
+    Known labels with the same reference label form one class. Reference labels of the same known label do too.
+    Reference labels without a known label have the code -1.
     """
     n_known, n_names = meant.shape
     links = np.zeros((n_known + n_names,) * 2, dtype=bool)
@@ -69,7 +69,7 @@ def merged_names(meant: Mask) -> tuple[Codes, Codes]:
 
 
 def _f1(mine: Mask, called: Mask, right: Mask) -> float:
-    """Harmonic mean of precision and recall, of cells `mine` that were `called` so."""
+    """Return the F1 of a class: `mine` is the mask of its cells, `called` that of cells predicted as this class."""
     return float(2 * (mine & right).sum() / max(mine.sum() + called.sum(), 1))
 
 

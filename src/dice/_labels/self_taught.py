@@ -1,8 +1,7 @@
-"""A query that teaches itself: a regression on its own latents, learned from its most certain cells of each label.
+"""Self-taught labels: a regression on the query's latents, learned from its most certain cells of each label.
 
-Views compare a query with the reference, and share what the reference cannot know of the query. Cells of a query lie
-together by type whatever the shift is, so that certain cells can tell what doubtful ones beside them are. Every cell
-is judged by a regression that it did not take part in: cells that teach themselves confirm their own errors.
+A shift moves the cells of a type together, so certain cells help to label uncertain cells next to them. Each cell is
+predicted by a regression that was fitted without it, because otherwise the regression would confirm its errors.
 """
 
 from __future__ import annotations
@@ -12,31 +11,31 @@ import numpy as np
 from dice._model.logistic import LATENT_STRENGTH, fit_logistic
 from dice._types import Codes, Floats, Mask
 
-#: Share of the cells of each label that teach, and fewest cells of a label that do, where it has them.
+#: Share of the cells of each label that are used for teaching, and the minimum number of teaching cells per label.
 CERTAIN, FEWEST_TAUGHT = 0.7, 5
-#: Parts of the query; each is judged by the others.
+#: Number of folds. Each fold is predicted from the others.
 TAUGHT_FOLDS = 5
-#: Weight of the regression beside the views for a label of many cells, and teaching cells at which it is half of that.
+#: Largest weight of the regression, and the number of teaching cells of a label at which the weight is half of it.
 WEIGHT, HALF_WEIGHT = 0.5, 20.0
-#: A label that the views give to at least this many cells is never taken from all of them.
+#: A label that the views give to at least this many cells is never lost.
 KEPT_CELLS = 5
 
 
 def teach(probabilities: Floats, current: Floats, latents: Floats, parts: Codes, among: Mask | None = None) -> Floats:
-    """Average probabilities (n, C) of views with those of the query's own regression.
+    """Return probabilities (n, C) of the views averaged with those of the self-taught regression.
 
     Parameters
     ----------
     probabilities
-        The mean of the views.
+        Mean probabilities (n, C) of the views.
     current
-        What the teaching cells are chosen and named by: the views, or the result of an earlier round.
+        Probabilities (n, C) that select and label the teaching cells: those of the views or of an earlier round.
     latents
         Scaled latents (n, p) of the query.
     parts
-        Part (n,) of every cell, from 0 to `TAUGHT_FOLDS` - 1.
+        Fold (n,) of every cell, from 0 to `TAUGHT_FOLDS` - 1.
     among
-        Cells (n,) that may teach; None for all.
+        Mask (n,) of the cells that may be used for teaching; None for all cells.
     """
     among = np.ones(len(current), dtype=bool) if among is None else among
     labels, teaching = current.argmax(1), among.copy()
@@ -56,7 +55,7 @@ def teach(probabilities: Floats, current: Floats, latents: Floats, parts: Codes,
 
 
 def certain_cells(probabilities: Floats) -> Mask:
-    """Most certain cells (n,) of each label."""
+    """Return a mask (n,) of the most certain cells of each label."""
     labels, best = probabilities.argmax(1), probabilities.max(1)
     chosen = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
@@ -67,10 +66,10 @@ def certain_cells(probabilities: Floats) -> Mask:
 
 
 def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
-    """Give labels back that several cells had by the views and none has any more."""
+    """Restore labels that the views gave to several cells and that no cell has any longer."""
     before, n_labels = probabilities.argmax(1), taught.shape[1]
     given = np.bincount(before, minlength=n_labels) >= KEPT_CELLS
-    # Cells that are given back may have been the last ones of another label.
+    # Restoring a label may remove the last cells of another label, hence the loop.
     while (lost := given & (np.bincount(taught.argmax(1), minlength=n_labels) == 0)).any():
         taught = np.where(lost[before][:, None], probabilities, taught)
     return taught

@@ -1,4 +1,4 @@
-"""Prediction sets and status of a query's labels, by calibration cells or, under a shift, by its views."""
+"""Prediction sets and status of labels, from calibration cells or, under a shift, from the views."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dice._query.domain_shift import DomainShift
 from dice._types import Floats, Mask
 from dice.options import Sets
 
-#: A probability that no label has, and one that is larger than that of all other labels.
+#: An unreachable probability threshold, and the threshold above which a label is more likely than all others together.
 NEVER, LIKELY = 1.01, 0.5
-#: Stream of random numbers of the sets.
+#: Random stream of the sets.
 SETS = 3
 
 
 @dataclass(frozen=True)
 class JudgedLabels:
-    """Probabilities (n, C) that allow for the shift, sets (n, C), and status (n,) of a query's cells."""
+    """Probabilities (n, C) adjusted for the shift, sets (n, C), and status (n,) of query cells."""
 
     probabilities: Floats
     sets: Mask
@@ -46,9 +46,9 @@ def judge(
     unlike: Mask,
     min_probability: float,
 ) -> JudgedLabels:
-    """Sets, and a word for every cell; cells that are `unlike` the reference (n,) are never confident.
+    """Return the prediction set and the status of every cell.
 
-    Nobody can be confident of a label that is not given, because it is less likely than `min_probability`.
+    Cells that are `unlike` the reference (n,), and labels less likely than `min_probability`, are never confident.
     """
     calibration, codes, seen = model.calibration(_names(found)), model.calibration_codes, cells.seen
     ratio = doubt.error_ratio(model.batch_evidence)
@@ -61,8 +61,8 @@ def judge(
     strength = 0.0 if settings.per_class or settings.weighted else found.strength
     sets = doubt.joint_sets(ranks, probabilities, alpha, strength, threshold)
     sets = doubt.with_most_likely(sets, probabilities)
-    # Beyond any probability where calibration cells are too few. Under a shift they do not calibrate: there a confident
-    # label has to be more likely than all others together.
+    # With too few calibration cells the threshold cannot be reached. Under a shift calibration cells do not apply: a
+    # confident label must then be more likely than all others together.
     calibrated = min(doubt.confident_from(calibration, codes, alpha), NEVER)
     least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
     confident, sets = doubt.widened(sets, probabilities, least)
@@ -72,11 +72,11 @@ def judge(
         "confident_from": least, "unlike_rate": doubt.UNLIKE_RATE,
     }  # fmt: skip
     _warn(settings, alpha, model, shift, sets, error, strength)
-    return JudgedLabels(probabilities, sets, doubt.in_a_word(confident, unlike | ~seen), params)
+    return JudgedLabels(probabilities, sets, doubt.status_codes(confident, unlike | ~seen), params)
 
 
 def _names(found: Classified) -> tuple[str, ...]:
-    """The classifiers behind the views."""
+    """Return the names of the classifiers used by the views."""
     return tuple(str(name) for name in found.table["candidate"][:-1])
 
 
@@ -84,7 +84,7 @@ def _p_values(
     settings: Sets, found: Classified, calibration: Floats, codes: NDArray[np.integer], shift: DomainShift,
     cells: LabelCells,
 ) -> Floats:  # fmt: skip
-    """Conformal p-values (n, C) of every label, by cells as they were measured."""
+    """Return conformal p-values (n, C) of every label, for cells as measured."""
     uniform: list[Floats | None] = [None, None]
     if settings.randomize and settings.method != "lac":
         uniform = [_uniform(cells.query.seeds), _uniform(np.arange(len(codes)))]
@@ -98,7 +98,7 @@ def _p_values(
 def _warn(
     settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, sets: Mask, error: float, strength: float
 ) -> None:
-    """Warn where calibration cells are too few for sets that they alone make, and where the query differs."""
+    """Warn if there are too few calibration cells for conformal sets, or if the query is shifted."""
     codes = model.calibration_codes
     rare = too_few(codes, len(model.names), alpha)
     if strength < 1 and settings.per_class and rare.any():
@@ -110,23 +110,23 @@ def _warn(
         )
     elif strength < 1 and len(codes) + 1 < 1 / alpha:
         _log.warn(
-            f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so that every set holds every label: "
+            f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so every set holds every label: "
             f"pass a larger alpha, or train the prior with at least {int(np.ceil(1 / alpha)) - 1} cells for "
             "calibration (dice.Training(calibration_fraction=))."
         )
     if settings.weighted and shift.effective < 3 / alpha:
         _log.warn(
             f"The weights leave {shift.effective:.0f} effective calibration cells of {len(codes)}, too few for sets at "
-            f"alpha={alpha:g}."
+            f"alpha={alpha:g}: pass a larger alpha or weighted=False."
         )
     elif not settings.weighted and shift.doubtful:
         _log.warn(
             f"The query differs from its reference (AUC {shift.auc:.2f}): about {error:.0%} of the labels may be "
-            f"wrong, and sets hold {sets.sum(1).mean():.1f} labels on the mean. Check cells whose label you know with "
+            f"wrong, and sets hold {sets.sum(1).mean():.1f} labels on average. Check cells whose label you know with "
             "dice.tl.evaluate(..., protocol='labels')."
         )
 
 
 def _uniform(seeds: NDArray[np.int64]) -> Floats:
-    """One random number (n,) for every cell, its own."""
+    """Return one uniform random number (n,) per cell, which depends only on its seed."""
     return CellNoise(torch.as_tensor(seeds), SETS).uniform(0, 1)[:, 0].numpy().astype(np.float64)

@@ -1,4 +1,4 @@
-"""What label transfer leaves in an AnnData object."""
+"""The results of label transfer, as slots of an AnnData object."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dice._types import Floats
 
 
 def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) -> LabelKeys:
-    """Where labels are written: slots that are named after the column that they are learned from, unless told."""
+    """Return the keys of the label slots. By default they are named after the labels column of the reference."""
     if key_added is None and not is_key(f"{labels_key}_dice"):
         raise InputError(
-            f"labels_key={said(labels_key)} cannot name slots, as files hold no such names: rename that column of "
-            "reference.obs (dice.tl.transfer_labels alone also takes another name as key_added=)."
+            f"`labels_key` must be a name that files can hold, got {said(labels_key)}: rename the column of "
+            "reference.obs, or pass `key_added` to dice.tl.transfer_labels."
         )
     return LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
 
@@ -41,7 +41,7 @@ def label_slots(
     record: dict[str, Any],
     voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:
-    """The most likely label of every cell, and beside it what is doubtful about it."""
+    """Return the slots of labels, probabilities, sets, status and votes."""
     names, sets, probabilities = model.names, judged.sets, judged.probabilities
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     label, used = _labels(names, colors, probabilities, min_probability)
@@ -59,7 +59,7 @@ def label_slots(
             keys.label: label,
             keys.probability: top[:, 0],
             keys.margin: top[:, 0] - top[:, 1],
-            keys.set: _in_words(sets, names),
+            keys.set: _set_texts(sets, names),
             keys.status: pd.Categorical.from_codes(judged.status, list(STATUSES)).remove_unused_categories(),
             **by_group,
         },
@@ -72,7 +72,7 @@ def label_slots(
 
 
 def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
-    """The status of labels after the test for novelty: cells called novel, alone or in a group, are unlike it."""
+    """Return the status after the novelty test: cells called novel, alone or in a group, are unlike the reference."""
     status, flags = read.column(adata, keys.status), (NoveltyKeys().group_flag, NoveltyKeys().flag)
     novel = np.any([read.column(adata, flag).to_numpy(dtype=bool) for flag in flags], axis=0)
     words = np.where(novel, UNLIKE, status.astype(object).to_numpy())
@@ -82,8 +82,8 @@ def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
 def _voted(
     groups: pd.Categorical, votes: Votes, names: list[str], colors: list[str] | None
 ) -> tuple[pd.Categorical, dict[str, Any], list[str] | None]:
-    """What groups of cells were voted to be: for every cell, as a table, and the colours."""
-    # A group all of whose cells are empty has no label.
+    """Return the voted labels of groups, as a label per cell and as a table, and their colours."""
+    # A group in which all cells are empty has no label.
     voted, codes = np.flatnonzero(votes.n_cells), np.full(len(votes.n_cells) + 1, -1)
     label, used = _labels(names, colors, votes.probabilities[voted], 0.0)
     codes[voted] = label.codes
@@ -92,7 +92,7 @@ def _voted(
         "n_cells": votes.n_cells,
         "label": np.append(label.categories.astype(str), "")[codes[:-1]].astype(str),
         "probability": votes.probabilities.max(1),
-        "set": np.asarray(_in_words(votes.sets, names)).astype(str),
+        "set": np.asarray(_set_texts(votes.sets, names)).astype(str),
         "shares": votes.shares,
     }
     return pd.Categorical.from_codes(codes[groups.codes], label.categories), table, used
@@ -101,9 +101,9 @@ def _voted(
 def _labels(
     known: list[str], colors: list[str] | None, probabilities: Floats, min_probability: float
 ) -> tuple[pd.Categorical, list[str] | None]:
-    """The most likely labels, or what stands for those that are too unlikely, and the colours of those that there are.
+    """Return the most likely labels, with unlikely ones unassigned, and the colours of the categories.
 
-    Labels that no cell has are no categories: scanpy's tests between groups stop at groups without cells.
+    Labels without cells are left out of the categories, because scanpy's tests fail on groups without cells.
     """
     names = [*known, *([] if UNASSIGNED in known else [UNASSIGNED])]
     colors = [*colors, absent_color(colors)][: len(names)] if colors is not None and are_colors(colors) else None
@@ -114,9 +114,9 @@ def _labels(
     return label, None if colors is None else [colors[code] for code in used]
 
 
-def _in_words(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:
-    """Sets as text; most cells share a few of them."""
+def _set_texts(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:
+    """Return the sets as text."""
     different, code = np.unique(sets, axis=0, return_inverse=True)
     words = [" | ".join(np.array(names, dtype=object)[row]) for row in different]
-    # Two sets may read the same: labels can hold a bar themselves, or nothing at all.
+    # Different sets may have the same text, because labels can contain bars or be empty.
     return pd.Categorical(np.array(words, dtype=object)[code.ravel()], categories=list(dict.fromkeys(words)))

@@ -1,4 +1,4 @@
-"""What became of a query, in ten lines."""
+"""The summary of an annotated query, in ten lines."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dice._query.domain_shift import DOUBTFUL
 
 LAYER = AnnotateKeys().layer
 
-#: A cluster of so many cells, and with so large a share of cells that are not confident, is to be looked at.
+#: Clusters to look at have at least this many cells, and at least this share of cells that are not confident.
 LOOKED_AT, DOUBTED = 20, 0.5
-#: Labels that are named.
+#: Maximum number of labels listed in the summary.
 NAMED = 4
 
 
 @dataclass(frozen=True)
 class Overview:
-    """Lines with a name each, and the figures in them."""
+    """Named lines of text, and the figures in them."""
 
     lines: dict[str, str]
     figures: dict[str, Any]
@@ -38,7 +38,7 @@ class Overview:
         return "\n".join(f"{name:<{width}}  {text}" for name, text in self.lines.items())
 
     def record(self, call: Mapping[str, Any], warned: list[str]) -> dict[str, Any]:
-        """What ``.uns`` keeps of a call; a shift that was given as a table is in the record that it came from."""
+        """Return the record for ``.uns``. A shift that was passed as a table is replaced by "given"."""
         asked = {**call, "shift": "given" if isinstance(call["shift"], Mapping) else call["shift"]}
         kept = {"summary": str(self), "params": as_plain(self.figures), "call": as_plain(asked)}
         return kept | {"warnings": np.array(warned, dtype=str)}
@@ -48,7 +48,7 @@ def summarize(
     adata: AnnData, reference: object, prior: LearnedPrior, *, layer: str | None, genes: str,
     labels_key: str | None, clustered: bool,
 ) -> Overview:  # fmt: skip
-    """The summary of a query that was annotated, and read from this layer; of nothing but what the call has made."""
+    """Return the summary of an annotated query. Only results of this call are included."""
     figures: dict[str, Any] = {"n_cells": adata.n_obs, "n_genes": len(prior.genes)}
     depth, known, cells = median_depth(adata, layer), None, f"{adata.n_obs:,} in the query"
     if isinstance(reference, AnnData):
@@ -67,17 +67,17 @@ def summarize(
     if labels_key is None:
         columns = label_columns(reference) if isinstance(reference, AnnData) else []
         hint = f", for example {columns[0]!r}" if columns else ""
-        lines["labels"] = f"none: pass the column of the reference that holds them as labels_key{hint}"
+        lines["labels"] = f"none: pass the labels column of the reference as labels_key{hint}"
         if earlier := _labels_of_others(adata):
-            lines["labels"] += f"; {', '.join(earlier)} and what belongs to it are of an earlier call"
+            lines["labels"] += f"; {', '.join(earlier)} and related slots are from an earlier call"
         clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
-        lines["look at"] = f"{clusters}cells of large dice_uncertainty"
+        lines["look at"] = f"{clusters}cells with a large dice_uncertainty"
         return Overview(lines, figures)
     return _labelled(adata, LabelKeys(f"{labels_key}_dice"), Overview(lines, figures))
 
 
 def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
-    """The summary with what is said of labels."""
+    """Return the summary with the lines about labels added."""
     record = read.record(adata, keys.uns, step="dice.tl.transfer_labels")
     auc = float(record["params"]["shift_auc"])
     differ = "differs from the reference" if auc > DOUBTFUL else "is like the reference"
@@ -90,14 +90,14 @@ def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
     shares = {name: float((status == name).mean()) for name in STATUSES} if len(status) else {}
     lines["status"] = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
     lines["novel"] = _novel(adata)
-    lines["look at"] = _first(adata, keys, status, auc)
+    lines["look at"] = _first_advice(adata, keys, status, auc)
     figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()}
     figures["n_novel"] = int(read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty").sum())
     return Overview(lines, figures)
 
 
 def _labels_of_others(adata: AnnData) -> list[str]:
-    """Labels that a call which has given none finds in a query."""
+    """Return the labels in a query that an earlier call has written."""
     records = {key: read.record(adata, key) for key in read.names(adata, "uns")}
     return [
         f"obs[{key!r}]"
@@ -117,22 +117,22 @@ def _strategy(adata: AnnData, key: str) -> str:
 
 
 def _views(record: Mapping[str, Any]) -> str:
-    """By which views labels were given."""
+    """Return the views that gave the labels, as text."""
     views = [str(name) for name in np.ravel(record["views"]["view"])]
     weights = np.ravel(record["views"]["weight"])
     if len(views) == 1 or weights[0] == 1:
         return f"by the view {views[0]!r}"
     agreement = float(np.average(np.ravel(record["views"]["agreement"]), weights=weights))
-    return f"the mean of {len(views)} views, which agree with {agreement:.0%} of them"
+    return f"the mean of {len(views)} views, which agree with {agreement:.0%} of the labels"
 
 
 def _novel(adata: AnnData) -> str:
-    """Cells that are called novel, by themselves and in groups."""
+    """Return the numbers of novel single cells and of cells in novel groups, as text."""
     keys = NoveltyKeys()
     record = read.record(adata, keys.uns, step="dice.tl.novelty")
     single = int(read.column(adata, keys.flag, step="dice.tl.novelty").sum())
     shifted = float(record["params"]["shift_auc"]) > DOUBTFUL
-    text = "single cells cannot be judged, as the query differs" if shifted else f"{single:,} cells by themselves"
+    text = "single cells cannot be tested because the query differs" if shifted else f"{single:,} single cells"
     if "groups" not in record:
         return text
     called = np.ravel(record["groups"]["novel"]).astype(bool)
@@ -144,10 +144,10 @@ def _in_novel_groups(adata: AnnData) -> int:
     return int(read.column(adata, keys.group_flag).sum()) if keys.group_flag in read.names(adata, "obs") else 0
 
 
-def _first(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float) -> str:
-    """What deserves a look before anything else."""
+def _first_advice(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float) -> str:
+    """Return the advice which cells to look at first."""
     if n_novel := _in_novel_groups(adata):
-        return f"{n_novel:,} cells in obs[{NoveltyKeys().group_flag!r}]: like no label of the reference"
+        return f"{n_novel:,} cells in obs[{NoveltyKeys().group_flag!r}]: unlike all labels of the reference"
     if ClusterKeys().cluster in read.names(adata, "obs"):
         groups = read.column(adata, ClusterKeys().cluster)
         doubted = (status != CONFIDENT).groupby(groups, observed=True).agg(["mean", "size"])
@@ -156,7 +156,7 @@ def _first(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float) 
             worst = doubted["mean"].idxmax()
             share, size = doubted.loc[worst]
             usual = read.column(adata, keys.set)[groups == worst].value_counts().index[0]
-            return f"cluster {worst} ({size:,.0f} cells): {share:.0%} not confident, most often the set {usual}"
+            return f"cluster {worst} ({size:,.0f} cells): {share:.0%} not confident, most frequent set {usual}"
     if auc > DOUBTFUL:
-        return "some cells whose label you know, as the query differs: dice.tl.evaluate(..., protocol='labels')"
+        return "cells whose label you know, because the query differs: dice.tl.evaluate(..., protocol='labels')"
     return f"cells whose obs[{keys.status!r}] is not confident"

@@ -1,4 +1,4 @@
-"""Labels of groups of cells, by the votes of their cells: the user's groups, or fine ones."""
+"""Labels of groups of cells by votes. The groups are given by the user or fine k-means groups."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from dice._labels.cells import LabelCells
 from dice._query.domain_shift import query_order
 from dice._types import Codes, Floats, Mask
 
-#: Permutations by which chance is known.
+#: Number of permutations for the agreement by chance.
 PERMUTATIONS = 20
 
 
 @dataclass(frozen=True)
 class Votes:
-    """What the cells of G groups say together of C labels."""
+    """Votes of the cells of G groups for C labels."""
 
-    #: Cells (G,) of every group, and the mean (G, C) of their probabilities.
+    #: Number of cells (G,) of every group, and the mean (G, C) of their probabilities.
     n_cells: Codes
     probabilities: Floats
-    #: Shares (G, C) of the cells whose most likely label this is.
+    #: Share (G, C) of the cells with each label as most likely label.
     shares: Floats
-    #: Labels (G, C) that together have the probability 1 - alpha.
+    #: Sets (G, C) of the labels that together have the probability 1 - alpha.
     sets: Mask
 
 
 def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alpha: float) -> Votes:
-    """Count the votes of cells (n, C) by group (n,), -1 for none.
+    """Return the votes of cells (n, C) per group (n,). Cells with the code -1 do not vote.
 
-    Probabilities are averaged, not multiplied: cells of a cluster share their errors, and are no independent witnesses.
+    Probabilities are averaged and not multiplied, because errors of cells in the same group are correlated.
     """
     n, n_labels = np.bincount(groups[groups >= 0], minlength=n_groups), probabilities.shape[1]
     voters = groups >= 0
@@ -45,7 +45,7 @@ def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alph
     order = np.argsort(-mean, axis=1, kind="stable")
     ranked = np.take_along_axis(mean, order, axis=1)
     sets = np.zeros(mean.shape, dtype=bool)
-    # A label is in the set as long as those before it have not reached the share.
+    # A label is in the set if more likely labels have not reached the probability yet.
     np.put_along_axis(sets, order, np.cumsum(ranked, axis=1) - ranked < 1 - alpha, axis=1)
     return Votes(n.astype(np.intp), mean, shares, sets)
 
@@ -70,21 +70,21 @@ def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArra
 
 
 def _agreement(labels: NDArray[np.integer], groups: NDArray[np.integer]) -> float:
-    """Share of cells that have the most frequent label of their group."""
+    """Return the share of cells with the most frequent label of their group."""
     table = np.zeros((groups.max() + 1, labels.max() + 1))
     np.add.at(table, (groups, labels), 1)
     return float(table.max(1).sum() / len(labels))
 
 
-#: Cells of a group, most groups, and cells that the groups are learned from.
+#: Mean number of cells per group, maximum number of groups, and maximum number of cells to learn groups from.
 GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
 
 
 def fine_groups(latents: Floats, order: Codes) -> Codes:
-    """Groups (n,) of cells with latents (n, k) by k-means; -1 for cells that are not in `order`.
+    """Return k-means groups (n,) of cells with latents (n, k); -1 for cells that are not in `order`.
 
-    `order` are positions of the cells to group. The first ones teach, so that it should be random and belong to the
-    cells rather than to the file.
+    `order` holds the positions of the cells to group. Groups are learned from the first ones, so the order should be
+    random and independent of the file.
     """
     codes = np.full(len(latents), -1, dtype=np.intp)
     n_groups = int(np.clip(len(order) // GROUP_CELLS, 1, MOST_GROUPS))
@@ -99,7 +99,7 @@ def fine_groups(latents: Floats, order: Codes) -> Codes:
 def count_votes(
     cells: LabelCells, probabilities: Floats, groups: pd.Categorical | None, alpha: float
 ) -> tuple[pd.Categorical, Votes] | None:
-    """Votes of the user's groups or, without them, of fine groups; None where these agree no better than chance."""
+    """Return the votes of the given groups or of fine groups; None if fine groups agree no better than chance."""
     if groups is not None:
         voters = np.where(cells.seen, groups.codes, -1)
         return groups, vote(probabilities, voters, len(groups.categories), alpha)

@@ -1,4 +1,4 @@
-"""Checks shared by all metrics: arrays in, clean arrays or one clear sentence out."""
+"""Input checks shared by all metrics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every argument of the verbs, checked in one place.
+"""Settings objects of the public functions. They check their values.
 
-Passing a settings object chooses its path: ``dice.tl.denoise(query, ref, method=dice.Gibbs(n_chains=10))``. What a call
-stores in ``.uns`` and what the command line offers are derived from the same fields.
+A settings object is passed as an argument: ``dice.tl.denoise(query, ref, method=dice.Gibbs(n_chains=10))``. The stored
+calls in ``.uns`` and the flags of the command line are derived from the same fields.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dice.options._learning import Classifier, Mixup, Sets, Training
 from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 from dice.options._query import FOR_LABELS, Checks, LogDensity, Options, Rho, Shift, check_rho, torch_device
 
-#: Settings objects by name, as stored calls name them.
+#: Settings objects by their name in stored calls.
 OBJECTS: dict[str, type] = {
     cls.__name__: cls for cls in (Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training)
 }

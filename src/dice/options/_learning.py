@@ -1,4 +1,4 @@
-"""Settings of training, of the classifier of labels, and of prediction sets."""
+"""Settings of training, label classifiers and prediction sets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Mixup:
     """Train the paper's networks on random mixtures of cells with the same label.
 
     Mixing pulls cells towards the middle of their label. A mixture of m cells keeps (c + 1) / (m c + 1) of the variance
-    within its label for concentration c: a third with the defaults. The prior, and everything denoised with it, is then
-    sharper by label than what was measured.
+    within its label for concentration c: a third with the defaults. The prior and the denoised cells are then more
+    separated by label than the measured cells.
 
     Parameters
     ----------
     points
-        Cells in a mixture, at most 100. None is 5, as in the paper.
+        Number of cells in a mixture, at most 100. None uses 5, as in the paper.
     probability
         Share of training cells that are replaced by a mixture.
     concentration
@@ -46,32 +46,32 @@ class Mixup:
 
 @dataclass(frozen=True)
 class Training:
-    """How long and on which cells a prior is trained.
+    """Settings of the training of a prior.
 
     Parameters
     ----------
     max_steps
-        Largest number of training steps; None is the preset's.
+        Maximum number of training steps; None uses the value of the preset.
     batch_size
-        Cells in a training step; None is the preset's.
+        Number of cells per training step; None uses the value of the preset.
     learning_rate
-        Largest learning rate; None is the preset's.
+        Maximum learning rate; None uses the value of the preset.
     validation_fraction
         Share of the cells held out to stop the training. With fewer than 5 such cells, a prior of counts is the linear
         filter that training would start at.
     calibration_fraction
-        Share of the cells kept from everything (mean, scale, loadings, network, stopping), so that
-        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` can calibrate on them. (Loadings that come with
-        ``use_rep`` have seen them.) 0 if you need neither.
+        Share of the cells held out from all of training (mean, scale, loadings, network, stopping).
+        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` use them for calibration. (Loadings from ``use_rep``
+        may have used them.) Pass 0 if you need neither.
     max_cells
-        Cells that the network learns from and stops on. Beyond, a random subsample is taken, with ``labels_key`` the
-        same share of every label but at least 200 cells of it; the PCA is that of all cells.
+        Maximum number of cells for the network. Larger references are subsampled at random; with ``labels_key``, every
+        label keeps the same share but at least 200 cells. The PCA uses all cells.
     checkpoint
         File (.npz) to keep the state of the training in, every 200 steps and on Ctrl-C. Where it exists, the training
         goes on from it, and a call with the same arguments on the same machine ends with the same prior to the bit.
     keep_interrupted
-        Whether Ctrl-C ends the training with the best prior so far, and a warning. Otherwise it ends the call, which
-        then has written nothing but its checkpoint.
+        Whether Ctrl-C ends the training with the best prior so far and a warning. Otherwise Ctrl-C ends the call, and
+        only the checkpoint is written.
     """
 
     max_steps: int | None = None
@@ -111,24 +111,24 @@ _REPRESENTATIONS = ("projection", "denoised", "genes")
 
 @dataclass(frozen=True)
 class Sets:
-    """How prediction sets of :func:`dice.tl.transfer_labels` are made where the query is like the reference.
+    """Settings of the prediction sets of :func:`dice.tl.transfer_labels`, for a query that is like the reference.
 
-    If the query differs as a whole, its views make the sets, and these settings do not count.
+    If the query differs as a whole, sets follow from its views, and these settings have no effect.
 
     Parameters
     ----------
     method
-        Score of the sets. ``"lac"`` makes the smallest ones, ``"aps"`` spreads errors more evenly over easy and hard
-        cells, and ``"raps"`` does so with a penalty for long sets.
+        Score of the sets. ``"lac"`` gives the smallest sets, ``"aps"`` distributes errors more evenly over easy and
+        hard cells, and ``"raps"`` adds a penalty for long sets.
     per_class
-        Calibrate every label on its own cells: coverage then holds for every label, and whatever the composition of
-        the query; sets are larger.
+        Calibrate every label on its own cells. Coverage then holds for every label and for any composition of the
+        query, but sets are larger.
     weighted
-        Weigh the calibration cells by how likely they are in the query (a density ratio, estimated on the latents),
-        for queries whose states are covered by the reference but in other proportions.
+        Weight calibration cells by the density ratio of query and reference, estimated on the latents. Use it for
+        queries with the same states as the reference in other proportions.
     randomize
-        Break the steps of ``"aps"`` and ``"raps"`` by random numbers that belong to the cell, which makes coverage
-        exact. Without them coverage is at least what was asked for, and no set is left to chance.
+        Randomise ``"aps"`` and ``"raps"`` by a random number per cell, which makes coverage exact. Otherwise sets are
+        deterministic, and coverage is at least ``1 - alpha``.
     """
 
     method: Literal["lac", "aps", "raps"] = "lac"
@@ -142,15 +142,15 @@ class Sets:
 
 @dataclass(frozen=True)
 class Classifier:
-    """What :func:`dice.tl.transfer_labels` classifies cells by: multinomial logistic regression.
+    """Settings of the classifier of :func:`dice.tl.transfer_labels`, a multinomial logistic regression.
 
     Parameters
     ----------
     representation
         ``"projection"`` (PCA), ``"denoised"`` (posterior mean), ``"genes"`` (standardised expression), or ``"auto"``:
-        the mixture of all three that predicts held-out reference cells best, once they are made like the query.
+        the mean of all three.
     min_probability
-        Cells whose most likely label is less likely than this are ``"unassigned"``; by default all have a label.
+        Cells whose most likely label has a smaller probability are ``"unassigned"``. By default all cells get a label.
     """
 
     representation: Literal["auto", "projection", "denoised", "genes"] = "auto"

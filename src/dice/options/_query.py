@@ -1,4 +1,4 @@
-"""Options of a call that looks at a query: what decides the posterior, and what is asked of the query."""
+"""Options of functions that read a query: posterior, shift and checks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 if TYPE_CHECKING:
     import torch
 
-#: A function of the user's own: residuals (cells, genes) to their log densities (cells,), with torch operations.
+#: A user-defined likelihood: residuals (cells, genes) to log densities (cells,), with torch operations.
 LogDensity: TypeAlias = Callable[[Any], Any]
 Rho: TypeAlias = float | Sequence[float] | Literal["auto"]
 
 STRATEGIES = ("auto", "offset", "clusters", "mean", "centered", "standardized", "correlated")
-#: Strategies that compare a query with the reference for labels, and move no embedding.
+#: Strategies for labels only. They do not move the embedding.
 FOR_LABELS = ("centered", "standardized", "correlated")
 
 
 @dataclass(frozen=True)
 class Shift:
-    """What to do about a query that differs from the reference as a whole: pass it as ``shift=``.
+    """Settings for a query that differs from the reference as a whole: pass it as ``shift=``.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Checks:
-    """What is asked of a query before the work: pass it as ``check=``; True and False are ``Checks(values=...)``.
+    """Checks of a query before the work starts: pass it as ``check=``. True and False mean ``Checks(values=...)``.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Checks:
         number("min_gene_overlap", self.min_gene_overlap, least=0, most=1)
 
 
-#: Words that stand for settings objects with their defaults.
+#: Names of settings objects with default values.
 _NAMED_OBJECTS: dict[str, dict[str, Any]] = {
     "likelihood": {"auto": "auto", "gaussian": Gaussian(), "student_t": StudentT()},
     "method": {"auto": "auto", "direct": Direct(), "gibbs": Gibbs()},
@@ -78,7 +78,7 @@ _NAMED_OBJECTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a call that looks at a query, as :func:`dice.tl.denoise` documents them; words become objects."""
+    """The options of a call, as documented in :func:`dice.tl.denoise`. Names become settings objects."""
 
     rho: Rho = "auto"
     n_samples: int = 0
@@ -91,7 +91,7 @@ class Options:
     check: Any = True
     random_state: int = 0
     uncertainty: bool = True
-    #: Where and how much at a time to compute: package-wide settings, as they are when the call starts.
+    #: Device and chunk size, from the package-wide settings at the start of the call.
     device: str = field(default_factory=lambda: settings.device)
     chunk_size: int | None = field(default_factory=lambda: settings.chunk_size)
 
@@ -115,12 +115,12 @@ class Options:
 
     @property
     def direct(self) -> Direct:
-        """Settings of the direct method, which ``"auto"`` takes where it is exact."""
+        """Settings of the direct method, which ``"auto"`` uses if it is exact."""
         return self.method if isinstance(self.method, Direct) else _NAMED_OBJECTS["method"]["direct"]
 
     @property
     def gibbs(self) -> Gibbs:
-        """Settings of the chains, which ``"auto"`` runs where the direct method is not exact."""
+        """Settings of the Gibbs chains, which ``"auto"`` runs if the direct method is not exact."""
         return self.method if isinstance(self.method, Gibbs) else _NAMED_OBJECTS["method"]["gibbs"]
 
     @property
@@ -131,7 +131,7 @@ class Options:
 
     @property
     def noise(self) -> Noise:
-        """Noise of the likelihood; one of the user's own, and the automatic one, have what is estimated."""
+        """Noise of the likelihood; "estimate" for an automatic or user-defined likelihood."""
         return self.likelihood.noise if isinstance(self.likelihood, Gaussian | StudentT) else "estimate"
 
     @property
@@ -141,15 +141,15 @@ class Options:
         return self.shift.batch_key if self.shift else None
 
     def arguments(self, **found: Any) -> dict[str, Any]:
-        """Every argument that matters to the result; `found` are better known now."""
+        """Return all arguments that affect the result. Values in `found` replace them."""
         names = ("rho", "method", "likelihood", "layer", "counts_layer", "gene_key", "check", "random_state")
-        # Of a shift that was found before the name is enough, as all of it is stored beside.
+        # For a stored shift only the name is kept, because the shift itself is stored too.
         shift = self.shift["strategy"] if isinstance(self.shift, Mapping) else self.shift
         return {**{name: getattr(self, name) for name in names}, "shift": shift, **found}
 
 
 def check_rho(rho: Any) -> float | list[float]:
-    """rho as a number or a list of them."""
+    """Return rho as a number or a list of numbers."""
     try:
         values = np.asarray(rho, dtype=np.float64)
     except (TypeError, ValueError):
@@ -162,7 +162,7 @@ def check_rho(rho: Any) -> float | list[float]:
 
 
 def _object(name: str, value: Any, allowed: tuple[type, ...]) -> Any:
-    """A settings object, or the one that a word stands for."""
+    """Return a settings object, given the object or its name."""
     if isinstance(value, allowed):
         return value
     words = _NAMED_OBJECTS[name]
@@ -174,7 +174,7 @@ def _object(name: str, value: Any, allowed: tuple[type, ...]) -> Any:
 
 
 def torch_device(name: str) -> torch.device:
-    """``"auto"`` is CUDA where present, else the CPU."""
+    """Return a torch device. ``"auto"`` is CUDA if available, otherwise the CPU."""
     import torch
 
     name = ("cuda" if torch.cuda.is_available() else "cpu") if str(name) == "auto" else name

@@ -1,4 +1,4 @@
-"""Everything that a reference can say of a query, by one call."""
+"""Denoise, cluster and label a query in one call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from dice.tl._novelty import novelty
 from dice.tl._train_prior import train_prior
 from dice.tl._transfer_labels import LabelShift, transfer_labels
 
-#: Neighbours of a cell in the graphs of :func:`dice.tl.cluster`: fewer cells have no clusters.
+#: Number of neighbours in the graphs of :func:`dice.tl.cluster`. With fewer cells there are no clusters.
 N_NEIGHBORS = 15
 
 
@@ -61,62 +61,62 @@ def annotate(
     random_state: int | np.random.Generator = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Denoise, cluster and label a query with a reference: the one call.
+    """Denoise, cluster and label a query with a reference in one call.
 
-    It chooses genes, learns a prior on the reference unless there is one that fits, and calls :func:`denoise`,
-    :func:`cluster` and, with labels, :func:`transfer_labels` and :func:`novelty`. Everything is written at the end: if
-    a step fails, both objects are as they were. A summary of ten lines is shown and kept.
+    This function chooses genes, trains a prior on the reference unless the reference has a suitable one, and calls
+    :func:`denoise`, :func:`cluster` and, with labels, :func:`transfer_labels` and :func:`novelty`. Results are written
+    at the end. If a step fails, both objects are unchanged. A summary of ten lines is printed and stored.
 
     Parameters
     ----------
     adata
         The query: log-normalised expression, or raw counts. It keeps all of its genes.
     reference
-        The reference: cells with log-normalised expression or raw counts; or a :class:`dice.Prior`, or the path of a
-        file with one, which is used as it is. A prior inside the reference is used if the query has 80 % of its genes.
+        The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, or the
+        path of a prior. A prior inside the AnnData object is used if the query has 80 % of its genes.
     labels_key
-        Column of ``reference.obs`` with labels. None takes those that a prior was trained with, or does without.
+        Column of ``reference.obs`` with labels. None uses the labels of the prior; without them, no labels are given.
     alpha
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     n_top_genes
-        Number of genes to learn from: the most variable in the reference of those that both have.
+        Number of genes to learn from: the most variable ones in the reference that the query has too.
     reference_batch_key
-        Column of ``reference.obs`` with technologies or batches, within each of which variable genes are ranked.
-        ``"auto"`` finds out by columns of such names whether the reference mixes technologies, and says so; None ranks
-        genes over all cells.
+        Column of ``reference.obs`` with technologies or batches. Variable genes are ranked within each of them.
+        ``"auto"`` looks for such a column by its name and uses it if the reference mixes technologies. None ranks genes
+        over all cells.
     shift
-        As in :func:`transfer_labels`. The embedding is moved by ``"offset"``, ``"clusters"`` and ``"mean"`` alone.
+        As in :func:`transfer_labels`. Only ``"offset"``, ``"clusters"`` and ``"mean"`` also move the embedding.
     layer
         Layer of both objects to use instead of ``X``.
     gene_key
-        Column of ``adata.var`` with the gene names, where ``adata.var_names`` are of another kind than the reference's.
+        Column of ``adata.var`` with gene names of the same kind as in the reference, instead of ``adata.var_names``.
     check
-        As in :func:`denoise`; False, or ``dice.Checks(values=False)``, takes raw counts as they are.
+        As in :func:`denoise`. With False, or ``dice.Checks(values=False)``, raw counts are not normalised.
     training
-        How the prior is trained (:class:`dice.Training`).
+        Settings of the training (:class:`dice.Training`).
     report
-        File to write a page to, for example ``"report.html"``, about what this call has made; :func:`dice.pl.report`
-        also shows what earlier ones have.
+        File for a report of the results of this call, for example ``"report.html"``. :func:`dice.pl.report` also shows
+        results of earlier calls.
     prior_key
         Key of the prior in the reference.
     random_state
         Seed, or a :class:`numpy.random.Generator` to draw it from.
     copy
-        Return a copy of the query instead of writing to it. A new prior is stored in the reference all the same.
+        Return a copy of the query instead of writing to it. A new prior is stored in the reference in any case.
 
     Returns
     -------
-    None, or the copy. Sets all that :func:`denoise`, :func:`cluster`, :func:`transfer_labels` and :func:`novelty` (with
-    ``groupby="auto"``) set in `adata`, what :func:`train_prior` sets in `reference` if it was called, and:
+    None, or the copy. Sets the results of :func:`denoise`, :func:`cluster`, :func:`transfer_labels` and :func:`novelty`
+    (with ``groupby="auto"``) in `adata`, the results of :func:`train_prior` in `reference` if it was called, and:
 
     ``adata.obsm["X_umap"]``, ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32
-        Map of the denoised cells, as :func:`scanpy.pl.umap` takes it; an ``X_umap`` that is there stays.
+        UMAP of the denoised cells, for :func:`scanpy.pl.umap`. An existing ``X_umap`` is not overwritten.
     ``adata.uns["dice_annotate"]``
         ``summary`` (ten lines of text), ``params`` (figures of the summary), ``call`` and ``warnings``.
     ``reference.var["dice_genes"]`` bool
-        Genes that were chosen: ``train_prior(reference, mask_var="dice_genes")`` learns from the same.
+        The chosen genes: ``train_prior(reference, mask_var="dice_genes")`` uses the same genes.
     ``adata.layers["dice_lognorm"]``, ``reference.layers["dice_lognorm"]``
-        Log-normalised values, if ``X`` holds raw counts, which stay as they are; other verbs find them there.
+        Log-normalised values if ``X`` holds raw counts. ``X`` is not changed, and other functions find this layer.
 
     Examples
     --------
@@ -159,10 +159,10 @@ def annotate(
             layer = expression_layer(query, layer, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
         assert prior is not None
         bar.update()
-        found = _look(query, source, prior, call | {"layer": layer}, genes, bar)
+        found = _run_steps(query, source, prior, call | {"layer": layer}, genes, bar)
         write(query, Slots(uns={AnnotateKeys().uns: found.record(call, warned)}), copy=False)
         if path is not None:
-            from dice.pl._report import report as write_report  # matplotlib is for those who ask for it
+            from dice.pl._report import report as write_report  # matplotlib is imported only for reports
 
             stand_ins[0].leave_out_earlier()
             write_report(query, path, reference=source, prior_key=prior_key, random_state=options.random_state)
@@ -174,7 +174,7 @@ def annotate(
 
 
 def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> None:
-    """Find before the work what the reference lacks, and what cannot be asked of it."""
+    """Check the reference and the arguments before the work starts."""
     check_writable(reference, copy=False, who="reference")
     prior_slot(reference, call["prior_key"], argument="prior_key", who="reference")
     check_settings("default", training, "auto", call["labels_key"])
@@ -188,7 +188,7 @@ def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training
 def _learn(
     query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training, options: Options
 ) -> tuple[str, str | None]:
-    """Choose genes, see that nothing will fail later, and train; which genes these are, and the query's layer."""
+    """Choose genes, check all inputs and train. Return a description of the genes, and the layer of the query."""
     layer, labels_key, key, values = call["layer"], call["labels_key"], call["prior_key"], options.check.values
     shared, labels = genes_in_both(query, reference, gene_key=call["gene_key"]), None
     if values:
@@ -210,11 +210,11 @@ def _learn(
     return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})", options.layer
 
 
-def _look(
+def _run_steps(
     query: AnnData, source: AnnData | Prior | str | os.PathLike[str], prior: Prior, call: Mapping[str, Any], genes: str,
     bar: Any,
 ) -> Overview:  # fmt: skip
-    """All that is said of a query under a prior, one verb after the other."""
+    """Run all steps on a query and return the summary."""
     layer, seeded = call["layer"], {"random_state": call["random_state"]}
     options: dict[str, Any] = {name: call[name] for name in ("layer", "check", "gene_key", "prior_key")}
     denoise(query, source, shift=_of_embedding(call["shift"]), **seeded, **options)
@@ -224,8 +224,8 @@ def _look(
     bar.update()
     labels_key = prior.params.get("labels_key") if call["labels_key"] is None else call["labels_key"]
     if labels_key is not None:
-        said = {"alpha": call["alpha"], "groupby": "auto", "shift": call["shift"]}
-        transfer_labels(query, source, labels_key, **said, **seeded, **options)
+        chosen = {"alpha": call["alpha"], "groupby": "auto", "shift": call["shift"]}
+        transfer_labels(query, source, labels_key, **chosen, **seeded, **options)
         bar.update()
         novelty(query, source, groupby="auto", labels_key=labels_key, **options)
         write(query, agreed_status(query, LabelKeys(f"{labels_key}_dice")), copy=False)
@@ -234,17 +234,17 @@ def _look(
 
 
 def _of_embedding(shift: Any) -> Any:
-    """The shift of the embedding: views that serve labels alone move nothing."""
+    """Return the shift for the embedding: False for views that are used only for labels."""
     strategy = shift.strategy if isinstance(shift, Shift) else shift
     return False if isinstance(strategy, str) and strategy in FOR_LABELS else shift
 
 
 def _cluster(query: AnnData, source: Any, prior_key: str, random_state: int) -> str | None:
-    """The key of the clusters, or None where there are too few cells for them."""
+    """Return the key of the clusters, or None if there are too few cells."""
     empty = DenoiseKeys().empty
     n_cells = query.n_obs - (int(read.column(query, empty).sum()) if empty in read.names(query, "obs") else 0)
     if n_cells <= N_NEIGHBORS:
-        _log.warn(f"{n_cells} cells with expression are too few for clusters: there are none, and no votes of them.")
+        _log.warn(f"{n_cells} cells with expression are too few for clusters, so clusters are left out.")
         return None
     cluster(query, source, prior_key=prior_key, random_state=random_state)
     return ClusterKeys().cluster

@@ -1,4 +1,4 @@
-"""How well representations tell known labels apart."""
+"""Score representations and transferred labels against known labels."""
 
 from __future__ import annotations
 
@@ -43,38 +43,38 @@ def evaluate(
     key: str | None = None,
     label_map: Mapping[str, str | Sequence[str]] | None = None,
 ) -> pd.DataFrame:
-    """Score representations of cells, or transferred labels, against known labels; writes nothing.
+    """Score representations of cells, or transferred labels, against known labels. Nothing is written.
 
-    Sharpness is not faithfulness: silhouette, LISI and ARI reward any embedding that pulls cells
-    together, also beyond what the data support.
+    A better score does not prove a better embedding: silhouette, LISI and ARI reward any embedding that
+    pulls cells together, even beyond what the data support.
 
     Parameters
     ----------
     adata
         Annotated data with the representations in ``obsm``.
     labels_key
-        Column of ``obs`` with the known labels; cells without one are clustered, but not scored.
+        Column of ``obs`` with the known labels. Cells without a label are clustered but not scored.
     use_rep
-        Key or keys of ``obsm``, by default the plain projection and the denoised embedding.
+        Key or keys of ``obsm``, by default the projection and the denoised embedding.
     protocol
-        ``"embedding"`` works on the representation itself: Leiden, and cLISI with Harmony's
-        perplexity of 30. ``"paper"`` repeats the authors' runs: a two-dimensional UMAP first, on it
-        Louvain, and cLISI with 9 equally weighted neighbours; its tables report ``nmi_max``. The
-        silhouette is that of the representation in both. ``"labels"`` scores labels, sets and status of
+        ``"embedding"`` uses the representation itself: Leiden clusters, and cLISI with Harmony's
+        perplexity of 30. ``"paper"`` repeats the protocol of the paper: a two-dimensional UMAP, Louvain
+        clusters on it, and cLISI with 9 equally weighted neighbours; the paper reports ``nmi_max``. Both
+        compute the silhouette on the representation. ``"labels"`` scores labels, sets and status of
         :func:`dice.tl.transfer_labels` instead.
     batch_key
         Column of ``obs`` with batches, for the column ``ilisi``.
     resolution
-        Fixed resolution of the clustering behind ``ari_fixed``, which no label has chosen.
+        Fixed resolution of the clustering for ``ari_fixed``, which does not depend on labels.
     n_neighbors
         Size of the neighbourhoods in the graphs for clustering and UMAP.
     random_state
         Seed of UMAP and of the clusterings.
     key
-        With ``"labels"``, the key of the transferred labels; None is ``f"{labels_key}_dice"``.
+        With ``"labels"``, the key of the transferred labels; None uses ``f"{labels_key}_dice"``.
     label_map
-        With ``"labels"``, what known labels are called in the reference, where its names are others: a
-        name or several for each. Labels that are not in it keep their name.
+        With ``"labels"``, a dict from known labels to their names in the reference: one name or several for
+        each. Labels that are not in the dict keep their name.
 
     Returns
     -------
@@ -91,13 +91,13 @@ def evaluate(
     - ``ilisi``: batches per neighbourhood, higher is better (with ``batch_key`` only);
     - ``seconds``: time taken.
 
-    With ``protocol="labels"`` one row for all cells and one for every known label that the reference has
-    (cells with other labels are left out and counted in a warning), with the columns
+    With ``protocol="labels"``, one row for all cells and one for every known label that the reference has, with the
+    columns below. Cells with other labels are left out and counted in a warning.
 
     - ``n_cells``; ``accuracy``; ``f1``, for all cells the mean over labels. Known labels with the same name in the
-      reference count as one label there, and share their ``f1``;
+      reference are merged and share their ``f1``;
     - ``coverage``, the share of prediction sets with the true label, and their mean ``set_size``;
-    - ``confident``, the share of cells with that status, and ``confident_accuracy``.
+    - ``confident``, the share of cells with the status ``"confident"``, and ``confident_accuracy``, their accuracy.
 
     Examples
     --------
@@ -140,8 +140,8 @@ def _labels(found: Transferred, known: NDArray[Any], labels_key: str, label_map:
         row[[columns[other] for other in meanings.get(name, [name]) if other in columns]] = True
     if not meant.any():
         raise InputError(
-            f"adata.obs[{labels_key!r}] holds none of the reference's labels {found.names[:5]}: say which are meant "
-            f"with label_map={{{said(str(own.categories[0]) if len(own.categories) else 'name')}: ...}}."
+            f"adata.obs[{labels_key!r}] and the reference have no label in common: map labels to "
+            f"{found.names[:5]}, label_map={{{said(str(own.categories[0]) if len(own.categories) else 'name')}: ...}}."
         )
     shared = np.asarray(meant.any(1))
     kept = (own.codes >= 0) & shared[own.codes]
@@ -149,7 +149,7 @@ def _labels(found: Transferred, known: NDArray[Any], labels_key: str, label_map:
         others = [str(name) for name in own.categories[~shared]]
         _log.warn(
             f"{int((~kept & (own.codes >= 0)).sum())} cells have labels that the reference lacks and are left out, for "
-            f"example {others[:5]}: name what they are called there with label_map=."
+            f"example {others[:5]}: pass their names in the reference with label_map=."
         )
     truth = (np.cumsum(shared) - 1)[own.codes[kept]]
     given = np.array([columns.get(name, -1) for name in found.label.astype(object)[kept]], dtype=np.intp)
@@ -159,14 +159,14 @@ def _labels(found: Transferred, known: NDArray[Any], labels_key: str, label_map:
 
 
 def _meanings(label_map: Mapping[Any, Any], known: list[str]) -> dict[str, list[Any]]:
-    """What every known label may be called in the reference."""
+    """Return the names of every known label in the reference."""
     meanings = {}
     for name, others in label_map.items():
         meanings[str(name)] = [others] if others is None or isinstance(others, str) else list(others)
         lacking = [other for other in meanings[str(name)] if other not in known]
         if lacking:
             raise InputError(
-                f"label_map[{said(name)}] names {lacking[:5]}, which the reference lacks: choose among {known[:20]}."
+                f"label_map[{said(name)}] must be labels of the reference such as {known[:20]}, got {lacking[:5]}."
             )
     return meanings
 
@@ -188,7 +188,7 @@ def _clustering(
         method="louvain" if protocol == "paper" else "leiden",
         random_state=random_state,
     )
-    # The last row is the fixed resolution, which takes no part in the choice of the best.
+    # The last row is the fixed resolution, which is not a candidate for the best resolution.
     best = sweep.loc[sweep["ari"].iloc[:-1].idxmax()]
     clusters = kmeans(space, pd.Series(labels).nunique(), random_state=random_state)
     return {
@@ -201,7 +201,7 @@ def _clustering(
 
 
 def _mixing(space: Floats, labels: NDArray[Any], batches: NDArray[Any] | None, protocol: Protocol) -> dict[str, float]:
-    """Count labels, and batches where given, around each cell."""
+    """Compute the LISI of labels and, if given, of batches."""
     paper = protocol == "paper"
     row = {"clisi": (metrics.lisi_neighbors if paper else metrics.clisi)(space, labels)}
     if batches is not None:

@@ -1,4 +1,4 @@
-"""Why cells have their label: the genes that carry the decision."""
+"""Explain labels by the contributions of genes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dice._data.store import Prior
     from dice._types import Codes, Floats, Mask
 
-#: What stands for the second most likely label of a group, and for all others.
+#: Names for the second most likely label of a group, and for all other labels.
 RUNNER_UP, OTHERS = "runner_up", "others"
 GENE_COLUMNS = (
     "group", "label", "versus", "gene", "contribution", "weight", "difference", "mean", "reference_mean", "fraction",
@@ -45,49 +45,49 @@ def label_genes(
     key: str | None = None,
     prior_key: str = "dice",
 ) -> pd.DataFrame:
-    """Tell which genes carry the decision for a label, in cells of that label or in any group; writes nothing.
+    """Return the genes that contribute most to a label, in cells with that label or in any group. Nothing is written.
 
-    The decision is a score: the label's logit less the mean logit of others, averaged over the classifiers by their
-    weights in the mixture. The weights of classifiers are carried back to genes, and a gene contributes its weight
-    times the difference between the group's mean and the mean of all reference cells.
+    The score of a label is its logit minus the mean logit of other labels, averaged over the classifiers. The weights
+    of the classifiers are converted to weights of genes. The contribution of a gene is its weight times the difference
+    between the mean of the group and the mean of all reference cells.
 
     Parameters
     ----------
     adata
-        Query after :func:`dice.tl.transfer_labels`; a part of its cells will do.
+        Query after :func:`dice.tl.transfer_labels`, or a subset of its cells.
     reference
         The reference, prior or path that gave the labels.
     labels_key
-        The column of the reference whose labels were transferred; None takes those that the prior was trained with.
+        Column of the reference whose labels were transferred; None uses the labels that the prior was trained with.
     groupby
-        Column of ``adata.obs`` with clusters; None groups cells by the label that they were given.
+        Column of ``adata.obs`` with groups; None groups cells by their transferred label.
     label
-        The label to explain. None takes the label of each group: with `groupby` that with the largest mean
-        probability. Without `groupby`, a name leaves the cells of that label alone.
+        The label to explain. None explains the label of each group; with `groupby`, this is the label with the largest
+        mean probability. Without `groupby`, only the cells with this label are used.
     versus
-        What the label is compared with: None is the mean of all other labels, ``"runner_up"`` the second most likely
-        label of each group, and a name that label, which leaves its own cells out.
+        Label to compare with. None is the mean of all other labels, and ``"runner_up"`` is the second most likely label
+        of each group. Groups with the label `versus` itself are left out.
     n_genes
-        Genes of each group, those with the largest contributions of either sign; None gives all.
+        Number of genes per group, by absolute contribution; None returns all genes.
     key
-        Key of the transferred labels; None is ``f"{labels_key}_dice"``.
+        Key of the transferred labels; None uses ``f"{labels_key}_dice"``.
     prior_key
         Key of the prior in ``uns``.
 
     Returns
     -------
-    One row per group and gene, the largest contributions of either sign first, with the columns
+    One row per group and gene, sorted by absolute contribution, with the columns
 
     - ``group``, ``label``, ``versus``, ``gene``;
-    - ``contribution``: ``weight`` times ``difference``; positive for the label, negative for others;
-    - ``weight``: by how much the score rises with the gene, per standard deviation in the reference;
-    - ``difference``: mean of the group less that of all reference cells, in standard deviations, after the shift
-      between query and reference was taken away;
-    - ``mean``, ``fraction``: mean expression of the group as it is in the matrix, and the share of its cells that
-      express the gene; ``reference_mean``, ``reference_fraction``: the same of the reference's cells with that label.
-      A prior alone keeps means only as far as latents and classifiers see them, and no fractions;
-    - ``score``: how far the group's score is above that of the mean reference cell, and ``remainder``: what of that no
-      gene accounts for. The contributions of all genes and the remainder add up to the score.
+    - ``contribution``: ``weight`` times ``difference``; positive values support the label;
+    - ``weight``: increase of the score per standard deviation of the gene in the reference;
+    - ``difference``: mean of the group minus the mean of all reference cells, in standard deviations, after removing
+      the shift between query and reference;
+    - ``mean``, ``fraction``: mean expression of the group in units of the matrix, and the share of its cells that
+      express the gene; ``reference_mean``, ``reference_fraction``: the same for reference cells with the label. With a
+      prior alone, means are those of the standardised genes scaled back, and fractions are NaN;
+    - ``score``: score of the group minus the score of the mean reference cell, and ``remainder``: the part that genes
+      do not explain. The contributions of all genes and the remainder add up to the score.
 
     Examples
     --------
@@ -104,7 +104,9 @@ def label_genes(
     prior = find_prior(reference, key=prior_key)
     named = prior.params.get("labels_key") if labels_key is None else labels_key
     if named is None and key is None:
-        raise InputError("The prior was trained without labels: name those that were transferred with labels_key=.")
+        raise InputError(
+            "The prior was trained without labels: pass `labels_key`, the column of the transferred labels."
+        )
     key = f"{named}_dice" if key is None else key
     found, record = Transferred.of(adata, str(named), key), read.record(adata, LabelKeys(key).uns)
     named = str(record["call"].get("labels_key", named))
@@ -112,7 +114,7 @@ def label_genes(
     model, _ = read_or_learn(reference, prior, named, prior_key, seed)
     if model.names != found.names:
         raise InputError(
-            f"adata.uns[{key!r}] has other labels than the reference: pass the reference that gave them, or call "
+            f"adata.uns[{key!r}] has other labels than the reference: pass the reference of the labels, or call "
             "dice.tl.transfer_labels again."
         )
     groups = read_groups(adata, groupby) if groupby is not None else _by_label(found, label)
@@ -144,17 +146,17 @@ def label_genes(
 
 
 def _by_label(found: Transferred, label: str | None) -> pd.Categorical:
-    """Groups of cells that were given the same label, of those that there are; or those of one label alone."""
+    """Return groups of cells with the same transferred label, or only the cells with the given label."""
     given = [name for name in found.names if name in set(found.label)]
     if label is not None and label not in given:
-        raise InputError(f"No cell was given the label {said(label)}: choose one of {given}, or pass groupby=.")
+        raise InputError(f"`label` must be one of {given} without `groupby`, got {said(label)}.")
     return pd.Categorical(found.label.astype(object), categories=given if label is None else [label])
 
 
 def _labels(
     groups: pd.Categorical, names: list[str], probabilities: Floats, groupby: str | None, label: str | None
 ) -> Codes:
-    """The label (G,) that is explained in every group."""
+    """Return the label (G,) to explain in every group."""
     if groupby is None:
         return np.array([names.index(name) for name in groups.categories], dtype=np.intp)
     if label is None:
@@ -163,7 +165,7 @@ def _labels(
 
 
 def _others(names: list[str], versus: str | None, labels: Codes, probabilities: Floats, learned: Mask) -> Mask:
-    """The labels (G, C) that those of the groups are compared with."""
+    """Return a mask (G, C) of the labels to compare with."""
     own = np.eye(len(names), dtype=bool)[labels]
     if versus is None:
         return ~own & learned
@@ -171,8 +173,10 @@ def _others(names: list[str], versus: str | None, labels: Codes, probabilities: 
         return np.eye(len(names), dtype=bool)[np.where(own, -1, probabilities).argmax(1)]
     rival = np.eye(len(names), dtype=bool)[_position(names, "versus", versus)]
     if len(own) and (own == rival).all(1).all():
-        raise InputError(f"versus={said(versus)} is the label that is explained: choose another one, or None.")
-    # Groups that are called so themselves are left out.
+        raise InputError(
+            f"`versus` must differ from the explained label, got {said(versus)}: choose another label, or None."
+        )
+    # Groups with the label `versus` itself are left out.
     return rival & ~own
 
 

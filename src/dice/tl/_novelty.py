@@ -1,4 +1,4 @@
-"""Whether a cell belongs to its reference at all."""
+"""Test cells and groups of cells for novelty."""
 
 from __future__ import annotations
 
@@ -51,33 +51,32 @@ def novelty(
 ) -> AnnData | None:
     """Test for every cell whether it could come from the reference.
 
-    The reference's cells form groups, by label or else by cluster. Novelty grows with the distance of a cell to the
-    nearest group, in units of the scatter within groups, and with the doubt about its group. Both look at the
-    projection, never at the denoised embedding. Its rank among calibration cells, which neither the prior nor the
-    groups were learned from, is a p-value.
+    The reference cells form groups, by label or by cluster. Novelty grows with the distance of a cell to the nearest
+    group, in units of the scatter within groups, and with the uncertainty about its group. Both are computed from the
+    projection, never from the denoised embedding. The rank of novelty among held-out calibration cells is a p-value.
 
     Parameters
     ----------
     adata
         The query.
     reference
-        As in :func:`dice.tl.denoise`. With the reference's cells (an AnnData object) the test is sharper than with a
-        prior alone, and it holds for queries that lack genes.
+        As in :func:`dice.tl.denoise`. With the reference cells (an AnnData object) the test has more power than with a
+        prior alone, and it is also valid for queries that lack genes.
     fdr
-        Share of cells called novel that may belong to the reference after all (Benjamini-Hochberg).
+        False-discovery rate (Benjamini-Hochberg): share of novel cells that may belong to the reference.
     groupby
-        Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. Each group is
-        tested as a whole: is its mean further from the known groups than parts of these are? Groups of fewer than 10
-        cells are not tested. If the query differs from the reference as a whole, groups are compared with each other
-        instead, and only those that are much further away than most are called.
+        Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. A group is novel
+        if its mean is further from the known groups than parts of known groups are. Groups of fewer than 10 cells are
+        not tested. If the query differs from the reference as a whole, groups are compared with each other instead, and
+        only groups that are much further away than most are called.
     labels_key
-        Column of ``reference.obs`` with labels to group by; None groups by clusters. ``"auto"`` takes the labels that
-        the prior was trained with, where the reference has them.
+        Column of ``reference.obs`` with labels to group by; None groups by clusters. ``"auto"`` uses the labels that
+        the prior was trained with, or clusters if the prior or the reference lacks them.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
-        Key of the score; the p-value has the suffix ``"_p"``. The flag of ``"dice_novelty"`` is ``"dice_novel"``, of
-        other keys it has the suffix ``"_flag"``.
+        Key of the score. The key of the p-value has the suffix ``"_p"``. The key of the flag is ``"dice_novel"`` for
+        ``"dice_novelty"``; for other keys it has the suffix ``"_flag"``.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -88,20 +87,20 @@ def novelty(
     ``adata.obs["dice_novelty"]`` float32
         Novelty in standard deviations of calibration cells; larger is more novel.
     ``adata.obs["dice_novelty_p"]`` float32
-        Conformal p-value: how often a reference cell is at least as novel.
+        Conformal p-value: the share of reference cells that are at least as novel.
     ``adata.obs["dice_novel"]`` bool
-        Cells that are called novel at the false-discovery rate; none if the query differs from the reference as a
-        whole, because calibration cells then cannot tell which cells are new.
+        Cells called novel at the false-discovery rate. If the query differs from the reference as a whole, no cell is
+        called, because calibration cells cannot show which cells are novel.
     ``adata.uns["dice_novelty"]``
-        ``call``, ``params`` (numbers of calibration and novel cells, and ``fewest_novel``: fewer cells than this could
-        not have been called) and ``warnings``. With `groupby` ``groups``, one entry for every group: ``group``,
-        ``n_cells``, mean ``score``, ``displacement`` (squared, beyond chance, as a share of the variance of the
-        group's cells), ``p`` (not a number where a group is not tested, or where groups were compared with each
-        other) and ``novel``, at the rate `fdr` over groups.
+        ``call``, ``params`` (numbers of calibration and novel cells, and ``fewest_novel``, the smallest number of cells
+        that can be called) and ``warnings``. With `groupby` also ``groups``, with one entry per group: ``group``,
+        ``n_cells``, mean ``score``, ``displacement`` (squared, beyond chance, as a share of the variance of the cells
+        in the group), ``p`` (NaN if the group is not tested, or if groups were compared with each other) and ``novel``,
+        at the rate `fdr` over groups.
     ``adata.obs["dice_novelty_group"]`` categorical
         With ``groupby="auto"``, the fine group of every cell, as named in ``groups``.
     ``adata.obs["dice_novel_group"]`` bool
-        With `groupby`, cells of groups that are called novel. Of other keys the suffix is ``"_group_flag"``.
+        With `groupby`, cells of groups that are called novel. For other keys the suffix is ``"_group_flag"``.
 
     Examples
     --------
@@ -117,7 +116,7 @@ def novelty(
     check_order(adata, reference, prior_key)
     named = None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if (reference is None or reference is adata) and PriorKeys(prior_key).split in names(adata, "obs"):
-        raise InputError("adata is the reference itself, where nothing is novel: pass the query as adata.")
+        raise InputError("adata is the reference itself: pass the query as `adata`.")
     source = adata if reference is None else reference
     options = Options(rho=0.0, layer=layer, gene_key=gene_key, check=check)
     with _log.recorded() as warned:

@@ -1,4 +1,4 @@
-"""Features that were measured in a reference, such as proteins, for a query in which they were not."""
+"""Predict features of a query, such as proteins, that were measured only in the reference."""
 
 from __future__ import annotations
 
@@ -41,39 +41,39 @@ def transfer_features(
     random_state: int = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Predict features of every query cell, each with an interval that holds the true value with probability 1 - alpha.
+    """Predict features of every query cell, with intervals that hold the true value with probability 1 - alpha.
 
-    Features are learned from the reference's cells, seen through the query's genes and at its depth, by ridge
-    regression and by neighbours, on the projection and on samples of the posterior. The mixture of these is weighed for
-    each feature on cells that were held out. Their errors also tell how wide intervals have to be, in units of a spread
-    that is learned: narrow where similar cells agree and where the posterior is sure.
+    Features are learned from the reference cells, read with the query's genes and depth. Ridge regression and nearest
+    neighbours, each on the projection and on posterior samples, are averaged with weights that are fitted for each
+    feature on held-out cells. The errors on held-out cells also calibrate the intervals, which are narrow where similar
+    cells agree and the posterior is certain.
 
     Parameters
     ----------
     adata
-        The query: log-normalised expression, as the reference was. Its own features are never looked at.
+        The query: log-normalised expression, like the reference, or raw counts. Features of the query are never used.
     reference
-        AnnData object with features and a prior, as :func:`dice.tl.train_prior` leaves it, or the path of one; or a
-        MuData object, one modality of which has the prior.
+        AnnData object with features and a prior, as written by :func:`dice.tl.train_prior`, or its path; or a MuData
+        object in which one modality has the prior.
     features_key
-        Numeric features of the reference: a key of ``obsm`` (an array, whose names are in ``uns["<key>_names"]``, or a
-        DataFrame), a column of ``obs`` or a list of such, ``"layer:NAME"`` for the genes of a layer, ``"mod:NAME"`` for
-        a modality of a MuData object. NaN is 'not measured': a feature is learned from the cells that have it.
-        Proteins are best normalised first (:func:`dice.pp.clr`).
+        Numeric features of the reference: a key of ``obsm`` (a DataFrame, or an array with names in
+        ``uns["<key>_names"]``), a column of ``obs`` or a list of columns, ``"layer:NAME"`` for the genes of a layer, or
+        ``"mod:NAME"`` for a modality of a MuData object. NaN means not measured: a feature is learned from the cells
+        that have it. Normalise proteins first (:func:`dice.pp.clr`).
     alpha
         Share of cells whose interval may miss the true value.
     reference_batch_key
-        Column of ``reference.obs`` with batches: they are then held out as a whole, so that intervals allow for what
-        differs from batch to batch. Without it, intervals are widened by a fixed factor where the query differs.
+        Column of ``reference.obs`` with batches. Whole batches are then held out, so that intervals allow for
+        differences between batches. Without it, intervals are widened by a fixed factor if the query differs.
     shift
         Which difference between query and reference to remove, as in :func:`dice.tl.denoise`. ``"auto"`` removes an
         offset of each soft cluster.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
-        Key of the predictions, by default ``"<features_key>_dice"``; other slots derive their name from it.
+        Key of the predictions, by default ``"<features_key>_dice"``. The names of other slots derive from it.
     random_state
-        Seed: a cell's result depends on it and on the cell's name.
+        Seed. The result of a cell depends on the seed and on its name.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -82,16 +82,16 @@ def transfer_features(
     None, or the copy. Sets, for ``features_key="protein"``:
 
     ``adata.obsm["protein_dice"]`` DataFrame (n_obs, n_features) float32
-        Predicted features. Slashes in their names become ``"_"``: files cannot hold them.
+        Predicted features. Slashes in their names become ``"_"``, because files cannot hold them.
     ``adata.obsm["protein_dice_low"]``, ``adata.obsm["protein_dice_high"]`` DataFrame (n_obs, n_features) float32
-        The interval.
+        Lower and upper end of the interval.
     ``adata.uns["protein_dice"]``
-        ``call``, ``params`` (how many cells were learned from, how well query and reference are told apart, by how much
-        intervals were widened), ``features`` (for each the ``name``, the ``correlation`` with what was measured in
-        held-out cells, the mean ``width`` of the intervals in the query, ``held_out_width`` and ``marginal_width``,
-        those of held-out cells with and without a prediction, ``n_cells`` with a value, and ``useless``: True where the
-        interval is as wide as without any prediction, so that the feature must not be read), ``candidates`` (their
-        ``weight``, and that for each feature), ``shift`` (as by :func:`dice.tl.denoise`) and ``warnings``.
+        ``call``, ``params`` (number of reference cells, separation of query and reference, factor of the intervals),
+        ``features`` (for each feature the ``name``, the ``correlation`` with measured values of held-out cells, the
+        mean ``width`` of the intervals in the query, ``held_out_width`` and ``marginal_width``, the widths in held-out
+        cells with and without a prediction, ``n_cells`` with a value, and ``useless``, True if the interval is as wide
+        as without a prediction and the feature must not be used), ``candidates`` (the mean ``weight`` of each method,
+        and its ``weights`` per feature), ``shift`` (as in :func:`dice.tl.denoise`) and ``warnings``.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def transfer_features(
     check_order(adata, reference, prior_key)
     cells = with_cells(reference, prior_key)
     if cells is adata:
-        raise InputError("adata and reference are the same object, whose features are known: pass the query as adata.")
+        raise InputError("adata and reference are the same object: pass the query as `adata`.")
     prior, alpha = find_prior(cells, key=prior_key), share("alpha", alpha)
     features = read_features(reference, cells, features_key)
     keys = FeatureKeys(feature_key(adata, key_added, features.title))

@@ -1,4 +1,4 @@
-"""Labels of a query from its reference, with sets that hold the true label as often as they say."""
+"""Transfer labels from a reference to a query, with calibrated prediction sets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dice._query.domain_shift import measure_shift
 from dice._query.query import Query
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
-#: How a query is compared with its reference: all views averaged, one of them, or a shift that an earlier call stored.
+#: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
 LabelShift: TypeAlias = (
     Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "correlated", False]
     | Shift
@@ -56,46 +56,46 @@ def transfer_labels(
     random_state: int = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Give every query cell a label, its probability, and a set that holds the true one with probability 1 - alpha.
+    """Label every query cell, with a probability and a set that holds the true label with probability 1 - alpha.
 
-    Labels are averaged over several views of the query, and the query teaches itself from its most certain cells. If
-    the query is like the reference, sets are calibrated on cells that nothing was learned from. If it differs, the
-    disagreement of the views sets the expected error and the size of the sets.
+    Probabilities are averaged over several views of the query, and with a regression on the query's most certain cells.
+    If the query is like the reference, sets are calibrated on held-out reference cells. If it differs, the expected
+    error and the size of the sets follow from the disagreement of the views.
 
     Parameters
     ----------
     adata
-        The query: log-normalised expression, as the reference was. Its own labels are never looked at.
+        The query: log-normalised expression, like the reference, or raw counts. Labels of the query are never used.
     reference
-        AnnData object with a prior, labels and calibration cells, as :func:`dice.tl.train_prior` leaves it. A
-        :class:`dice.Prior` or the path of one is enough, if it was trained with these labels; labels are the same.
+        AnnData object with a prior, labels and calibration cells, as written by :func:`dice.tl.train_prior`. A
+        :class:`dice.Prior`, or its path, gives the same labels if it was trained with them.
     labels_key
-        Column of ``reference.obs`` with the labels; cells without one are not learned from. None takes those that the
-        prior was trained with; others are learned by this call.
+        Column of ``reference.obs`` with the labels; cells without a label are not used. None uses the labels that the
+        prior was trained with. Other labels are learned by this call.
     alpha
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     groupby
-        Column of ``adata.obs`` with groups of cells, which vote for a label of the group. ``"auto"`` takes fine groups
-        of about 25 cells, and writes votes only where these agree with the labels better than random groups do.
+        Column of ``adata.obs`` with groups of cells, which vote for a label of the group. ``"auto"`` uses fine groups
+        of about 25 cells, and writes votes only if they agree with the labels better than random groups do.
     sets
-        How sets are made (:class:`dice.Sets`).
+        Settings of the prediction sets (:class:`dice.Sets`).
     classifier
-        What cells are classified by: ``"auto"`` mixes logistic regressions on the projection, on the denoised latents
-        and on genes; one of ``"projection"``, ``"denoised"``, ``"genes"``; or a :class:`dice.Classifier`, of which
-        ``min_probability=0.5`` leaves cells ``"unassigned"`` whose most likely label is less likely than that.
+        Classifier: ``"auto"`` averages logistic regressions on the projection, on the denoised latents and on genes;
+        ``"projection"``, ``"denoised"`` or ``"genes"`` uses one of them. With
+        :class:`dice.Classifier(min_probability=0.5) <dice.Classifier>`, less likely labels become ``"unassigned"``.
     shift
         How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured,
         without offsets of soft clusters, with the mean of its latents or the moments of its genes matched to the
         reference, and along the directions that both share (:doc:`/labels`). ``"offset"``, ``"clusters"``, ``"mean"``,
-        ``"centered"``, ``"standardized"``, ``"correlated"`` or False (as measured) uses one view alone. A
-        :class:`dice.Shift` also takes batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call applies
-        its offsets again.
+        ``"centered"``, ``"standardized"``, ``"correlated"`` or False (as measured) uses one view only. A
+        :class:`dice.Shift` also takes batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call reuses
+        its offsets.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
-        Key of the labels, by default ``"<labels_key>_dice"``; other slots derive their name from it.
+        Key of the labels, by default ``"<labels_key>_dice"``. The names of other slots derive from it.
     random_state
-        Seed: a cell's result depends on it and on the cell's name.
+        Seed. The result of a cell depends on the seed and on its name.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -104,32 +104,31 @@ def transfer_labels(
     None, or the copy. Sets, for ``labels_key="cell_type"``:
 
     ``adata.obs["cell_type_dice"]`` categorical
-        The most likely label of every cell. Categories are the labels that cells have, in the reference's order;
-        their colours are in ``adata.uns["cell_type_dice_colors"]``.
+        The most likely label of every cell. Categories are the labels that occur, in the order of the reference. Their
+        colours are in ``adata.uns["cell_type_dice_colors"]``.
     ``adata.obs["cell_type_dice_status"]`` categorical
-        What to do with the label: ``"confident"`` labels can be used; ``"ambiguous"`` ones have rivals, which are in
-        the set; cells ``"unlike the reference"`` are in a group that is called novel or, if the query is not shifted,
-        further from all labels than 99 % of the calibration cells. Cells without expression are among them.
+        Status of the label. ``"confident"`` labels can be used. ``"ambiguous"`` labels have alternatives, which are in
+        the set. Cells ``"unlike the reference"`` are in a novel group or, if the query is not shifted, more novel than
+        99 % of the calibration cells. Cells without expression have this status too.
     ``adata.obs["cell_type_dice_prob"]``, ``adata.obs["cell_type_dice_margin"]`` float32
-        Probability of the best label, and how far it is above the second.
+        Probability of the most likely label, and its difference from the second.
     ``adata.obs["cell_type_dice_voted"]`` categorical
-        With `groupby`, the label of the cell's cluster; cells without one have none.
+        With `groupby`, the label of the cell's group; missing for cells without a group.
     ``adata.obs["cell_type_dice_set"]`` categorical
-        The set in words, never empty: ``"B cell | Plasma cell"``.
+        The set as text, never empty, for example ``"B cell | Plasma cell"``.
     ``adata.obsm["cell_type_dice_prob"]`` DataFrame (n_obs, n_labels) float32
-        Probability of every label. Slashes in names of labels become ``"_"``: files cannot hold them.
+        Probability of every label. Slashes in names of labels become ``"_"``, because files cannot hold them.
     ``adata.obsm["cell_type_dice_set"]`` DataFrame (n_obs, n_labels) bool
-        Which labels the set holds.
+        The sets: True for labels in the set.
     ``adata.uns["cell_type_dice"]``
         ``call``, ``params`` (``shift_auc``, ``shift_strength``, ``error_ratio``, ``expected_error``,
-        ``expected_coverage``, and ``confident_from``, the probability that confident labels have at least), ``views``
-        (weight of every view, and the share of cells to which it gives their final label), ``composition`` (estimated
-        share of every label), ``labels``, ``candidates`` (log-loss, accuracy and macro-F1 of every classifier on
-        calibration cells), ``shift`` (offsets of the view that moves cells, as by
-        :func:`dice.tl.denoise`), ``reference`` (the card of the labels, as text) and ``warnings``. With `groupby`
-        ``votes``: ``n_cells`` of every cluster, its ``label`` and the mean ``probability`` of that, the ``set`` of
-        labels that together have the probability 1 - `alpha`, and the ``shares`` (n_clusters, n_labels) of its cells
-        that were given each label.
+        ``expected_coverage``, and ``confident_from``, the smallest probability of confident labels), ``views`` (weight
+        of every view, and the share of cells for which it predicts the final label), ``composition`` (estimated share
+        of every label), ``labels``, ``candidates`` (log-loss, accuracy and macro-F1 of every classifier on calibration
+        cells), ``shift`` (offsets of the view that moves cells, as in :func:`dice.tl.denoise`), ``reference`` (the card
+        of the labels, as text) and ``warnings``. With `groupby` also ``votes``: for every ``group`` its ``n_cells``,
+        its ``label`` with the mean ``probability``, the ``set`` of labels that together have the probability
+        1 - `alpha`, and the ``shares`` (n_groups, n_labels) of its cells with each label.
 
     Examples
     --------
@@ -142,7 +141,7 @@ def transfer_labels(
     """
     check_writable(adata, copy=copy)
     if reference is adata:
-        raise InputError("adata and reference are the same object, whose labels are known: pass the query as adata.")
+        raise InputError("adata and reference are the same object: pass the query as `adata`.")
     check_order(adata, reference, prior_key)
     prior = find_prior(reference, key=prior_key)
     named = prior.params.get("labels_key") if labels_key is None else labels_key
