@@ -50,7 +50,7 @@ def test_the_reference_has_the_genes_of_its_prior():
     genes = np.array(list("abc"), dtype=object)
     query = SimpleNamespace(prior=SimpleNamespace(genes=genes), match=SimpleNamespace(prior=np.array([0, 2])))
     np.testing.assert_array_equal(own_genes(reference, query), [3, 1])
-    with pytest.raises(dice.DiceError, match=r"^The reference has lost 1 genes of its own prior, for example \['c'\]"):
+    with pytest.raises(dice.DiceError, match=r"^The reference has lost 1 genes of its prior, for example \['c'\]"):
         own_genes(reference[:, ["a", "b"]], query)
 
 
