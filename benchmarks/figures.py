@@ -150,12 +150,6 @@ def uncertainty() -> Figure:
     return dice.pl.uncertainty(teaseq()[1], groupby="cell_type", return_fig=True)
 
 
-def boundary() -> Figure:
-    _, query = teaseq()
-    dice.tl.neighbors(query)
-    return dice.pl.boundary(query, "cell_type", groups=("NK", "T.CD8.Effector"), return_fig=True)
-
-
 def novelty() -> Figure:
     """The query's B cells are unknown to a reference without them."""
     reference, query = (cells.copy() for cells in teaseq())
@@ -302,7 +296,7 @@ FIGURES = {
     plot.__name__: plot
     for plot in (
         setup_1, setup_2, setup_3, setup_4, samples, samples_rho, fewer_clusters, more_clusters, held_out, other_study,
-        latents, on_reference, uncertainty, novelty, boundary, training, scree, evaluation, transfer, transfer_sets,
+        latents, on_reference, uncertainty, novelty, training, scree, evaluation, transfer, transfer_sets,
         label_genes, reliability, rho, report, measured_noise, depth_path,
     )
 }  # fmt: skip

@@ -357,7 +357,6 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
         (["denoise", counts, trained, "-o", tmp_path / "out.zarr"], "or pass --no-check."),
         (["annotate", query, query, "-o", out, "--labels", "nothing"], "no column 'nothing'"),
         (["annotate", query, trained, "-o", out, "--report", tmp_path / "no" / "r.html"], "folder that exists"),
-        (["cluster", query, "-o", out], "dice train"),
         (["novelty", query, query, "-o", out], "dice train"),
         (["evaluate", query, "--labels", "cell_type"], "has no 'X_dice_pca'"),
     ]

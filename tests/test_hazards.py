@@ -29,9 +29,6 @@ PRIOR = dice.Prior.load(forgery.fixture("gmm"))
 CALLS = {
     "denoise": lambda adata: dice.tl.denoise(adata, PRIOR, n_samples=3),
     "neighbors": lambda adata: dice.tl.neighbors(adata, PRIOR, n_neighbors=5, n_samples=3),
-    "cluster_stability": lambda adata: dice.tl.cluster_stability(
-        adata, PRIOR, n_samples=2, n_neighbors=5, groupby="label"
-    ),
     "evaluate": lambda adata: dice.tl.evaluate(adata, "label", n_neighbors=5),
     "transfer_labels": lambda adata: dice.tl.transfer_labels(adata, oddities.labelled_reference(), "label"),
     "novelty": lambda adata: dice.tl.novelty(adata, oddities.labelled_reference()),

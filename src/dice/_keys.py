@@ -83,7 +83,7 @@ class ClusterKeys(Keys):
 
     default = "dice_cluster"
     table: ClassVar[dict[str, str]] = {
-        "cluster": "{key}", "confidence": "{key}_confidence", "colors": "{key}_colors"
+        "cluster": "{key}", "confidence": "{key}_confidence", "colors": "{key}_colors", "leaves": "{key}_leaves"
     }  # fmt: skip
 
 

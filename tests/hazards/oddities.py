@@ -118,12 +118,6 @@ CALLS: dict[str, tuple[Call, str]] = {
         lambda adata, **kwargs: dice.tl.neighbors(adata, **{"n_neighbors": 3, "n_samples": 2} | kwargs),
         "n_neighbors n_samples metric reference use_rep prior_key key_added random_state",
     ),
-    "cluster_stability": (
-        lambda adata, **kwargs: dice.tl.cluster_stability(
-            adata, **{"groupby": "label", "n_samples": 2, "n_neighbors": 3} | kwargs
-        ),
-        "groupby reference n_samples resolution n_neighbors use_rep prior_key key_added random_state",
-    ),
     "evaluate": (
         lambda adata, **kwargs: dice.tl.evaluate(adata, **{"labels_key": "label", "n_neighbors": 3} | kwargs),
         "labels_key use_rep protocol batch_key resolution n_neighbors random_state key label_map",
@@ -150,7 +144,7 @@ CALLS: dict[str, tuple[Call, str]] = {
         lambda adata, **kwargs: dice.tl.cluster(
             adata, **{"reference": labelled_reference(), "use_rep": "X_new", "n_neighbors": 2, "n_splits": 1} | kwargs
         ),
-        "reference n_neighbors n_splits min_agreement use_rep prior_key key_added random_state",
+        "reference level n_neighbors n_splits flavor use_rep prior_key key_added random_state",
     ),
     "annotate": (
         lambda adata, **kwargs: calling(dice.tl.annotate)(adata, **{"reference": fixture("labels")} | kwargs),

@@ -1,4 +1,4 @@
-"""The curve of agreement beside the map of clusters."""
+"""The tree of clusters beside their map."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ import pytest
 from scipy import sparse
 
 from dice import pl
+from dice._clusters.separation import CONTINUUM
+from dice._clusters.tree import CUT_LEVELS, Cut, Tree
 from dice._errors import SlotError
+
+
+def comb(n_leaves):
+    """A tree in which each merge adds one leaf, all of them well apart."""
+    joined = [[0, 1]] + [[n_leaves + i - 1, i + 1] for i in range(1, n_leaves - 1)]
+    joined = np.array(joined[: n_leaves - 1], dtype=np.intp).reshape(-1, 2)
+    return Tree(n_leaves, joined, np.linspace(4, 9, n_leaves - 1), np.full(n_leaves, 10.0))
 
 
 def clustered(query, n_clusters):
@@ -23,20 +32,12 @@ def clustered(query, n_clusters):
     query.uns["dice_cluster"] = {
         "connectivities_key": "dice_cluster_connectivities",
         "params": {"use_rep": "X_dice", "method": "umap"},
-        "curve": {
-            "resolution": np.array([0.1, 0.5, 1.0, 2.0]),
-            "n_clusters": np.array([1.0, 3.0, 5.0, 9.0]),
-            "agreement": np.array([1.0, 0.95, 0.9, 0.4]),
-            "spread": np.full(4, 0.05),
-        },
-        "choice": {"resolution": 1.0, "agreement": 0.9, "n_clusters": n_clusters},
-        "call": {"min_agreement": 0.85},
-    }
+    } | Cut(comb(n_clusters), CUT_LEVELS["default"]).record()
     return query
 
 
 @pytest.mark.parametrize("n_clusters", [3, 40])
-def test_every_cluster_is_named_on_the_map_and_the_choice_on_the_curve(query, n_clusters):
+def test_every_cluster_is_named_on_the_map_and_in_the_tree(query, n_clusters):
     axes = pl.clusters(clustered(query, n_clusters), show=False)
     assert [text.get_text() for text in axes[1].texts] == [str(i) for i in range(n_clusters)]
     assert axes[1].get_legend() is None
@@ -45,17 +46,25 @@ def test_every_cluster_is_named_on_the_map_and_the_choice_on_the_curve(query, n_
     for text, code in zip(axes[1].texts, range(n_clusters), strict=True):
         own = where[query.obs["dice_cluster"] == str(code)]
         assert np.isclose(own, text.get_position()).all(1).any()
-    assert f"{n_clusters} clusters" in [text.get_text() for text in axes[0].texts]
-    np.testing.assert_allclose(axes[0].collections[-1].get_offsets(), [[1.0, 0.9]])
+    rows = [text.get_text() for text in axes[0].get_yticklabels()]
+    assert sorted(rows, key=int) == [str(i) for i in range(n_clusters)]
+    lines = [line.get_xdata() for line in axes[0].lines if len(line.get_xdata()) == 4]
+    np.testing.assert_allclose(sorted(max(x) for x in lines), np.linspace(4, 9, n_clusters - 1))
+    assert any(np.allclose(line.get_xdata(), CONTINUUM) for line in axes[0].lines if line.get_linestyle() == ":")
     np.testing.assert_allclose(axes[2].collections[0].get_array(), np.linspace(0, 1, query.n_obs))
 
 
-def test_one_cluster_without_a_choice(query):
-    cells = clustered(query, 1)
-    cells.uns["dice_cluster"]["choice"] = {"n_clusters": 1}
-    axes = pl.clusters(cells, title="all of them", show=False)
+def test_every_cluster_is_where_its_branch_begins(query):
+    axes = pl.clusters(clustered(query, 6), show=False)
+    begins = [(x, y) for line in axes[0].lines if len(line.get_xdata()) == 4
+              for x, y in (line.get_xydata()[0], line.get_xydata()[-1]) if x == 0]  # fmt: skip
+    assert sorted(y for _, y in begins) == list(range(6))
+
+
+def test_one_cluster(query):
+    axes = pl.clusters(clustered(query, 1), title="all of them", show=False)
     assert axes[1].get_title() == "all of them"
-    assert not any("cluster" in text.get_text() and text.get_text()[0] == "1" for text in axes[0].texts)
+    assert [text.get_text() for text in axes[0].get_yticklabels()] == ["0"]
 
 
 def test_cells_without_a_cluster_are_grey_and_unnamed(query):

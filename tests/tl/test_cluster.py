@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 import pytest
 import scanpy as sc
 import walk
@@ -43,11 +44,11 @@ def test_types_are_found_without_a_resolution(query):
     assert len(query.uns["dice_cluster_colors"]) == found.nunique()
     assert record["choice"]["n_clusters"] == found.nunique()
     assert str(found.nunique()) in record["choice"]["why"]
-    curve = record["curve"]
-    chosen = np.flatnonzero(curve["resolution"] == record["choice"]["resolution"])[0]
-    assert curve["agreement"][chosen] >= 0.8
-    assert (curve["agreement"][chosen + 1 :] < 0.8).all()
-    assert {len(values) for values in curve.values()} == {len(curve["resolution"])}
+    tree = record["tree"]
+    assert (tree["separation"] == np.sort(tree["separation"])).all()
+    assert len(tree["names"]) == len(tree["sizes"]) + len(tree["joined"]) == 2 * len(tree["sizes"]) - 1
+    assert (tree["agreement"] >= record["choice"]["level"]).sum() == found.nunique() - 1
+    assert tree["sizes"].sum() == query.n_obs
 
 
 def test_confidence_is_a_share_of_the_halves(query):
@@ -95,6 +96,41 @@ def test_copies_views_and_keys(query):
     with pytest.warns(ad.ImplicitModificationWarning):
         dice.tl.cluster(view)
     assert view.obs["dice_cluster"].nunique() == 3
+
+
+def test_levels_cut_the_same_tree(query, monkeypatch):
+    monkeypatch.setattr("dice.tl._cluster.find_clusters", None)  # Nothing is computed again.
+    default = query.obs["dice_cluster"].copy()
+    for level, finer in (("fine", True), (0.6, True), ("coarse", False), (0.999999, False)):
+        dice.tl.cluster(query, level=level)
+        found = query.obs["dice_cluster"]
+        table = np.array(pd.crosstab(default, found)) > 0
+        # Nested: cells of a finer cluster are in one coarser cluster, whose name theirs begins with.
+        assert (table.sum(0 if finer else 1) == 1).all()
+        for name in found.cat.categories:
+            inside = set(default[found == name])
+            assert inside == ({name.split(".")[0]} if finer else set(name.split("+")))
+        assert query.uns["dice_cluster"]["choice"]["n_clusters"] == found.nunique()
+    dice.tl.cluster(query, level="default")
+    assert (query.obs["dice_cluster"] == default).all()
+    with pytest.raises(InputError, match="level="):
+        dice.tl.cluster(query, level=1.5)
+
+
+def test_names_are_those_of_the_tree_in_a_part_of_the_cells(query):
+    part = query[query.obs["dice_cluster"].isin(["1", "4"])].copy()
+    dice.tl.cluster(part, level="fine")
+    assert {name.split(".")[0] for name in part.obs["dice_cluster"]} == {"1", "4"}
+    dice.tl.cluster(part)
+    assert set(part.obs["dice_cluster"]) == {"0", "1"}
+    assert "2 clusters" in part.uns["dice_cluster"]["choice"]["why"]
+
+
+def test_leidenalg_finds_the_same(query):
+    other = dice.tl.cluster(query, flavor="leidenalg", copy=True)
+    assert adjusted_rand_score(other.obs["dice_cluster"], query.obs["dice_cluster"]) > 0.9
+    with pytest.raises(InputError, match="flavor"):
+        dice.tl.cluster(query, flavor="louvain")
 
 
 def test_a_data_set_by_itself_needs_no_second_call(reference):
@@ -162,8 +198,8 @@ def test_no_structure_is_one_cluster(seed):
     cells = without_structure(seed=seed)
     dice.tl.train_prior(cells, training=dice.Training(max_steps=100), random_state=seed)
     dice.tl.cluster(cells)
-    assert cells.obs["dice_cluster"].nunique() == 1
-    assert "one" in cells.uns["dice_cluster"]["choice"]["why"]
+    assert set(cells.obs["dice_cluster"]) == {"0"}
+    assert "one cluster" in cells.uns["dice_cluster"]["choice"]["why"]
     assert (cells.obs["dice_cluster_confidence"] == 1).all()
 
 
@@ -209,9 +245,28 @@ def test_sixteen_cells_are_enough(query, reference):
     assert few.obs["dice_cluster"].notna().all()
 
 
-def test_an_object_without_a_prior_says_what_to_call(query):
-    with pytest.raises(SlotError, match="train_prior"):
-        dice.tl.cluster(ad.AnnData(query.X.copy()))
+@pytest.mark.parametrize("logged", [False, True])
+def test_an_object_without_a_prior_gets_one(capsys, logged):
+    rng, codes = np.random.default_rng(0), np.arange(400) % 4
+    cells = ad.AnnData(rng.poisson(3 * rng.gamma(0.3, size=(4, 300))[codes]).astype(np.float32))
+    if logged:
+        sc.pp.normalize_total(cells, target_sum=1e4)
+        sc.pp.log1p(cells)
+    before = cells.X.copy()
+    dice.tl.cluster(cells)
+    assert "one is trained on its 400 cells" in capsys.readouterr().err
+    assert adjusted_rand_score(codes, cells.obs["dice_cluster"]) > 0.95
+    np.testing.assert_array_equal(cells.X, before)
+    assert {"dice", "X_dice", "dice_cluster"} <= set(cells.uns)
+    assert ("dice_lognorm" in cells.layers) is not logged
+
+
+def test_nothing_is_written_where_training_fails(query):
+    cells = ad.AnnData(query.X[:10].copy())
+    with pytest.raises(InputError):
+        dice.tl.cluster(cells)
+    assert not cells.uns
+    assert not cells.obsm
 
 
 @pytest.mark.parametrize("ending", ["h5ad", "zarr"])
@@ -221,29 +276,13 @@ def test_everything_is_kept_in_files(query, ending, tmp_path):
     found = getattr(ad, f"read_{ending}")(path)
     assert (found.obs["dice_cluster"] == query.obs["dice_cluster"]).all()
     assert found.uns["dice_cluster"]["choice"]["why"] == query.uns["dice_cluster"]["choice"]["why"]
-    np.testing.assert_array_equal(
-        found.uns["dice_cluster"]["curve"]["agreement"], query.uns["dice_cluster"]["curve"]["agreement"]
-    )
+    for name, values in query.uns["dice_cluster"]["tree"].items():
+        np.testing.assert_array_equal(found.uns["dice_cluster"]["tree"][name], values)
+    dice.tl.cluster(found, level="coarse")
+    dice.tl.cluster(found, level="default")
+    assert (found.obs["dice_cluster"] == query.obs["dice_cluster"]).all()
     figure = dice.pl.clusters(found, return_fig=True)
     assert figure.axes[1].get_title() == f"{query.obs['dice_cluster'].nunique()} clusters"
-
-
-def test_halves_must_agree_as_well(monkeypatch):
-    """Second measurements that know nothing but the first agree on anything; halves, which share nothing, refuse."""
-    monkeypatch.setattr("dice._clusters.stable.at_whole_depth", lambda whole, halves: whole[:, None, None] + 0 * halves)
-    profile = np.random.default_rng(0).gamma(0.5, size=(1, 150))
-    cells = counted(profile, np.zeros(400, int), np.full(400, 500.0))
-    record = cells.uns["dice_cluster"]
-    assert (record["curve"]["agreement"] == 1).all()
-    assert "resolution" not in record["choice"]
-    assert cells.obs["dice_cluster"].nunique() == 1
-
-
-def test_agreement_is_a_knob_with_a_meaning(query):
-    strict = dice.tl.cluster(query, min_agreement=0.999, copy=True)
-    assert strict.obs["dice_cluster"].nunique() <= query.obs["dice_cluster"].nunique()
-    with pytest.raises(InputError, match="min_agreement"):
-        dice.tl.cluster(query, min_agreement=1.5)
 
 
 def test_nothing_of_the_users_is_overwritten(query, reference):

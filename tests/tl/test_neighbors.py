@@ -1,4 +1,4 @@
-"""The averaged neighbour graph and the stability of clusters."""
+"""The averaged neighbour graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 import scanpy as sc
 
 import dice
-from dice.tl._cluster_stability import shared_company
 from dice.tl._neighbors import posterior_samples
 
 KEY = "dice_neighbors"
@@ -74,23 +73,6 @@ def test_permuting_cells_permutes_the_graph(query, reference):
     )
 
 
-def test_company_counts_the_other_cells_of_a_group():
-    groups, clusters = np.array([0, 0, 0, 1, 1, 2, -1]), np.array([0, 0, 1, 1, 1, 0, 0])
-    expected = [0.5, 0.5, 0, 1, 1, np.nan, np.nan]
-    np.testing.assert_allclose(shared_company(groups, clusters), expected)
-
-
-def test_stability_tells_real_groups_from_invented_ones(query, reference):
-    dice.tl.denoise(query, reference, rho=60, n_samples=5)
-    query.obs["random"] = np.random.default_rng(0).integers(8, size=query.n_obs).astype(str)
-    dice.tl.cluster_stability(query, n_samples=5, resolution=0.1, key_added="real", groupby="cell_type")
-    with pytest.warns(dice.DiceWarning, match="do not hold these groups together"):
-        dice.tl.cluster_stability(query, n_samples=5, key_added="invented", groupby="random")
-    assert query.uns["real"]["stability"].min() > query.uns["invented"]["stability"].max()
-    assert list(query.uns["invented"]["unsupported"])
-    assert query.obs["real"].between(0, 1).all()
-
-
 def test_errors(query, reference):
     with pytest.raises(dice.DiceError, match=r"call dice.tl.denoise\(adata, reference\) first"):
         dice.tl.neighbors(query)
@@ -99,8 +81,6 @@ def test_errors(query, reference):
         dice.tl.neighbors(query, n_neighbors=1)
     with pytest.raises(dice.DiceError, match="5 cells are too few"):
         dice.tl.neighbors(query[:5].copy(), n_samples=1)
-    with pytest.raises(dice.DiceError, match="There is no column 'nothing'"):
-        dice.tl.cluster_stability(query, groupby="nothing")
     assert KEY not in query.uns
 
 
@@ -115,18 +95,15 @@ def test_a_part_of_the_cells_has_the_noise_of_all(query, reference):
     np.testing.assert_allclose(posterior_samples(part, reference, 4, "X_dice"), expected, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "tool", [dice.tl.neighbors, lambda adata, **kwargs: dice.tl.cluster_stability(adata, groupby="cell_type", **kwargs)]
-)
-def test_other_results_are_not_overwritten(query, reference, tool, tmp_path):
+def test_other_results_are_not_overwritten(query, reference, tmp_path):
     dice.tl.denoise(query, reference, n_samples=2)
     query.uns["dice"] = reference.uns["dice"]
     for key in ("X_dice", "dice"):
         with pytest.raises(dice.DiceError, match=f"key_added='{key}' is taken"):
-            tool(query, n_samples=2, key_added=key)
+            dice.tl.neighbors(query, n_samples=2, key_added=key)
     with pytest.raises(dice.DiceError, match="can name a slot"):
-        tool(query, n_samples=2, use_rep=np.array(["X_dice", "dice"]))
+        dice.tl.neighbors(query, n_samples=2, use_rep=np.array(["X_dice", "dice"]))
     query.write_h5ad(tmp_path / "query.h5ad")
     backed = sc.read_h5ad(tmp_path / "query.h5ad", backed="r")
     with pytest.raises(dice.DiceError, match="backed by a file"):
-        tool(backed, n_samples=2, copy=True)
+        dice.tl.neighbors(backed, n_samples=2, copy=True)

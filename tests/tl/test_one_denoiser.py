@@ -52,7 +52,7 @@ def results(reference, query):
         "samples": query.obsm["X_dice_samples"],
         "uncertainty": query.obs["dice_uncertainty"].to_numpy(),
         "region": np.array(dice.tl.credible_region(query, 0).radius),
-        "clusters": query.obs["dice_cluster_confidence"].to_numpy(),
+        "clusters": query.obsp["dice_cluster_distances"].toarray(),
         "probabilities": query.obsm["cell_type_dice_prob"].to_numpy(),
         "rho": query.uns["dice_rho"]["loss"],
         "graph": query.obsp["dice_neighbors_connectivities"].toarray(),

@@ -1,4 +1,4 @@
-"""Clusters of cells: communities of a neighbour graph, and k-means."""
+"""Partitions of cells: nearest neighbours, communities of a neighbour graph, and k-means."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dice._arguments import short_seed
@@ -19,8 +20,51 @@ if TYPE_CHECKING:
     from igraph import Graph
 
 PartitionMethod = Literal["leiden", "louvain"]
+Flavor = Literal["igraph", "leidenalg"]
 
 _igraph_lock = threading.Lock()
+#: Up to this many cells neighbours are exact; the approximate search has to be compiled first, which takes 9 s.
+EXACT_CELLS = 20_000
+#: Edges of a smaller weight are dropped: cells that share hardly a neighbour, as in Seurat.
+LEAST_SHARED = 1 / 15
+
+
+def nearest(cells: Floats, n_neighbors: int, random_state: int = 0) -> tuple[Codes, Floats]:
+    """Neighbours (n, n_neighbors) of cells (n, k), each cell its own first one, and their distances."""
+    cells = np.ascontiguousarray(cells, dtype=np.float32)
+    if len(cells) <= EXACT_CELLS:
+        from sklearn.neighbors import NearestNeighbors
+
+        distances, found = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(cells).kneighbors(cells)
+    else:
+        from pynndescent import NNDescent
+
+        found, distances = NNDescent(
+            cells, n_neighbors=n_neighbors, random_state=short_seed(random_state)
+        ).neighbor_graph
+    return np.asarray(found, dtype=np.intp), np.asarray(distances, dtype=np.float64)
+
+
+def shared_neighbors(found: NDArray[np.intp]) -> sparse.csr_matrix:
+    """Jaccard index (n, n) of the neighbourhoods (n, n_neighbors) of two cells, where it is not small."""
+    n, k = found.shape
+    member = sparse.csr_matrix((np.ones(n * k, np.float32), found.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
+    shared = sparse.csr_matrix(member @ member.T)
+    shared.data = shared.data / (2 * k - shared.data)
+    shared.data[shared.data < LEAST_SHARED] = 0
+    shared.setdiag(0)
+    shared.eliminate_zeros()
+    return shared
+
+
+def distance_matrix(found: NDArray[np.intp], distances: Floats) -> sparse.csr_matrix:
+    """Distances (n, n) of every cell to its neighbours other than itself, as scanpy keeps them."""
+    n, k = found.shape
+    other = (found != np.arange(n)[:, None]).ravel()
+    rows = np.repeat(np.arange(n), k)[other]
+    # A distance of zero between two equal cells is an edge all the same.
+    values = np.maximum(distances.ravel()[other], np.finfo(np.float64).tiny)
+    return sparse.csr_matrix((values, (rows, found.ravel()[other])), shape=(n, n))
 
 
 def as_graph(connectivities: Any) -> Graph:
@@ -33,13 +77,22 @@ def as_graph(connectivities: Any) -> Graph:
 
 
 def communities(
-    graph: Graph, resolution: float, *, method: PartitionMethod = "leiden", random_state: int = 0, n_iterations: int = 2
-) -> Codes:
-    """The cluster of every node, by modularity; two iterations of Leiden, as scanpy advises, or -1 until it rests."""
+    graph: Graph, resolution: float, *, method: PartitionMethod = "leiden", random_state: int = 0,
+    flavor: Flavor = "igraph",
+) -> Codes:  # fmt: skip
+    """The cluster of every node, by modularity; two iterations of Leiden, as scanpy advises."""
+    if flavor == "leidenalg":
+        import leidenalg
+
+        parts = leidenalg.find_partition(
+            graph, leidenalg.RBConfigurationVertexPartition, weights="weight", resolution_parameter=resolution,
+            n_iterations=2, seed=short_seed(random_state),
+        )  # fmt: skip
+        return np.asarray(parts.membership, dtype=np.intp)
     with _igraph_seed(random_state):
         if method == "leiden":
             found = graph.community_leiden(
-                objective_function="modularity", weights="weight", resolution=resolution, n_iterations=n_iterations
+                objective_function="modularity", weights="weight", resolution=resolution, n_iterations=2
             )
         else:
             found = graph.community_multilevel(weights="weight", resolution=resolution)

@@ -30,13 +30,13 @@ class Remeasured:
     alike_projection: Floats
 
     @property
-    def spaces(self) -> list[tuple[Floats, Floats]]:
+    def spaces(self) -> tuple[tuple[Floats, Floats], ...]:
         """Cells beside those that are alike, denoised and projected.
 
         Where depth tells the type, the denoised ones alone would not do, as the measurement takes a cell of that depth
         for that type; nor would projections, which depth moves a long way.
         """
-        return [(self.whole, self.alike), (self.projection, self.alike_projection)]
+        return (self.whole, self.alike), (self.projection, self.alike_projection)
 
     def __getitem__(self, cells: Codes) -> Remeasured:
         return Remeasured(*(part[cells] for part in vars(self).values()))

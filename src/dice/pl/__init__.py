@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dice.pl._boundary import boundary
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._evaluation import evaluation
@@ -19,7 +18,6 @@ from dice.pl._transfer import transfer
 from dice.pl._uncertainty import uncertainty
 
 __all__ = [
-    "boundary",
     "clusters",
     "comparison",
     "evaluation",

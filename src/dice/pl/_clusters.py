@@ -1,4 +1,4 @@
-"""Clusters that two measurements agree on: why these, where they are, and how sure each cell is of its own."""
+"""Clusters as a tree: which were kept apart and why, where they are, and how sure each cell is of its own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from anndata import AnnData
 
+from dice._clusters.separation import MOST_SEPARATE, separation
+from dice._clusters.tree import Cut, Tree, stored_cut
 from dice._data import read
-from dice._data.colors import SAFE, Palette, read_colors, read_numbers
+from dice._data.colors import Palette, read_colors, read_numbers
 from dice._data.layout import layout, umap_options
 from dice._docs import shared
+from dice._errors import InputError
 from dice._keys import ClusterKeys
 from dice._plot import draw
 from dice._plot.figure import finish, name_groups, panels, side
@@ -21,7 +23,9 @@ from dice._types import Seed
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CURVE_STEP = "dice.tl.cluster"
+TREE_STEP = "dice.tl.cluster"
+#: Colour of branches that join clusters, and agreements that the upper axis names.
+BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
 
 
 @shared
@@ -39,10 +43,11 @@ def clusters(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw why there are so many clusters, the clusters on the map, and how sure every cell is of its own.
+    """Draw the tree of clusters, the clusters on the map, and how sure every cell is of its own.
 
-    The first panel has the agreement of second measurements by resolution, with its spread over pairs of them, the
-    number of clusters below the points and the choice in colour. The map is that of the graph that was clustered.
+    The tree has one row for each cluster. A merge is drawn at the separation of its two parts, and the axis above
+    translates separations into the share of cells that a second measurement would place alike. The dotted line is the
+    cut. The map is that of the graph that was clustered.
 
     Parameters
     ----------
@@ -65,30 +70,30 @@ def clusters(
 
     Examples
     --------
-    >>> import anndata, dice, numpy as np, scanpy as sc
+    >>> import anndata, dice, numpy as np
     >>> rng = np.random.default_rng(0)
     >>> profiles = 3 * rng.gamma(0.3, size=(4, 300))
     >>> cells = anndata.AnnData(rng.poisson(profiles[np.arange(400) % 4]).astype("float32"))
-    >>> sc.pp.normalize_total(cells, target_sum=1e4)
-    >>> sc.pp.log1p(cells)
-    >>> dice.tl.train_prior(cells, training=dice.Training(max_steps=20))
     >>> dice.tl.cluster(cells)
     >>> figure = dice.pl.clusters(cells, return_fig=True)
     >>> len(figure.axes)
     3
     """
     keys = ClusterKeys(key)
-    record = read.record(adata, keys.uns, what="choice of clusters", step=CURVE_STEP)
-    colors = read_colors(adata, keys.cluster, palette, step=CURVE_STEP)
+    record = read.record(adata, keys.uns, what="tree of clusters", step=TREE_STEP)
+    if not isinstance(record, Mapping) or "tree" not in record:
+        raise InputError(f"adata.uns[{key!r}] holds no tree of clusters: run {TREE_STEP} first.")
+    colors = read_colors(adata, keys.cluster, palette, step=TREE_STEP)
     named = [group for group in colors.groups if group[0] in colors.names]
-    sure = read_numbers(adata, keys.confidence, color_map, step=CURVE_STEP)
+    sure = read_numbers(adata, keys.confidence, color_map, step=TREE_STEP)
     options = umap_options(n_neighbors, random_state)
     where = layout(adata, record["params"]["use_rep"], neighbors_key=keys.uns, **options)
     height = side(len(named))
     figure, axes = panels(3, ncols=3, size=(height + 0.4, height), margin=draw.COLORBAR_WIDTH)
-    _curve(axes[0], record)
+    _tree(axes[0], stored_cut(record), colors.labels or {})
     draw.scatter_colored(axes[1], where, colors, size=size)
-    draw.style_map(axes[1], title=title or _counted(len(named)), n_cells=len(where))
+    counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
+    draw.style_map(axes[1], title=title or counted, n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
     name_groups(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by halves of the counts", where)], None, size)
@@ -96,31 +101,34 @@ def clusters(
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
-def _counted(n_clusters: int) -> str:
-    return f"{n_clusters} cluster{'' if n_clusters == 1 else 's'}"
-
-
-def _curve(ax: Axes, record: Mapping[str, Any]) -> None:
-    """Agreement by resolution, the number of clusters beside every third point, and the choice."""
-    curve, choice = record["curve"], record["choice"]
-    resolution, agreement, spread = (np.asarray(curve[name]) for name in ("resolution", "agreement", "spread"))
-    ax.fill_between(resolution, agreement - spread, agreement + spread, color=SAFE[0], alpha=0.2, linewidth=0)
-    ax.plot(resolution, agreement, color=SAFE[0], marker="o", markersize=3, linewidth=1.2)
-    ax.axhline(record["call"]["min_agreement"], color="black", linestyle=":", linewidth=1)
-    for at, level, number in list(zip(resolution, agreement, curve["n_clusters"], strict=True))[::3]:
-        ax.annotate(f"{number:.0f}", (at, level), (0, -12), textcoords="offset points", ha="center", fontsize=8)
-    if "resolution" in choice:
-        ax.scatter(choice["resolution"], choice["agreement"], s=60, color=SAFE[5], zorder=4)
-        # To the right of the choice the curve falls, and leaves room.
-        label = _counted(int(choice["n_clusters"]))
-        ax.annotate(
-            label, (choice["resolution"], choice["agreement"]), (8, 4), textcoords="offset points", fontsize=9,
-            color=SAFE[5],
-        )  # fmt: skip
+def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str]) -> None:
+    """The merges above a cut, by the separation of their parts."""
+    tree, names = cut.tree, cut.node_names
+    rows = _from_left(tree, tree.n_leaves + len(tree.joined) - 1, set(cut.nodes))
+    place = {node: (float(row), 0.0) for row, node in enumerate(rows)}
+    top = MOST_SEPARATE + 0.5
+    for i, pair in enumerate(tree.joined.tolist()):
+        if not set(pair) <= place.keys():
+            continue
+        (y1, x1), (y2, x2) = (place[node] for node in pair)
+        x, y = min(float(tree.separation[i]), top), (y1 + y2) / 2
+        ax.plot([x1, x, x, x2], [y1, y1, y2, y2], color=BRANCH, linewidth=1.2, solid_joinstyle="miter")
+        place[tree.n_leaves + i] = y, x
+    ax.set_yticks(range(len(rows)), [names[node] for node in rows], fontsize=8)
+    for node in rows:
+        ax.plot(0, place[node][0], marker="o", color=inks.get(names[node], BRANCH), clip_on=False, zorder=4)
+    ax.axvline(float(separation(cut.level)), color="black", linestyle=":", linewidth=1)
+    ax.set(xlim=(0, top), ylim=(len(rows) - 0.5, -0.5))
     ax.set_box_aspect(1)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.text(0.03, 0.03, "numbers: clusters of a measurement", transform=ax.transAxes, fontsize=8)
-    ax.set_ylim(-0.05, 1.1)
-    ax.set_title("agreement of second measurements", fontsize=11)
-    draw.plain(ax, x="resolution", y="adjusted Rand index")
+    above = ax.secondary_xaxis("top")
+    above.set_xticks([float(separation(share)) for share in SHARES], [f"{share:.4g}" for share in SHARES], fontsize=8)
+    above.set_xlabel("share of cells placed alike", fontsize=9)
+    draw.plain(ax, x="separation of the parts of a merge", y="cluster")
+
+
+def _from_left(tree: Tree, node: int, ends: set[int]) -> list[int]:
+    """Nodes where the branches below a node end, so that branches do not cross; larger parts first."""
+    if node in ends or node < tree.n_leaves:
+        return [node]
+    children = sorted(tree.joined[node - tree.n_leaves].tolist(), key=tree.size, reverse=True)
+    return [end for child in children for end in _from_left(tree, child, ends)]

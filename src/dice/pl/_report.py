@@ -15,7 +15,7 @@ from dice._files import atomic, check_target
 from dice._plot import report as sections
 from dice._plot.report import page, picture
 from dice._types import Seed
-from dice.pl._boundary import boundary
+from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._novelty import novelty
 from dice.pl._reliability import reliability
@@ -149,8 +149,8 @@ def _figures(
         add(caption, transfer, adata, labels, groupby=truth_key)
         if truth_key is not None:
             add(f"{what}reliability and coverage", reliability, adata, labels, truth_key=truth_key)
-    if groups is not None and "dice_neighbors" in records and len(groups.legend) > 1:
-        add("The closest two groups: weights of the edges between them", boundary, adata, **by_group)
+    if "dice_cluster" in records and "dice_cluster" in there:
+        add("Clusters: the tree of merges, where they are, and how sure every cell is", clusters, adata)
     prior = adata if reference is None and prior_key in records else reference
     if prior is not None:
         add("Training of the prior", training, prior, prior_key=prior_key)

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
 
 from dice import _log
-from dice._arguments import seed, share, short_seed, whole_number
-from dice._clusters.stable import find_clusters
+from dice._arguments import choice, seed, short_seed, whole_number
+from dice._clusters.find import find_clusters
+from dice._clusters.partition import Flavor
+from dice._clusters.tree import Cut, Level, level_of, stored_cut
+from dice._data import read
 from dice._data.colors import distinct
 from dice._data.graph import graph_slots
-from dice._data.read import names
 from dice._data.store import Prior, find_prior
-from dice._data.write import Slots, check_writable, result_key, write
+from dice._data.values import expression_layer
+from dice._data.write import Slots, check_writable, result_key, transaction, write
 from dice._errors import SlotError
-from dice._keys import ClusterKeys, DenoiseKeys
+from dice._keys import ClusterKeys, DenoiseKeys, PriorKeys
+from dice._model.thinning import TARGET_SUM
 from dice._query.query import Query
 from dice._query.samples import denoised_query
 from dice.options import Options
+from dice.tl._denoise import denoise
+from dice.tl._train_prior import train_prior
 
 
 @_log.once_per_object
@@ -28,38 +36,43 @@ def cluster(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
     *,
+    level: Level | None = None,
     n_neighbors: int = 15,
     n_splits: int = 4,
-    min_agreement: float = 0.8,
+    flavor: Flavor = "igraph",
     use_rep: str = "X_dice",
     prior_key: str = "dice",
     key_added: str = "dice_cluster",
     random_state: int = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Find the finest clusters that two measurements of the same cells would agree on.
+    """Find clusters that a second measurement of the same cells would tell apart, as a tree.
 
-    The counts of every cell are split into two halves at random and denoised, each on its own: two independent
-    measurements of it. How far they differ tells how far two measurements with all of the counts would. Such second
-    measurements are clustered (Leiden) at every resolution, and the finest one at which they agree is taken. Every pair
-    of clusters that the halves themselves do not tell apart is then joined, and so are clusters that depth alone sets
-    apart. What it clusters in the end is the mean of the neighbour graphs of the whole cells and of all halves. Where
-    second measurements agree on nothing, so that the cells have no structure, all are one cluster.
+    Fine clusters (Leiden on shared neighbours of the denoised cells) are joined two by two, the least separate first.
+    The separation of two clusters is the distance of their means in units of their spread, along a discriminant that
+    other cells have taught. It is measured twice, and the smaller one counts: by the cells themselves, which tells
+    clusters from a continuum, and by two independent halves of the counts of every cell, which tells clusters from
+    noise. Clusters that depth alone sets apart have no separation. The default cut keeps clusters that are further
+    apart than the two halves of an even continuum: a second measurement would place 92 % of the cells of any two
+    clusters alike.
 
     Parameters
     ----------
     adata
-        A query after :func:`dice.tl.denoise`, or a data set that holds its own prior. Cells that were not denoised yet
-        are, with the defaults, and what :func:`dice.tl.denoise` writes is written as well.
+        A query after :func:`dice.tl.denoise`, a data set that holds its own prior, or raw counts or log-normalised
+        expression alone: a prior is then trained on these cells first.
     reference
         Where the prior is; None takes the one that made the embedding where it is in memory, or the one inside `adata`.
+    level
+        Agreement of any two clusters: ``"default"`` (0.92), ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a
+        level, a tree that is in `adata` is cut again and nothing else is computed. Without one, the tree is computed
+        and cut at the default.
     n_neighbors
-        Neighbours of each cell in a graph.
+        Neighbours of each cell in the graph, itself included.
     n_splits
-        How often the counts are split into two halves.
-    min_agreement
-        Agreement that is asked for: adjusted Rand index, 1 for equal clusters and 0 for chance. Smaller values give
-        more clusters that are less sure.
+        How often the counts are split into two halves; above 20,000 cells they are split once.
+    flavor
+        Package that finds the fine clusters: ``"igraph"`` or ``"leidenalg"``.
     use_rep
         Key of the denoised embedding.
     prior_key
@@ -76,71 +89,100 @@ def cluster(
     None, or the copy. Sets:
 
     ``adata.obs["dice_cluster"]`` categorical
-        Clusters ``"0"``, ``"1"``, ... from the largest to the smallest; missing for cells without expression.
+        Clusters from the largest to the smallest; missing for cells without expression. Names belong to the tree:
+        clusters of the default cut are ``"0"``, ``"1"``, ..., parts of cluster 3 are ``"3.1"`` and ``"3.2"``, and
+        clusters 0 and 3 together are ``"0+3"``.
     ``adata.obs["dice_cluster_confidence"]`` float32
-        How often a half of its counts keeps a cell with its cluster, from 0 to 1.
+        Share of the halves of its counts that are placed in the cluster of the cell, from 0 to 1.
+    ``adata.obsm["dice_cluster_leaves"]`` (n_obs, 1 + 2 n_splits) int16
+        Leaf of the tree that holds the cell, and those that hold its halves; -1 for none.
     ``adata.obsp["dice_cluster_connectivities"]``, ``adata.obsp["dice_cluster_distances"]`` (n_obs, n_obs) CSR
         The graph that was clustered, for ``neighbors_key="dice_cluster"`` in scanpy's tools.
     ``adata.uns["dice_cluster"]``
-        ``curve`` (``resolution``, ``n_clusters``, ``agreement`` and its ``spread``), ``choice``
-        (``resolution``, ``agreement``, ``halves``: the adjusted Rand index of two halves of the counts there,
-        ``n_clusters``, and ``why`` in a sentence), ``call`` and ``warnings``.
+        ``tree`` (``joined``: the two nodes of every merge, leaves first, as in scipy's linkage; ``separation`` and
+        ``agreement`` of every merge; ``sizes`` of the leaves; ``names`` of all nodes), ``choice`` (``n_clusters``,
+        ``level``, ``agreement`` on the closest two clusters, and ``why`` in a sentence), ``call`` and ``warnings``.
     ``adata.uns["dice_cluster_colors"]``
         A colour for every cluster.
 
     Examples
     --------
-    >>> import anndata, dice, numpy as np, scanpy as sc
+    >>> import anndata, dice, numpy as np
     >>> rng = np.random.default_rng(0)
     >>> profiles = 3 * rng.gamma(0.3, size=(4, 300))
     >>> cells = anndata.AnnData(rng.poisson(profiles[np.arange(400) % 4]).astype("float32"))
-    >>> sc.pp.normalize_total(cells, target_sum=1e4)
-    >>> sc.pp.log1p(cells)
-    >>> dice.tl.train_prior(cells, training=dice.Training(max_steps=20))
     >>> dice.tl.cluster(cells)
     >>> cells.obs["dice_cluster"].nunique()
     4
+    >>> dice.tl.cluster(cells, level=0.999)
     """
     check_writable(adata, copy=copy)
     n_neighbors, n_splits = whole_number("n_neighbors", n_neighbors, least=2), whole_number("n_splits", n_splits)
-    min_agreement, random_state = share("min_agreement", min_agreement), seed(random_state)
+    wanted, random_state = level_of("default" if level is None else level), seed(random_state)
+    flavor = choice("flavor", flavor, ("igraph", "leidenalg"))
     keys = ClusterKeys(result_key(adata, key_added, "dice_cluster", besides=use_rep))
+    if level is not None and (slots := _cut_again(adata, keys, wanted)) is not None:
+        return write(adata, slots, copy=copy)
+    settings: dict[str, Any] = {"n_neighbors": n_neighbors, "n_splits": n_splits, "flavor": flavor}
+    if reference is None and not {use_rep, prior_key} & set(read.names(adata, "uns", "obsm")):
+        with transaction(adata) as stand_ins:
+            _learn(stand_ins[0].stage, use_rep, prior_key, random_state)
+            again = settings | {"use_rep": use_rep, "prior_key": prior_key, "key_added": key_added}
+            cluster(stand_ins[0].stage, level=level, random_state=random_state, **again)
+        return stand_ins[0].perform(copy=copy)
     with _log.recorded() as warned:
-        query, denoised = denoised_query(adata, reference, use_rep, prior_key, uncertainty=False), Slots()
-        if query is None:
-            if use_rep in names(adata, "obsm"):
-                raise SlotError(
-                    f"adata.obsm[{use_rep!r}] was not made by dice.tl.denoise: set use_rep to an embedding that was, "
-                    "or to a new name."
-                )
-            source = adata if reference is None else reference
-            query = Query.of(adata, find_prior(source, key=prior_key), Options())
-            denoised = query.slots(DenoiseKeys(use_rep), warned)
-        elif use_rep not in names(adata, "obsm"):
-            denoised = Slots(obsm={use_rep: np.asarray(query.posterior.mean)})
-        found = find_clusters(
-            query, n_splits=n_splits, n_neighbors=n_neighbors, min_agreement=min_agreement, random_state=random_state
-        )
-    _log.info(found.why)
-    categories = [str(code) for code in range(found.n_clusters)]
-    choice = {"n_clusters": found.n_clusters, "why": found.why}
-    if found.chosen is not None:
-        choice |= {name: float(getattr(found.curve, name)[found.chosen]) for name in ("resolution", "agreement")}
-    if found.halves is not None:
-        choice["halves"] = found.halves
+        query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
+        found = find_clusters(query, random_state=random_state, **settings)
+    cut = Cut(found.tree, wanted, found.measured)
+    _log.info(cut.why)
     entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
-    entry |= {
-        "curve": {name: np.asarray(values) for name, values in vars(found.curve).items()},
-        "choice": choice,
-        "call": {"n_splits": n_splits, "min_agreement": min_agreement, "use_rep": use_rep},
-        "warnings": np.array(warned, dtype=str),
-    }
-    slots = Slots(
-        obs={
-            keys.cluster: pd.Categorical.from_codes(found.codes, categories),
-            keys.confidence: found.confidence.astype(np.float32),
-        },
-        obsp=obsp,
-        uns={keys.uns: entry, keys.colors: distinct(len(categories))},
+    entry |= {"call": settings | {"use_rep": use_rep}, "warnings": np.array(warned, dtype=str)}
+    slots = _cut_slots(keys, cut, found.leaves, entry)
+    return write(adata, denoised | slots | Slots(obsm={keys.leaves: found.leaves}, obsp=obsp), copy=copy)
+
+
+def _learn(adata: AnnData, use_rep: str, prior_key: str, random_state: int) -> None:
+    """Train a prior on the cells themselves, and denoise them."""
+    _log.say(f"adata holds no prior: one is trained on its {adata.n_obs:,} cells, and stored in it.")
+    layer = expression_layer(adata, None, TARGET_SUM, "adata")
+    train_prior(adata, layer=layer, key_added=PriorKeys(prior_key).uns, random_state=random_state)
+    denoise(adata, layer=layer, prior_key=prior_key, key_added=use_rep, random_state=random_state)
+
+
+def _denoised(
+    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str] | None, use_rep: str, prior_key: str,
+    warned: list[str],
+) -> tuple[Query, Slots]:  # fmt: skip
+    """The query as it was denoised, or denoised now with the defaults, and what is still to be written of that."""
+    query = denoised_query(adata, reference, use_rep, prior_key, uncertainty=False)
+    if query is not None:
+        there = use_rep in read.names(adata, "obsm")
+        return query, Slots() if there else Slots(obsm={use_rep: np.asarray(query.posterior.mean)})
+    if use_rep in read.names(adata, "obsm"):
+        raise SlotError(
+            f"adata.obsm[{use_rep!r}] was not made by dice.tl.denoise: set use_rep to an embedding that was, or to a "
+            "new name."
+        )
+    source = adata if reference is None else reference
+    query = Query.of(adata, find_prior(source, key=prior_key), Options())
+    return query, query.slots(DenoiseKeys(use_rep), warned)
+
+
+def _cut_again(adata: AnnData, keys: ClusterKeys, level: float) -> Slots | None:
+    """Slots of another cut of the tree in `adata`; None where there is no tree."""
+    record = read.record(adata, keys.uns)
+    if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in read.names(adata, "obsm"):
+        return None
+    cut = stored_cut(record, level)
+    _log.info(cut.why)
+    return _cut_slots(keys, cut, read.array(adata, keys.leaves), dict(record))
+
+
+def _cut_slots(keys: ClusterKeys, cut: Cut, leaves: Any, entry: dict[str, Any]) -> Slots:
+    """Clusters, how sure cells are of them, and their record."""
+    codes, confidence = cut.place(leaves)
+    clusters = pd.Categorical.from_codes(codes, cut.names)
+    return Slots(
+        obs={keys.cluster: clusters, keys.confidence: confidence.astype(np.float32)},
+        uns={keys.uns: entry | cut.record(), keys.colors: distinct(len(cut.names))},
     )
-    return write(adata, denoised | slots, copy=copy)

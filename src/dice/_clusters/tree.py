@@ -1,0 +1,196 @@
+"""A tree of clusters: fine clusters, joined two by two, the least separate first, and cuts through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice._clusters.separation import CONTINUUM, agreement, separation
+from dice._errors import InputError
+from dice._types import Codes, Floats
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Merges of `n_leaves` fine clusters.
+
+    Merge i joins the clusters ``joined[i]`` (m, 2) into cluster ``n_leaves + i``, as in scipy's linkage. `separation`
+    (m,) ascends; merges of clusters that no edge connects are infinite.
+    """
+
+    n_leaves: int
+    joined: NDArray[np.intp]
+    separation: Floats
+    #: Cells of every leaf.
+    sizes: Floats
+
+    def size(self, node: int) -> float:
+        return float(self.sizes[self.leaves(node)].sum())
+
+    def cut(self, least: float) -> list[int]:
+        """Nodes that are left when every merge below this separation is made, from the largest to the smallest."""
+        made = int(np.searchsorted(self.separation, least))
+        inner = set(self.joined[:made].ravel().tolist())
+        nodes = [node for node in range(self.n_leaves + made) if node not in inner]
+        return sorted(nodes, key=lambda node: (-self.size(node), node))
+
+    def leaves(self, node: int) -> list[int]:
+        """Fine clusters below a node."""
+        if node < self.n_leaves:
+            return [node]
+        return [leaf for child in self.joined[node - self.n_leaves] for leaf in self.leaves(int(child))]
+
+    def members(self, nodes: list[int]) -> Codes:
+        """Position in `nodes` of every leaf (n_leaves,); -1 for leaves below none of them."""
+        codes = np.full(self.n_leaves, -1, dtype=np.intp)
+        for position, node in enumerate(nodes):
+            codes[self.leaves(node)] = position
+        return codes
+
+    def names(self, least: float) -> list[str]:
+        """A name for every node, whichever cut it is in.
+
+        Nodes of the cut at `least` are numbered from the largest to the smallest. A node below them has the name of its
+        parent and ``.1``, or ``.2`` for the smaller one; a node above them has the names of those that it joins:
+        ``0+3``.
+        """
+        names = {node: str(rank) for rank, node in enumerate(self.cut(least))}
+        made = int(np.searchsorted(self.separation, least))
+        for i in reversed(range(made)):
+            children = sorted(self.joined[i].tolist(), key=lambda node: (-self.size(node), node))
+            names |= {child: f"{names[self.n_leaves + i]}.{rank}" for rank, child in enumerate(children, 1)}
+        for i in range(made, len(self.joined)):
+            parts = [part for child in self.joined[i] for part in names[int(child)].split("+")]
+            names[self.n_leaves + i] = "+".join(sorted(parts, key=int))
+        return [names[node] for node in sorted(names)]
+
+
+def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes], float]) -> Tree:
+    """Join fine clusters (n,) until one is left, the pair with the smallest separation ``apart(cells, cells)`` first.
+
+    Only clusters that edges of the `graph` (n, n) connect are compared.
+    """
+    n_leaves = int(codes.max()) + 1
+    cells = {code: np.flatnonzero(codes == code) for code in range(n_leaves)}
+    member = sparse.csr_matrix((np.ones(len(codes)), (np.arange(len(codes)), codes)), shape=(len(codes), n_leaves))
+    weight = np.zeros((2 * n_leaves - 1,) * 2)
+    weight[:n_leaves, :n_leaves] = (member.T @ graph @ member).toarray()
+    found = {(a, b): apart(cells[a], cells[b]) for a, b in np.argwhere(np.triu(weight, 1)).tolist()}
+    joined: list[tuple[int, int]] = []
+    levels: list[float] = []
+
+    def order(pair: tuple[int, int]) -> tuple[float, float, tuple[int, int]]:
+        # Clusters of a few cells cannot be told from any other: they go where most of their edges go.
+        return found.get(pair, np.inf), -weight[pair] / min(len(cells[one]) for one in pair), pair
+
+    while len(cells) > 1:
+        pair = first, second = min(found or combinations(sorted(cells), 2), key=order)
+        new = n_leaves + len(joined)
+        joined.append(pair)
+        # A cluster may be closer to a neighbour than its parts were: the tree ascends all the same.
+        levels.append(max([found.get(pair, np.inf), *levels[-1:]]))
+        cells[new] = np.sort(np.concatenate([cells.pop(first), cells.pop(second)]))
+        weight[new] = weight[first] + weight[second]
+        weight[:, new] = weight[new]
+        found = {pair: value for pair, value in found.items() if first not in pair and second not in pair}
+        found |= {(one, new): apart(cells[one], cells[new]) for one in cells if one != new and weight[one, new] > 0}
+    sizes = np.bincount(codes).astype(np.float64)
+    return Tree(n_leaves, np.array(joined, dtype=np.intp).reshape(-1, 2), np.array(levels), sizes)
+
+
+Level: TypeAlias = Literal["fine", "default", "coarse"] | float
+#: Share of the cells of any two clusters that a second measurement places alike. The default is that of the halves of
+#: an even continuum: .92.
+CUT_LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.99}
+
+
+def level_of(level: Any) -> float:
+    """The agreement that a user asks for."""
+    value = CUT_LEVELS.get(level, 0.0) if isinstance(level, str) else level
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.5 < value < 1:
+        raise InputError(
+            f"level={level!r} is unknown: use 'fine', 'default', 'coarse' or an agreement between 0.5 and 1."
+        )
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Clusters of a tree at some agreement."""
+
+    tree: Tree
+    level: float
+    #: Whether cells were measured again by their counts, or else by posterior samples.
+    measured: bool = True
+
+    @cached_property
+    def nodes(self) -> list[int]:
+        """Nodes of the tree that are clusters, from the largest to the smallest."""
+        return self.tree.cut(float(separation(self.level)))
+
+    @cached_property
+    def node_names(self) -> list[str]:
+        """Names of all nodes."""
+        return self.tree.names(CONTINUUM)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the clusters."""
+        return [self.node_names[node] for node in self.nodes]
+
+    def place(self, leaves: NDArray[np.integer]) -> tuple[Codes, Floats]:
+        """The cluster of every cell (n,), and the share (n,) of its halves that are in the same one.
+
+        `leaves` (n, 1 + halves) are those of cells and their halves; -1 is no leaf, and no cluster.
+        """
+        placed = np.append(self.tree.members(self.nodes), -1)[np.asarray(leaves)]
+        kept = (placed[:, 1:] == placed[:, :1]).mean(1)
+        return placed[:, 0], np.where(placed[:, 0] >= 0, kept, np.nan)
+
+    @property
+    def closest(self) -> int:
+        """The merge that would come next; of a single cluster, the last one that was made."""
+        return len(self.tree.joined) - max(len(self.nodes) - 1, 1)
+
+    @property
+    def agreement(self) -> float:
+        """Agreement on the clusters that are the hardest to tell apart; for one cluster, on its two clearest parts."""
+        return float(agreement(self.tree.separation[self.closest])) if len(self.tree.joined) else 0.5
+
+    @property
+    def why(self) -> str:
+        """The clusters in a sentence."""
+        second = "a second measurement" if self.measured else "posterior samples"
+        if len(self.nodes) == 1:
+            return (
+                f"All cells are one cluster: {second} would place {self.agreement:.0%} of the cells of its two "
+                f"clearest parts alike, and clusters need {self.level:.0%}."
+            )
+        closest = " and ".join(self.node_names[node] for node in self.tree.joined[self.closest])
+        return (
+            f"{len(self.nodes)} clusters: {second} would place at least {self.agreement:.0%} of the cells of any two "
+            f"of them alike ({self.level:.0%} needed); the closest are {closest}."
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Plain arrays for ``.uns``."""
+        tree, n_clusters = self.tree, len(self.nodes)
+        choice = {"n_clusters": n_clusters, "why": self.why, "level": self.level, "agreement": self.agreement}
+        stored = {"joined": tree.joined, "separation": tree.separation, "agreement": agreement(tree.separation)}
+        stored |= {"sizes": tree.sizes, "names": np.array(self.node_names, dtype=str)}
+        return {"choice": choice | {"measured": self.measured}, "tree": stored}
+
+
+def stored_cut(record: Mapping[str, Any], level: float | None = None) -> Cut:
+    """The cut in an entry of ``.uns``, or another one of the same tree."""
+    stored, choice = record["tree"], record["choice"]
+    sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))
+    tree = Tree(len(sizes), np.asarray(stored["joined"], dtype=np.intp).reshape(-1, 2), separations, sizes)
+    return Cut(tree, float(choice["level"]) if level is None else level, bool(choice["measured"]))

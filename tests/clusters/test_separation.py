@@ -1,0 +1,86 @@
+"""How far two clusters are apart: oracles of known distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dice._clusters.separation import CONTINUUM, MOST_SEPARATE, Measured, agreement, separation
+
+
+def measured(first, second, noise=0.0, seed=0, k=6):
+    """Two clusters along the first of k axes, in random order, and noisy halves of their cells."""
+    rng = np.random.default_rng(seed)
+    values = np.concatenate([first, second])
+    whole = rng.normal(size=(len(values), k))
+    whole[:, 0] = values
+    halves = whole[:, None, None] + noise * rng.normal(size=(len(values), 3, 2, k))
+    order = rng.permutation(len(values))
+    place = np.argsort(order)
+    return Measured(whole[order], halves[order]), place[: len(first)], place[len(first) :]
+
+
+def test_agreement_and_separation_are_inverse():
+    for distance in (0.5, 2.0, CONTINUUM, 6.0):
+        assert separation(agreement(distance)) == pytest.approx(distance)
+    assert agreement(0.0) == pytest.approx(0.5)
+    assert separation(0.5) == pytest.approx(0)
+    assert separation(1.0) == MOST_SEPARATE
+    error = norm.cdf(-CONTINUUM / 2)
+    assert agreement(CONTINUUM) == pytest.approx(error**2 + (1 - error) ** 2)
+
+
+@pytest.mark.parametrize("length", [30.0, 3000.0])
+def test_the_halves_of_an_even_continuum_are_sqrt_12_apart(length):
+    values = np.linspace(0, length, 600)
+    cells, first, second = measured(values[:300], values[300:])
+    assert cells.apart(first, second) == pytest.approx(CONTINUUM, rel=0.03)
+
+
+def test_the_halves_of_a_normal_cloud_are_closer():
+    values = np.sort(np.random.default_rng(1).normal(size=600)) * 20
+    cells, first, second = measured(values[:300], values[300:])
+    assert cells.apart(first, second) == pytest.approx(4 * norm.pdf(0) / np.sqrt(1 - 2 / np.pi), rel=0.06)
+
+
+@pytest.mark.parametrize("distance", [3.0, 5.0])
+def test_normal_clusters_have_their_distance(distance):
+    rng = np.random.default_rng(2)
+    cells, first, second = measured(rng.normal(size=300), distance + rng.normal(size=300))
+    assert cells.apart(first, second) == pytest.approx(distance, rel=0.1)
+
+
+def test_halves_that_know_nothing_tell_nothing_apart():
+    """Clusters that noise has shaped: whole cells are apart, and halves are not."""
+    rng = np.random.default_rng(3)
+    cells, first, second = measured(rng.normal(size=300), 8 + rng.normal(size=300))
+    alone = Measured(cells.whole, rng.normal(size=cells.halves.shape))
+    assert cells.apart(first, second) > 6
+    assert alone.apart(first, second) < 0.7
+
+
+def test_halves_are_corrected_to_the_depth_of_the_cells():
+    """Two points with the noise of counts: halves at distance d are cells at distance sqrt(2) d."""
+    rng = np.random.default_rng(4)
+    codes = np.arange(2000) % 2
+    truth = np.stack([3.0 * codes, np.zeros(2000), np.zeros(2000)], axis=1)
+    halves = truth[:, None, None] + rng.normal(size=(2000, 1, 2, 3)) * np.sqrt(2)
+    cells = Measured(halves.mean((1, 2)), halves)
+    first, second = np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)
+    assert cells.apart(first, second) == pytest.approx(3.0, rel=0.12)
+
+
+def test_clusters_that_depth_sets_apart_are_one():
+    rng = np.random.default_rng(5)
+    cells, first, second = measured(rng.normal(size=200), 8 + rng.normal(size=200))
+    same = cells.whole + 0.1 * rng.normal(size=cells.whole.shape)
+    assert Measured(cells.whole, cells.halves, ((cells.whole, same),)).apart(first, second) == 0
+    elsewhere = (rng.normal(size=same.shape), rng.normal(size=same.shape))
+    assert Measured(cells.whole, cells.halves, ((cells.whole, same), elsewhere)).apart(first, second) > 0
+
+
+def test_few_cells_are_not_told_apart():
+    cells, first, second = measured(np.zeros(4), np.full(300, 9.0))
+    assert cells.apart(first, second) == 0
+    assert cells.apart(second, first) == 0
