@@ -412,5 +412,5 @@ def test_what_tells_nothing_is_said(reference, query):
 
 def test_tables_of_others_are_not_overwritten(reference, query):
     query.obsm["protein_dice_low"] = np.ones((query.n_obs, 1))
-    with pytest.raises(dice.DiceError, match="adata has a 'protein_dice_low' that is no prediction"):
+    with pytest.raises(dice.DiceError, match="adata has a 'protein_dice_low' that dice did not write"):
         dice.tl.transfer_features(query, reference, "protein")
