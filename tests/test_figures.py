@@ -61,7 +61,7 @@ GLANCE = {
     "labels of queries with a tenth": ("depth", ["macro_f1", "coverage"], ["DICE", "PCA"], {"counts": 0.1}),
     "seconds of the network": ("speed_peers", ["seconds"], ["DICE", "MAGIC"], {"task": "denoising of PCs"}),
     "labels across technologies": (
-        "shift", ["macro_f1"], ["transfer auto", "symphony", "transfer none"], {"composition": "all"},
+        "shift", ["macro_f1"], ["labels auto", "LR on genes", "labels measured"], {"composition": "all"},
     ),
     "proteins that were not measured": (
         "features", ["correlation", "held"], ["DICE", "ridge on PCA", "15-NN on PCA"], {"pair": "bmmc"},
