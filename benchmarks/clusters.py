@@ -3,24 +3,24 @@
 Every method sees the query of a pair (random splits, other sites, studies and technologies, queries with a fourth of
 their counts) and no label. Figures:
 
-* ``ari``, ``nmi``   its own clusters against the labels,
+* ``ari``, ``nmi``, ``ami``   its own clusters against the labels,
+* ``types_found``    share of the types with at least 20 cells whose best cluster has an F1 of .5 or more,
 * ``ceiling``        the best ARI of the paper's 39 resolutions on the same graph or embedding, where there is one,
 * ``n_clusters``     beside ``n_types``,
-* ``agreement``      adjusted Rand index of its clusters of two halves of the counts (`tl.cluster` chooses by it),
+* ``agreement``      adjusted Rand index of its clusters of two halves of the counts,
 * ``seconds``        of the clustering alone.
 
-Cells without structure are clustered by themselves, with a prior of their own: ``shuffled`` (thinned to equal depth,
-then every gene shuffled between all cells), ``depth only`` (drawn from one profile at the depths of the cells), and
-``one type`` (a tenth of the cells of one type). There ``n_clusters`` should be 1.
+Whole sets are clustered by themselves, with a prior of their own, and so are cells without structure: ``shuffled``
+(thinned to equal depth, then every gene shuffled between all cells), ``depth only`` (drawn from one profile at the
+depths of the cells), and ``one type`` (a tenth of the cells of one type). There ``n_clusters`` should be 1.
 
-Measured noise has rho 0, so that neither `tl.cluster` nor `tl.neighbors` looks at the diffusion prior: it is trained
-for as many steps as the measurement and no more. PhenoGraph chooses for itself. Could not be run: ESCHR (not in the
+PhenoGraph chooses for itself. Could not be run: ESCHR (not in the
 registry), scstability (Python 3.12 and later), SCCAF 0.0.10 (an argument that scikit-learn no longer has).
 
     make bench-clusters
 
-writes docs/benchmarks/clusters, clusters_others and clusters_null (.csv and .md) row by row, and goes on where an
-earlier run stopped.
+writes docs/benchmarks/clusters, clusters_others, clusters_whole and clusters_null (.csv and .md) row by row, and goes
+on where an earlier run stopped.
 """
 
 from __future__ import annotations
@@ -41,17 +41,23 @@ from data import FILES, load, variable_genes
 from peers import embed, installed
 from report import prepare, publish, resume
 from scipy import sparse
-from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
 import dice
 from dice._data.graph import leiden
 from dice._model.counts import normalised, recover
 from dice._model.thinning import halves, split
 
-#: As many steps as the measurement takes at most.
 TRAINING = dice.Training(calibration_fraction=0.0, max_steps=600)
 SHALLOW = {f"{name}, 25 % of counts": name for name in FILES}
 DATA = [*FILES, *SHALLOW, "bmmc by site", *real.PAIRS]
+#: Sets that are clustered whole, and most cells of each.
+WHOLE = {
+    "bmmc": "bmmc_neurips_cite", "TEA-seq": "pbmc_teaseq", "Liu": "pbmc_liu_covid_citeseq",
+    "pancreas": "pancreas_cellhint_atlas", "Baron": "pancreas_baron_h1", "Baron, mouse": "pancreas_mouse_baron",
+    "mouse cortex": "mop_mouse_10x_500genes", "PBMC, three chemistries": "pbmc_symphony_3chem",
+}  # fmt: skip
+WHOLE_CELLS, LEAST_CELLS = 5_000, 20
 #: Homogeneous types. The largest of Liu are not: among its CD4 memory cells are cytotoxic ones, and among these and its
 #: monocytes dying ones (mitochondrial genes), both of which are found again by every split.
 TYPES = {"bmmc": "CD14+ Mono", "TEA-seq": "T.CD4.Memory", "Liu": "B_Naive", "pancreas": "beta"}
@@ -63,10 +69,12 @@ NULL_CELLS = 1_000
 PAGES = {
     "clusters": "Clusters at each method's own choice",
     "clusters_others": "The same on other sites, studies and technologies, and on shallow queries",
+    "clusters_whole": "Clusters of whole sets",
     "clusters_null": "Clusters of cells without structure",
 }
 NOTE = (
-    "`ari` and `nmi` are those of the clusters that a method chooses (rows with `resolution 1` take the default), "
+    "`ari`, `nmi` and `ami` are those of the clusters that a method chooses (`resolution 1` is the default), "
+    "`types_found` is the share of types with at least 20 cells whose best cluster has an F1 of .5 or more, "
     "`ceiling` is the best ARI of 39 resolutions on the same graph, which nobody knows without labels, `agreement` the "
     "adjusted Rand index of the clusters that the method finds in each of two halves of the counts, `seconds` those of "
     "the clustering alone."
@@ -100,7 +108,8 @@ PROJECTED: dict[str, Callable[[Embedding, int], np.ndarray]] = {
 EMBEDDED = {"Harmony, resolution 1": "Harmony", "scVI, resolution 1": "scVI-10"}
 OURS, GRAPH = "DICE cluster", "DICE graph, resolution 1"
 METHODS = [*PROJECTED, *EMBEDDED, GRAPH, OURS]
-NULL_METHODS = (OURS, *PROJECTED)
+#: Methods of pages that do not have all of them.
+USED = {"clusters_null": (OURS, *PROJECTED), "clusters_whole": (OURS, "PCA, resolution 1")}
 
 
 def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
@@ -111,6 +120,40 @@ def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
     part = split(recover(query.X), np.full((query.n_obs, 1), 0.25), np.random.default_rng([seed, 4]))[0]
     query.X = sparse.csr_matrix(normalised(part.counts, np.nan_to_num(part.factor)))
     return reference, query
+
+
+def scores(truth: np.ndarray, clusters: np.ndarray) -> dict[str, float]:
+    """Agreement of clusters with types."""
+    table = pd.crosstab(truth, clusters)
+    f1 = 2 * table / np.add.outer(table.sum(1).to_numpy(), table.sum(0).to_numpy())
+    large = (table.sum(1) >= LEAST_CELLS).to_numpy()
+    return {
+        "ari": dice.metrics.ari(truth, clusters),
+        "nmi": dice.metrics.nmi(truth, clusters),
+        "ami": float(adjusted_mutual_info_score(truth, clusters)),
+        "types_found": float((f1.max(1).to_numpy() >= 0.5)[large].mean()),
+    }
+
+
+def run_whole(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]:
+    """A set by itself: its own prior, its own clusters, and Leiden on scanpy's PCA."""
+    adata, rng = load(WHOLE[name]), np.random.default_rng(seed)
+    cells = variable_genes(adata[np.sort(rng.permutation(adata.n_obs)[:WHOLE_CELLS])].copy())
+    truth = cells.obs["cell_type"].astype(str).to_numpy()
+    if OURS in methods:
+        start = time.perf_counter()
+        dice.tl.train_prior(cells, training=TRAINING, random_state=seed)
+        dice.tl.denoise(cells, random_state=seed)
+        clusters = by_dice(cells, seed)
+        seconds = time.perf_counter() - start
+        yield {"method": OURS, **scores(truth, clusters), "n_clusters": len(np.unique(clusters)), "seconds": seconds}
+    if "PCA, resolution 1" in methods:
+        start = time.perf_counter()
+        sc.pp.pca(cells, n_comps=50, random_state=seed)
+        clusters = at_default(cells.obsm["X_pca"], seed)
+        seconds = time.perf_counter() - start
+        row = {"method": "PCA, resolution 1", **scores(truth, clusters), "n_clusters": len(np.unique(clusters))}
+        yield row | {"seconds": seconds}
 
 
 def without_structure(kind: str, name: str, seed: int) -> ad.AnnData:
@@ -157,7 +200,7 @@ def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]
         dice.tl.denoise(query, reference, n_samples=10, random_state=seed)
 
     def row(method: str, clusters: np.ndarray, seconds: float, graph: object = None, **more: float) -> dict:
-        found = {"ari": dice.metrics.ari(truth, clusters), "nmi": dice.metrics.nmi(truth, clusters)}
+        found = scores(truth, clusters)
         if graph is not None:
             found["ceiling"] = dice.metrics.leiden_sweep(graph, truth).ari.max()
         found |= {"n_clusters": len(np.unique(clusters)), "n_types": len(np.unique(truth)), **more, "seconds": seconds}
@@ -212,6 +255,7 @@ def _timed(cluster: Callable[[Any, int], np.ndarray], cells: Any, seed: int) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cluster a query without labels, at each method's own choice.")
     parser.add_argument("--data", nargs="*", default=DATA)
+    parser.add_argument("--whole", nargs="*", default=list(WHOLE))
     parser.add_argument("--nulls", nargs="*", default=list(NULLS))
     parser.add_argument("--methods", nargs="*", default=[m for m in METHODS if not m.startswith("scVI")])
     parser.add_argument("--seeds", type=int, default=5)
@@ -225,6 +269,7 @@ def main() -> None:
         "clusters_others": [
             (name, seed) for seed in range(arguments.seeds) for name in arguments.data if name not in FILES
         ],
+        "clusters_whole": [(name, seed) for seed in range(arguments.seeds) for name in arguments.whole],
         "clusters_null": [
             (f"{kind}, {name}", seed)
             for seed in range(arguments.null_seeds) for kind in arguments.nulls for name in FILES
@@ -238,10 +283,13 @@ def work(page: str, jobs: list[tuple[str, int]], methods: list[str]) -> None:
     known, done = resume(page, ["data", "seed", "method"])
     rows = pd.DataFrame(known, columns=None if known else ["data", "seed", "method"])
     for name, seed in jobs:
-        wanted = [m for m in methods if (name, seed, m) not in done and (page != "clusters_null" or m in NULL_METHODS)]
-        if not wanted or not real.at_hand(SHALLOW.get(name, name.split(", ")[-1])):
+        wanted = [m for m in methods if (name, seed, m) not in done and m in USED.get(page, methods)]
+        if not wanted or not (name in WHOLE or real.at_hand(SHALLOW.get(name, name.split(", ")[-1]))):
             continue
-        found = run(name, seed, wanted) if page != "clusters_null" else run_null(*name.split(", "), seed, wanted)
+        if page == "clusters_null":
+            found = run_null(*name.split(", "), seed, wanted)
+        else:
+            found = (run_whole if page == "clusters_whole" else run)(name, seed, wanted)
         for row in found:
             print(name, seed, {k: round(x, 3) if isinstance(x, float) else x for k, x in row.items()}, flush=True)
             rows = pd.concat([rows, pd.DataFrame([{"data": name, "seed": seed, **row}])], ignore_index=True)

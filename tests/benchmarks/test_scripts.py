@@ -19,7 +19,7 @@ TARGETS = {
     "bench-citeseq": ("ARGS=--seeds 1 --methods PCA MAGIC DICE --steps 5 --stand-in {folder}", ["citeseq"]),
     "bench-clusters": (
         "ARGS=--seeds 1 --null-seeds 1 --nulls shuffled --data bmmc 'cells -> nuclei'",
-        ["clusters", "clusters_others", "clusters_null"],
+        ["clusters", "clusters_others", "clusters_whole", "clusters_null"],
     ),
     "bench-denoising": ("ARGS=--seeds 1 --data bmmc", ["denoising"]),
     "bench-depth": ("ARGS=--seeds 1 --data bmmc", ["depth"]),
