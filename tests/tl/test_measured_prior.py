@@ -180,7 +180,7 @@ def rounded(pair):
 
 
 @pytest.mark.filterwarnings("ignore:.*no log-normalised counts", "ignore:The query differs from its reference")
-@pytest.mark.filterwarnings("ignore:With 50 calibration cells none of")
+@pytest.mark.filterwarnings("ignore:With 50 calibration cells, no cell of")
 def test_a_reference_whose_counts_are_in_a_layer(rounded):
     reference, query = rounded[0], rounded[1].copy()
     assert dice.Prior.from_anndata(reference).measured
