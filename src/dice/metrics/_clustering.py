@@ -69,7 +69,7 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
     0.667
     """
     if average not in ("arithmetic", "max"):
-        raise InputError(f"average={average!r} is unknown: use 'arithmetic' or 'max'.")
+        raise InputError(f"`average` must be 'arithmetic' or 'max', got {average!r}.")
     pair = paired_codes(labels, clusters, "clusters")
     return float(normalized_mutual_info_score(*pair, average_method=average))
 
@@ -172,7 +172,7 @@ def leiden_sweep(
     """
     check_resolutions(resolutions)
     if method not in ("leiden", "louvain"):
-        raise InputError(f"method={method!r} is unknown: use 'leiden' or 'louvain'.")
+        raise InputError(f"`method` must be 'leiden' or 'louvain', got {method!r}.")
     random_state = seed(random_state)
     graph = neighbor_graph(embedding, n_neighbors)
     if labels is not None:

@@ -190,7 +190,7 @@ def lisi_neighbors(embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int 
     values, codes = labelled_cells(embedding, labels)
     _check_two_cells(codes)
     if n_neighbors < 1:
-        raise InputError(f"n_neighbors={n_neighbors} is too small: use 1 or more.")
+        raise InputError(f"`n_neighbors` must be at least 1, got {n_neighbors}.")
     n_neighbors = min(n_neighbors, len(codes) - 1)
     search = NearestNeighbors(n_neighbors=n_neighbors).fit(values)
     neighbors = codes[search.kneighbors(return_distance=False)]
@@ -203,7 +203,7 @@ def _mean_lisi(values: Floats, codes: Codes, perplexity: float) -> float:
 
     _check_two_cells(codes)
     if not perplexity > 1:
-        raise InputError(f"perplexity={perplexity} is too small: use a number above 1.")
+        raise InputError(f"`perplexity` must be above 1, got {perplexity}.")
     # Beyond a third of the cells harmonypy would weight all cells alike: nothing local is left.
     perplexity = min(perplexity, max((len(codes) - 1) // 3, 2))
     lisi = compute_lisi(values, pd.DataFrame({"label": codes}), ["label"], perplexity)
