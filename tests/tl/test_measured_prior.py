@@ -146,14 +146,14 @@ def test_one_cell_that_is_no_counts_does_not_change_the_others(pair):
     values = query.X.toarray()
     values[7, np.flatnonzero(values[7])[0]] *= 1.01
     query.X = values
-    with pytest.warns(dice.DiceWarning, match="1 of 200 cells of adata are no log-normalised counts"):
+    with pytest.warns(dice.DiceWarning, match="1 of 200 cells of adata are not log-normalised counts"):
         dice.tl.denoise(query, reference)
     others = np.arange(query.n_obs) != 7
     np.testing.assert_allclose(query.obsm["X_dice"][others], expected[others], atol=1e-3)
     assert np.isfinite(query.obsm["X_dice"]).all()
 
 
-@pytest.mark.filterwarnings("ignore:.*no log-normalised counts", "ignore:The query differs from its reference")
+@pytest.mark.filterwarnings("ignore:.*not log-normalised counts", "ignore:The query differs from its reference")
 def test_labels_of_a_query_that_is_no_counts(pair):
     """Query and reference are read under one noise."""
     reference, query = pair[0], pair[1].copy()
@@ -179,7 +179,7 @@ def rounded(pair):
     return cells
 
 
-@pytest.mark.filterwarnings("ignore:.*no log-normalised counts", "ignore:The query differs from its reference")
+@pytest.mark.filterwarnings("ignore:.*not log-normalised counts", "ignore:The query differs from its reference")
 @pytest.mark.filterwarnings("ignore:With 50 calibration cells, no cell of")
 def test_a_reference_whose_counts_are_in_a_layer(rounded):
     reference, query = rounded[0], rounded[1].copy()

@@ -91,7 +91,7 @@ class CellReader:
             found.append(self.inference(latents, rows).mean)
         same = self._read(Share(alike(cells, self.profile, seeds), cells.factor))[1]
         found += [self.inference(same, rows).mean, np.asarray(same.y)]
-        # The few cells that are no counts were measured once.
+        # Cells without counts have one measurement only.
         counted = cells.whole & ~np.isnan(cells.factor)
         if not counted.all():
             once = self.inference(likelihood.latents(chunk), rows).mean

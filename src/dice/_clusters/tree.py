@@ -48,7 +48,7 @@ class Tree:
         return [leaf for child in self.joined[node - self.n_leaves] for leaf in self.leaves(int(child))]
 
     def members(self, nodes: list[int]) -> Codes:
-        """Position in `nodes` of every leaf (n_leaves,); -1 for leaves below none of them."""
+        """Position in `nodes` of every leaf (n_leaves,); -1 for all other leaves."""
         codes = np.full(self.n_leaves, -1, dtype=np.intp)
         for position, node in enumerate(nodes):
             codes[self.leaves(node)] = position

@@ -41,7 +41,7 @@ def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categ
 
 
 def _question_numbers(labels: pd.Categorical, where: str, adata: AnnData) -> None:
-    """Measurements are no labels; whole numbers may be clusters, or a column that was named by mistake."""
+    """Refuse fractions as labels. Warn of whole numbers: they may be clusters, or a column named by mistake."""
     numbers = labels.categories
     if not pd.api.types.is_numeric_dtype(numbers) or pd.api.types.is_bool_dtype(numbers):
         return
@@ -65,7 +65,7 @@ def label_columns(adata: AnnData) -> list[str]:
 
 
 def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categorical:
-    """Batches of all cells, none of them missing."""
+    """Batches of all cells. No cell may lack one."""
     batches = _read_names(adata, batch_key, who)
     missing = adata.obs_names[batches.codes < 0]
     if len(missing):

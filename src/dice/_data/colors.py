@@ -29,7 +29,7 @@ MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
 ABSENT = (MISSING, "#1A1A1A", "#E600E6")
 UNASSIGNED = "unassigned"
 SEQUENTIAL = "viridis"
-#: More colours than this are not told apart anyway: the two nearest of so many are 15 apart in CIELAB.
+#: More colours than this cannot be told apart: the two nearest of them are 15 apart in CIELAB.
 MOST_COLORS = 102
 
 
@@ -180,7 +180,7 @@ def are_colors(values: Iterable[str]) -> bool:
     return all(is_color_like(value) for value in values)
 
 
-#: Lightness (0 to 100) and chroma of colours that are seen on white and are no greys: pastels are lighter, greys have a
+#: Lightness (0 to 100) and chroma of colours that stand out on white and differ from grey: pastels are lighter, greys have a
 #: chroma below 10, and what has more than this glares beside the others.
 LIGHTNESS, CHROMA = (28.0, 72.0), (28.0, 80.0)
 #: Colours nearer than this (CIE 1976) are easily confused in small dots; just noticeable is 2.3.

@@ -158,7 +158,7 @@ def _positions(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
 
 
 def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
-    """As `_positions`, for exact names; a name that several genes share belongs to none of them."""
+    """As `_positions`, for exact names; a name that several genes share has no position."""
     alone = np.flatnonzero(~names.duplicated(keep=False) & (names != ""))
     found = names[alone].get_indexer(wanted)
     # Two wanted names that became equal without their versions cannot be told apart either.

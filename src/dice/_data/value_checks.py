@@ -23,7 +23,7 @@ from dice._types import Chunk, Floats
 SUM_CELLS, FEWEST_TOTALS = 64, 10
 #: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
 SUM_SPREAD = 0.02
-#: Larger values are no logarithms, and their exponentials soon overflow.
+#: Larger values cannot be logarithms: their exponentials overflow.
 LARGEST_LOG = 100.0
 #: Fewest values other than zero that tell counts from expression that happens to be whole.
 FEWEST_COUNTS = 20
@@ -104,7 +104,7 @@ def _row_sums(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
 def _is_centred(chunk: Chunk) -> bool:
     """Whether genes were centred: the zeros of each are one repeated negative value, or all values average out.
 
-    Batch correction makes values negative too, but ties none of them and keeps the mean.
+    Batch correction also makes values negative, but without ties, and it keeps the mean.
     """
     values = chunk.toarray() if sparse.issparse(chunk) else chunk
     tied = (values == values.min(0)).mean() > 0.25

@@ -158,7 +158,7 @@ def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
 
 
 def median_depth(adata: AnnData, layer: str | None) -> float | None:
-    """Median number of counts of a cell in all genes, by a sample; None where the values are no counts."""
+    """Median number of counts of a cell in all genes, by a sample; None without counts."""
     sample = Matrix(adata, layer=layer).sample()
     if is_raw(sample):
         totals, counted = np.asarray(sample.sum(1)).ravel(), np.ones(sample.shape[0], dtype=bool)

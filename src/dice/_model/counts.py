@@ -39,7 +39,7 @@ def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata"
     if not stray.any():
         return counted, ""
     noise = "they are read at the reference's typical depth" if counted else "its noise is assumed, not measured"
-    return counted, f"{stray.sum()} of {len(stray)} cells of {who} are no log-normalised counts: {noise}."
+    return counted, f"{stray.sum()} of {len(stray)} cells of {who} are not log-normalised counts: {noise}."
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def thinned(cells: Recovered, shares: Floats, seeds: NDArray[np.int64]) -> spars
 
 
 def _with_strays(shallow: sparse.csr_array, chunk: Chunk, whole: Mask) -> sparse.csr_array:
-    """Cells that are no counts as they were."""
+    """Leave cells without counts unchanged."""
     if whole.all():
         return shallow
     lines = sparse.vstack([shallow, sparse.csr_array(chunk)], format="csr")

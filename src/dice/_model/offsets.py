@@ -34,15 +34,15 @@ from dice._types import Codes, Floats
 LEVELS = (4.0, 2.8, 2.0, 1.4, 1.0)
 #: Rounds at each: with one, cells of a single new type are taken for shifted ones (tests/tl/test_shift.py).
 OFFSET_ROUNDS = 2
-#: Pseudo-count of a batch: so many cells with the offset of the whole query. A batch of four cells then moves by a
+#: Pseudo-count of a batch, in cells with the offset of the whole query. A batch of four cells then moves by a
 #: sixth of its own offset.
 PSEUDO_CELLS = 20.0
-#: Pseudo-count of a soft cluster: so many of its cells without an offset; clusters have ten cells and more.
+#: Pseudo-count of a soft cluster, in cells without an offset; clusters have at least ten cells.
 PSEUDO_CLUSTER_CELLS = 5.0
 #: Variances of a cluster by which another composition may move its mean. Macro-F1 over 14 pairs with 1, 2, 3, 5: .743,
 #: .739, .737, .735, and the smallest gain on any pair -.031, -.019, -.015, -.010.
 COMPOSITION = 2.0
-#: Offsets of clusters are no longer than so many times that of the median cell: a technology concerns all types, so
+#: Longest offset of a cluster, as a multiple of the median cell's: a technology concerns all types, so
 #: that a single one that is far away may be new (docs/shift.md).
 FARTHEST = 3.0
 TINY = float(np.finfo(np.float32).tiny)

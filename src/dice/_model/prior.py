@@ -119,7 +119,7 @@ class LearnedPrior:
             return self.denoise(torch.as_tensor(np.asarray(y, np.float32)), rho, depths).numpy()
 
     def known_depth(self, log_depth: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Log depths (n,), those of cells that are no counts replaced by the typical one."""
+        """Log depths (n,), with the typical depth for cells without counts."""
         return np.where(np.isnan(log_depth), self.typical, log_depth).astype(np.float32)
 
     def denoiser_on(self, device: torch.device) -> Denoiser:

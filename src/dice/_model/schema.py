@@ -19,7 +19,7 @@ from dice._model.plain_values import checksum, has_plain_text, is_text
 FORMAT = 4
 MAX_GENES = 200_000
 MAX_LATENT = 1_000
-#: A stored prior may hold so many bytes in so many arrays; files are asked for both before they are read.
+#: Most bytes and most arrays of a stored prior. Both are checked before anything is read.
 MAX_BYTES, MAX_ARRAYS = 2 * 2**30, 10_000
 #: Longest name of a gene, and of all genes together; longest other text.
 MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000

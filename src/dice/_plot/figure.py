@@ -123,7 +123,7 @@ def finish(
 
 
 def _take_names_literally(figure: Figure) -> None:
-    """Two dollar signs in a name are no formula; the only formulas are matplotlib's own numbers at ticks."""
+    """Two dollar signs in a name do not make a formula; the only formulas are matplotlib's own numbers at ticks."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):

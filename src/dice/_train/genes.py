@@ -17,10 +17,10 @@ from dice._data.matrix import Matrix
 from dice._data.recipe import left_over, variable_genes
 from dice._types import Codes
 
-#: Genes that are chosen where the user says no number, as in the paper and in :func:`dice.pp.prepare`.
+#: Default number of genes, as in the paper and in :func:`dice.pp.prepare`.
 N_TOP_GENES = 3000
-#: Genes up to which all are used where a choice of theirs does not hold: so many did somebody choose himself
-#: (:func:`dice.pp.shared_genes` takes the 5,000 most variable of each data set).
+#: With at most this many genes, the user has chosen them already, and all are used (:func:`dice.pp.shared_genes` takes
+#: the 5,000 most variable of each data set).
 MOST_GENES = 5000
 
 

@@ -48,7 +48,7 @@ def train_prior(
     """Learn PCA loadings and a denoiser on a reference.
 
     The denoiser removes the noise of counts, which the depth of a cell tells, and Gaussian noise on top. It is learned
-    from thinned copies of the reference's own cells. Where the values are no log-normalised counts, it is learned for
+    from thinned copies of the reference's own cells. If the values are not log-normalised counts, it is learned for
     Gaussian noise alone.
 
     The prior is stored inside `adata`, self-contained: it survives saving, copying and subsetting, and
