@@ -180,8 +180,8 @@ def are_colors(values: Iterable[str]) -> bool:
     return all(is_color_like(value) for value in values)
 
 
-#: Lightness (0 to 100) and chroma of colours that stand out on white and differ from grey: pastels are lighter, greys have a
-#: chroma below 10, and what has more than this glares beside the others.
+#: Lightness (0 to 100) and chroma of colours that stand out on white and differ from grey. Pastels are lighter, greys
+#: have a chroma below 10, and a larger chroma glares.
 LIGHTNESS, CHROMA = (28.0, 72.0), (28.0, 80.0)
 #: Colours nearer than this (CIE 1976) are easily confused in small dots; just noticeable is 2.3.
 ALIKE_COLORS = 25.0

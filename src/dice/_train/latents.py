@@ -92,11 +92,7 @@ def training_data(
     usable = cells.seen & (cells.roles >= 0) & ~np.isnan(reduced.latents.log_depth)
     counted = judge_counts(reduced.latents.log_depth, reduced.latents.empty)[0] and usable.sum() >= MIN_CELLS
     if not networks.by_preset()[preset][1].counts or not counted:
-        reason = (
-            "the preset assumes it"
-            if counted
-            else "the values are not log-normalised counts, or there are too few cells"
-        )
+        reason = "the preset assumes it" if counted else "the values are not log-normalised counts, or cells are few"
         _log.info(f"Noise: assumed Gaussian; {reason}.")
         return plain_data(reduced.latents.y, cells.roles, device)
     source = "recovered from log-normalised values" if cells.counts is None else "of the layer that was named"
