@@ -17,7 +17,7 @@ CERTAIN, FEWEST_TAUGHT = 0.7, 5
 TAUGHT_FOLDS = 5
 #: Largest weight of the regression, and the number of teaching cells of a label at which the weight is half of it.
 WEIGHT, HALF_WEIGHT = 0.5, 20.0
-#: A label that the views give to at least this many cells is never lost.
+#: A label that at least this many cells have before the query teaches itself is never lost.
 KEPT_CELLS = 5
 
 
