@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Direct,
         Gaussian,
         Gibbs,
+        Levels,
         Mixup,
         Sets,
         Shift,
@@ -38,6 +39,7 @@ __all__ = [
     "Direct",
     "Gaussian",
     "Gibbs",
+    "Levels",
     "Mixup",
     "Prior",
     "Sets",
@@ -54,7 +56,9 @@ __all__ = [
 ]
 
 _LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "tl"})
-_OPTIONS = ("Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Mixup", "Sets", "Shift", "StudentT", "Training")
+_OPTIONS = frozenset(
+    {"Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Levels", "Mixup", "Sets", "Shift", "StudentT", "Training"}
+)
 _LAZY_NAMES = {"Prior": "dice._data.store", "read_lazy": "dice._data.files"}
 _LAZY_NAMES |= dict.fromkeys(_OPTIONS, "dice.options")
 

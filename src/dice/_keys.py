@@ -62,9 +62,12 @@ class LabelKeys(Keys):
 
 
 class SafeKeys(Keys):
-    """Slots of :func:`dice.tl.safe_labels`."""
+    """Slots of :func:`dice.tl.safe_labels`; the key is that of the labels. `at` is followed by the name of a level."""
 
-    table: ClassVar[dict[str, str]] = {"label": "{key}", "level": "{key}_level", "probability": "{key}_prob"}
+    table: ClassVar[dict[str, str]] = {
+        "label": "{key}_safe", "level": "{key}_level", "probability": "{key}_safe_prob", "at": "{key}_at_",
+        "uns": "{key}_safe",
+    }  # fmt: skip
 
 
 class NoveltyKeys(Keys):
@@ -102,5 +105,5 @@ class FeatureKeys(Keys):
 
 def names_of_results(key: str) -> frozenset[str]:
     """All slots that a call with its record under `key` may have written, whichever call it was."""
-    calls = (DenoiseKeys, LabelKeys, NoveltyKeys, ClusterKeys, FeatureKeys)
+    calls = (DenoiseKeys, LabelKeys, SafeKeys, NoveltyKeys, ClusterKeys, FeatureKeys)
     return frozenset().union(*(call(key).all() for call in calls))

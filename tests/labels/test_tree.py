@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dice import DiceError
-from dice._labels.tree import UNRESOLVED, LabelTree, hierarchy_of
+from dice._labels.tree import UNRESOLVED, LabelTree
 
 LABELS = ["naive", "memory", "mono", "dc"]
 PARENTS = {"naive": "T", "memory": "T", "mono": "myeloid", "dc": "myeloid", "T": "immune"}
@@ -38,10 +38,10 @@ def test_the_tree_of_a_mapping(tree):
 
 def test_labels_that_are_confused_are_joined_first():
     confusion = np.array([[0.7, 0.3, 0, 0], [0.2, 0.8, 0, 0], [0, 0.01, 0.9, 0.1], [0, 0, 0.1, 0.9]])
-    tree = LabelTree.learned(LABELS, confusion)
+    tree = LabelTree.learn(LABELS, confusion)
     assert tree.names[4:] == ("naive | memory", "mono | dc", UNRESOLVED)
-    assert len(LabelTree.learned(["a", "b"], np.eye(2)).names) == 3
-    many = LabelTree.learned([f"type {i}" for i in range(12)], np.eye(12) * 0.5 + 0.5 / 12)
+    assert len(LabelTree.learn(["a", "b"], np.eye(2)).names) == 3
+    many = LabelTree.learn([f"type {i}" for i in range(12)], np.eye(12) * 0.5 + 0.5 / 12)
     assert len(set(many.names)) == len(many.names), "names of nodes are unique"
 
 
@@ -81,15 +81,6 @@ def test_expected_errors_of_exact_probabilities_come_true(tree, alpha):
     p, codes = cells(4000, 1, noise=1.0)
     nodes = tree.nodes(p, tree.expected(p, alpha))
     assert np.mean(~tree.members[nodes, codes]) == pytest.approx(alpha, abs=0.02)
-
-
-def test_nested_columns():
-    levels = {"class": ["L", "L", "M"], "type": ["T", "B", "mono"]}
-    assert hierarchy_of(levels) == {"T": "L", "B": "L", "mono": "M"}
-    with pytest.raises(DiceError, match="'type' is not nested in 'class': cells of 'T' are both 'L' and 'M'"):
-        hierarchy_of({"class": ["L", "M"], "type": ["T", "T"]})
-    with pytest.raises(DiceError, match="'T' is a name in both 'class' and 'type'"):
-        hierarchy_of({"class": ["T"], "type": ["T"]})
 
 
 @pytest.mark.parametrize(

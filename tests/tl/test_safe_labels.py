@@ -48,9 +48,9 @@ def right(query):
     return np.array(held)
 
 
-@pytest.mark.parametrize("tree", [{"levels": ["class"]}, {"hierarchy": CLASSES}, {}])
+@pytest.mark.parametrize("tree", [{"labels_key": ["class", "cell_type"]}, {"hierarchy": CLASSES}, {}])
 def test_every_cell_has_a_label_that_can_be_trusted(query, trained, tree):
-    dice.tl.safe_labels(query, trained, "cell_type", alpha=0.05, **tree)
+    dice.tl.safe_labels(query, trained, alpha=0.05, **tree)
     error = 1 - right(query).mean()
     assert error <= 0.05 + 3 * np.sqrt(0.05 * 0.95 * (1 / 300 + 1 / 600))
     assert error < (query.obs["cell_type_dice"].astype(str) != query.obs["cell_type"].astype(str)).mean()
@@ -62,8 +62,8 @@ def test_every_cell_has_a_label_that_can_be_trusted(query, trained, tree):
 
 
 def test_levels_have_the_names_of_their_columns(query, trained):
-    dice.tl.safe_labels(query, trained, levels=["class"], alpha=0.02)
-    level = query.obs[f"{KEY}_level"].astype(str)
+    dice.tl.safe_labels(query, trained, ["class", "cell_type"], alpha=0.02)
+    level = query.obs["cell_type_dice_level"].astype(str)
     kind = np.select([query.obs[KEY].isin(TYPES), query.obs[KEY] == "unresolved"], ["cell_type", "unresolved"], "class")
     assert (level == kind).all()
     assert {"cell_type", "class"} <= set(level)
@@ -81,8 +81,8 @@ def test_the_prior_alone_says_the_same(query, trained, tmp_path):
     dice.Prior.from_anndata(trained).save(tmp_path / "prior.h5ad")
     others = [dice.tl.safe_labels(query, known, copy=True) for known in (trained, tmp_path / "prior.h5ad")]
     pd.testing.assert_frame_equal(others[0].obs, others[1].obs)
-    with pytest.raises(dice.DiceError, match="pass the reference, or hierarchy="):
-        dice.tl.safe_labels(query, tmp_path / "prior.h5ad", levels=["class"])
+    with pytest.raises(dice.DiceError, match="pass the reference, or a hierarchy"):
+        dice.tl.safe_labels(query, tmp_path / "prior.h5ad", ["class", "cell_type"])
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
@@ -98,9 +98,11 @@ def test_files_keep_everything(query, trained, tmp_path, suffix):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"levels": ["class"], "hierarchy": CLASSES}, "pass one of them"),
-        ({"levels": "class"}, "levels must be a list of columns"),
-        ({"levels": ["cell_type"]}, "levels must be a list of columns"),
+        ({"labels_key": ["class", "cell_type"], "hierarchy": CLASSES}, "pass one of them"),
+        ({"labels_key": ["cell_type", "cell_type"]}, "different columns from coarse to fine"),
+        ({"labels_key": ["nothing", "cell_type"]}, "nothing"),
+        ({"hierarchy": 5}, "must be a dict from child to parent"),
+        ({"hierarchy": {TYPES[0]: TYPES[1]}}, "as parents, which are labels of cells"),
         ({"hierarchy": {"nothing": "T"}}, "neither labels nor parents"),
         ({"alpha": 2}, "alpha"),
     ],
@@ -108,7 +110,7 @@ def test_files_keep_everything(query, trained, tmp_path, suffix):
 def test_bad_input_changes_nothing(query, trained, settings, message):
     before = set(query.obs)
     with pytest.raises(dice.DiceError, match=message):
-        dice.tl.safe_labels(query, trained, "cell_type", **settings)
+        dice.tl.safe_labels(query, trained, **{"labels_key": "cell_type"} | settings)
     assert set(query.obs) == before
 
 

@@ -33,9 +33,10 @@ from dice._model.logistic import (
     fit_logistic,
 )
 from dice._model.prior import LearnedPrior
+from dice._query.held_out import cells_of
 from dice._query.query import Query
-from dice._query.reference import Labelled, ReferenceQuery, as_query
-from dice._types import Codes, Floats
+from dice._query.reference import Labelled, as_query
+from dice._types import Codes, Floats, Mask
 from dice.options import Options
 
 #: Approximate maximum number of cells for the gene classifier. Their expression is dense in memory.
@@ -53,49 +54,65 @@ EVIDENCE_ITERATIONS = 25
 def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, who: str = "reference") -> LabelModel:
     """Learn the label model from all labelled cells except calibration cells."""
     whole, thin = _cells(reference, prior, labelled, who)
-    fit = labelled.cells("train", "validation")
+    fit, possible = _taught_by(labelled)
     calibration, n_labels = subsample(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
-    rows, _ = _sample(fit, labelled.codes[fit], seed)
-    genes = whole.genes(np.concatenate([rows, calibration]))
-    known, held_out = genes[: len(rows)], genes[len(rows) :]
-    shallow = None if thin is None else thin.genes(rows)
     with _log.progress(total=len(REPRESENTATIONS), desc="Learning labels", unit="fit") as bar:
         candidates = {}
         for name in REPRESENTATIONS[:2]:
             latents, thinned = (None if cells is None else _latents(cells, name) for cells in (whole, thin))
             assert latents is not None
-            classifier = _fit(latents[fit], None if thinned is None else thinned[fit], labelled.codes[fit], n_labels)
+            classifier = _fit(latents[fit], None if thinned is None else thinned[fit], possible, n_labels)
             candidates[name] = Candidate(classifier, classifier.logits(latents[calibration]))
             bar.update()
-        classifier = _fit(known, shallow, labelled.codes[rows], n_labels, genes=True)
+        codes = _drawn(possible, candidates["projection"].classifier(whole.y[fit] / whole.scale), seed)
+        rows, labels = fit[sampled := _sample(np.arange(len(fit)), codes, seed)], codes[sampled]
+        genes = whole.genes(np.concatenate([rows, calibration]))
+        known, held_out = genes[: len(rows)], genes[len(rows) :]
+        classifier = _fit(known, None if thin is None else thin.genes(rows), possible[sampled], n_labels, genes=True)
         candidates["genes"] = Candidate(classifier, classifier.logits(held_out))
         bar.update()
-    y, codes, card = whole.y[fit], labelled.codes[fit], card_of(reference, prior, labelled)
-    means, variances = label_moments(known, labelled.codes[rows], n_labels)
+    y, card = whole.y[fit], card_of(reference, prior, labelled)
+    means, variances = label_moments(known, labels, n_labels)
     model = LabelModel(
         names=labelled.names,
         candidates=candidates,
         counts=np.bincount(codes, minlength=n_labels).astype(np.float32),
-        centres=_means(y, codes, n_labels),
+        centres=label_moments(y, codes, n_labels)[0],
         whiten=within_groups(y, codes).astype(np.float32),
         calibration_codes=labelled.codes[calibration],
         calibration_y=whole.y[calibration],
         gene_means=means,
         gene_variances=variances,
-        **_anchors(known, labelled.codes[rows], means, seed),
+        **_anchors(known, labels, means, seed),
         batch_evidence=np.zeros(2, np.float32),
         card=card,
     )
     components = (known - model.anchors.centre.astype(np.float32)) @ model.anchor_basis
-    evidence, entries = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labelled, seed)
+    evidence, entries = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labels, labelled, seed)
     return replace(model, batch_evidence=evidence, card=card | _scores(model) | entries)
 
 
+def _taught_by(labelled: Labelled) -> tuple[Codes, Codes | Mask]:
+    """Return the cells to learn from, and their labels (n,) or, if some labels are coarse, the possible ones (n, C)."""
+    if labelled.coarse is None or not (labelled.coarse >= 0).any():
+        return (fit := labelled.cells("train", "validation")), labelled.codes[fit]
+    fit = cells_of(labelled.roles, (labelled.codes >= 0) | (labelled.coarse >= 0), "train", "validation")
+    return fit, labelled.tree.members[np.where(labelled.codes >= 0, labelled.codes, labelled.coarse)[fit]]
+
+
+def _drawn(possible: Codes | Mask, probabilities: Floats, seed: int) -> Codes:
+    """Return one label (n,) per cell, drawn from its possible ones by their probabilities (n, C)."""
+    if possible.ndim == 1:
+        return possible.astype(np.intp)
+    reached = np.cumsum(np.where(possible, probabilities + 1e-12, 0.0), axis=1)
+    drawn = np.random.default_rng(seed).random(len(reached)) * reached[:, -1]
+    return (reached <= drawn[:, None]).sum(1).astype(np.intp)
+
+
 def _evidence(
-    reference: AnnData, latents: Floats, components: Floats, rows: Codes, labelled: Labelled, seed: int
+    reference: AnnData, latents: Floats, components: Floats, rows: Codes, codes: Codes, labelled: Labelled, seed: int
 ) -> tuple[Floats, dict[str, Any]]:
     """Return the label errors between batches of the reference (2,), and their entries for the card."""
-    codes = labelled.codes[rows]
     columns = {name: batches[rows] for name, batches in batch_columns(reference).items() if name != labelled.key}
     name = widest_batches(latents, columns, codes)
     if name is None:
@@ -104,7 +121,7 @@ def _evidence(
     return found, {"batches": name, "batch_errors": int(found[0]), "batch_errors_expected": round(float(found[1]), 1)}
 
 
-def _fit(x: Floats, thinned: Floats | None, codes: Codes, n_labels: int, *, genes: bool = False) -> Logistic:
+def _fit(x: Floats, thinned: Floats | None, codes: Codes | Mask, n_labels: int, *, genes: bool = False) -> Logistic:
     """Fit a classifier to cells and, if there are counts, to their thinned copies."""
     if thinned is not None:
         x, codes = np.concatenate([x, thinned]), np.concatenate([codes, codes])
@@ -129,16 +146,12 @@ def _cells(
     if not own.measured or whole.counts is not None:
         return LabelCells.of(whole), None
     depths = prior.typical + np.linspace(np.log(LEAST_DEPTH), 0, 1000, dtype=np.float32)
-    return LabelCells.of(whole), LabelCells.of(_at_depths(whole, depths))
-
-
-def _at_depths(cells: ReferenceQuery, depths: Floats) -> ReferenceQuery:
-    return replace(cells, reader=replace(cells.reader, depths=depths))
+    return LabelCells.of(whole), LabelCells.of(replace(whole, reader=replace(whole.reader, depths=depths)))
 
 
 def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any]:
     """Return a sample of cells as leading components. Rare labels are over-represented."""
-    rows, _ = _sample(np.arange(len(x)), codes, seed, most=MOST_CELLS)
+    rows = _sample(np.arange(len(x)), codes, seed, most=MOST_CELLS)
     counts = np.bincount(codes, minlength=len(means))
     centre = (counts / counts.sum()) @ means
     centred = x[rows] - centre.astype(np.float32)
@@ -151,17 +164,13 @@ def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any
     """Return the card of a reference."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     title = record(reference, "title")
-    return make_card(
+    card = make_card(
         labelled.key, labelled.names, counts.tolist(), n_cells=reference.n_obs, n_genes=len(prior.genes),
         source=title if isinstance(title, str) else None, colors=labelled.colors,
     )  # fmt: skip
-
-
-def _means(values: Floats, codes: Codes, n_labels: int) -> Floats:
-    """Return the mean (C, p) of every label; zero for labels without cells."""
-    sums = np.zeros((n_labels, values.shape[1]))
-    np.add.at(sums, codes, values)
-    return (sums / np.maximum(np.bincount(codes, minlength=n_labels), 1)[:, None]).astype(np.float32)
+    if labelled.tree is None or labelled.coarse is None:
+        return card
+    return card | labelled.tree.to_card() | {"coarse_cells": int((labelled.coarse >= 0).sum())}
 
 
 def _scores(model: LabelModel) -> dict[str, Any]:
@@ -172,15 +181,14 @@ def _scores(model: LabelModel) -> dict[str, Any]:
     return {"held_out": len(codes), "accuracy": right, "f1": f1}
 
 
-def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) -> tuple[Codes, Codes]:
-    """Return about `most` random cells and their labels, with about 50 cells or more of each label if it has them."""
+def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) -> Codes:
+    """Return about `most` random cells, with about 50 cells or more of each label if it has them."""
     if len(rows) <= most:
-        return rows, codes
+        return rows
     rng = np.random.default_rng(seed)
     counts = np.bincount(codes)
     share = np.maximum(most / len(rows), np.minimum(1, 50 / np.maximum(counts, 1)))[codes]
-    kept = np.flatnonzero(rng.random(len(rows)) < share)
-    return rows[kept], codes[kept]
+    return rows[rng.random(len(rows)) < share]
 
 
 def widest_batches(latents: Floats, columns: dict[str, Codes], labels: Codes) -> str | None:

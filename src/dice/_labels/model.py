@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._errors import PriorFormatError
+from dice._errors import InputError, PriorFormatError
 from dice._labels.novelty import Groups
+from dice._labels.tree import LabelTree
 from dice._labels.views import Anchors, LabelMoments
 from dice._model.arrays import softmax
 from dice._model.logistic import Logistic
@@ -104,6 +106,14 @@ class LabelModel:
             found[label] = probabilities[codes == label].mean(0)
         return found
 
+    @cached_property
+    def tree(self) -> LabelTree:
+        """The tree of the labels: that of the reference or, without one, a tree learned from calibration cells."""
+        parents = self.card.get("hierarchy")
+        if parents is None:
+            return LabelTree.learn(self.names, self.confusion)
+        return LabelTree.of(self.names, parents, self.card.get("levels", ()))
+
     def groups(self, latent_scale: float) -> Groups:
         """Return the labels as known groups for the novelty test."""
         used, predict = np.flatnonzero(self.counts > 0), self.candidates["projection"].classifier
@@ -161,6 +171,16 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
     listed = isinstance(names, list) and 1 < len(names) <= MOST_LABELS and all(isinstance(n, str) for n in names)
     if not isinstance(names, list) or not listed or len(set(names)) != len(names):
         raise PriorFormatError("The stored prior's 'card' does not list its labels.")
+    parents, levels = card.get("hierarchy", {}), card.get("levels", [])
+    plain = isinstance(parents, dict) and isinstance(levels, list) and len(parents) <= MOST_LABELS
+    if not plain or not all(isinstance(name, str) for name in [*parents.values(), *levels]):
+        raise PriorFormatError("The stored prior's 'card' has a tree of labels that is not one of names.")
+    try:
+        tree = LabelTree.of(names, parents, levels)
+    except InputError as error:
+        raise PriorFormatError(f"The stored prior's 'card' has no tree of its labels: {error}") from error
+    if levels and tree.depths.max() > len(levels):
+        raise PriorFormatError("The stored prior's 'card' has more levels of labels than names for them.")
     return names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from dice._data import read
 from dice._data.colors import UNASSIGNED, absent_color, are_colors
 from dice._data.write import Slots, column_names, result_key
 from dice._errors import InputError
-from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys
+from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
 from dice._labels.model import LabelModel
 from dice._labels.sets import JudgedLabels
+from dice._labels.tree import LabelTree, listed
 from dice._labels.votes import Votes
-from dice._types import Floats
+from dice._types import Codes, Floats, Mask
 
 
 def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) -> LabelKeys:
@@ -71,12 +73,69 @@ def label_slots(
     )
 
 
+def safe_slots(
+    keys: SafeKeys, adata: AnnData, model: LabelModel, probabilities: Floats, confident: Mask, unlike: Mask,
+    alpha: float, strength: float,
+) -> Slots:  # fmt: skip
+    """Return the finest node of the tree that can be trusted, for every cell, and the labels of all levels.
+
+    Cells that are `unlike` the reference (n,) have no safe label, and `confident` ones (n,) keep their label.
+    """
+    tree, codes = model.tree, probabilities.argmax(1)
+    calibration = model.calibration()
+    threshold = tree.threshold(probabilities[~unlike], calibration, model.calibration_codes, alpha, strength)
+    nodes = tree.nodes(probabilities, threshold)
+    nodes = np.where(unlike, len(tree.names) - 1, np.where(confident, codes, nodes))
+    params = {"alpha": alpha, "shift_strength": strength, "threshold": threshold, "learned": tree.learned}
+    f1 = {"f1": tree.f1(model.calibration_codes, calibration.argmax(1))}
+    slots = _at_nodes(keys, tree, nodes, tree.probability(probabilities, nodes), tree.to_plain() | f1, params)
+    levels: dict[str, Any] = {}
+    for depth, level in enumerate(tree.all_levels, 1):
+        at, name = tree.at_level(depth)[codes], f"{keys.at}{column_names([level])[0]}"
+        levels[name] = _categories(tree.names, at)
+        levels[f"{name}_prob"] = tree.probability(probabilities, at).astype(np.float32)
+    earlier = {name for name in read.names(adata, "obs") if name.startswith(keys.at)}
+    return slots | Slots(obs=levels, stale=frozenset(earlier))
+
+
+def _at_nodes(
+    keys: SafeKeys, tree: LabelTree, nodes: Codes, found: Floats, table: dict[str, Any], params: dict[str, Any]
+) -> Slots:
+    """Return the safe label, its level and its probability (n,) of cells at these nodes (n,), and the record."""
+    n, root = max(len(nodes), 1), len(tree.names) - 1
+    params = params | {
+        "expected_error": float((1 - found).sum() / n),
+        "resolved": float((nodes != root).sum() / n),
+        "finest": float((nodes < tree.n_labels).sum() / n),
+    }
+    obs = {
+        keys.label: _categories(tree.names, nodes),
+        keys.level: _categories(tree.level_names, nodes),
+        keys.probability: found.astype(np.float32),
+    }
+    n_cells = np.bincount(nodes, minlength=len(tree.names))
+    return Slots(obs=obs, uns={keys.uns: table | {"n_cells": n_cells, "params": params}})
+
+
+def _categories(names: Sequence[str], codes: Codes) -> pd.Categorical:
+    """Return one name per cell. Categories are the names that occur, in their order."""
+    known = np.array(names, dtype=object)
+    return pd.Categorical(known[codes], categories=list(dict.fromkeys(known[np.unique(codes)])))
+
+
 def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
     """Return the status after the novelty test: cells called novel, alone or in a group, are unlike the reference."""
     status, flags = read.column(adata, keys.status), (NoveltyKeys().group_flag, NoveltyKeys().flag)
     novel = np.any([read.column(adata, flag).to_numpy(dtype=bool) for flag in flags], axis=0)
     words = np.where(novel, UNLIKE, status.astype(object).to_numpy())
-    return Slots(obs={keys.status: pd.Categorical(words, categories=list(STATUSES)).remove_unused_categories()})
+    slots = Slots(obs={keys.status: pd.Categorical(words, categories=list(STATUSES)).remove_unused_categories()})
+    safe = SafeKeys(keys.key)
+    table = read.record(adata, safe.uns)
+    tree, root = LabelTree.from_plain(table), len(table["node"]) - 1
+    place = {name: node for node, name in enumerate(tree.names)}
+    nodes = np.array([place[str(name)] for name in read.column(adata, safe.label)], dtype=np.intp)
+    found = np.where(novel, 1.0, read.column(adata, safe.probability).to_numpy())
+    return slots | _at_nodes(safe, tree, np.where(novel, root, nodes), found, dict(table), dict(table["params"]))
 
 
 def _voted(
@@ -117,6 +176,6 @@ def _labels(
 def _set_texts(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:
     """Return the sets as text."""
     different, code = np.unique(sets, axis=0, return_inverse=True)
-    words = [" | ".join(np.array(names, dtype=object)[row]) for row in different]
-    # Different sets may have the same text, because labels can contain bars or be empty.
+    words = [listed(np.array(names, dtype=object)[row]) for row in different]
+    # Different sets may still have the same text, because labels can be empty or quoted.
     return pd.Categorical(np.array(words, dtype=object)[code.ravel()], categories=list(dict.fromkeys(words)))

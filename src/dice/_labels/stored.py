@@ -1,40 +1,54 @@
-"""The labels of a reference: the label model that its prior holds, or one that is learned from its cells."""
+"""The labels of a reference, with their tree: the model that its prior holds, or one that is learned from its cells."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
+from dice._data.checks import read_labels, read_roles
 from dice._data.read import names as names_of
 from dice._errors import InputError
 from dice._keys import PriorKeys
 from dice._labels.learn import learn_labels
 from dice._labels.model import LabelModel
-from dice._query.reference import Labelled, labels_of, read_reference
+from dice._labels.ontology import parents_in_ontology
+from dice._labels.tree import LabelTree
+from dice._query.reference import Labelled, check_labelled, labels_of
+from dice._types import Codes
+from dice.options import LabelsKey, Levels
 
 
 def read_or_learn(
-    reference: object, prior: Any, labels_key: str | None, prior_key: str, seed: int
+    reference: object, prior: Any, labels_key: LabelsKey | None, prior_key: str, seed: int
 ) -> tuple[LabelModel, list[str] | None]:
     """Return the label model and the colours of labels, from the prior or learned from the reference cells."""
-    stored, trained = prior.labels, prior.params.get("labels_key")
-    key = trained if labels_key is None else labels_key
+    stored, trained, asked = prior.labels, prior.params.get("labels_key"), Levels.of(labels_key)
+    key = trained if asked is None else asked.key
     if key is None:
         raise InputError(
             "The prior was trained without labels: pass `labels_key`, the column of labels in reference.obs."
         )
+    asked = Levels(key) if asked is None else asked
     columns = set(names_of(reference, "obs")) if isinstance(reference, AnnData) and reference.n_obs else set()
     lost = stored is not None and key == trained and key not in columns
     if isinstance(reference, AnnData) and PriorKeys(prior_key).split in columns and not lost:
-        labelled = read_reference(reference, key, prior_key)
+        if stored is not None and key == trained and not asked.has_tree:
+            asked = _stored_levels(key, stored.card, columns)
+        labelled = check_labelled(labels_in_tree(reference, asked, read_roles(reference, prior_key)), key)
         if stored is None or key != trained or not _same_labels(stored.card, labelled):
             _log.info(f"Learning the labels in reference.obs[{key!r}].")
             stored = learn_labels(reference, prior, labelled, seed)
+        elif labelled.tree is not None:
+            stored = replace(stored, card={**stored.card, **labelled.tree.to_card()})
         known = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
         return stored, None if known is None else [known[name] for name in stored.names]
     if stored is None or key != trained:
@@ -45,22 +59,132 @@ def read_or_learn(
         )
     colors = stored.card.get("colors")
     listed = isinstance(colors, list) and len(colors) == len(stored.names)
-    return stored, [str(color) for color in colors] if listed else None
+    return _without_cells(stored, asked), [str(color) for color in colors] if listed else None
 
 
-def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: str | None) -> Labelled | None:
+def _stored_levels(key: str, card: Mapping[str, Any], columns: set[str]) -> Levels:
+    """The levels that a prior was trained with, as columns of the reference or as a mapping."""
+    coarser = tuple(map(str, card.get("levels", ())))[:-1]
+    if coarser and columns.issuperset(coarser):
+        return Levels(key, columns=coarser)
+    return Levels(key, hierarchy=card.get("hierarchy"))
+
+
+def _without_cells(stored: LabelModel, asked: Levels) -> LabelModel:
+    """The model of a prior with the tree that is asked for."""
+    if asked.columns and [*asked.columns, asked.key] != list(stored.card.get("levels", ())):
+        raise InputError(
+            f"{list(asked.columns)} are columns of the reference's cells: pass the reference, or a hierarchy."
+        )
+    if asked.hierarchy is None:
+        return stored
+    tree = LabelTree.of(stored.names, read_hierarchy(asked.hierarchy, stored.names))
+    return replace(stored, card={**stored.card, **tree.to_card()})
+
+
+def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: LabelsKey | None) -> Labelled | None:
     """Return the labels to learn. Return None, with a warning, if no training or calibration cell has a label."""
-    if labels_key is None:
+    levels = Levels.of(labels_key)
+    if levels is None:
         return None
-    labelled = labels_of(reference, labels_key, roles.astype(np.intp), "adata")
+    labelled = labels_in_tree(reference, levels, roles.astype(np.intp), "adata")
     for role in ("train", "calibration"):
         if not len(labelled.cells(role)):
             _log.warn(
-                f"No cell with a label in adata.obs[{labels_key!r}] has the role {role!r}, so the prior will not hold "
+                f"No cell with a label in adata.obs[{levels.key!r}] has the role {role!r}, so the prior will not hold "
                 "labels: label more cells, or pass training=dice.Training(calibration_fraction=0.1)."
             )
             return None
     return labelled
+
+
+def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = "reference") -> Labelled:
+    """Return the labels of a reference. With a tree, cells with a label above others are `coarse`."""
+    if not levels.has_tree:
+        return labels_of(reference, levels.key, roles, who)
+    if levels.columns:
+        values, parents = _from_columns(reference, levels, who)
+    else:
+        assert levels.hierarchy is not None
+        values = read_labels(reference, levels.key, who)
+        parents = read_hierarchy(levels.hierarchy, [str(name) for name in values.categories])
+    inner = set(parents.values())
+    # The whole tree is checked before labels of single cells are left out.
+    LabelTree.of([str(name) for name in values.categories if str(name) not in inner], parents)
+    labelled = labels_of(reference, levels.key, roles, who, values)
+    names = [name for name in labelled.names if name not in inner]
+    if len(names) < 2:
+        raise InputError(f"The tree of {levels.key!r} has fewer than two labels that are not above others: {names}.")
+    used, above = list(names), {}
+    for name in used:
+        if name in parents:
+            above[name] = parents[name]
+            used += [] if parents[name] in used else [parents[name]]
+    tree = LabelTree.of(names, above, (*levels.columns, levels.key) if levels.columns else ())
+    nodes = np.array([tree.names.index(name) if name in tree.names else -1 for name in labelled.names] + [-1])
+    node = nodes[labelled.codes]
+    colors = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
+    return replace(
+        labelled, names=names, codes=np.where(node < len(names), node, -1), tree=tree,
+        coarse=np.where(node >= len(names), node, -1),
+        colors=None if colors is None else [colors[name] for name in names],
+    )  # fmt: skip
+
+
+def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Categorical, dict[str, str]]:
+    """Return the finest known label of every cell, and the parents, from columns that must be nested."""
+    keys, columns = (*levels.columns, levels.key), []
+    for key in keys:
+        labels = read_labels(reference, key, who)
+        columns.append(np.append(labels.categories.astype(str).to_numpy(dtype=object), "")[labels.codes])
+    _make_unique(keys, columns)
+    parents: dict[str, str] = {}
+    for (coarse, above), (fine, below) in pairwise(zip(keys, columns, strict=True)):
+        for parent, child in sorted(set(zip(above, below, strict=True))):
+            if "" not in (parent, child) and parents.setdefault(child, parent) != parent:
+                raise InputError(
+                    f"{fine!r} is not nested in {coarse!r}: cells of {child!r} are both {parents[child]!r} and "
+                    f"{parent!r}."
+                )
+        lone = sorted(set(below) - set(parents) - {""})
+        if lone:
+            raise InputError(f"No cell of {lone[:5]} has a label in {coarse!r}: fill it in for these cells.")
+    finest = columns[0]
+    for values in columns[1:]:
+        finest = np.where(values == "", finest, values)
+    return pd.Categorical(np.where(finest == "", None, finest)), parents
+
+
+def _make_unique(keys: Sequence[str], columns: Sequence[NDArray[Any]]) -> None:
+    """Add the column to the name of a coarse label if a label below it has the same name, in place."""
+    for (coarse, above), (fine, below) in combinations(zip(keys, columns, strict=True), 2):
+        for name in sorted((set(above) & set(below)) - {""}):
+            other = sorted(set(above[below == name]) - {name, ""})
+            if other:
+                raise InputError(
+                    f"{name!r} is a label in {coarse!r} and, below {other[0]!r}, in {fine!r}: rename one of them."
+                )
+            above[above == name] = f"{name} ({coarse})"
+
+
+def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels: list[str]) -> dict[str, str]:
+    """Return the parent of every label and node, from a mapping, a table or an ontology."""
+    if isinstance(hierarchy, Mapping):
+        return {str(child): str(parent) for child, parent in hierarchy.items()}
+    path = os.fspath(hierarchy)
+    if path.removesuffix(".gz").endswith(".obo"):
+        return parents_in_ontology(path, labels)
+    try:
+        table = pd.read_csv(path, dtype=str)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path!r} must be a .csv file with the columns child and parent: {error}") from error
+    if not {"child", "parent"} <= set(table.columns):
+        raise InputError(f"{path!r} must have the columns child and parent, got {list(table.columns)[:5]}.")
+    table = table.dropna(subset=["child", "parent"]).drop_duplicates(["child", "parent"])
+    twice = table["child"][table["child"].duplicated()].unique().tolist()
+    if twice:
+        raise InputError(f"{path!r} gives {twice[:5]} several parents each: keep one of them.")
+    return dict(zip(table["child"], table["parent"], strict=True))
 
 
 def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
@@ -69,7 +193,9 @@ def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
     learned = card.get("label_cells")
     if not isinstance(learned, list) or len(learned) != len(card["labels"]):
         return False
-    return dict(zip(card["labels"], learned, strict=True)) == dict(zip(labelled.names, counts.tolist(), strict=True))
+    n_coarse = 0 if labelled.coarse is None else int((labelled.coarse >= 0).sum())
+    same = dict(zip(card["labels"], learned, strict=True)) == dict(zip(labelled.names, counts.tolist(), strict=True))
+    return same and card.get("coarse_cells", 0) == n_coarse
 
 
 def warn_of_unlearned(model: LabelModel) -> None:

@@ -39,7 +39,7 @@ class Overview:
 
     def record(self, call: Mapping[str, Any], warned: list[str]) -> dict[str, Any]:
         """Return the record for ``.uns``. A shift that was passed as a table is replaced by "given"."""
-        asked = {**call, "shift": "given" if isinstance(call["shift"], Mapping) else call["shift"]}
+        asked = {**call, "shift": "given" if isinstance(call["shift"], Mapping) else call["shift"], "levels": None}
         kept = {"summary": str(self), "params": as_plain(self.figures), "call": as_plain(asked)}
         return kept | {"warnings": np.array(warned, dtype=str)}
 

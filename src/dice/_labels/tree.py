@@ -8,10 +8,10 @@ prediction, exact for exchangeable cells), or the value at which the probabiliti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -24,6 +24,8 @@ from dice._types import Codes, Floats, Mask
 UNRESOLVED = "unresolved"
 #: Labels that the name of a learned node lists.
 LISTED_LABELS = 3
+#: Cells whose nodes are summed at once.
+CHUNK = 50_000
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class LabelTree:
     #: Parent (N,) of every node; the root is its own.
     parents: Codes
     n_labels: int
+    #: Names of the levels, from coarse to fine, if every label is as many steps below the root as there are levels.
+    levels: tuple[str, ...] = ()
+    #: Whether the tree was learned from the reference.
+    learned: bool = False
 
     @cached_property
     def members(self) -> Mask:
@@ -55,6 +61,18 @@ class LabelTree:
         longest, root = max(map(len, paths)), len(self.names) - 1
         return np.array([path + [root] * (longest - len(path)) for path in paths])
 
+    @property
+    def level_names(self) -> list[str]:
+        """The level (N,) of every node: its name, or the number of steps below the root."""
+        named = [self.levels[depth - 1] if self.levels else str(depth) for depth in self.depths[:-1]]
+        return [*named, UNRESOLVED]
+
+    @property
+    def all_levels(self) -> tuple[str, ...]:
+        """The levels from coarse to fine, named or numbered; a learned tree has none."""
+        n = 0 if self.learned else int(self.depths.max())
+        return self.levels or tuple(map(str, range(1, n + 1)))
+
     def path(self, node: int) -> list[int]:
         """Nodes from this one to the root, both included."""
         path = [node]
@@ -62,8 +80,12 @@ class LabelTree:
             path.append(int(self.parents[path[-1]]))
         return path
 
+    def at_level(self, depth: int) -> Codes:
+        """The node (C,) that holds every label so many steps below the root, or the label itself if it is higher."""
+        return np.array([path[max(len(path) - 1 - depth, 0)] for path in map(self.path, range(self.n_labels))])
+
     @classmethod
-    def of(cls, labels: Sequence[str], hierarchy: Mapping[str, str]) -> LabelTree:
+    def of(cls, labels: Sequence[str], hierarchy: Mapping[str, str], levels: Sequence[str] = ()) -> LabelTree:
         """The tree that a mapping from child to parent describes. Labels without a parent hang at the root."""
         unknown = sorted(set(hierarchy) - set(labels) - set(hierarchy.values()))
         if unknown:
@@ -72,7 +94,10 @@ class LabelTree:
             )
         also = sorted(set(hierarchy.values()) & set(labels))
         if also:
-            raise InputError(f"hierarchy= has {also[:5]} as parents, which are labels of cells: rename the parents.")
+            raise InputError(
+                f"hierarchy= has {also[:5]} as parents, which are labels of cells: pass the hierarchy to "
+                "dice.tl.transfer_labels, labels_key=dice.Levels(...), which learns from such cells, or rename them."
+            )
         kept = [*labels]
         for label in labels:
             path = [label]
@@ -84,10 +109,10 @@ class LabelTree:
         number = {name: at for at, name in enumerate(kept)}
         root = len(kept)
         parents = [number[hierarchy[name]] if name in hierarchy else root for name in kept]
-        return cls((*kept, UNRESOLVED), np.array([*parents, root]), len(labels))
+        return cls((*kept, _root(kept)), np.array([*parents, root]), len(labels), tuple(levels))
 
     @classmethod
-    def learned(cls, labels: Sequence[str], confusion: Floats) -> LabelTree:
+    def learn(cls, labels: Sequence[str], confusion: Floats) -> LabelTree:
         """Join labels that are confused most, step by step (average linkage).
 
         `confusion` (C, C) is the mean probability of each label for cells of each other label.
@@ -100,21 +125,29 @@ class LabelTree:
         parents = np.arange(2 * n - 1)
         for step, (a, b, *_) in enumerate(steps):
             parents[[int(a), int(b)]] = n + step
-        tree = cls(tuple(map(str, range(2 * n - 1))), parents, n)
-        names = [_joined([labels[int(at)] for at in np.flatnonzero(row)]) for row in tree.members]
-        return cls((*labels, *names[n:-1], UNRESOLVED), parents, n)
+        members = cls(tuple(map(str, range(2 * n - 1))), parents, n).members
+        names = [_joined([labels[int(at)] for at in np.flatnonzero(row)]) for row in members[n:-1]]
+        return cls((*labels, *names, _root(labels)), parents, n, learned=True)
 
     def nodes(self, probabilities: Floats, threshold: float) -> Codes:
         """The smallest node (n,) on the path of each cell's most likely label whose probability exceeds a threshold."""
         paths = self.paths[probabilities.argmax(1)]
-        above = self._along(probabilities, paths) > threshold
-        # The root holds every label, whatever rounding makes of its probability.
-        above[:, -1] = True
-        return np.take_along_axis(paths, above.argmax(1)[:, None], axis=1)[:, 0]
+        return _first(paths, self._along(probabilities, paths) > threshold)
 
     def probability(self, probabilities: Floats, nodes: Codes) -> Floats:
         """Probability (n,) of one node (n,) of every cell."""
-        return np.asarray(np.where(nodes == len(self.names) - 1, 1.0, (probabilities * self.members[nodes]).sum(1)))
+        found = self._along(probabilities, nodes[:, None])[:, 0]
+        return np.where(nodes == len(self.names) - 1, 1.0, found)
+
+    def threshold(self, probabilities: Floats, known: Floats, codes: Codes, alpha: float, strength: float) -> float:
+        """Threshold for an error rate of alpha, from calibration cells or, under a shift, from the probabilities.
+
+        `known` (m, C) and `codes` (m,) are probabilities and labels of calibration cells, `strength` is that of the
+        shift, from 0 (calibration cells apply) to 1 (they do not).
+        """
+        calibrated = self.calibrated(known, codes, alpha) if strength < 1 else 0.0
+        expected = self.expected(probabilities, alpha) if strength > 0 and len(probabilities) else 0.0
+        return (1 - strength) * calibrated + strength * expected
 
     def calibrated(self, probabilities: Floats, codes: Codes, alpha: float) -> float:
         """Threshold with an error rate of at most alpha for cells exchangeable with these, of known labels (m,)."""
@@ -127,37 +160,79 @@ class LabelTree:
 
     def expected(self, probabilities: Floats, alpha: float) -> float:
         """Smallest threshold at which probabilities (n, C) expect an error rate of at most alpha."""
-        low, high = 0.0, 1.0
+        paths = self.paths[probabilities.argmax(1)]
+        along, low, high = self._along(probabilities, paths), 0.0, 1.0
+        along[paths == len(self.names) - 1] = 1.0
         for _ in range(40):
             middle = (low + high) / 2
-            error = 1 - self.probability(probabilities, self.nodes(probabilities, middle)).mean()
+            error = 1 - _first(along, along > middle).mean()
             low, high = (middle, high) if error > alpha else (low, middle)
         return high
 
+    def f1(self, truth: Codes, given: Codes) -> Floats:
+        """F1 (N,) of every node, from the true and the most likely labels of cells; NaN for nodes without cells."""
+        true, found = np.bincount(truth, minlength=self.n_labels), np.bincount(given, minlength=self.n_labels)
+        pairs = np.zeros((self.n_labels, self.n_labels))
+        np.add.at(pairs, (truth, given), 1)
+        members = self.members.astype(float)
+        hits = np.einsum("nt,tg,ng->n", members, pairs, members)
+        n_true = members @ true
+        return np.where(n_true > 0, 2 * hits / np.maximum(n_true + members @ found, 1), np.nan)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The tree as arrays that files can hold."""
+        return {
+            "node": np.array(self.names, dtype=str),
+            "parent": np.array([self.names[parent] for parent in self.parents], dtype=str),
+            "level": np.array(self.level_names, dtype=str),
+            "n_labels": self.members.sum(1),
+            "levels": np.array(self.levels, dtype=str),
+        }
+
+    def to_card(self) -> dict[str, Any]:
+        """The entries for the card of a prior."""
+        above = self.parents[:-1] < len(self.names) - 1
+        parents = {self.names[node]: self.names[self.parents[node]] for node in np.flatnonzero(above)}
+        return {"hierarchy": parents, "levels": list(self.levels)}
+
+    @classmethod
+    def from_plain(cls, table: Mapping[str, Any]) -> LabelTree:
+        """The tree of :meth:`to_plain`."""
+        names = [str(name) for name in table["node"]]
+        number = {name: at for at, name in enumerate(names)}
+        parents = np.array([number[str(name)] for name in table["parent"]])
+        n_labels = len(set(range(len(names))) - set(parents.tolist()))
+        levels = tuple(map(str, np.ravel(table["levels"])))
+        return cls(tuple(names), parents, n_labels, levels, bool(table["params"]["learned"]))
+
     def _along(self, probabilities: Floats, paths: Codes) -> Floats:
         """Probabilities (n, D) of the nodes (n, D) on the path of each cell."""
-        return np.take_along_axis(probabilities @ self.members.T.astype(probabilities.dtype), paths, axis=1)
+        members = self.members.T.astype(probabilities.dtype)
+        found = np.empty(paths.shape, dtype=probabilities.dtype)
+        for start in range(0, len(paths), CHUNK):
+            rows = slice(start, start + CHUNK)
+            found[rows] = np.take_along_axis(probabilities[rows] @ members, paths[rows], axis=1)
+        return found
+
+
+def _first(values: Any, above: Mask) -> Any:
+    """The first value (n,) of every row (n, D) whose entry in `above` (n, D) is true; the root, which is last, is."""
+    above[:, -1] = True
+    return np.take_along_axis(values, above.argmax(1)[:, None], axis=1)[:, 0]
+
+
+def _root(names: Sequence[str]) -> str:
+    return UNRESOLVED if UNRESOLVED not in names else f"{UNRESOLVED} (root)"
+
+
+def listed(labels: Iterable[str]) -> str:
+    """Several labels as text. A label with a bar in it is quoted, so that the text has one meaning."""
+    return " | ".join(f'"{label}"' if "|" in label else label for label in labels)
 
 
 def _joined(labels: Sequence[str]) -> str:
     """A name for several labels: all of them, or the first ones and the number of others."""
     if len(labels) <= LISTED_LABELS:
-        return " | ".join(labels)
-    return (
-        f"{' | '.join(labels[: LISTED_LABELS - 1])} | {len(labels) - LISTED_LABELS + 1} more ending with {labels[-1]}"
-    )
-
-
-def hierarchy_of(levels: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The mapping from child to parent of columns, coarse to fine, that must be nested in each other."""
-    parents: dict[str, str] = {}
-    for coarse, fine in pairwise(levels):
-        for child, parent in dict.fromkeys(zip(levels[fine], levels[coarse], strict=True)):
-            if child == parent:
-                raise InputError(f"{child!r} is a name in both {coarse!r} and {fine!r}: rename one of them.")
-            if parents.setdefault(child, parent) != parent:
-                raise InputError(
-                    f"{fine!r} is not nested in {coarse!r}: cells of {child!r} are both {parents[child]!r} and "
-                    f"{parent!r}."
-                )
-    return parents
+        return listed(labels)
+    first, more = listed(labels[: LISTED_LABELS - 1]), len(labels) - LISTED_LABELS + 1
+    return f"{first} | {more} more ending with {labels[-1]}"

@@ -11,7 +11,7 @@ from torch import nn
 
 from dice._model.arrays import softmax
 from dice._processes import one_torch_thread
-from dice._types import Floats
+from dice._types import Floats, Mask
 
 #: Inverse penalty of the regression, for standardised genes and for scaled latents.
 GENE_STRENGTH, LATENT_STRENGTH = 0.1, 0.5
@@ -40,7 +40,7 @@ class Logistic:
 
 
 def fit_logistic(
-    x: Floats, codes: NDArray[np.integer], n_classes: int, *, strength: float, max_iter: int = 100
+    x: Floats, codes: NDArray[np.integer] | Mask, n_classes: int, *, strength: float, max_iter: int = 100
 ) -> Logistic:
     """Multinomial logistic regression with an L2 penalty, by L-BFGS; classes without cells get next to nothing.
 
@@ -49,7 +49,7 @@ def fit_logistic(
     x
         Cells (n, p), features of comparable size.
     codes
-        Class (n,) of every cell.
+        Class (n,) of every cell, or the classes (n, C) that it may have: their probabilities are then summed.
     n_classes
         Number of classes C.
     strength
@@ -58,7 +58,7 @@ def fit_logistic(
         Most iterations.
     """
     centre = x.mean(0)
-    cells, labels = _tensor(x - centre), torch.as_tensor(codes, dtype=torch.int64)
+    cells, labels = _tensor(x - centre), torch.as_tensor(codes, dtype=torch.int64 if codes.ndim == 1 else torch.bool)
     weight = torch.zeros(x.shape[1], n_classes, requires_grad=True)
     bias = torch.zeros(n_classes, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=max_iter, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
@@ -66,7 +66,7 @@ def fit_logistic(
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
         penalty = weight.square().sum() / (2 * strength * len(cells))
-        loss: torch.Tensor = nn.functional.cross_entropy(cells @ weight + bias, labels) + penalty
+        loss: torch.Tensor = _loss(cells @ weight + bias, labels) + penalty
         loss.backward()
         return loss
 
@@ -74,6 +74,14 @@ def fit_logistic(
         optimizer.step(closure)
     slopes = weight.detach().numpy()
     return Logistic(slopes, (bias.detach().numpy() - centre @ slopes).astype(np.float32))
+
+
+def _loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean surprise at the class (n,) of every cell, or at those (n, C) that it may have."""
+    if labels.ndim == 1:
+        return nn.functional.cross_entropy(logits, labels)
+    possible = logits.masked_fill(~labels, -torch.inf)
+    return (logits.logsumexp(1) - possible.logsumexp(1)).mean()
 
 
 def log_loss(probabilities: Floats, codes: NDArray[np.integer]) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
@@ -34,6 +36,9 @@ class Labelled:
     roles: Codes
     #: Colour of every label, where the reference has them.
     colors: list[str] | None
+    #: The tree of labels, and the node (n,) of cells that are known less finely than by a label, or -1.
+    tree: Any = None
+    coarse: Codes | None = None
 
     def cells(self, *roles: str) -> Codes:
         """Positions of the labelled cells with any of these roles."""
@@ -67,9 +72,11 @@ def check_roles(reference: AnnData, labels_key: str, training: Training, seed: i
     check_labelled(labels_of(reference, labels_key, roles), labels_key)
 
 
-def labels_of(reference: AnnData, labels_key: str, roles: Codes, who: str = "reference") -> Labelled:
+def labels_of(
+    reference: AnnData, labels_key: str, roles: Codes, who: str = "reference", labels: pd.Categorical | None = None
+) -> Labelled:
     """Labels and colours of cells with known roles; labels of a single cell are none. `who` as in `read_labels`."""
-    labels = read_labels(reference, labels_key, who)
+    labels = read_labels(reference, labels_key, who) if labels is None else labels
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     if (counts == 1).any():
         single = [str(name) for name in labels.categories[counts == 1]]
@@ -84,7 +91,8 @@ def labels_of(reference: AnnData, labels_key: str, roles: Codes, who: str = "ref
             f"{who}.obs[{labels_key!r}] has fewer than two labels of at least two cells each: pass another labels_key."
         )
     known = read_colors(reference, labels_key)
-    colors = None if known is None else [known[name] for name in labels.categories]
+    complete = known is not None and set(labels.categories) <= set(known)
+    colors = [known[name] for name in labels.categories] if known is not None and complete else None
     names = [str(name) for name in labels.categories]
     return Labelled(labels_key, labels.codes.astype(np.intp), names, roles, colors)
 

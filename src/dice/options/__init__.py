@@ -6,7 +6,7 @@ calls in ``.uns`` and the flags of the command line are derived from the same fi
 
 from __future__ import annotations
 
-from dice.options._learning import Classifier, Mixup, Sets, Training
+from dice.options._learning import Classifier, LabelsKey, Levels, Mixup, Sets, Training
 from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 from dice.options._query import FOR_LABELS, Checks, LogDensity, Options, Rho, Shift, check_rho, torch_device
 
@@ -23,6 +23,8 @@ __all__ = [
     "Direct",
     "Gaussian",
     "Gibbs",
+    "LabelsKey",
+    "Levels",
     "LogDensity",
     "Mixup",
     "Noise",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from dice._arguments import choice, number, said, whole_number
 from dice._errors import InputError
@@ -159,3 +160,56 @@ class Classifier:
     def __post_init__(self) -> None:
         choice("classifier", self.representation, ("auto", *_REPRESENTATIONS))
         number("min_probability", self.min_probability, least=0, most=1)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Labels at several levels, as a tree: pass it as ``labels_key=``. A list of columns, coarse to fine, is one too.
+
+    Reference cells that have only a coarse label, such as "T cell", are used as well: they teach that they have one of
+    the labels below it.
+
+    Parameters
+    ----------
+    key
+        Column of ``reference.obs`` with the finest labels.
+    hierarchy
+        Parent of every label and node, for example ``{"CD4 naive": "T cell", "T cell": "lymphocyte"}``; a ``.csv`` file
+        with the columns ``child`` and ``parent``; or an ``.obo`` file of the Cell Ontology, if the labels are ids or
+        exact names of its terms.
+    columns
+        Columns of ``reference.obs`` with coarser labels, from coarse to fine, instead of `hierarchy`. Each must be
+        nested in the one before.
+    """
+
+    key: str
+    hierarchy: Mapping[str, str] | str | os.PathLike[str] | None = None
+    columns: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        columns = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
+        object.__setattr__(self, "columns", columns)
+        names = (*columns, self.key)
+        if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+            raise InputError(f"`labels_key` must be different columns from coarse to fine, got {list(names)}.")
+        if columns and self.hierarchy is not None:
+            raise InputError("`hierarchy` and `columns` both describe the tree of labels: pass one of them.")
+        if not isinstance(self.hierarchy, Mapping | str | os.PathLike | None):
+            raise InputError(f"`hierarchy` must be a dict from child to parent, or a file, got {said(self.hierarchy)}.")
+
+    @classmethod
+    def of(cls, labels_key: LabelsKey | None) -> Levels | None:
+        """Return the levels that a `labels_key` means: one column, several, or the object itself."""
+        if labels_key is None or isinstance(labels_key, cls):
+            return labels_key
+        if isinstance(labels_key, list | tuple) and labels_key:
+            return cls(labels_key[-1], columns=labels_key[:-1])
+        return cls(labels_key)  # type: ignore[arg-type]
+
+    @property
+    def has_tree(self) -> bool:
+        return self.hierarchy is not None or bool(self.columns)
+
+
+#: A column of labels, several of them from coarse to fine, or a column and a hierarchy.
+LabelsKey: TypeAlias = str | Sequence[str] | Levels

@@ -31,7 +31,7 @@ from dice._query.reference import check_roles
 from dice._train.genes import choose_genes
 from dice._train.stored import fitting_prior, look_ahead
 from dice._train.train import check_settings
-from dice.options import FOR_LABELS, Checks, Options, Shift, Training
+from dice.options import FOR_LABELS, Checks, LabelsKey, Levels, Options, Shift, Training
 from dice.tl._cluster import cluster
 from dice.tl._denoise import denoise
 from dice.tl._novelty import novelty
@@ -46,7 +46,7 @@ N_NEIGHBORS = 15
 def annotate(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],
-    labels_key: str | None = None,
+    labels_key: LabelsKey | None = None,
     *,
     alpha: float = 0.1,
     n_top_genes: int = 3000,
@@ -75,7 +75,8 @@ def annotate(
         The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, or the
         path of a prior. A prior inside the AnnData object is used if the query has 80 % of its genes.
     labels_key
-        Column of ``reference.obs`` with labels. None uses the labels of the prior; without them, no labels are given.
+        Column of ``reference.obs`` with labels, several columns from coarse to fine, or a :class:`dice.Levels`
+        (:doc:`/levels`). None uses the labels of the prior; without them, no labels are given.
     alpha
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     n_top_genes
@@ -139,7 +140,9 @@ def annotate(
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
     path = None if report is None else check_target(report)
     known = reference if isinstance(reference, AnnData) else None
-    call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
+    levels = Levels.of(labels_key)
+    call: dict[str, Any] = {"labels_key": None if levels is None else levels.key, "levels": levels}
+    call |= {"alpha": alpha, "n_top_genes": n_top_genes}
     call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
     call |= {"check": options.check, "prior_key": prior_key, "random_state": options.random_state}
     if known is not None:
@@ -204,7 +207,7 @@ def _learn(
     look_ahead(query, reference, chosen.mask, options, layer)
     write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
     train_prior(
-        reference, labels_key=labels_key, layer=layer, mask_var=PriorKeys(key).genes, training=training,
+        reference, labels_key=call["levels"], layer=layer, mask_var=PriorKeys(key).genes, training=training,
         check=values, key_added=key, random_state=options.random_state,
     )  # fmt: skip
     return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})", options.layer
@@ -225,7 +228,7 @@ def _run_steps(
     labels_key = prior.params.get("labels_key") if call["labels_key"] is None else call["labels_key"]
     if labels_key is not None:
         chosen = {"alpha": call["alpha"], "groupby": "auto", "shift": call["shift"]}
-        transfer_labels(query, source, labels_key, **chosen, **seeded, **options)
+        transfer_labels(query, source, call["levels"] or labels_key, **chosen, **seeded, **options)
         bar.update()
         novelty(query, source, groupby="auto", labels_key=labels_key, **options)
         write(query, agreed_status(query, LabelKeys(f"{labels_key}_dice")), copy=False)

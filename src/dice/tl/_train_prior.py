@@ -23,7 +23,7 @@ from dice._train.cells import ReferenceCells
 from dice._train.latents import clean_latents, reduce, training_data
 from dice._train.stored import prior_slots, record, statistics
 from dice._train.train import check_settings, train_denoiser
-from dice.options import Mixup, Training, torch_device
+from dice.options import LabelsKey, Levels, Mixup, Training, torch_device
 
 
 @_log.once_per_object
@@ -32,7 +32,7 @@ def train_prior(
     adata: AnnData,
     *,
     n_latent: int | Literal["auto", "elbow"] = "auto",
-    labels_key: str | None = None,
+    labels_key: LabelsKey | None = None,
     preset: str = "default",
     mixup: Mixup | Literal["auto"] | None = "auto",
     layer: str | None = None,
@@ -63,8 +63,9 @@ def train_prior(
         Number k of principal components. ``"elbow"`` reads it off the singular values, as the paper does. ``"auto"``
         is 50, or half of the cells or genes where there are fewer than 100.
     labels_key
-        Column of ``adata.obs`` with labels. The prior then labels queries by itself
-        (:func:`dice.tl.transfer_labels`). Labels do not change the denoiser of the default preset.
+        Column of ``adata.obs`` with labels, several columns from coarse to fine, or a :class:`dice.Levels`. The prior
+        then labels queries by itself (:func:`dice.tl.transfer_labels`). Labels do not change the denoiser of the
+        default preset.
     preset
         ``"default"`` learns the noise of counts. The others assume Gaussian noise: ``"paper"`` and ``"paper-small"``
         are the paper's networks and schedules, ``"gmm"`` is a Gaussian mixture in closed form, without steps or
@@ -122,15 +123,17 @@ def train_prior(
     (1600, 15)
     """
     check_writable(adata, copy=copy)
-    mixup = check_settings(preset, training, mixup, labels_key)
+    levels = Levels.of(labels_key)
+    key = None if levels is None else levels.key
+    mixup = check_settings(preset, training, mixup, key)
     random_state, keys = seed(random_state), PriorKeys(prior_slot(adata, key_added))
     device = torch_device(settings.device)
     cells = ReferenceCells.read(
-        adata, training, random_state, labels_key=labels_key, layer=layer, mask_var=mask_var, use_rep=use_rep,
+        adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, use_rep=use_rep,
         counts_layer=counts_layer,
     )  # fmt: skip
     k, sample = cells.n_latent(n_latent), cells.matrix.sample()
-    labelled = labels_to_learn(adata, cells.roles, labels_key)
+    labelled = labels_to_learn(adata, cells.roles, levels)
     if check:
         # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
         check_expression(sample if cells.genes is None else sample[:, cells.genes], scaled=use_rep is not None)
@@ -140,7 +143,7 @@ def train_prior(
     mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))
     noise = reduced.projection.noise / data.scale
     denoiser, history = train_denoiser(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
-    arguments = {"n_latent": n_latent, "labels_key": labels_key, "layer": layer, "use_rep": use_rep}
+    arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "use_rep": use_rep}
     arguments |= {"counts_layer": counts_layer, "scale": bool(np.isfinite(reduced.projection.cap))}
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),

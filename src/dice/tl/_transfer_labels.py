@@ -16,17 +16,18 @@ from dice._data.store import Prior, check_order, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
+from dice._keys import CONFIDENT, STATUSES, UNLIKE, SafeKeys
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
 from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
-from dice._labels.slots import label_keys, label_slots
+from dice._labels.slots import label_keys, label_slots, safe_slots
 from dice._labels.stored import read_or_learn, warn_of_unlearned
 from dice._labels.votes import count_votes
 from dice._query.domain_shift import measure_shift
 from dice._query.query import Query
-from dice.options import Checks, Classifier, Options, Sets, Shift
+from dice.options import Checks, Classifier, LabelsKey, Levels, Options, Sets, Shift
 
 #: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
 LabelShift: TypeAlias = (
@@ -41,7 +42,7 @@ LabelShift: TypeAlias = (
 def transfer_labels(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],
-    labels_key: str | None = None,
+    labels_key: LabelsKey | None = None,
     *,
     alpha: float = 0.1,
     groupby: str | None = None,
@@ -71,7 +72,8 @@ def transfer_labels(
         :class:`dice.Prior`, or its path, gives the same labels if it was trained with them.
     labels_key
         Column of ``reference.obs`` with the labels; cells without a label are not used. None uses the labels that the
-        prior was trained with. Other labels are learned by this call.
+        prior was trained with. Other labels are learned by this call. Several columns, from coarse to fine, or a
+        :class:`dice.Levels` with a hierarchy, describe a tree of labels (:doc:`/levels`).
     alpha
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     groupby
@@ -117,6 +119,9 @@ def transfer_labels(
         With `groupby`, the label of the cell's group; missing for cells without a group.
     ``adata.obs["cell_type_dice_set"]`` categorical
         The set as text, never empty, for example ``"B cell | Plasma cell"``.
+    ``adata.obs["cell_type_dice_safe"]``, ``..._level``, ``..._safe_prob`` and ``adata.uns["cell_type_dice_safe"]``
+        The finest label whose error rate is at most `alpha`, as of :func:`dice.tl.safe_labels`. With a tree also the
+        label of every level and its probability, for example ``adata.obs["cell_type_dice_at_class"]``.
     ``adata.obsm["cell_type_dice_prob"]`` DataFrame (n_obs, n_labels) float32
         Probability of every label. Slashes in names of labels become ``"_"``, because files cannot hold them.
     ``adata.obsm["cell_type_dice_set"]`` DataFrame (n_obs, n_labels) bool
@@ -145,7 +150,8 @@ def transfer_labels(
         raise InputError("adata and reference are the same object: pass the query as `adata`.")
     check_order(adata, reference, prior_key)
     prior = find_prior(reference, key=prior_key)
-    named = prior.params.get("labels_key") if labels_key is None else labels_key
+    levels = Levels.of(labels_key)
+    named = prior.params.get("labels_key") if levels is None else levels.key
     keys = label_keys(adata, named, key_added)
     alpha, groups = share("alpha", alpha), None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if not isinstance(sets, Sets):
@@ -155,7 +161,7 @@ def transfer_labels(
         rho=0.0, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=random_state
     )
     with _log.recorded() as warned:
-        model, colors = read_or_learn(reference, prior, labels_key, prior_key, options.random_state)
+        model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         warn_of_unlearned(model)
         cells = LabelCells.of(Query.of(adata, prior, options))
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
@@ -177,4 +183,8 @@ def transfer_labels(
     }
     voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
     slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, voted)
-    return write(adata, slots, copy=copy)
+    confident, unlike = (judged.status == STATUSES.index(status) for status in (CONFIDENT, UNLIKE))
+    safe = safe_slots(
+        SafeKeys(keys.key), adata, model, judged.probabilities, confident, unlike, alpha, found.strength
+    )  # fmt: skip
+    return write(adata, slots | safe, copy=copy)
