@@ -22,9 +22,9 @@ from dice._labels.novel_groups import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, c
 from dice._labels.novelty import Groups, cluster, novelty_scores
 from dice._labels.votes import fine_groups
 from dice._model.presets import ROLES
-from dice._query.domain_shift import DOUBTFUL, measure_domain_shift, query_order
 from dice._query.query import Query
 from dice._query.reference import as_query
+from dice._query.shift import DOUBTFUL, measure_domain_shift, query_order
 from dice._types import Codes, Floats, Mask
 
 #: Warn that the test has no power if no cell is called and a call would take at least this share of the cells. At a

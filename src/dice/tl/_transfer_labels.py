@@ -24,8 +24,8 @@ from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots
 from dice._labels.votes import count_votes
-from dice._query.domain_shift import measure_shift
 from dice._query.query import Query
+from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
 #: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
