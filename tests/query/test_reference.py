@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._labels.learn import _means, _same_labels, _sample, labels_to_learn, read_or_learn
+from dice._labels.learn import _means, _sample
+from dice._labels.stored import _same_labels, labels_to_learn, read_or_learn
 from dice._model.presets import ROLES
 from dice._query.reference import Labelled, cells_of, check_labelled, labels_of, own_genes
 
@@ -115,7 +116,7 @@ def test_one_label_and_single_cells_are_no_labels():
 
 
 def test_stored_labels_are_read_and_others_learned(monkeypatch):
-    monkeypatch.setattr("dice._labels.learn.learn_labels", lambda *a: SimpleNamespace(names=["b", "a"]))
+    monkeypatch.setattr("dice._labels.stored.learn_labels", lambda *a: SimpleNamespace(names=["b", "a"]))
     stored = SimpleNamespace(
         card={"labels": ["a", "b"], "label_cells": [2, 2], "colors": ["red", "blue"]}, names=["a", "b"]
     )
