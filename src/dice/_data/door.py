@@ -122,7 +122,8 @@ class Walk:
             self._refuse(name, f"brings its claimed size to {size}, and at most {limit} are read")
 
     def _refuse(self, name: str, problem: str) -> None:
-        raise self.failure(
+        failure = self.failure
+        raise failure(
             f"{str(self.path)!r} is not read, because {name[:80]!r} {problem}: take the file from its source again, or "
             "write it again with dice.Prior.save or anndata."
         )
@@ -154,7 +155,7 @@ def check_archive(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
     if size > 4 * LIMIT:
-        raise InputError(f"{str(path)!r} claims to hold {size / 2**20:,.0f} MB, more than any checkpoint does.")
+        raise InputError(f"{str(path)!r} claims to hold {size / 2**20:,.0f} MB, more than any checkpoint: delete it.")
 
 
 def child(group: Any, name: str, failure: type[DiceError]) -> Any:

@@ -38,9 +38,10 @@ def read(path: str | os.PathLike[str]) -> AnnData:
 def _check_cells(group: Any, path: Path, on_disk: tuple[str, ...] = ()) -> None:
     """Check a file of cells, all but what stays `on_disk`, and the priors in it as files of their own."""
     Walk(path, size_limit(path), InputError, on_disk=on_disk).check(group)
-    for name, entry in group["uns"].items() if "uns" in group else ():
-        if hasattr(entry, "keys") and "format" in entry:
-            Walk(path, LIMIT, PriorFormatError, strict=True).check(entry, name)
+    uns = group.get("uns", {})
+    for name in uns:
+        if not hasattr(uns[name], "shape") and "format" in uns[name]:
+            Walk(path, LIMIT, PriorFormatError, strict=True).check(uns[name], name)
 
 
 def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) -> AnnData:

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 #: Number of a message with an attribute, with a continuation, and with attributes kept elsewhere.
-ATTRIBUTE, CONTINUATION, ELSEWHERE = 0x0C, 0x10, 0x15
+ATTRIBUTE, CONTINUATION, IN_HEAP = 0x0C, 0x10, 0x15
 #: Classes of types: numbers, bits, texts, references and enumerations are in the message itself; then variable lengths.
 INSIDE, VARIABLE = (0, 1, 3, 4, 5, 7, 8), 9
 #: Most blocks of messages of one object.
@@ -59,7 +59,7 @@ def _messages(stream: Any, address: int) -> Iterator[bytes]:
             if kind == CONTINUATION:
                 more, n_bytes = struct.unpack_from("<QQ", body)
                 blocks.append((more + trim, n_bytes - 2 * trim))
-            elif kind == ELSEWHERE and body[-16:-8] != b"\xff" * 8 and len(body) >= 18:
+            elif kind == IN_HEAP and body[-16:-8] != b"\xff" * 8 and len(body) >= 18:
                 raise UnusualFileError
             elif kind == ATTRIBUTE:
                 if flags & 2:
