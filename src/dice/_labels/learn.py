@@ -33,9 +33,8 @@ from dice._model.logistic import (
     fit_logistic,
 )
 from dice._model.prior import LearnedPrior
-from dice._query.held_out import cells_of
 from dice._query.query import Query
-from dice._query.reference import Labelled, as_query
+from dice._query.reference import Labelled, as_query, cells_of
 from dice._types import Codes, Floats, Mask
 from dice.options import Options
 

@@ -21,9 +21,9 @@ from dice._labels.novel_groups import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, c
 from dice._labels.novelty import Groups, cluster, novelty_scores
 from dice._labels.votes import fine_groups
 from dice._model.presets import ROLES
-from dice._query.domain_shift import DOUBTFUL, measure_domain_shift, query_order
 from dice._query.query import Query
 from dice._query.reference import as_query
+from dice._query.shift import DOUBTFUL, measure_domain_shift, query_order
 from dice._types import Codes, Floats, Mask
 
 #: Share of reference cells that may be called unlike the reference. It is not corrected for multiple testing: with 100

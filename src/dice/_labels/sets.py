@@ -32,7 +32,7 @@ from dice._labels.model import LabelModel
 from dice._labels.novel_cells import UNLIKE_RATE
 from dice._model.arrays import softmax
 from dice._model.random_numbers import CellNoise
-from dice._query.domain_shift import DomainShift
+from dice._query.shift import DomainShift
 from dice._types import Floats, Mask
 from dice.options import Sets
 
@@ -115,7 +115,7 @@ def _p_values(
     scores, known = (
         label_scores(p, settings.method, u) for p, u in zip((found.measured, calibration), uniform, strict=True)
     )
-    weights = {"weights": shift.calibration, "own_weights": shift.query} if settings.weighted else {}
+    weights = {"weights": shift.reference, "own_weights": shift.query} if settings.weighted else {}
     return label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
 
 

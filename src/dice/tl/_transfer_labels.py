@@ -25,8 +25,8 @@ from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots, safe_slots
 from dice._labels.stored import read_or_learn, warn_of_unlearned
 from dice._labels.votes import count_votes
-from dice._query.domain_shift import measure_shift
 from dice._query.query import Query
+from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, LabelsKey, Levels, Options, Sets, Shift
 
 #: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
