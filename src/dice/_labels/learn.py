@@ -11,27 +11,13 @@ from anndata import AnnData
 from dice import _log
 from dice._data.batches import batch_columns
 from dice._data.read import record
+from dice._labels import views
 from dice._labels.cells import LabelCells
 from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel, make_card
 from dice._labels.novelty import within_groups
-from dice._labels.views import (
-    LabelMoments,
-    OwnScale,
-    composition_of,
-    label_moments,
-    leading_directions,
-    standardized_classifier,
-)
 from dice._model.arrays import subsample
 from dice._model.batch_effect import explained_by_batches
-from dice._model.logistic import (
-    GENE_ITERATIONS,
-    GENE_STRENGTH,
-    LATENT_STRENGTH,
-    Logistic,
-    f1_scores,
-    fit_logistic,
-)
+from dice._model.logistic import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, f1_scores, fit_logistic
 from dice._model.prior import LearnedPrior
 from dice._query.query import Query
 from dice._query.reference import Labelled, as_query, cells_of
@@ -71,21 +57,14 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
         candidates["genes"] = Candidate(classifier, classifier.logits(held_out))
         bar.update()
     y, card = whole.y[fit], card_of(reference, prior, labelled)
-    means, variances = label_moments(known, labels, n_labels)
+    means, variances = views.label_moments(known, labels, n_labels)
     model = LabelModel(
-        names=labelled.names,
-        candidates=candidates,
-        counts=np.bincount(codes, minlength=n_labels).astype(np.float32),
-        centres=label_moments(y, codes, n_labels)[0],
-        whiten=within_groups(y, codes).astype(np.float32),
-        calibration_codes=labelled.codes[calibration],
-        calibration_y=whole.y[calibration],
-        gene_means=means,
-        gene_variances=variances,
-        **_anchors(known, labels, means, seed),
-        batch_evidence=np.zeros(2, np.float32),
-        card=card,
-    )
+        names=labelled.names, candidates=candidates, counts=np.bincount(codes, minlength=n_labels).astype(np.float32),
+        centres=views.label_moments(y, codes, n_labels)[0], whiten=within_groups(y, codes).astype(np.float32),
+        calibration_codes=labelled.codes[calibration], calibration_y=whole.y[calibration],
+        gene_means=means, gene_variances=variances, **_anchors(known, labels, means, seed),
+        batch_evidence=np.zeros(2, np.float32), card=card,
+    )  # fmt: skip
     components = (known - model.anchors.centre.astype(np.float32)) @ model.anchor_basis
     evidence, entries = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labels, labelled, seed)
     return replace(model, batch_evidence=evidence, card=card | _scores(model) | entries)
@@ -155,7 +134,7 @@ def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any
     centre = (counts / counts.sum()) @ means
     centred = x[rows] - centre.astype(np.float32)
     n_components = max(min(MOST_COMPONENTS, len(rows) // 2, x.shape[1] // 2), 1)
-    basis = leading_directions(centred, n_components, seed)
+    basis = views.leading_directions(centred, n_components, seed)
     return {"anchor_codes": codes[rows], "anchor_scores": centred @ basis, "anchor_basis": basis}
 
 
@@ -238,10 +217,10 @@ def _by_views(
     ]
     measured = [classifier(x[inside]) for classifier, x in zip(known, (latents, components), strict=True)]
     counts = np.bincount(codes, minlength=n_labels).astype(np.float64)
-    moments = LabelMoments(*label_moments(components[outside], codes, n_labels), counts)
-    composition = composition_of(np.mean(measured, axis=0), moments.composition)
-    own = OwnScale.of(components[inside], moments, composition)
-    return np.mean([*measured, standardized_classifier(known[1], own)(components[inside])], axis=0)
+    moments = views.LabelMoments(*views.label_moments(components[outside], codes, n_labels), counts)
+    composition = views.composition_of(np.mean(measured, axis=0), moments.composition)
+    own = views.OwnScale.of(components[inside], moments, composition)
+    return np.mean([*measured, views.standardized_classifier(known[1], own)(components[inside])], axis=0)
 
 
 def _random_cells(cells: Codes, rng: np.random.Generator) -> Codes:

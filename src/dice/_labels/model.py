@@ -33,18 +33,9 @@ REPRESENTATIONS = ("projection", "denoised", "genes")
 #: Maximum numbers of stored cells of each kind, of components, and of labels.
 MOST_CELLS, MOST_COMPONENTS, MOST_LABELS = 2000, 100, 10_000
 _COMMON = (
-    "counts",
-    "centres",
-    "whiten",
-    "calibration_codes",
-    "calibration_y",
-    "gene_means",
-    "gene_variances",
-    "anchor_codes",
-    "anchor_scores",
-    "anchor_basis",
-    "batch_evidence",
-)
+    "counts", "centres", "whiten", "calibration_codes", "calibration_y", "gene_means", "gene_variances",
+    "anchor_codes", "anchor_scores", "anchor_basis", "batch_evidence",
+)  # fmt: skip
 _EACH = ("slopes", "offset", "calibration")
 _CODES = ("calibration_codes", "anchor_codes")
 

@@ -16,19 +16,10 @@ import numpy as np
 
 from dice import _log
 from dice._errors import InputError
+from dice._labels import views
 from dice._labels.cells import LabelCells
 from dice._labels.model import REPRESENTATIONS, LabelModel
-from dice._labels.views import (
-    FEWEST_CELLS,
-    MATCHED,
-    Anchors,
-    Correlated,
-    LabelMoments,
-    OwnScale,
-    excess_of_mean,
-    label_weights,
-    standardized_classifier,
-)
+from dice._labels.views import FEWEST_CELLS, MATCHED, Anchors, LabelMoments
 from dice._model.arrays import softmax
 from dice._model.logistic import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._model.offsets import Offsets
@@ -90,16 +81,16 @@ class Views:
     def matching(self, composition: Floats) -> dict[str, LabelView]:
         """Return the views that match query and reference, for this composition (C,) of the query."""
         x, n_labels = self.cells.sample, len(self.model.names)
-        own = OwnScale.of(x, self.moments, composition)
+        own = views.OwnScale.of(x, self.moments, composition)
         found: dict[str, LabelView] = {}
         if "centered" in self.matched:
             found["centered"] = self._centered(composition)
         if "standardized" in self.matched:
-            classifier = standardized_classifier(self.gene_classifier, own)
+            classifier = views.standardized_classifier(self.gene_classifier, own)
             found["standardized"] = lambda genes, _: classifier(genes)
         if "correlated" in self.matched:
-            weights = label_weights(composition, self.moments.composition, self.anchors.codes)
-            correlated = Correlated.of(x, own, self.anchors, weights, n_labels)
+            weights = views.label_weights(composition, self.moments.composition, self.anchors.codes)
+            correlated = views.Correlated.of(x, own, self.anchors, weights, n_labels)
             found["correlated"] = lambda genes, _: correlated(genes)
         return found
 
@@ -107,7 +98,7 @@ class Views:
         """Return the view of cells moved to the mean of the reference at this composition."""
         expected, rows = composition @ self.model.centres, self.cells.sampled
         # Denoising preserves means, so noisy and clean latents of a label have the same mean.
-        away, clean_away = (excess_of_mean(z[rows], expected) for z in (self.cells.y, self.cells.clean))
+        away, clean_away = (views.excess_of_mean(z[rows], expected) for z in (self.cells.y, self.cells.clean))
         return self._by_classifiers(self.cells.y - away, self.cells.clean - clean_away, away)
 
     def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> LabelView:

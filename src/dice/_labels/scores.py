@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from dice._labels.tree import LabelTree
 from dice._types import Codes, Mask
 
 
@@ -34,22 +35,30 @@ def label_scores_of(
     rows = []
     for mine in (np.ones(len(truth), dtype=bool), *(truth == code for code in range(len(meant)))):
         sure = mine & confident
-        rows.append(
-            {
-                "n_cells": int(mine.sum()),
-                "accuracy": _share(right[mine]),
-                "coverage": _share(covered[mine]),
-                "set_size": float(sets[mine].sum(1).mean()),
-                "confident": _share(confident[mine]),
-                "confident_accuracy": _share(right[sure]),
-            }
-        )
+        row = {"n_cells": int(mine.sum()), "accuracy": _share(right[mine]), "coverage": _share(covered[mine])}
+        row |= {"set_size": float(sets[mine].sum(1).mean()), "confident": _share(confident[mine])}
+        rows.append(row | {"confident_accuracy": _share(right[sure])})
     classes, of_given = merged_names(meant)
     called = np.where(given >= 0, of_given[given], -1)
     f1 = np.array([_f1(classes[truth] == code, called == code, right) for code in range(classes.max() + 1)])
     for row, score in zip(rows, [f1.mean(), *f1[classes]], strict=True):
         row["f1"] = float(score)
     return rows
+
+
+def tree_scores_of(
+    tree: LabelTree, nodes: Codes, truth: NDArray[np.integer], meant: Mask, given: NDArray[np.integer]
+) -> list[dict[str, float]]:
+    """Return the scores of safe labels (n,) and of all levels, in the order of :func:`label_scores_of`."""
+    right = (tree.members[nodes] & meant[truth]).any(1)
+    columns = {"safe_error": ~right, "safe_resolved": nodes < len(tree.names) - 1, "safe_finest": nodes < tree.n_labels}
+    for depth, level in enumerate(tree.all_levels, 1):
+        at = tree.at_level(depth)
+        same = np.array([np.isin(at, at[row]) for row in meant])
+        columns[f"accuracy_{level}"] = (given >= 0) & same[truth, given]
+        columns[f"resolved_{level}"] = columns["safe_finest"] | (tree.depths[nodes] >= depth)
+    masks = [np.ones(len(truth), dtype=bool), *(truth == code for code in range(len(meant)))]
+    return [{name: _share(values[mine]) for name, values in columns.items()} for mine in masks]
 
 
 def merged_names(meant: Mask) -> tuple[Codes, Codes]:

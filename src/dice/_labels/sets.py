@@ -15,19 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from dice import _log
+from dice._labels import conformal
 from dice._labels.cells import LabelCells
 from dice._labels.classification import Classified
-from dice._labels.conformal import (
-    confident_from,
-    joint_sets,
-    label_p_values,
-    label_scores,
-    set_threshold,
-    status_codes,
-    too_few,
-    widened,
-    with_most_likely,
-)
 from dice._labels.model import LabelModel
 from dice._labels.novel_cells import UNLIKE_RATE
 from dice._model.arrays import softmax
@@ -79,24 +69,24 @@ def judge(
     error = expected_error(found.probabilities[seen], ratio, found.strength)
     probabilities = found.probabilities.copy()
     probabilities[seen] = tempered(probabilities[seen], error) if seen.any() else probabilities[seen]
-    threshold = set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
+    threshold = conformal.set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
     ranks = _p_values(settings, found, calibration, codes, shift, cells)
     # Whoever asks for sets per class, or with weights, gets conformal ones under any shift.
     strength = 0.0 if settings.per_class or settings.weighted else found.strength
-    sets = joint_sets(ranks, probabilities, alpha, strength, threshold)
-    sets = with_most_likely(sets, probabilities)
+    sets = conformal.joint_sets(ranks, probabilities, alpha, strength, threshold)
+    sets = conformal.with_most_likely(sets, probabilities)
     # With too few calibration cells the threshold cannot be reached. Under a shift calibration cells do not apply: a
     # confident label must then be more likely than all others together.
-    calibrated = min(confident_from(calibration, codes, alpha), NEVER)
+    calibrated = min(conformal.confident_from(calibration, codes, alpha), NEVER)
     least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
-    confident, sets = widened(sets, probabilities, least)
+    confident, sets = conformal.widened(sets, probabilities, least)
     expected = float((probabilities * sets)[seen].sum(1).mean()) if strength and seen.any() else 1 - alpha
     params = {
         "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
         "confident_from": least, "unlike_rate": UNLIKE_RATE,
     }  # fmt: skip
     _warn(settings, alpha, model, shift, sets, error, strength)
-    return JudgedLabels(probabilities, sets, status_codes(confident, unlike | ~seen), params)
+    return JudgedLabels(probabilities, sets, conformal.status_codes(confident, unlike | ~seen), params)
 
 
 def _names(found: Classified) -> tuple[str, ...]:
@@ -113,10 +103,11 @@ def _p_values(
     if settings.randomize and settings.method != "lac":
         uniform = [_uniform(cells.query.seeds), _uniform(np.arange(len(codes)))]
     scores, known = (
-        label_scores(p, settings.method, u) for p, u in zip((found.measured, calibration), uniform, strict=True)
+        conformal.label_scores(p, settings.method, u)
+        for p, u in zip((found.measured, calibration), uniform, strict=True)
     )
     weights = {"weights": shift.reference, "own_weights": shift.query} if settings.weighted else {}
-    return label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
+    return conformal.label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
 
 
 def _warn(
@@ -124,7 +115,7 @@ def _warn(
 ) -> None:
     """Warn if there are too few calibration cells for conformal sets, or if the query is shifted."""
     codes = model.calibration_codes
-    rare = too_few(codes, len(model.names), alpha)
+    rare = conformal.too_few(codes, len(model.names), alpha)
     if strength < 1 and settings.per_class and rare.any():
         names = [model.names[i] for i in np.flatnonzero(rare)]
         _log.warn(

@@ -130,12 +130,20 @@ def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
     words = np.where(novel, UNLIKE, status.astype(object).to_numpy())
     slots = Slots(obs={keys.status: pd.Categorical(words, categories=list(STATUSES)).remove_unused_categories()})
     safe = SafeKeys(keys.key)
-    table = read.record(adata, safe.uns)
-    tree, root = LabelTree.from_plain(table), len(table["node"]) - 1
-    place = {name: node for node, name in enumerate(tree.names)}
-    nodes = np.array([place[str(name)] for name in read.column(adata, safe.label)], dtype=np.intp)
+    tree, nodes, table = read_safe(adata, safe)
     found = np.where(novel, 1.0, read.column(adata, safe.probability).to_numpy())
-    return slots | _at_nodes(safe, tree, np.where(novel, root, nodes), found, dict(table), dict(table["params"]))
+    nodes = np.where(novel, len(tree.names) - 1, nodes)
+    return slots | _at_nodes(safe, tree, nodes, found, table, dict(table["params"]))
+
+
+def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[str, Any]]:
+    """Return the tree of labels, the node (n,) of every cell, and the record of safe labels."""
+    step = "dice.tl.safe_labels"
+    table = read.record(adata, keys.uns, what="record of safe labels", step=step)
+    tree = LabelTree.from_plain(table)
+    place = {name: node for node, name in enumerate(tree.names)}
+    nodes = [place[str(name)] for name in read.column(adata, keys.label, step=step)]
+    return tree, np.array(nodes, dtype=np.intp), dict(table)
 
 
 def _voted(

@@ -7,6 +7,7 @@ from dice.pl._comparison import comparison
 from dice.pl._evaluation import evaluation
 from dice.pl._features import features
 from dice.pl._label_genes import label_genes
+from dice.pl._label_tree import label_tree
 from dice.pl._novelty import novelty
 from dice.pl._posterior import posterior
 from dice.pl._reliability import reliability
@@ -23,6 +24,7 @@ __all__ = [
     "evaluation",
     "features",
     "label_genes",
+    "label_tree",
     "novelty",
     "posterior",
     "reliability",

@@ -16,7 +16,9 @@ from dice._data import read
 from dice._data.graph import umap_layout
 from dice._data.results import Transferred
 from dice._errors import InputError
-from dice._labels.scores import label_scores_of
+from dice._keys import SafeKeys
+from dice._labels.scores import label_scores_of, tree_scores_of
+from dice._labels.slots import read_safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from numpy.typing import NDArray
 
-    from dice._types import Floats
+    from dice._labels.tree import LabelTree
+    from dice._types import Codes, Floats
 
 Protocol = Literal["embedding", "paper", "labels"]
 
@@ -97,7 +100,12 @@ def evaluate(
     - ``n_cells``; ``accuracy``; ``f1``, for all cells the mean over labels. Known labels with the same name in the
       reference are merged and share their ``f1``;
     - ``coverage``, the share of prediction sets with the true label, and their mean ``set_size``;
-    - ``confident``, the share of cells with the status ``"confident"``, and ``confident_accuracy``, their accuracy.
+    - ``confident``, the share of cells with the status ``"confident"``, and ``confident_accuracy``, their accuracy;
+    - ``safe_error``, the share of cells whose safe label (:func:`dice.tl.safe_labels`) does not hold the true one,
+      ``safe_resolved`` and ``safe_finest``, the shares with a safe label below the root and with a label of the
+      reference;
+    - with levels of labels, for example ``"class"``, ``accuracy_class`` at that level, and ``resolved_class``, the
+      share of cells whose safe label is at this level or a finer one. Known labels may be those of any level.
 
     Examples
     --------
@@ -113,7 +121,8 @@ def evaluate(
     if label_map is not None and not isinstance(label_map, Mapping):
         raise InputError(f"`label_map` must be a dict of names or None, got {said(label_map)}.")
     if protocol == "labels":
-        return _labels(Transferred.of(adata, labels_key, key), labels, labels_key, label_map or {})
+        safe = read_safe(adata, SafeKeys(f"{labels_key}_dice" if key is None else key))
+        return _labels(Transferred.of(adata, labels_key, key), safe[:2], labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
     embeddings = read.embeddings(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
     rows = []
@@ -131,13 +140,20 @@ def evaluate(
     return pd.DataFrame(rows, index=pd.Index(list(embeddings), name="representation"))
 
 
-def _labels(found: Transferred, known: NDArray[Any], labels_key: str, label_map: Mapping[Any, Any]) -> pd.DataFrame:
-    """Compare transferred labels with known ones, through a mapping of names."""
+def _labels(
+    found: Transferred, safe: tuple[LabelTree, Codes], known: NDArray[Any], labels_key: str,
+    label_map: Mapping[Any, Any],
+) -> pd.DataFrame:  # fmt: skip
+    """Compare transferred labels with known ones, through a mapping of names. Known labels may be nodes of the tree."""
     columns, own = {name: code for code, name in enumerate(found.names)}, pd.Categorical(known)
+    tree, nodes = safe
     meanings = _meanings(label_map, found.names)
     meant = np.zeros((len(own.categories), len(columns)), dtype=bool)
     for row, name in zip(meant, map(str, own.categories), strict=True):
-        row[[columns[other] for other in meanings.get(name, [name]) if other in columns]] = True
+        # A coarse label that is the name of a fine one too has its column in its name.
+        possible = meanings.get(name, [coarse if (coarse := f"{name} ({labels_key})") in tree.names else name])
+        for other in (other for other in possible if other in tree.names[:-1]):
+            row |= tree.members[tree.names.index(other)]
     if not meant.any():
         raise InputError(
             f"adata.obs[{labels_key!r}] and the reference have no label in common: map labels to "
@@ -154,6 +170,7 @@ def _labels(found: Transferred, known: NDArray[Any], labels_key: str, label_map:
     truth = (np.cumsum(shared) - 1)[own.codes[kept]]
     given = np.array([columns.get(name, -1) for name in found.label.astype(object)[kept]], dtype=np.intp)
     rows = label_scores_of(truth, meant[shared], given, found.sets[kept], found.confident[kept])
+    rows = [a | b for a, b in zip(rows, tree_scores_of(tree, nodes[kept], truth, meant[shared], given), strict=True)]
     index = pd.Index(["all cells", *map(str, own.categories[shared])], name=labels_key)
     return pd.DataFrame(rows, index=index)
 
