@@ -44,7 +44,7 @@ def label_slots(
     voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:
     """Return the slots of labels, probabilities, sets, status and votes."""
-    names, sets, probabilities = model.names, judged.sets, judged.probabilities
+    names, sets, probabilities, alpha = model.names, judged.sets, judged.probabilities, record["call"]["alpha"]
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     label, used = _labels(names, colors, probabilities, min_probability)
     frame = {"index": adata.obs_names, "columns": column_names(names)}
@@ -53,7 +53,7 @@ def label_slots(
         uns[keys.colors] = used
     by_group = {}
     if voted is not None:
-        by_group[keys.voted], uns[keys.uns]["votes"], used = _voted(*voted, names, colors)
+        by_group[keys.voted], uns[keys.uns]["votes"], used = _voted(*voted, model, colors, alpha)
         uns |= {} if used is None else {f"{keys.voted}_colors": used}
     return Slots(
         stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}),
@@ -147,9 +147,10 @@ def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[st
 
 
 def _voted(
-    groups: pd.Categorical, votes: Votes, names: list[str], colors: list[str] | None
+    groups: pd.Categorical, votes: Votes, model: LabelModel, colors: list[str] | None, alpha: float
 ) -> tuple[pd.Categorical, dict[str, Any], list[str] | None]:
     """Return the voted labels of groups, as a label per cell and as a table, and their colours."""
+    names, tree = model.names, model.tree
     # A group in which all cells are empty has no label.
     voted, codes = np.flatnonzero(votes.n_cells), np.full(len(votes.n_cells) + 1, -1)
     label, used = _labels(names, colors, votes.probabilities[voted], 0.0)
@@ -160,6 +161,7 @@ def _voted(
         "label": np.append(label.categories.astype(str), "")[codes[:-1]].astype(str),
         "probability": votes.probabilities.max(1),
         "set": np.asarray(_set_texts(votes.sets, names)).astype(str),
+        "safe": np.array(tree.names, dtype=str)[tree.nodes(votes.probabilities, 1 - alpha)],
         "shares": votes.shares,
     }
     return pd.Categorical.from_codes(codes[groups.codes], label.categories), table, used

@@ -17,7 +17,7 @@ from typing import Any
 
 from dice._docs import SHARED_TEXTS
 from dice._errors import InputError
-from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training
+from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Levels, Mixup, Sets, Shift, StudentT, Training
 
 #: Commands by the names of the functions that they call.
 VERBS = {
@@ -33,6 +33,7 @@ SETTINGS: dict[str, tuple[type, ...]] = {
     "likelihood": (StudentT,), "method": (Direct, Gibbs), "mixup": (Mixup,),
 }  # fmt: skip
 WORDS = {"shift": "strategy", "likelihood": "", "method": "", "check": "values"}
+HIERARCHY = "tree of the labels: a .csv file with the columns child and parent, or an .obo file of an ontology"
 #: Fields whose default differs: a script must not go on with half a training after Ctrl-C.
 FALSE_HERE = {"keep_interrupted"}
 
@@ -60,6 +61,9 @@ class Parameter:
         if words:
             text = f"{', '.join(words)}{' or none' if 'False' in self.annotation else ''}: {text}"
         options: dict[str, Any] = {"nargs": "+"} if isinstance(self.default, tuple) else {}
+        if "LabelsKey" in self.annotation:
+            options["action"], text = "append", f"{text}; give it again for finer labels"
+            parser.add_argument("--hierarchy", type=Path, metavar="FILE", help=HIERARCHY)
         if self.default not in (None, MISSING) and self.name != "device":
             shown = " ".join(self.default) if isinstance(self.default, tuple) else self.default
             text = f"{text} (default {shown})"
@@ -163,6 +167,10 @@ def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
     """The same as arguments of the verb."""
     known = parameters(verb)
     found = {name: value for name, value in vars(args).items() if name in known and name != "reference"}
+    if "labels_key" in known and "LabelsKey" in known["labels_key"].annotation and args.labels_key:
+        found["labels_key"] = Levels(args.labels_key[-1], args.hierarchy, args.labels_key[:-1])
+    elif getattr(args, "hierarchy", None) is not None:
+        raise InputError("A hierarchy needs the column of the labels: pass --labels as well.")
     for name in known.keys() & {"training", "sets", "classifier"}:
         found[name] = _read(args, *SETTINGS[name])
     if "check" in known and "Checks" in known["check"].annotation:

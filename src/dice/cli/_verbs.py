@@ -85,9 +85,10 @@ def transfer(args: argparse.Namespace) -> Result:
         return _features(args, query, reference, output)
     call("tl.transfer_labels", args, query, reference)
     _files.write(query, output)
-    named = args.labels_key or dice.Prior.from_anndata(reference, key=args.prior_key).params.get("labels_key")
-    key = args.key_added or f"{named}_dice"
-    found = {"labels": _counts(query.obs[key]), "status": _counts(query.obs[f"{key}_status"])}
+    stored = dice.Prior.from_anndata(reference, key=args.prior_key).params.get("labels_key")
+    key = args.key_added or f"{args.labels_key[-1] if args.labels_key else stored}_dice"
+    found = {name: _counts(query.obs[f"{key}{end}"]) for name, end in
+             {"labels": "", "status": "_status", "safe labels": "_safe"}.items()}  # fmt: skip
     views = ", ".join(str(name) for name in query.uns[key]["views"]["view"])
     return {"output": str(output), "n_cells": query.n_obs, **found, "views": views}
 

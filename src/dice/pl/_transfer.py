@@ -13,6 +13,8 @@ from anndata import AnnData
 from dice._data.colors import SAFE, UNASSIGNED, read_groups
 from dice._data.results import Transferred
 from dice._docs import shared
+from dice._keys import SafeKeys
+from dice._labels.slots import read_safe
 from dice._plot import draw
 from dice._plot.figure import finish
 
@@ -25,6 +27,7 @@ _ROW, _COLUMN = 0.26, 0.36
 #: Sets of this size and larger share a colour.
 _MANY = 4
 _SIZES = {"1 label": SAFE[0], "2 labels": SAFE[4], "3 labels": SAFE[1], "4 or more": SAFE[5]}
+_LEVELS = {"finest": SAFE[0], "coarser": SAFE[4], "unresolved": SAFE[5]}
 
 
 @shared
@@ -40,7 +43,7 @@ def transfer(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw which labels cells were given, and beside that how many labels their prediction sets hold.
+    """Draw which labels cells were given, how many labels their prediction sets hold, and the level of safe labels.
 
     With `groupby`, for example known labels or clusters, a row tells how the cells of one group were
     labelled. Without it, a row tells which labels the sets of the cells with one label hold, that is,
@@ -93,7 +96,10 @@ def transfer(
     shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
     sizes = pd.Series(np.minimum(found.sets.sum(1), _MANY))
     counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(1, _MANY + 1))
-    figure, axes = _draw(shares, counts.fillna(0), title, color_map)
+    tree, nodes, _ = read_safe(adata, SafeKeys(f"{labels_key}_dice" if key is None else key))
+    level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
+    levels = pd.crosstab(groups.to_numpy(), level).reindex(index=shares.index, columns=range(3))
+    figure, axes = _draw(shares, (counts.fillna(0), levels.fillna(0)), title, color_map)
     axes[0].set_ylabel(groupby or f"{labels_key}, transferred", fontsize=9)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
@@ -103,18 +109,21 @@ def _ordered(names: pd.Index, order: Iterable[str]) -> list[str]:
     return [name for name in order if name in names]
 
 
-def _draw(shares: pd.DataFrame, counts: pd.DataFrame, title: str, color_map: str) -> tuple[Figure, list[Axes]]:
+def _draw(
+    shares: pd.DataFrame, counts: tuple[pd.DataFrame, pd.DataFrame], title: str, color_map: str
+) -> tuple[Figure, list[Axes]]:
     import matplotlib.pyplot as plt
 
     n_rows, n_columns = shares.shape
     words = 0.075 * max(map(len, shares.index), default=0), 0.055 * max(map(len, shares.columns), default=0)
     wide, bars, high = max(2.0, n_columns * _COLUMN), 2.2, max(1.6, n_rows * _ROW)
-    figure = plt.figure(figsize=(wide + bars + words[0] + 1.2, high + words[1] + 1.0), layout="constrained")
-    axes = list(figure.subplots(1, 2, width_ratios=(wide, bars), sharey=True))
+    figure = plt.figure(figsize=(wide + 2 * bars + words[0] + 2.4, high + words[1] + 1.0), layout="constrained")
+    axes = list(figure.subplots(1, 3, width_ratios=(wide, bars, bars), sharey=True))
     _matrix(axes[0], shares, color_map)
     axes[0].set_title(title, fontsize=11)
-    _bars(axes[1], counts)
-    total = counts.sum(axis=1).astype(int)
+    _bars(axes[1], counts[0], _SIZES, "size of the sets")
+    _bars(axes[2], counts[1], _LEVELS, "safe labels")
+    total = counts[0].sum(axis=1).astype(int)
     draw.name_rows(axes[0], [f"{name} ({total[name]:,})" for name in shares.index])
     return figure, axes
 
@@ -131,15 +140,15 @@ def _matrix(ax: Axes, shares: pd.DataFrame, color_map: str) -> None:
     ax.tick_params(length=0)
 
 
-def _bars(ax: Axes, counts: pd.DataFrame) -> None:
-    """Sizes of the sets of every row, stacked."""
+def _bars(ax: Axes, counts: pd.DataFrame, colors: dict[str, str], title: str) -> None:
+    """Shares of the cells of every row, stacked."""
     share = counts.to_numpy() / np.maximum(counts.sum(axis=1).to_numpy()[:, None], 1)
     left = np.cumsum(share, axis=1) - share
-    for i, (name, color) in enumerate(_SIZES.items()):
+    for i, (name, color) in enumerate(colors.items()):
         if share[:, i].any():
             ax.barh(range(len(counts)), share[:, i], left=left[:, i], height=0.8, color=color, label=name)
     ax.set_xlim(0, 1)
-    ax.set_title("size of the sets", fontsize=11)
+    ax.set_title(title, fontsize=11)
     draw.plain(ax, x="share of the cells of a row")
     ax.tick_params(axis="y", length=0, labelleft=False)
     if len(counts):

@@ -189,12 +189,7 @@ def _meanings(label_map: Mapping[Any, Any], known: list[str]) -> dict[str, list[
 
 
 def _clustering(
-    space: Floats,
-    labels: NDArray[Any],
-    protocol: Protocol,
-    resolution: float,
-    n_neighbors: int,
-    random_state: int,
+    space: Floats, labels: NDArray[Any], protocol: Protocol, resolution: float, n_neighbors: int, random_state: int
 ) -> dict[str, float]:
     """Compare labels with clusters: best resolution, fixed resolution, k-means."""
     sweep = metrics.leiden_sweep(

@@ -134,7 +134,8 @@ def transfer_labels(
         cells), ``shift`` (offsets of the view that moves cells, as in :func:`dice.tl.denoise`), ``reference`` (the card
         of the labels, as text) and ``warnings``. With `groupby` also ``votes``: for every ``group`` its ``n_cells``,
         its ``label`` with the mean ``probability``, the ``set`` of labels that together have the probability
-        1 - `alpha`, and the ``shares`` (n_groups, n_labels) of its cells with each label.
+        1 - `alpha`, the smallest node of the tree with this probability (``safe``), and the ``shares`` (n_groups,
+        n_labels) of its cells with each label.
 
     Examples
     --------
