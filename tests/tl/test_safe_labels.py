@@ -57,6 +57,7 @@ def test_every_cell_has_a_label_that_can_be_trusted(query, trained, tree):
     params = query.uns[KEY]["params"]
     assert params["resolved"] == (query.obs[KEY] != "unresolved").mean()
     assert query.obs[KEY].isin(TYPES).mean() == params["finest"]
+    dice.tl.safe_labels(query, trained, **tree)
     confident = query.obs["cell_type_dice_status"] == "confident"
     assert (query.obs[KEY].astype(str) == query.obs["cell_type_dice"].astype(str))[confident].all()
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from anndata import AnnData
@@ -25,7 +25,8 @@ from dice._arguments import known_key, said
 from dice._data.features import as_numbers, find_table
 from dice._data.write import column_names
 from dice._errors import InputError
-from dice._keys import CONFIDENT, FeatureKeys, LabelKeys
+from dice._keys import CONFIDENT, FeatureKeys, LabelKeys, SafeKeys
+from dice._labels.tree import LabelTree
 from dice._types import Codes, Mask
 
 
@@ -147,3 +148,13 @@ def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) 
             f"{list(table.columns[:3])}: set truth_key to what was measured of these."
         )
     return pd.DataFrame(as_numbers(table[found], truth_key, "adata"), columns=found).reindex(columns=names).to_numpy()
+
+
+def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[str, Any]]:
+    """Return the tree of labels, the node (n,) of every cell, and the record of safe labels."""
+    step = "dice.tl.safe_labels"
+    table = read.record(adata, keys.uns, what="record of safe labels", step=step)
+    tree = LabelTree.from_plain(table)
+    place = {name: node for node, name in enumerate(tree.names)}
+    nodes = [place[str(name)] for name in read.column(adata, keys.label, step=step)]
+    return tree, np.array(nodes, dtype=np.intp), dict(table)

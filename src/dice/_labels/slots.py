@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dice._arguments import is_key, said
 from dice._data import read
 from dice._data.colors import UNASSIGNED, absent_color, are_colors
+from dice._data.results import read_safe
 from dice._data.write import Slots, column_names, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
@@ -134,16 +135,6 @@ def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
     found = np.where(novel, 1.0, read.column(adata, safe.probability).to_numpy())
     nodes = np.where(novel, len(tree.names) - 1, nodes)
     return slots | _at_nodes(safe, tree, nodes, found, table, dict(table["params"]))
-
-
-def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[str, Any]]:
-    """Return the tree of labels, the node (n,) of every cell, and the record of safe labels."""
-    step = "dice.tl.safe_labels"
-    table = read.record(adata, keys.uns, what="record of safe labels", step=step)
-    tree = LabelTree.from_plain(table)
-    place = {name: node for node, name in enumerate(tree.names)}
-    nodes = [place[str(name)] for name in read.column(adata, keys.label, step=step)]
-    return tree, np.array(nodes, dtype=np.intp), dict(table)
 
 
 def _voted(

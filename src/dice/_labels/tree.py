@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
 
 from dice._errors import InputError
 from dice._types import Codes, Floats, Mask
@@ -117,6 +115,9 @@ class LabelTree:
 
         `confusion` (C, C) is the mean probability of each label for cells of each other label.
         """
+        from scipy.cluster.hierarchy import linkage
+        from scipy.spatial.distance import squareform
+
         n = len(labels)
         alike = (confusion + confusion.T) / 2
         distance = -np.log(np.maximum(alike, 1e-6))

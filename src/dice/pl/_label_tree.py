@@ -9,9 +9,9 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data import read
+from dice._data.results import read_safe
 from dice._docs import shared
 from dice._keys import LabelKeys, SafeKeys
-from dice._labels.slots import read_safe
 from dice._plot import draw
 from dice._plot.figure import finish
 from dice._types import Codes, Floats

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
+from dice._data import read
 from dice._data.colors import SAFE, UNASSIGNED, read_groups
-from dice._data.results import Transferred
+from dice._data.results import Transferred, read_safe
 from dice._docs import shared
 from dice._keys import SafeKeys
-from dice._labels.slots import read_safe
 from dice._plot import draw
 from dice._plot.figure import finish
 
@@ -96,10 +96,14 @@ def transfer(
     shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
     sizes = pd.Series(np.minimum(found.sets.sum(1), _MANY))
     counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(1, _MANY + 1))
-    tree, nodes, _ = read_safe(adata, SafeKeys(f"{labels_key}_dice" if key is None else key))
-    level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
-    levels = pd.crosstab(groups.to_numpy(), level).reindex(index=shares.index, columns=range(3))
-    figure, axes = _draw(shares, (counts.fillna(0), levels.fillna(0)), title, color_map)
+    bars = [(counts.fillna(0), _SIZES, "size of the sets")]
+    safe = SafeKeys(f"{labels_key}_dice" if key is None else key)
+    if safe.uns in read.names(adata, "uns"):
+        tree, nodes, _ = read_safe(adata, safe)
+        level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
+        levels = pd.crosstab(groups.to_numpy(), level).reindex(index=shares.index, columns=range(3))
+        bars.append((levels.fillna(0), _LEVELS, "safe labels"))
+    figure, axes = _draw(shares, bars, title, color_map)
     axes[0].set_ylabel(groupby or f"{labels_key}, transferred", fontsize=9)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
@@ -110,20 +114,21 @@ def _ordered(names: pd.Index, order: Iterable[str]) -> list[str]:
 
 
 def _draw(
-    shares: pd.DataFrame, counts: tuple[pd.DataFrame, pd.DataFrame], title: str, color_map: str
+    shares: pd.DataFrame, bars: list[tuple[pd.DataFrame, dict[str, str], str]], title: str, color_map: str
 ) -> tuple[Figure, list[Axes]]:
     import matplotlib.pyplot as plt
 
     n_rows, n_columns = shares.shape
     words = 0.075 * max(map(len, shares.index), default=0), 0.055 * max(map(len, shares.columns), default=0)
-    wide, bars, high = max(2.0, n_columns * _COLUMN), 2.2, max(1.6, n_rows * _ROW)
-    figure = plt.figure(figsize=(wide + 2 * bars + words[0] + 2.4, high + words[1] + 1.0), layout="constrained")
-    axes = list(figure.subplots(1, 3, width_ratios=(wide, bars, bars), sharey=True))
+    wide, each, high = max(2.0, n_columns * _COLUMN), 2.2, max(1.6, n_rows * _ROW)
+    size = wide + len(bars) * (each + 1.2) + words[0], high + words[1] + 1.0
+    figure = plt.figure(figsize=size, layout="constrained")
+    axes = list(figure.subplots(1, 1 + len(bars), width_ratios=(wide, *[each] * len(bars)), sharey=True))
     _matrix(axes[0], shares, color_map)
     axes[0].set_title(title, fontsize=11)
-    _bars(axes[1], counts[0], _SIZES, "size of the sets")
-    _bars(axes[2], counts[1], _LEVELS, "safe labels")
-    total = counts[0].sum(axis=1).astype(int)
+    for ax, given in zip(axes[1:], bars, strict=True):
+        _bars(ax, *given)
+    total = bars[0][0].sum(axis=1).astype(int)
     draw.name_rows(axes[0], [f"{name} ({total[name]:,})" for name in shares.index])
     return figure, axes
 

@@ -14,11 +14,11 @@ from dice._arguments import choice, said, seed
 from dice._clusters.partition import kmeans
 from dice._data import read
 from dice._data.graph import umap_layout
-from dice._data.results import Transferred
+from dice._data.results import Transferred, read_safe
 from dice._errors import InputError
 from dice._keys import SafeKeys
 from dice._labels.scores import label_scores_of, tree_scores_of
-from dice._labels.slots import read_safe
+from dice._labels.tree import LabelTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from numpy.typing import NDArray
 
-    from dice._labels.tree import LabelTree
     from dice._types import Codes, Floats
 
 Protocol = Literal["embedding", "paper", "labels"]
@@ -121,8 +120,12 @@ def evaluate(
     if label_map is not None and not isinstance(label_map, Mapping):
         raise InputError(f"`label_map` must be a dict of names or None, got {said(label_map)}.")
     if protocol == "labels":
-        safe = read_safe(adata, SafeKeys(f"{labels_key}_dice" if key is None else key))
-        return _labels(Transferred.of(adata, labels_key, key), safe[:2], labels, labels_key, label_map or {})
+        found = Transferred.of(adata, labels_key, key)
+        safe = SafeKeys(f"{labels_key}_dice" if key is None else key)
+        tree, nodes = LabelTree.of(found.names, {}), found.probabilities.argmax(1)
+        if safe.uns in read.names(adata, "uns"):
+            tree, nodes, _ = read_safe(adata, safe)
+        return _labels(found, (tree, nodes), labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
     embeddings = read.embeddings(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
     rows = []
