@@ -305,7 +305,7 @@ def test_many_points_are_rasterised(query, monkeypatch):
     [
         ({"use_rep": "X_none"}, SlotError, "run dice.tl.denoise first"),
         ({"use_rep": []}, InputError, "use_rep is empty"),
-        ({"titles": ["one"]}, InputError, "one title for each of 2 representations, got 1"),
+        ({"titles": ["one"]}, InputError, "must be 2 titles, one for each of the representations, got 1"),
         ({"color": "nothing"}, SlotError, "set color to one of"),
         ({"color": "cell_type", "palette": ["red"]}, InputError, "1 colours for 3 labels"),
         ({"color": "cell_type", "palette": {"B": "red"}}, InputError, r"no colour for \['NK', 'T'\]"),

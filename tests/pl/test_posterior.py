@@ -93,7 +93,7 @@ def test_views_dask_and_ax(query, reference):
         (45, {}, "positions below 45"),
         ([True], {}, "positions below 45"),
         (0, {"level": 1.0}, "between 0 and 1"),
-        ([0, 1], {"titles": ["a"]}, "one title for each of 2 cells, got 1"),
+        ([0, 1], {"titles": ["a"]}, "must be 2 titles, one for each of the cells, got 1"),
     ],
 )
 def test_errors_name_the_fix(query, cells, arguments, message):

@@ -80,7 +80,7 @@ def panels(
 def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> list[str]:
     """Return the titles, one per name, or the names if there are no titles."""
     if titles is not None and len(titles) != len(names):
-        raise InputError(f"`titles` must have one title for each of {len(names)} {what}, got {len(titles)}.")
+        raise InputError(f"`titles` must be {len(names)} titles, one for each of the {what}, got {len(titles)}.")
     return names if titles is None else list(titles)
 
 
