@@ -93,7 +93,7 @@ def cells_on_a_grid(n: int = 9) -> ad.AnnData:
 def made(monkeypatch):
     """A page about cells on a grid."""
     monkeypatch.setattr(explorer, "layout", lambda adata, key, **_: adata.obsm[key])
-    monkeypatch.setattr("dice.pl._explore.label_genes", lambda adata, *_, **__: adata.uns["genes"])
+    monkeypatch.setattr("dice.tl._label_genes.label_genes", lambda adata, *_, **__: adata.uns["genes"])
 
     def make(n: int = 9, **options):
         cells = cells_on_a_grid(n)
