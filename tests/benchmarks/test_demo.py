@@ -7,11 +7,13 @@ import sys
 import anndata as ad
 import numpy as np
 import pandas as pd
+import pytest
 
 import dice
 from dice.datasets._download import DownloadError
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_it_writes_what_it_says(script, tmp_path, monkeypatch, capsys):
     """Without a registry, cells that come with scanpy take the place of two studies."""
 
