@@ -42,9 +42,10 @@ def label_slots(
     judged: JudgedLabels,
     min_probability: float,
     record: dict[str, Any],
+    by_view: tuple[Codes, Floats],
     voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:
-    """Return the slots of labels, probabilities, sets, status and votes."""
+    """Return the slots of labels, probabilities, sets, status, views and votes."""
     names, sets, probabilities, alpha = model.names, judged.sets, judged.probabilities, record["call"]["alpha"]
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     label, used = _labels(names, colors, probabilities, min_probability)
@@ -69,6 +70,7 @@ def label_slots(
         obsm={
             keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame),
             keys.set: pd.DataFrame(sets, **frame),
+            keys.views: _by_view(record["views"]["view"], *by_view, names, adata.obs_names),
         },
         uns=uns,
     )
@@ -122,6 +124,14 @@ def _categories(names: Sequence[str], codes: Codes) -> pd.Categorical:
     """Return one name per cell. Categories are the names that occur, in their order."""
     known = np.array(names, dtype=object)
     return pd.Categorical(known[codes], categories=list(dict.fromkeys(known[np.unique(codes)])))
+
+
+def _by_view(views: Any, codes: Codes, probabilities: Floats, names: list[str], cells: pd.Index[Any]) -> pd.DataFrame:
+    """Return the label of every view, and its probability, as columns of a table."""
+    table: dict[str, Any] = {}
+    for view, own, likely in zip(views, codes.T, probabilities.T, strict=True):
+        table |= {str(view): pd.Categorical.from_codes(own, names), f"{view}_prob": likely.astype(np.float32)}
+    return pd.DataFrame(table, index=cells)
 
 
 def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
