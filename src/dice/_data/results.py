@@ -155,6 +155,4 @@ def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[st
     step = "dice.tl.safe_labels"
     table = read.record(adata, keys.uns, what="record of safe labels", step=step)
     tree = LabelTree.from_plain(table)
-    place = {name: node for node, name in enumerate(tree.names)}
-    nodes = [place[str(name)] for name in read.column(adata, keys.label, step=step)]
-    return tree, np.array(nodes, dtype=np.intp), dict(table)
+    return tree, pd.Index(tree.names).get_indexer(read.column(adata, keys.label, step=step).astype(str)), dict(table)

@@ -163,15 +163,13 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
     if not isinstance(names, list) or not listed or len(set(names)) != len(names):
         raise PriorFormatError("The stored prior's 'card' does not list its labels.")
     parents, levels = card.get("hierarchy", {}), card.get("levels", [])
-    plain = isinstance(parents, dict) and isinstance(levels, list) and len(parents) <= MOST_LABELS
-    if not plain or not all(isinstance(name, str) for name in [*parents.values(), *levels]):
-        raise PriorFormatError("The stored prior's 'card' has a tree of labels that is not one of names.")
     try:
-        tree = LabelTree.of(names, parents, levels)
-    except InputError as error:
+        if not all(isinstance(name, str) for name in [*parents.values(), *levels]) or len(parents) > MOST_LABELS:
+            raise InputError("Names must be text.")
+        if LabelTree.of(names, parents).depths.max() > len(levels) > 0:
+            raise InputError("There are more levels than names for them.")
+    except (InputError, AttributeError, TypeError) as error:
         raise PriorFormatError(f"The stored prior's 'card' has no tree of its labels: {error}") from error
-    if levels and tree.depths.max() > len(levels):
-        raise PriorFormatError("The stored prior's 'card' has more levels of labels than names for them.")
     return names
 
 

@@ -109,18 +109,12 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
         values = read_labels(reference, levels.key, who)
         parents = read_hierarchy(levels.hierarchy, [str(name) for name in values.categories])
     inner = set(parents.values())
-    # The whole tree is checked before labels of single cells are left out.
-    LabelTree.of([str(name) for name in values.categories if str(name) not in inner], parents)
     labelled = labels_of(reference, levels.key, roles, who, values)
     names = [name for name in labelled.names if name not in inner]
     if len(names) < 2:
         raise InputError(f"The tree of {levels.key!r} has fewer than two labels that are not above others: {names}.")
-    used, above = list(names), {}
-    for name in used:
-        if name in parents:
-            above[name] = parents[name]
-            used += [] if parents[name] in used else [parents[name]]
-    tree = LabelTree.of(names, above, (*levels.columns, levels.key) if levels.columns else ())
+    found = (*levels.columns, levels.key) if levels.columns else ()
+    tree = LabelTree.of(names, parents, found, known=[str(name) for name in values.categories])
     nodes = np.array([tree.names.index(name) if name in tree.names else -1 for name in labelled.names] + [-1])
     node = nodes[labelled.codes]
     colors = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
@@ -149,10 +143,8 @@ def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Cate
         lone = sorted(set(below) - set(parents) - {""})
         if lone:
             raise InputError(f"No cell of {lone[:5]} has a label in {coarse!r}: fill it in for these cells.")
-    finest = columns[0]
-    for values in columns[1:]:
-        finest = np.where(values == "", finest, values)
-    return pd.Categorical(np.where(finest == "", None, finest)), parents
+    finest = pd.DataFrame(dict(enumerate(columns))).replace("", None).ffill(axis=1).iloc[:, -1]
+    return pd.Categorical(finest), parents
 
 
 def _make_unique(keys: Sequence[str], columns: Sequence[NDArray[Any]]) -> None:
@@ -175,12 +167,9 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
     if path.removesuffix(".gz").endswith(".obo"):
         return parents_in_ontology(path, labels)
     try:
-        table = pd.read_csv(path, dtype=str)
-    except (OSError, ValueError) as error:
+        table = pd.read_csv(path, dtype=str)[["child", "parent"]].dropna().drop_duplicates()
+    except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path!r} must be a .csv file with the columns child and parent: {error}") from error
-    if not {"child", "parent"} <= set(table.columns):
-        raise InputError(f"{path!r} must have the columns child and parent, got {list(table.columns)[:5]}.")
-    table = table.dropna(subset=["child", "parent"]).drop_duplicates(["child", "parent"])
     twice = table["child"][table["child"].duplicated()].unique().tolist()
     if twice:
         raise InputError(f"{path!r} gives {twice[:5]} several parents each: keep one of them.")

@@ -83,9 +83,14 @@ class LabelTree:
         return np.array([path[max(len(path) - 1 - depth, 0)] for path in map(self.path, range(self.n_labels))])
 
     @classmethod
-    def of(cls, labels: Sequence[str], hierarchy: Mapping[str, str], levels: Sequence[str] = ()) -> LabelTree:
-        """The tree that a mapping from child to parent describes. Labels without a parent hang at the root."""
-        unknown = sorted(set(hierarchy) - set(labels) - set(hierarchy.values()))
+    def of(
+        cls, labels: Sequence[str], hierarchy: Mapping[str, str], levels: Sequence[str] = (), known: Sequence[str] = ()
+    ) -> LabelTree:
+        """The tree that a mapping from child to parent describes. Labels without a parent hang at the root.
+
+        Names that are `known` may be in the mapping although they are not among the labels of the tree.
+        """
+        unknown = sorted(set(hierarchy) - set(labels) - set(hierarchy.values()) - set(known))
         if unknown:
             raise InputError(
                 f"hierarchy= names {unknown[:5]}, which are neither labels nor parents of any: check their spelling."

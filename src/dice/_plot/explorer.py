@@ -123,7 +123,7 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
 
 def _tree(adata: AnnData, key: str, names: list[str], probabilities: Floats) -> LabelTree:
     """The tree of :func:`dice.tl.safe_labels`, or else one that joins labels which cells of the query confuse."""
-    record = read.record(adata, SafeKeys(f"{key}_safe").uns)
+    record = read.record(adata, SafeKeys(key).uns)
     if isinstance(record, Mapping) and {"node", "parent"} <= set(record):
         nodes, above = ([str(name) for name in np.ravel(record[part])] for part in ("node", "parent"))
         if nodes[: len(names)] == names and len(set(nodes)) == len(nodes):
@@ -131,7 +131,7 @@ def _tree(adata: AnnData, key: str, names: list[str], probabilities: Floats) -> 
     if len(names) < 2 or not len(probabilities):
         return LabelTree.of(names, {})
     given = np.eye(len(names))[probabilities.argmax(1)]
-    return LabelTree.learned(names, given.T @ probabilities / np.maximum(given.sum(0), 1)[:, None])
+    return LabelTree.learn(names, given.T @ probabilities / np.maximum(given.sum(0), 1)[:, None])
 
 
 def _views(adata: AnnData, keys: LabelKeys, record: Mapping[str, Any], names: list[str]) -> dict[str, Any] | None:

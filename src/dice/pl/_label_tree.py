@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
 from dice._data import read
@@ -75,12 +76,9 @@ def label_tree(
     tree, nodes, record = read_safe(adata, keys)
     f1, who = np.asarray(record["f1"], dtype=float), "held-out reference cells"
     if truth_key is not None:
-        place = {name: code for code, name in enumerate(tree.names[: tree.n_labels])}
-        columns = truth_key, LabelKeys(keys.key).label
-        truth, given = (
-            np.array([place.get(str(name), -1) for name in read.column(adata, column, argument="truth_key")], np.intp)
-            for column in columns
-        )
+        values = (read.column(adata, name, argument="truth_key") for name in (truth_key, LabelKeys(keys.key).label))
+        labels = pd.Index(tree.names[: tree.n_labels])
+        truth, given = (labels.get_indexer(column.astype(str)) for column in values)
         known, who = (truth >= 0) & (given >= 0), "known labels"
         f1 = tree.f1(truth[known], given[known])
     rows, depth = _rows(tree, len(tree.names) - 1), int(tree.depths.max())

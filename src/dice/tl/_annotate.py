@@ -75,8 +75,7 @@ def annotate(
         The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, or the
         path of a prior. A prior inside the AnnData object is used if the query has 80 % of its genes.
     labels_key
-        Column of ``reference.obs`` with labels, columns from coarse to fine, or a :class:`dice.Levels`. None uses the
-        labels of the prior; without them, no labels are given.
+        Column of ``reference.obs`` with labels, columns from coarse to fine, or a :class:`dice.Levels`.
     alpha
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     n_top_genes
@@ -139,11 +138,10 @@ def annotate(
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
     path = None if report is None else check_target(report)
-    known = reference if isinstance(reference, AnnData) else None
-    call: dict[str, Any] = {"levels": (levels := Levels.of(labels_key)), "labels_key": levels and levels.key}
+    known, levels = reference if isinstance(reference, AnnData) else None, Levels.of(labels_key)
+    call: dict[str, Any] = {"levels": levels, "labels_key": levels and levels.key, "n_top_genes": n_top_genes}
     call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
-    call |= {"check": options.check, "prior_key": prior_key, "alpha": alpha, "n_top_genes": n_top_genes}
-    call["random_state"] = options.random_state
+    call |= {"check": options.check, "prior_key": prior_key, "alpha": alpha, "random_state": options.random_state}
     if known is not None:
         _check(adata, known, call, training)
     with (
