@@ -65,8 +65,13 @@ def rows_of(data: Any) -> Any:
     return CompressedRows.of(data) if is_compressed(data) else data
 
 
-def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp]) -> Chunk:
-    """Chosen genes of cells from position `start` on, or at some positions, in memory of their own and finite."""
+def clean(
+    block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], factor: float = 1.0
+) -> Chunk:
+    """Chosen genes of cells from position `start` on, or at some positions, in memory of their own and finite.
+
+    Values without logarithm are multiplied by `factor`.
+    """
     chunk = own(block)
     if genes is not None:
         chunk = chunk[:, genes]
@@ -77,6 +82,8 @@ def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.in
         cells = np.searchsorted(chunk.indptr, wrong, side="right") - 1 if sparse.issparse(chunk) else wrong
         wrong = np.unique(cells)
         raise NotFiniteError((start + wrong if isinstance(start, int) else start[wrong]).tolist())
+    if factor != 1:
+        values[...] = np.log1p(np.expm1(values.astype(np.float64)) * factor)
     return chunk
 
 

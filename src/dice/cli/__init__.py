@@ -120,6 +120,7 @@ COMMANDS = {
     ),
 }  # fmt: skip
 DEMO = "Annotate the cells of one study by an atlas of others, and compare with PCA."
+INFO = "Show what a prior was learned from, or list the priors that have a name."
 #: Exit codes beside 0: an error that was told, wrong usage (argparse's), Ctrl-C (a shell's own).
 FAILED, INTERRUPTED = 1, 130
 
@@ -160,6 +161,9 @@ def _parser() -> argparse.ArgumentParser:
     demo = _add_command(commands, "demo", DEMO, ("", "--output here --seed 1"))
     demo.add_argument("--output", type=Path, default=Path("dice_demo"), help="folder to write to")
     demo.add_argument("--seed", type=int, default=0, dest="random_state", help="seed of everything random (default 0)")
+    info = _add_command(commands, "info", INFO, ("", "pancreas", "trained.h5ad"))
+    info.add_argument("prior", nargs="?", help="name of a prior, or a file with one (.h5ad or .zarr); none lists all names")
+    info.add_argument("--prior-key", default="dice", help="key of the prior in a file (default dice)")
     for name, command in COMMANDS.items():
         command.add_arguments(_add_command(commands, name, summary_of(command.verb), command.examples))
     return parser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from dice._files import atomic, check_room, check_target, followed
 
 if TYPE_CHECKING:
     from anndata import AnnData
+
+    from dice._data.store import Prior
 
 SUFFIXES = (".h5ad", ".zarr")
 
@@ -59,6 +62,13 @@ def read(path: Path) -> AnnData:
     except Exception as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {text}.") from error
+
+
+def read_reference(path: Path, read: Callable[[Path], AnnData] = read) -> AnnData | Prior:
+    """A reference with its cells, or a prior of the shelf."""
+    from dice import priors
+
+    return priors.load(str(path)) if priors.is_name(path) else read(path)
 
 
 def write(adata: AnnData, path: Path) -> None:

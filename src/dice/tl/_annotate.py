@@ -72,8 +72,8 @@ def annotate(
     adata
         The query: log-normalised expression, or raw counts. It keeps all of its genes.
     reference
-        The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, or the
-        path of a prior. A prior inside the AnnData object is used if the query has 80 % of its genes.
+        The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path, or
+        the name of a ready prior (:func:`dice.priors.list`). A prior inside the AnnData object is used if the query has 80 % of its genes.
     labels_key
         Column of ``reference.obs`` with labels. None uses the labels of the prior; without them, no labels are given.
     alpha
@@ -139,6 +139,8 @@ def annotate(
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
     path = None if report is None else check_target(report)
     known = reference if isinstance(reference, AnnData) else None
+    if known is None:
+        reference = find_prior(reference, key=prior_key)
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
     call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
     call |= {"check": options.check, "prior_key": prior_key, "random_state": options.random_state}
@@ -151,7 +153,7 @@ def annotate(
         _log.progress(total=5, desc="Annotating", unit="step") as bar,
     ):
         query, source = stand_ins[0].stage, reference if known is None else stand_ins[1].stage
-        prior, genes = fitting_prior(query, source, prior_key, gene_key), ""
+        prior, genes = fitting_prior(query, source, prior_key, options), ""
         if prior is None and isinstance(source, AnnData):
             genes, layer = _learn(query, source, call, training, options)
             prior = find_prior(source, key=prior_key)
@@ -190,7 +192,8 @@ def _learn(
 ) -> tuple[str, str | None]:
     """Choose genes, check all inputs and train. Return a description of the genes, and the layer of the query."""
     layer, labels_key, key, values = call["layer"], call["labels_key"], call["prior_key"], options.check.values
-    shared, labels = genes_in_both(query, reference, gene_key=call["gene_key"]), None
+    named = {"gene_key": options.gene_key, "species": options.check.species}
+    shared, labels = genes_in_both(query, reference, **named), None
     if values:
         layer = expression_layer(reference, layer, target_sum_of(query, layer, "adata"), "reference")
         check_expression(Matrix(reference, layer=layer, who="reference").sample()[:, shared], who="reference")
