@@ -24,12 +24,10 @@ LAYERS = (
 FOREIGN = {"_model": {"anndata", "scanpy", "pandas", "tqdm", "dice._log"}}
 #: Modules of slices that a stored prior and its readers need. They are pure: they import nothing above `_model`.
 PURE = {
-    "dice._labels.card",
     "dice._labels.model",
     "dice._labels.novelty",
     "dice._labels.views",
     "dice._labels.conformal",
-    "dice._features.ratios",
     "dice._clusters.partition",
 }
 FORBIDDEN = {

@@ -18,7 +18,6 @@ from dice._data.files import open_group
 from dice._data.read import dense, feature_table, named_table, names
 from dice._data.write import Slots, is_mudata, result_key
 from dice._errors import InputError, SlotError
-from dice._features.ratios import centred_log_ratios
 from dice._types import Floats, Mask
 
 #: What stands before the name of a layer, and of a modality.
@@ -201,3 +200,11 @@ def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | 
     values = centred_log_ratios(counts, axis=1 if across == "features" else 0).astype(np.float32)
     params = {"params": {"key": key, "normalisation": "clr", "across": across}}
     return Slots(obsm={added: pd.DataFrame(values, index=adata.obs_names, columns=table.columns)}, uns={added: params})
+
+
+def centred_log_ratios(counts: Floats, *, axis: int) -> Floats:
+    """Return log1p(count / m), where log m is the mean of log1p(count) along an axis. NaN are ignored and kept."""
+    logs = np.log1p(counts)
+    known = ~np.isnan(logs)
+    mean = np.where(known, logs, 0).sum(axis, keepdims=True) / np.maximum(known.sum(axis, keepdims=True), 1)
+    return np.log1p(counts / np.exp(mean))

@@ -13,7 +13,7 @@ from dice._data.colors import MISSING, SAFE
 from dice._data.features import has_features, title_of
 from dice._data.results import PredictedTable
 from dice._docs import shared
-from dice._features.intervals import correlations
+from dice._features.model import correlations
 from dice._model.arrays import subsample
 from dice._plot import draw
 from dice._plot.figure import finish, panels

@@ -16,16 +16,16 @@ from dice._data.store import Prior, check_order, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
-from dice._labels.card import describe
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
-from dice._labels.learn import read_or_learn, warn_of_unlearned
+from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots
+from dice._labels.stored import read_or_learn, warn_of_unlearned
 from dice._labels.votes import count_votes
-from dice._query.domain_shift import measure_shift
 from dice._query.query import Query
+from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
 #: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
