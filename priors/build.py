@@ -58,7 +58,7 @@ def build(name: str, recipe: dict) -> dict[str, object]:
     sc.pp.normalize_total(reference, target_sum=1e4)
     sc.pp.log1p(reference)
     known = names_of(recipe["card"]["species"])
-    named = np.array([known.symbol(gene)[0] in known.symbols for gene in reference.var_names])
+    named = np.array([known.symbol(gene)[1] != "" for gene in reference.var_names])
     codes = reference.obs[KEY].cat.codes.to_numpy()
     chosen = choose_genes(reference, named, n_top_genes=N_TOP_GENES, batch_key="auto", layer=None, labels=codes)
     reference.var["chosen"] = chosen.mask

@@ -8,7 +8,6 @@ from zipfile import ZipFile
 
 import anndata as ad
 import h5py
-import numpy as np
 import pandas as pd
 from scipy import sparse
 

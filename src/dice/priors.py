@@ -14,16 +14,16 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from anndata import AnnData
 
 from dice import _log, settings
-from dice._errors import InputError, PriorFormatError
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from anndata import AnnData
-
-    from dice._data.store import Prior
+from dice._arguments import said
+from dice._data.store import Prior, find_prior
+from dice._errors import DiceError, InputError, PriorFormatError
+from dice.datasets._download import DownloadError, _pooch, cache_folder
 
 __all__ = ["list", "load", "save"]
 #: What a user says of a prior, in ``params["shelf"]`` beside its name, and what the prior says itself.
@@ -36,7 +36,7 @@ def __dir__() -> builtins.list[str]:
     return __all__
 
 
-def list() -> pd.DataFrame:
+def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
     """All priors of the shelf: those that are ready to be downloaded, and the user's own.
 
     Returns
@@ -51,15 +51,12 @@ def list() -> pd.DataFrame:
     >>> dice.priors.list().loc["pancreas", ["tissue", "species"]].tolist()
     ['pancreas', 'human']
     """
-    import pandas as pd
-
     rows = {name: {column: row[column] for column in COLUMNS} for name, row in _ready().items()}
-    for path in sorted(_folder().glob("*.h5ad")):
-        if path.stem not in rows:
-            try:
-                rows[path.stem] = card(_opened(path, path.stem)) | {"size": round(path.stat().st_size / 1e6, 2)}
-            except (InputError, PriorFormatError) as error:
-                _log.warn(f"A file of the shelf is left out: {error}")
+    for path in _own():
+        try:
+            rows[path.stem] = card(_opened(path, path.stem)) | {"size": round(path.stat().st_size / 1e6, 2)}
+        except DiceError as error:
+            _log.warn(f"A file of the shelf is left out: {error}")
     table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS).rename_axis("name").sort_index()
     return table.assign(here=[_path(name).exists() for name in table.index])
 
@@ -85,14 +82,16 @@ def load(name: str) -> Prior:
     """
     path, row = _path(name), _ready().get(name)
     if row is None and not path.exists():
-        known = sorted({*_ready(), *(found.stem for found in _folder().glob("*.h5ad"))})
-        raise InputError(f"There is no file and no prior {name!r} (priors: {known}): pass a path or one of these names.")
+        known = sorted([*_ready(), *(found.stem for found in _own())])
+        raise InputError(
+            f"There is no file and no prior {name!r} (priors: {known}): pass a path or one of these names."
+        )
     if row is not None and not path.exists():
         _download(path, row["sha256"])
-    if row is not None and _sha256(path) != row["sha256"]:
+    if row is not None and hashlib.sha256(path.read_bytes()).hexdigest() != row["sha256"]:
         raise PriorFormatError(
-            f"{str(path)!r} is not the prior {name!r} of this version of dice (wrong SHA-256 checksum), but an older or "
-            "a changed one: delete the file to download it again."
+            f"{str(path)!r} is not the prior {name!r} of this version of dice (wrong SHA-256 checksum), but an older "
+            "or a changed one: delete the file to download it again."
         )
     return _opened(path, name)
 
@@ -133,9 +132,6 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
 
 def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, described: dict[str, Any]) -> Prior:
     """A prior that holds its name and description."""
-    from dice._arguments import said
-    from dice._data.store import find_prior
-
     wrong = [key for key, text in described.items() if key not in DESCRIBED or not isinstance(text, str)]
     if wrong:
         raise InputError(f"A description has the texts {DESCRIBED}, got {wrong[0]}={said(described[wrong[0]])}.")
@@ -145,10 +141,19 @@ def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, 
 
 def card(prior: Prior) -> dict[str, Any]:
     """A row of the table of priors, without the size of the file."""
-    shelf, labels = prior.params.get("shelf"), {} if prior.labels is None else prior.labels.card
-    told = shelf if isinstance(shelf, dict) else {}
-    figures = {"cells": labels.get("cells"), "labels": len(labels.get("labels", ())), "accuracy": labels.get("accuracy")}
-    return {name: str(told.get(name, "")) for name in DESCRIBED} | figures
+    labels = {} if prior.labels is None else prior.labels.card
+    figures = {
+        "cells": labels.get("cells"),
+        "labels": len(labels.get("labels", ())),
+        "accuracy": labels.get("accuracy"),
+    }
+    return {name: str(told(prior).get(name, "")) for name in DESCRIBED} | figures
+
+
+def told(prior: Prior) -> dict[str, Any]:
+    """Name and description of a prior; the file may come from anybody."""
+    shelf = prior.params.get("shelf")
+    return shelf if isinstance(shelf, dict) else {}
 
 
 def is_name(source: str | os.PathLike[str]) -> bool:
@@ -159,16 +164,8 @@ def is_name(source: str | os.PathLike[str]) -> bool:
 @cache
 def _ready() -> dict[str, dict[str, Any]]:
     """The priors that can be downloaded, by name."""
-    import pandas as pd
-
     with files("dice").joinpath("priors.csv").open("rb") as file:
         return pd.read_csv(file, index_col="name", keep_default_na=False).to_dict("index")
-
-
-def _folder() -> Path:
-    from dice.datasets._download import cache_folder
-
-    return cache_folder() / "priors"
 
 
 def _path(name: str) -> Path:
@@ -176,20 +173,18 @@ def _path(name: str) -> Path:
         raise InputError(
             f"`name` must be lower-case letters, digits, _ and - (at most 64, for example 'my_lab_lung'), got {name!r}."
         )
-    return _folder() / f"{name}.h5ad"
+    return cache_folder() / "priors" / f"{name}.h5ad"
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _own() -> builtins.list[Path]:
+    """Files of the shelf that are not ready priors."""
+    return sorted(path for path in (cache_folder() / "priors").glob("*.h5ad") if path.stem not in _ready())
 
 
 def _opened(path: Path, name: str) -> Prior:
     """The prior of a file, which must be of this name."""
-    from dice._data.store import Prior
-
     prior = Prior.load(path)
-    shelf = prior.params.get("shelf")
-    own = shelf.get("name") if isinstance(shelf, dict) else None
+    own = told(prior).get("name")
     if own != name:
         raise PriorFormatError(
             f"{str(path)!r} holds {'no prior of a shelf' if own is None else f'the prior {str(own)[:64]!r}'}: give the "
@@ -200,11 +195,9 @@ def _opened(path: Path, name: str) -> Prior:
 
 def _download(path: Path, sha256: str) -> None:
     """Get the file of a ready prior; it has its name only once it is whole, whoever else downloads it."""
-    from dice.datasets._download import DownloadError, _pooch
-
-    pooch, url = _pooch(), f"{settings.priors_url.rstrip('/')}/{path.name}"
+    url = f"{settings.priors_url.rstrip('/')}/{path.name}"
     try:
-        pooch.retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)
+        _pooch().retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DownloadError(

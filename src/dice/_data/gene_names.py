@@ -6,10 +6,9 @@ The table is made by ``priors/gene_names.py`` of the repository, which names its
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -21,31 +20,18 @@ PREFIX: dict[Species, str] = {"human": "ENSG", "mouse": "ENSMUSG"}
 KNOWN = 0.1
 
 
-@dataclass(frozen=True)
-class Names:
-    """Names of the genes of a species, each with the symbol of today."""
+class Names(NamedTuple):
+    """Names of the genes of a species."""
 
-    symbols: frozenset[str]
-    #: By the symbol in capitals, the Ensembl id, or the former symbol in capitals.
-    current: dict[str, str]
-    ids: dict[str, str]
-    former: dict[str, str]
+    #: The symbol of today, and what kind of name it was found by: symbols in their spelling and in capitals, Ensembl
+    #: ids, and former symbols in capitals.
+    known: dict[str, tuple[str, str]]
     #: Symbols of the one-to-one orthologs in the other species.
     orthologs: dict[str, str]
 
     def symbol(self, name: str) -> tuple[str, str]:
-        """The symbol of today, and by what it was found: ``"id"``, ``"former symbol"``, or nothing if it is a symbol.
-
-        An unknown name stays as it is.
-        """
-        capitals = name.upper()
-        if capitals in self.ids:
-            return self.ids[capitals], "id"
-        if name in self.symbols:
-            return name, ""
-        if capitals in self.current:
-            return self.current[capitals], ""
-        return (self.former[capitals], "former symbol") if capitals in self.former else (name, "")
+        """The symbol of today, and by what it was found; an unknown name stays as it is."""
+        return self.known.get(name) or self.known.get(name.upper()) or (name, "")
 
 
 @cache
@@ -53,18 +39,17 @@ def names_of(species: Species) -> Names:
     """The names of a species, read from the table of the package once."""
     table = _table()
     rows = table[table["species"] == species]
+    found = {old.upper(): (row.symbol, "former symbol") for row in rows.itertuples() for old in row.former.split()}
+    alone = rows[~rows["symbol"].str.upper().duplicated(keep=False)]
+    found |= {symbol.upper(): (symbol, "case") for symbol in alone["symbol"]}
+    found |= {
+        f"{PREFIX[species]}{number:0>11}": (row.symbol, "Ensembl id")
+        for row in rows.itertuples()
+        for number in row.ids.split()
+    }
+    found |= {symbol: (symbol, "name") for symbol in rows["symbol"]}
     pairs = table.loc[table["mouse"] != "", ["symbol", "mouse"]].to_numpy()
-    ids = ((number, symbol) for symbol, some in zip(rows["symbol"], rows["ids"], strict=True) for number in some.split())
-    former = ((old, new) for new, some in zip(rows["symbol"], rows["former"], strict=True) for old in some.split())
-    capitals = rows["symbol"].str.upper()
-    alone = ~capitals.duplicated(keep=False)
-    return Names(
-        frozenset(rows["symbol"]),
-        dict(zip(capitals[alone], rows["symbol"][alone], strict=True)),
-        {f"{PREFIX[species]}{number:0>11}": symbol for number, symbol in ids},
-        {old.upper(): new for old, new in former},
-        dict(pairs) if species == "human" else dict(pairs[:, ::-1]),
-    )
+    return Names(found, dict(pairs if species == "human" else pairs[:, ::-1]))
 
 
 @cache
@@ -75,13 +60,12 @@ def _table() -> pd.DataFrame:
 
 def species_of(names: pd.Index) -> Species | None:
     """The species that most names belong to, by symbols in its spelling or by ids; None if few are known."""
-    bare = without_versions(names)
-    shares: dict[Species, float] = {
-        species: sum(name in known.symbols or name in known.ids for name in bare) / max(len(bare), 1)
-        for species, known in ((species, names_of(species)) for species in PREFIX)
+    bare, kinds = without_versions(names), ("name", "Ensembl id")
+    known: dict[Species, int] = {
+        species: sum(names_of(species).known.get(name, ("", ""))[1] in kinds for name in bare) for species in PREFIX
     }
-    best = max(shares, key=lambda species: shares[species])
-    return best if shares[best] >= KNOWN else None
+    best = max(known, key=lambda species: known[species])
+    return best if known[best] >= KNOWN * max(len(bare), 1) else None
 
 
 def without_versions(names: pd.Index) -> pd.Index:
@@ -95,11 +79,7 @@ def unified(names: pd.Index, species: Species | None, wanted: Species | None) ->
     Symbols are those of the species that is `wanted`; a gene without a one-to-one ortholog there has no name.
     """
     bare = without_versions(names)
-    if species is None:
-        return bare.str.upper(), [""] * len(bare)
-    known = names_of(species)
-    found = [known.symbol(name) for name in bare]
-    if wanted in (None, species):
-        return pd.Index([symbol.upper() for symbol, _ in found], dtype=object), [way for _, way in found]
-    other = [known.orthologs.get(symbol, "") for symbol, _ in found]
-    return pd.Index([symbol.upper() for symbol in other], dtype=object), ["ortholog"] * len(other)
+    found = [(name, "") if species is None else names_of(species).symbol(name) for name in bare]
+    if species is not None and wanted not in (None, species):
+        found = [(names_of(species).orthologs.get(symbol, ""), "ortholog") for symbol, _ in found]
+    return pd.Index([symbol.upper() for symbol, _ in found], dtype=object), [way for _, way in found]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import known_key, number, said
-from dice._data.gene_names import ENSEMBL, Species, species_of, unified
+from dice._data.gene_names import Species, species_of, unified
 from dice._errors import InputError
 from dice._model.plain_values import is_text
 from dice._model.schema import MAX_NAME
@@ -23,6 +23,8 @@ from dice._model.schema import MAX_NAME
 FEW, TOO_FEW = 0.8, 0.2
 #: Missing genes named in the report.
 NAMED_GENES = 10
+#: By what genes are found that have another name in the prior; the first that holds is told.
+WAYS = ("ortholog", "former symbol", "Ensembl id")
 #: What becomes of a missing name when it is stored as text.
 _NAMELESS = ("nan", "None", "<NA>")
 
@@ -67,13 +69,9 @@ class GeneMatch:
 
 
 def match_genes(
-    adata: AnnData,
-    genes: NDArray[np.object_],
-    *,
-    gene_key: str | None = None,
-    min_overlap: float = TOO_FEW,
+    adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None, min_overlap: float = TOO_FEW,
     species: str = "auto",
-) -> GeneMatch:
+) -> GeneMatch:  # fmt: skip
     """Find the prior's `genes` in a query; order and extra genes do not matter, missing ones are unobserved.
 
     Genes that the query does not have by name are looked for by Ensembl id, with and without version, by former symbol,
@@ -179,21 +177,11 @@ def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tupl
     other, theirs_by = unified(wanted, theirs, theirs)
     found = np.where(exact >= 0, exact, _indexer(own, other))
     # A gene of the query that was found by name is not found again by another name.
-    again = (exact < 0) & np.isin(found, exact[exact >= 0])
-    found[again] = -1
-    ways = Counter({"name": int((exact >= 0).sum())})
-    for prior in np.flatnonzero((exact < 0) & (found >= 0)):
-        ways[_way(by[found[prior]], theirs_by[prior])] += 1
-    return found, {way: n for way, n in ways.items() if n}
-
-
-def _way(ours: str, theirs: str) -> str:
-    """By what a gene was found that has another name in the prior."""
-    if "ortholog" in (ours, theirs):
-        return "ortholog"
-    if "former symbol" in (ours, theirs):
-        return "former symbol"
-    return "Ensembl id" if "id" in (ours, theirs) else "case or version"
+    found[(exact < 0) & np.isin(found, exact[exact >= 0])] = -1
+    pairs = [(by[found[prior]], theirs_by[prior]) for prior in np.flatnonzero((exact < 0) & (found >= 0))]
+    ways = Counter(next((way for way in WAYS if way in pair), "case or version") for pair in pairs)
+    ways["name"] = int((exact >= 0).sum())
+    return found, {way: ways[way] for way in ("name", *WAYS, "case or version") if ways[way]}
 
 
 def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
@@ -241,20 +229,8 @@ def _diagnose(match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Inde
     if shares[best] > better:
         call = "leave gene_key out" if best is None else f"pass gene_key={best!r}"
         return f"{_where(best)} matches {shares[best]:.0%} of the prior's genes: {call}"
-    ours, theirs = _is_ensembl(names), _is_ensembl(wanted)
-    if ours != theirs and not match.ways.keys() & {"Ensembl id", "ortholog"}:
-        wanted_ids, found_ids = ("Ensembl ids", "gene symbols") if theirs else ("gene symbols", "Ensembl ids")
-        return (
-            f"the prior names its genes by {wanted_ids} and the query by {found_ids}: put {wanted_ids} into a column "
-            "of adata.var and pass its name as gene_key="
-        )
     return ""
 
 
 def _share(names: pd.Index, wanted: pd.Index, species: str = "auto") -> float:
     return float((_positions(names, wanted, species)[0] >= 0).mean())
-
-
-def _is_ensembl(names: pd.Index) -> bool:
-    """Whether most names are Ensembl ids."""
-    return sum(ENSEMBL.match(name) is not None for name in names) > len(names) / 2

@@ -65,9 +65,7 @@ def rows_of(data: Any) -> Any:
     return CompressedRows.of(data) if is_compressed(data) else data
 
 
-def clean(
-    block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], factor: float = 1.0
-) -> Chunk:
+def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], factor: float = 1.0) -> Chunk:
     """Chosen genes of cells from position `start` on, or at some positions, in memory of their own and finite.
 
     Values without logarithm are multiplied by `factor`.

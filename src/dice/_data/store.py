@@ -16,7 +16,6 @@ import pandas as pd
 from anndata import AnnData
 from anndata.io import write_elem
 
-from dice import priors
 from dice._arguments import new_key
 from dice._data.files import open_prior
 from dice._data.write import holds_prior
@@ -115,6 +114,8 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
     if isinstance(source, Prior):
         return source
     if isinstance(source, str | os.PathLike):
+        from dice import priors
+
         return priors.load(str(source)) if priors.is_name(source) else Prior.load(source, key=key)
     if not isinstance(source, AnnData):
         raise InputError(

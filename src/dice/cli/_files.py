@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,21 +15,6 @@ if TYPE_CHECKING:
     from dice._data.store import Prior
 
 SUFFIXES = (".h5ad", ".zarr")
-
-
-def add_input(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    parser.add_argument(name, type=Path, help=f"{text} (.h5ad or .zarr)")
-
-
-def add_output(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help=f"{text} (.h5ad or .zarr); what is there is replaced, once the new file is whole",
-    )
 
 
 def check_output(path: Path) -> Path:

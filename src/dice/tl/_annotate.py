@@ -72,8 +72,9 @@ def annotate(
     adata
         The query: log-normalised expression, or raw counts. It keeps all of its genes.
     reference
-        The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path, or
-        the name of a ready prior (:func:`dice.priors.list`). A prior inside the AnnData object is used if the query has 80 % of its genes.
+        The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path,
+        or the name of a ready prior (:func:`dice.priors.list`). A prior inside the AnnData object is used if the query
+        has 80 % of its genes.
     labels_key
         Column of ``reference.obs`` with labels. None uses the labels of the prior; without them, no labels are given.
     alpha
