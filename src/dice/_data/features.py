@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import anndata as ad
 import numpy as np
 import pandas as pd
 from anndata import AnnData
 
 from dice._arguments import known_key, new_key, said
-from dice._data.files import open_group
+from dice._data.files import read
 from dice._data.read import dense, feature_table, named_table, names
 from dice._data.write import Slots, is_mudata, result_key
 from dice._errors import InputError, SlotError
@@ -48,7 +46,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     from dice._data.store import Prior  # Brings torch, which plots of features do without.
 
     if isinstance(reference, str | os.PathLike):
-        reference = _read(Path(reference))
+        reference = read(reference)
     if is_mudata(reference):
         found = [cells for cells in reference.mod.values() if cells.uns.get(prior_key) is not None]
         if len(found) != 1:
@@ -64,14 +62,6 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
             f"`reference` must be an AnnData or MuData object or a path, got a {type(reference).__name__}."
         )
     return reference
-
-
-def _read(path: Path) -> AnnData:
-    """The object in a file."""
-    with open_group(path, "an .h5ad file or a .zarr store", InputError) as group:
-        if group.attrs.get("encoding-type") == "MuData":
-            raise InputError(f"{said(str(path))} holds a MuData object: read it by mudata.read, and pass that.")
-        return ad.read_zarr(path) if path.is_dir() else ad.read_h5ad(path)
 
 
 def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> Features:

@@ -37,15 +37,9 @@ def check_apart(**outputs: Path | None) -> None:
 
 def read(path: Path) -> AnnData:
     """All of a file in memory."""
-    import anndata as ad
+    from dice._data import files  # torch and anndata load after the help pages
 
-    if not path.exists():
-        raise InputError(f"There is no file {str(path)!r}: check its name and folder.")
-    try:
-        return ad.read_zarr(path) if path.is_dir() else ad.read_h5ad(path)
-    except Exception as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {text}.") from error
+    return files.read(path)
 
 
 def read_reference(path: Path, read: Callable[[Path], AnnData] = read) -> AnnData | Prior:

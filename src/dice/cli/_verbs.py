@@ -56,12 +56,9 @@ def denoise(args: argparse.Namespace) -> Result:
 
     output = _files.check_output(args.output)
     if output.suffix == ".zarr":
-        import zarr
-        from anndata.io import read_elem
-
         more = {"copy_x": not args.no_x, "overwrite": True, "chunk_size": args.chunk_size}
         dice.tl.denoise_to_zarr(args.query, args.reference, output, **more, **read_flags(args, "tl.denoise"))
-        record = read_elem(zarr.open_group(output, mode="r")[f"uns/{args.key_added}"])
+        record = dice.read_lazy(output).uns[args.key_added]
     else:
         query = _files.read(args.query)
         call("tl.denoise", args, query, args.reference)
