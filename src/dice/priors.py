@@ -169,7 +169,7 @@ def _ready() -> dict[str, dict[str, Any]]:
 
 
 def _path(name: str) -> Path:
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not NAME.fullmatch(str(name)):
         raise InputError(
             f"`name` must be lower-case letters, digits, _ and - (at most 64, for example 'my_lab_lung'), got {name!r}."
         )
