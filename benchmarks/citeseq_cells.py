@@ -40,7 +40,7 @@ def pbmc_citeseq(
 
     The data of Hao et al., Cell 2021 (doi:10.1016/j.cell.2021.04.048) as scvi-tools distributes
     them. The first call downloads 1 GB, with a progress bar, into the cache; a download that breaks
-    off is resumed by the next call. Needs the extra ``scdice[datasets]`` and several GB of memory.
+    off is resumed by the next call. Needs several GB of memory.
 
     Parameters
     ----------

@@ -6,8 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import pooch
+
 from dice import _log
-from dice.datasets._download import DownloadError, _pooch, cache_folder
+from dice.datasets._download import DownloadError, cache_folder
 
 #: Bytes read at once. What was read in part when a connection breaks is lost, so this stays small.
 BLOCK = 1 << 16
@@ -29,8 +31,7 @@ class Remote:
 
     def is_at(self, path: Path) -> bool:
         """Whether a file is there, and is this one."""
-        file_hash = _pooch().file_hash  # Whoever lacks it learns so before the download.
-        return path.exists() and str(file_hash(path, alg=self.algorithm)).startswith(self.digest)
+        return path.exists() and str(pooch.file_hash(path, alg=self.algorithm)).startswith(self.digest)
 
 
 def fetch(remote: Remote, *, cache_dir: str | os.PathLike[str] | None = None) -> Path:

@@ -59,7 +59,7 @@ def neocortex(
     from the UCSC Cell Browser, and makes a file of those of its cells that have a cell type. The query has no lasting
     link, neither in the authors' viewer nor in NeMO Analytics, the gEAR portal for the brain: it must be downloaded by
     hand once, and where it is missing, the error says how. The paper took both from the portal, whose reference may
-    hold other cells and other units. Downloads need the extra ``scdice[datasets]``.
+    hold other cells and other units.
 
     Parameters
     ----------

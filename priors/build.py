@@ -27,7 +27,7 @@ import dice
 from dice._data.gene_names import names_of
 from dice._train.genes import choose_genes
 from dice.datasets._download import Packed, cache_folder, unpack
-from dice.priors import COLUMNS, card, described_prior
+from dice.priors import SHELF_COLUMNS, card, described_prior
 
 HERE = Path(__file__).parent
 TABLE = HERE.parent / "src" / "dice" / "priors.csv"
@@ -45,7 +45,7 @@ def main() -> None:
         row = build(name, tomllib.loads((HERE / f"{name}.toml").read_text()))
         table = pd.read_csv(TABLE, index_col="name", keep_default_na=False).drop(index=name, errors="ignore")
         table = pd.concat([table, pd.DataFrame([row], index=[name])]).sort_index().rename_axis("name")
-        table[[*COLUMNS, "sha256"]].to_csv(TABLE)
+        table[[*SHELF_COLUMNS, "sha256"]].to_csv(TABLE)
 
 
 def build(name: str, recipe: dict) -> dict[str, object]:

@@ -21,7 +21,7 @@ from dice import cli, priors
 from dice.datasets._download import DownloadError
 
 #: What a row of the table says beside the checksum.
-ROW = dict.fromkeys(priors.COLUMNS, "") | {"tissue": "none", "species": "human", "cells": 300, "size": 0.1}
+ROW = dict.fromkeys(priors.SHELF_COLUMNS, "") | {"tissue": "none", "species": "human", "cells": 300, "size": 0.1}
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_ones_own_shelf(shelf):
     assert (row["tissue"], row["licence"], row["cells"], row["labels"], row["here"]) == ("lung", "CC0", 300, 3, True)
     with pytest.raises(dice.DiceError, match="must not be that of a ready prior, got 'toy'"):
         dice.priors.save(stored_priors.path("labels"), "toy")
-    with pytest.raises(dice.DiceError, match=r"description has the texts .*, got colour='red'"):
+    with pytest.raises(dice.DiceError, match=r"description must be texts for .*, got colour='red'"):
         dice.priors.save(stored_priors.path("labels"), "my_lab", colour="red")
     for name in ("My Lab", "../up", "a/b", "", ".h5ad", 3):
         with pytest.raises(dice.DiceError, match="`name` must be lower-case letters"):

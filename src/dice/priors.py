@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pooch
 from anndata import AnnData
 
 from dice import _log, settings
 from dice._arguments import said
 from dice._data.store import Prior, find_prior
 from dice._errors import DiceError, InputError, PriorFormatError
-from dice.datasets._download import DownloadError, _pooch, cache_folder
+from dice.datasets._download import DownloadError, cache_folder
 
 __all__ = ["list", "load", "save"]
 #: What a user says of a prior, in ``params["shelf"]`` beside its name, and what the prior says itself.
 DESCRIBED = ("tissue", "species", "technology", "licence", "source")
-COLUMNS = ("tissue", "species", "technology", "cells", "labels", "accuracy", "licence", "source", "size")
+SHELF_COLUMNS = ("tissue", "species", "technology", "cells", "labels", "accuracy", "licence", "source", "size")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -51,13 +52,13 @@ def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
     >>> dice.priors.list().loc["pancreas", ["tissue", "species"]].tolist()
     ['pancreas', 'human']
     """
-    rows = {name: {column: row[column] for column in COLUMNS} for name, row in _ready().items()}
+    rows = {name: {column: row[column] for column in SHELF_COLUMNS} for name, row in _ready().items()}
     for path in _own():
         try:
             rows[path.stem] = card(_opened(path, path.stem)) | {"size": round(path.stat().st_size / 1e6, 2)}
         except DiceError as error:
             _log.warn(f"A file of the shelf is left out: {error}")
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS).rename_axis("name").sort_index()
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=SHELF_COLUMNS).rename_axis("name").sort_index()
     return table.assign(here=[_path(name).exists() for name in table.index])
 
 
@@ -78,7 +79,7 @@ def load(name: str) -> Prior:
     --------
     >>> import dice
     >>> dice.priors.load("pancreas")  # doctest: +SKIP
-    Prior('default', 3000 genes, 30 latents)
+    Prior('default', 3000 genes, 50 latents)
     """
     path, row = _path(name), _ready().get(name)
     if row is None and not path.exists():
@@ -118,8 +119,8 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
     >>> import dice
     >>> reference, _ = dice.datasets.synthetic(1)
     >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
-    >>> path = dice.priors.save(reference, "my_lab_lung", tissue="lung")
-    >>> dice.priors.load("my_lab_lung")
+    >>> path = dice.priors.save(reference, "my_lab_lung", tissue="lung")  # doctest: +SKIP
+    >>> dice.priors.load("my_lab_lung")  # doctest: +SKIP
     Prior('default', 2000 genes, 15 latents)
     """
     if name in _ready():
@@ -134,7 +135,7 @@ def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, 
     """A prior that holds its name and description."""
     wrong = [key for key, text in described.items() if key not in DESCRIBED or not isinstance(text, str)]
     if wrong:
-        raise InputError(f"A description has the texts {DESCRIBED}, got {wrong[0]}={said(described[wrong[0]])}.")
+        raise InputError(f"A description must be texts for {DESCRIBED}, got {wrong[0]}={said(described[wrong[0]])}.")
     found = find_prior(prior)
     return replace(found, params={**found.params, "shelf": {"name": name} | described})
 
@@ -168,8 +169,8 @@ def _ready() -> dict[str, dict[str, Any]]:
         return pd.read_csv(file, index_col="name", keep_default_na=False).to_dict("index")
 
 
-def _path(name: str) -> Path:
-    if not NAME.fullmatch(str(name)):
+def _path(name: Any) -> Path:
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise InputError(
             f"`name` must be lower-case letters, digits, _ and - (at most 64, for example 'my_lab_lung'), got {name!r}."
         )
@@ -197,7 +198,7 @@ def _download(path: Path, sha256: str) -> None:
     """Get the file of a ready prior; it has its name only once it is whole, whoever else downloads it."""
     url = f"{settings.priors_url.rstrip('/')}/{path.name}"
     try:
-        _pooch().retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)
+        pooch.retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DownloadError(

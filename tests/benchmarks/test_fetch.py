@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import sys
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -200,12 +199,6 @@ def test_cache_folder(tmp_path, monkeypatch) -> None:
     assert cache_folder(tmp_path) == tmp_path
     monkeypatch.delenv("DICE_CACHE")
     assert "scdice" in str(cache_folder())
-
-
-def test_without_pooch(tmp_path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r'pip install "scdice\[datasets\]"'):
-        citeseq_cells.pbmc_citeseq(cache_dir=tmp_path)
 
 
 def test_pbmc_citeseq_comes_from_the_server(server, tmp_path, monkeypatch, citeseq) -> None:

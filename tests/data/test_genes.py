@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import dice
 from dice._data.gene_names import names_of
 from dice._data.genes import GeneMatch, check_unique, genes_in_both, match_genes
+from dice.options import Options
 
 GENES = np.array([f"GENE{i}" for i in range(50)], dtype=object)
 ENSEMBL = np.array([f"ENSG{i:011}" for i in range(50)], dtype=object)
@@ -274,7 +275,7 @@ def test_orthologs_in_both_directions():
     assert match.ways == {"ortholog": 6}
     with pytest.warns(dice.DiceWarning, match=r"^6/8 genes found \(75%\): .*'Ins1', 'Ins2'\]\.$"):
         assert match_genes(query(IDS), mouse).ways == {"ortholog": 6}
-    shared = genes_in_both(query(mouse), query(SYMBOLS))
+    shared = genes_in_both(query(mouse), query(SYMBOLS), Options())
     assert shared.tolist() == [False, *[True] * 6]
 
 

@@ -18,6 +18,7 @@ from dice._data.gene_names import Species, species_of, unified
 from dice._errors import InputError
 from dice._model.plain_values import is_text
 from dice._model.schema import MAX_NAME
+from dice.options import Options
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.
 FEW, TOO_FEW = 0.8, 0.2
@@ -110,22 +111,19 @@ def _match(
     return GeneMatch(positions[found], found, len(wanted), missing, ways), names, wanted
 
 
-def genes_in_both(
-    adata: AnnData, reference: AnnData, *, gene_key: str | None = None, species: str = "auto"
-) -> NDArray[np.bool_]:
+def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> NDArray[np.bool_]:
     """Which genes of a reference (n_vars,) a query has as well; none, and hardly any, are told with their fix."""
     check_storable(reference.var_names, "reference.var_names")
-    match, names, wanted = _match(adata, reference.var_names, gene_key, species)
+    gene_key = options.gene_key
+    match, names, wanted = _match(adata, reference.var_names, gene_key, options.check.species)
     if len(match.prior) < TOO_FEW * min(len(wanted), len(names)):
         _judge(match, adata, names, wanted, gene_key, min_overlap=0.0)
     return np.isin(np.arange(len(wanted)), match.prior)
 
 
-def share_of_genes(
-    adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None, species: str = "auto"
-) -> float:
+def share_of_genes(adata: AnnData, genes: NDArray[np.object_], options: Options) -> float:
     """Share of a prior's genes that a query has; nothing is said of it."""
-    return _share(gene_names(adata, gene_key), _as_text(genes), species)
+    return _share(gene_names(adata, options.gene_key), _as_text(genes), options.check.species)
 
 
 def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:

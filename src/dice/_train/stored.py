@@ -41,7 +41,7 @@ def fitting_prior(
     if keys.uns not in names(reference, "uns") or keys.split not in names(reference, "obs"):
         return None
     prior = find_prior(reference, key=prior_key)
-    share = share_of_genes(adata, prior.genes, gene_key=options.gene_key, species=options.check.species)
+    share = share_of_genes(adata, prior.genes, options)
     found = f"reference.uns[{keys.uns!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
     if share < FEW:
         _log.say(f"{found} of them: another one is learned in its place.")

@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import pooch
 from anndata import AnnData
 
 from dice import _log
@@ -32,17 +32,7 @@ class DownloadError(DiceError, OSError):
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
     """`cache_dir`, else ``$DICE_CACHE``, else the platform's folder for caches."""
     chosen = cache_dir or os.environ.get(CACHE_VARIABLE)
-    return Path(chosen or _pooch().os_cache("scdice")).expanduser().resolve()
-
-
-def _pooch() -> Any:
-    try:
-        import pooch
-    except ImportError as error:
-        raise ImportError(
-            'Downloads need the package pooch: install it with pip install "scdice[datasets]".'
-        ) from error
-    return pooch
+    return Path(chosen or pooch.os_cache("scdice")).expanduser().resolve()
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,8 @@ def annotate(
     adata
         The query: log-normalised expression, or raw counts. It keeps all of its genes.
     reference
-        The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path,
-        or the name of a ready prior (:func:`dice.priors.list`). A prior inside the AnnData object is used if the query
-        has 80 % of its genes.
+        An AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path, or its name in
+        :func:`dice.priors.list`. A prior inside the AnnData object is used if the query has 80 % of its genes.
     labels_key
         Column of ``reference.obs`` with labels. None uses the labels of the prior; without them, no labels are given.
     alpha
@@ -82,9 +81,8 @@ def annotate(
     n_top_genes
         Number of genes to learn from: the most variable ones in the reference that the query has too.
     reference_batch_key
-        Column of ``reference.obs`` with technologies or batches. Variable genes are ranked within each of them.
-        ``"auto"`` looks for such a column by its name and uses it if the reference mixes technologies. None ranks genes
-        over all cells.
+        Column of ``reference.obs`` with technologies or batches, within which variable genes are ranked. ``"auto"``
+        looks for one by its name and uses it if the reference mixes technologies; None ranks genes over all cells.
     shift
         As in :func:`transfer_labels`. Only ``"offset"``, ``"clusters"`` and ``"mean"`` also move the embedding.
     layer
@@ -96,8 +94,7 @@ def annotate(
     training
         Settings of the training (:class:`dice.Training`).
     report
-        File for a report of the results of this call, for example ``"report.html"``. :func:`dice.pl.report` also shows
-        results of earlier calls.
+        File for a report of this call, for example ``"report.html"``. :func:`dice.pl.report` also shows earlier ones.
     prior_key
         Key of the prior in the reference.
     random_state
@@ -193,8 +190,7 @@ def _learn(
 ) -> tuple[str, str | None]:
     """Choose genes, check all inputs and train. Return a description of the genes, and the layer of the query."""
     layer, labels_key, key, values = call["layer"], call["labels_key"], call["prior_key"], options.check.values
-    named = {"gene_key": options.gene_key, "species": options.check.species}
-    shared, labels = genes_in_both(query, reference, **named), None
+    shared, labels = genes_in_both(query, reference, options), None
     if values:
         layer = expression_layer(reference, layer, target_sum_of(query, layer, "adata"), "reference")
         check_expression(Matrix(reference, layer=layer, who="reference").sample()[:, shared], who="reference")
