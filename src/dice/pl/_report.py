@@ -93,7 +93,7 @@ def report(
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
-    check_target(path)
+    check_target(path, inputs=(adata, reference))
     keys = as_keys(use_rep)
     options = umap_options(n_neighbors, random_state)
     columns = sections.read_columns(adata, color)

@@ -137,7 +137,7 @@ def annotate(
     prior_key, alpha = new_key("prior_key", prior_key, "dice"), share("alpha", alpha)
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
-    path = None if report is None else check_target(report)
+    path = None if report is None else check_target(report, inputs=(adata, reference))
     known = reference if isinstance(reference, AnnData) else None
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
     call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
