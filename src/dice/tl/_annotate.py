@@ -167,10 +167,11 @@ def annotate(
             stand_ins[0].leave_out_earlier()
             write_report(query, path, reference=source, prior_key=prior_key, random_state=options.random_state)
     _log.say(str(found), result=True)
-    if genes and known is not None:
-        stand_ins[1].perform()
-        remember(known, prior, prior_key)
-    return stand_ins[0].perform(copy=copy)
+    learned = stand_ins[1:] if genes and known is not None else []
+    result = stand_ins[0].perform(*learned, copy=copy)
+    for one in learned:
+        remember(one.adata, prior, prior_key)
+    return result
 
 
 def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> None:
