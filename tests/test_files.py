@@ -480,9 +480,9 @@ def test_an_input_is_no_output(command, inputs, capsys):
 @pytest.mark.parametrize("flag", ["--trained", "--report", "--checkpoint"])
 def test_further_outputs_are_no_inputs(flag, inputs, capsys):
     assert main(["annotate", "query.h5ad", "prior.h5ad", "-o", "out.h5ad", flag, "prior.h5ad"]) == 1
-    assert f"dice: {flag} 'prior.h5ad' is an input" in capsys.readouterr().err
+    assert f"dice: The output {flag} 'prior.h5ad' is an input" in capsys.readouterr().err
     assert main(["evaluate", "query.h5ad", "--labels", "label", "--table", "query.h5ad"]) == 1
-    assert "dice: --table 'query.h5ad' is an input" in capsys.readouterr().err
+    assert "dice: The output --table 'query.h5ad' is an input" in capsys.readouterr().err
 
 
 def test_calls_keep_their_inputs(inputs):

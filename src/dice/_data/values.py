@@ -24,7 +24,7 @@ from dice._errors import DiceError, InputError, SlotError
 from dice._keys import AnnotateKeys
 from dice._model.counts import MOSTLY, Recovered, normalised, recover
 from dice._model.thinning import TARGET_SUM
-from dice._types import Chunk, Codes, Floats
+from dice._types import Chunk, Codes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -114,7 +114,7 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
     return key
 
 
-def _factors(expression: sparse.csr_array, counts: sparse.csr_array) -> Floats | None:
+def _factors(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[np.float64] | None:
     """What the counts of each cell were multiplied by (n,), NaN without counts; None if log1p does not explain them."""
     if not expression.data.max(initial=0) <= LARGEST_LOG:
         return None

@@ -38,8 +38,8 @@ def check_paths(args: argparse.Namespace) -> None:
         if not getattr(args, "overwrite_input", False):
             output = flag if flag in outputs else other
             raise InputError(
-                f"--{output} {str(outputs[output])!r} is an input of the command and would be lost: name another file, "
-                "or pass --overwrite-input."
+                f"The output --{output} {str(outputs[output])!r} is an input of the command and would be lost: name "
+                "another file, or pass --overwrite-input."
             )
 
 
