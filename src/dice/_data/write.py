@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -21,18 +21,8 @@ from dice._keys import DenoiseKeys, PriorKeys, names_of_results
 RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 #: Slots that hold arrays or records by name.
 MAPPINGS = ("layers", "obsm", "varm", "obsp", "uns")
-#: Who wants to know what is written; a context variable keeps the calls of several threads apart.
-_watchers: ContextVar[tuple[Callable[[AnnData, Slots], None], ...]] = ContextVar("watchers", default=())
-
-
-@contextmanager
-def watching(watcher: Callable[[AnnData, Slots], None]) -> Iterator[None]:
-    """Tell a function of everything that a block writes."""
-    token = _watchers.set((*_watchers.get(), watcher))
-    try:
-        yield
-    finally:
-        _watchers.reset(token)
+#: Transactions that keep a record of what is written; a context variable keeps the calls of several threads apart.
+_begun: ContextVar[tuple[Transaction, ...]] = ContextVar("begun", default=())
 
 
 @dataclass(frozen=True)
@@ -65,8 +55,8 @@ def write(adata: AnnData, slots: Slots, *others: tuple[AnnData, Slots], copy: bo
     target = adata.copy() if copy else adata
     with ExitStack() as undo:
         for one, new in ((target, slots), *others):
-            for watched in _watchers.get():
-                watched(one, new)
+            for watching in _begun.get():
+                watching.watch(one, new)
             undo.callback(_restore, one, _before(one, new), one.obs.copy(deep=False), one.var.copy(deep=False))
             _write(one, new)
         undo.pop_all()
@@ -205,22 +195,6 @@ def as_plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
-    """Arguments of a stored call, as the verb takes them; `classes` are the settings objects that it may name."""
-    restored: dict[str, Any] = {}
-    for name, value in call.items():
-        if isinstance(value, Mapping) and value.get("name") in classes:
-            entries = {key: _scalar(entry) for key, entry in value.items() if key != "name"}
-            value = classes[str(value["name"])](**entries)
-        restored[name] = list(value) if np.ndim(value) == 1 else _scalar(value)
-    return restored
-
-
-def _scalar(value: Any) -> Any:
-    """Files give numpy's numbers back."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 @dataclass
 class Transaction:
     """A user's object, and one with the same matrices whose other slots can be written to without touching it."""
@@ -243,8 +217,11 @@ class Transaction:
 
     def leave_out_earlier(self) -> None:
         """Take what earlier calls have made, and this one has not, off the stage: the user's object keeps it."""
-        for name, keys in _earlier_results(self.stage, self.written).items():
-            for key in keys:
+        uns = self.stage.uns
+        records = [key for key in uns if isinstance(uns[key], Mapping) and {"call", "warnings"} <= set(uns[key])]
+        made = {slot for key in records if key not in self.written.uns for slot in names_of_results(key)}
+        for name in ("uns", "obs", "obsm"):
+            for key in made & set(getattr(self.stage, name)) - set(getattr(self.written, name)):
                 del getattr(self.stage, name)[key]
 
     def perform(self, *others: Transaction, copy: bool = False) -> AnnData | None:
@@ -256,19 +233,8 @@ class Transaction:
 def transaction(*adatas: AnnData) -> Iterator[list[Transaction]]:
     """Stand-ins for some objects, within a block."""
     begun = [Transaction(adata) for adata in adatas]
-    with ExitStack() as stack:
-        for one in begun:
-            stack.enter_context(watching(one.watch))
+    token = _begun.set((*_begun.get(), *begun))
+    try:
         yield begun
-
-
-def _earlier_results(adata: AnnData, written: Slots) -> dict[str, list[str]]:
-    """Keys in ``uns``, ``obs`` and ``obsm`` of what calls of dice have made, but for those that were `written` now."""
-    records = [
-        key for key, entry in adata.uns.items() if isinstance(entry, Mapping) and {"call", "warnings"} <= set(entry)
-    ]
-    made = {slot for key in records if key not in written.uns for slot in names_of_results(key)}
-    return {
-        name: [key for key in getattr(adata, name) if key in made and key not in getattr(written, name)]
-        for name in ("uns", "obs", "obsm")
-    }
+    finally:
+        _begun.reset(token)
