@@ -73,7 +73,7 @@ def test_plots_alone_import_what_plots_share():
     for path in SOURCE.rglob("*.py"):
         layer = path.relative_to(SOURCE).parts[0]
         if any(name.startswith("dice._plot") for name in imported(path)):
-            assert layer in {"_plot", "pl", "_demo.py"}, path
+            assert layer in {"_plot", "pl"}, path
 
 
 def test_no_private_imports_from_others():

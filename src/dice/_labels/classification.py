@@ -41,6 +41,8 @@ class Classified:
     composition: Floats
     #: Weight of every view, and the share of cells for which it predicts the final label.
     views: dict[str, Any]
+    #: Label (n, V) that every view gives to every cell, and its probability (n, V).
+    by_view: tuple[Codes, Floats]
     #: Offsets of the view that moves cells, as stored in ``.uns``.
     shift: dict[str, Any]
     #: Classifiers used by the views, with their weights and their scores on calibration cells.
@@ -67,12 +69,12 @@ class _Average:
         return np.asarray(sum(weight / total * found[name] for name, weight in self.weights.items()))
 
     def packed(self, x: Floats, rows: Codes) -> Floats:
-        """Return mean probabilities, probabilities as measured, and the label of each view as columns (n, 2 C + V)."""
+        """Return the mean, the view as measured, and label and probability of each view as columns (n, 2 C + 2 V)."""
         found = {name: view(x, rows) for name, view in self.views.items()}
         first = next(iter(self.kept))
         measured = found[first] if first in found else self.kept[first](x, rows)
-        labels = [found[name].argmax(1) for name in self.views]
-        return np.concatenate([with_ratios(self.mean(found), self.ratios), measured, np.stack(labels, axis=1)], axis=1)
+        labels, likely = (np.stack([pick(found[name], 1) for name in self.views], 1) for pick in (np.argmax, np.max))
+        return np.concatenate([with_ratios(self.mean(found), self.ratios), measured, labels, likely], axis=1)
 
 
 def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any, auc: float) -> Classified:
@@ -99,11 +101,13 @@ def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
         probabilities = with_all_labels(by_all, by_views)
     elif averaged:
         probabilities = measured
-    given = packed[:, 2 * n_labels :].astype(np.intp) == probabilities.argmax(1)[:, None]
+    given, likely = np.split(packed[:, 2 * n_labels :], 2, axis=1)
+    by_view = given.astype(np.intp), likely
+    given = by_view[0] == probabilities.argmax(1)[:, None]
     table = _view_table(average, given[cells.seen].mean(0), weight)
     composition = composition_of(probabilities[cells.seen], views.moments.composition)
     return Classified(
-        probabilities, measured, strength, composition, table, record, _scores(model, views.representations)
+        probabilities, measured, strength, composition, table, by_view, record, _scores(model, views.representations)
     )
 
 
@@ -157,7 +161,9 @@ def _without_expression(views: Views, record: dict[str, Any]) -> Classified:
     same = np.repeat(composition[None], len(views.cells), axis=0)
     names = np.array(list(views.offsets), dtype=str)
     table = {"view": names, "weight": np.full(len(names), 1 / len(names)), "agreement": np.ones(len(names))}
-    return Classified(same, same, 1.0, composition, table, record, _scores(views.model, views.representations))
+    likely, given = (np.repeat(values[:, None], len(names), 1) for values in (same.max(1), same.argmax(1)))
+    scores = _scores(views.model, views.representations)
+    return Classified(same, same, 1.0, composition, table, (given, likely), record, scores)
 
 
 def _scores(model: LabelModel, names: tuple[str, ...]) -> dict[str, Any]:

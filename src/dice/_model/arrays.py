@@ -46,3 +46,13 @@ def add_up(parts: Iterable[Sums]) -> Sums:
         for running, value in zip(total, part, strict=True):
             running += value
     return tuple(total)
+
+
+def correlations(found: Floats, truth: Floats) -> Floats:
+    """Return Pearson's correlation (F,) of every feature over cells with a value; NaN for constant features."""
+    known = ~np.isnan(truth)
+    n = np.maximum(known.sum(0), 1)
+    centred = [np.where(known, x - np.where(known, x, 0).sum(0) / n, 0) for x in (found, truth)]
+    size = np.sqrt(np.square(centred[0]).sum(0) * np.square(centred[1]).sum(0))
+    varies = size > 1e-9 * n
+    return np.where(varies, (centred[0] * centred[1]).sum(0) / np.where(varies, size, 1), np.nan)

@@ -167,16 +167,6 @@ def annotate(args: argparse.Namespace) -> Result:
     return found | {"text": f"{text}\nwritten   {', '.join(written)}"}
 
 
-def demo(args: argparse.Namespace) -> Result:
-    from dice import _demo
-
-    found = _demo.run(args.output, random_state=args.random_state)
-    files = [str(file) for file in found.files]
-    shown = found.table.round(3).to_string(na_rep="-", float_format=lambda x: f"{x:.3f}".removesuffix(".000"))
-    rows = {name: row.dropna().to_dict() for name, row in found.table.iterrows()}
-    return {"text": f"{found.cells}\n\n{shown}\n\nWritten: {', '.join(files)}", "table": rows, "output": files}
-
-
 def _counts(column: Any) -> dict[str, int]:
     """Number of cells with each value."""
     return {str(name): int(count) for name, count in column.value_counts().items()}

@@ -121,6 +121,8 @@ def transfer_labels(
         Probability of every label. Slashes in names of labels become ``"_"``, because files cannot hold them.
     ``adata.obsm["cell_type_dice_set"]`` DataFrame (n_obs, n_labels) bool
         The sets: True for labels in the set.
+    ``adata.obsm["cell_type_dice_views"]`` DataFrame (n_obs, 2 n_views)
+        The label that each view alone gives (``"measured"``, ...), and its probability (``"measured_prob"``, ...).
     ``adata.uns["cell_type_dice"]``
         ``call``, ``params`` (``shift_auc``, ``shift_strength``, ``error_ratio``, ``expected_error``,
         ``expected_coverage``, and ``confident_from``, the smallest probability of confident labels), ``views`` (weight
@@ -176,5 +178,5 @@ def transfer_labels(
         "warnings": np.array(warned, dtype=str),
     }
     voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
-    slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, voted)
+    slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, found.by_view, voted)
     return write(adata, slots, copy=copy)
