@@ -42,7 +42,7 @@ ALL_COLORS = tuple(
 )  # fmt: skip
 #: Okabe and Ito's colours without black, and without yellow, which is not seen on white; then four of Paul Tol's: safe
 #: for colour-blind readers.
-SAFE = ALL_COLORS[:10]
+SAFE, MOST_COLORS = ALL_COLORS[:10], len(ALL_COLORS)
 
 
 @dataclass(frozen=True)

@@ -167,10 +167,9 @@ def annotate(
             stand_ins[0].leave_out_earlier()
             write_report(query, path, reference=source, prior_key=prior_key, random_state=options.random_state)
     _log.say(str(found), result=True)
-    learned = stand_ins[1:] if genes and known is not None else []
-    result = stand_ins[0].perform(*learned, copy=copy)
-    for one in learned:
-        remember(one.adata, prior, prior_key)
+    result = stand_ins[0].perform(*(stand_ins[1:] if genes else []), copy=copy)
+    if genes and known is not None:
+        remember(known, prior, prior_key)
     return result
 
 
