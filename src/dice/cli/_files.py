@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from dice._files import atomic, check_room, check_target, same_file
 
 if TYPE_CHECKING:
     from anndata import AnnData
+
+    from dice._data.store import Prior
 
 SUFFIXES = (".h5ad", ".zarr")
 #: Arguments of commands that are files.
@@ -48,6 +51,13 @@ def read(path: Path) -> AnnData:
     from dice._data import files  # torch and anndata load after the help pages
 
     return files.read(path)
+
+
+def read_reference(path: Path, read: Callable[[Path], AnnData] = read) -> AnnData | Prior:
+    """A reference with its cells, or a prior of the shelf."""
+    from dice import priors
+
+    return priors.load(str(path)) if priors.is_name(path) else read(path)
 
 
 def write(adata: AnnData, path: Path) -> None:
