@@ -34,7 +34,7 @@ import dice
 from dice._data.graph import leiden
 from dice._data.matrix import Matrix
 from dice._model import presets
-from dice._model.projection import elbow, fit_projection
+from dice._model.pca import elbow, fit_projection
 
 DATA = {
     "bmmc_neurips_cite": None,

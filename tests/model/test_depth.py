@@ -130,7 +130,7 @@ def test_rows_are_weighted_by_the_error_that_the_filter_leaves():
     levels = torch.tensor([0.0, 0.3, 1.0, 3.0])
     noise = torch.randn(len(train), K, generator=torch.Generator().manual_seed(0))
     errors = torch.stack([network.error(train, level, noise) for level in levels])
-    weighted = errors * network.filter.weight(levels[:, None])
+    weighted = errors * network.filter.weight(levels[:, None], torch.zeros(4, 2))
     torch.testing.assert_close(weighted / weighted[0], torch.ones(4), atol=0.1, rtol=0)
 
 

@@ -12,8 +12,8 @@ from scipy import sparse
 
 from dice._model import thinning
 from dice._model.counts import recover
+from dice._model.pca import fit_projection
 from dice._model.presets import TrainingData, make_trainer
-from dice._model.projection import fit_projection
 from dice._model.thinning import ReferenceReader, Rows, make_rows
 
 RNG = np.random.default_rng(0)

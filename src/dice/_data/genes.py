@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._arguments import known_key, number, said
 from dice._errors import InputError
-from dice._model.plain_values import is_text
-from dice._model.schema import MAX_NAME
+from dice._model.schema import MAX_NAME, is_text
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.
 FEW, TOO_FEW = 0.8, 0.2

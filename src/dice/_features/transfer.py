@@ -19,7 +19,7 @@ from dice._features.candidates import CANDIDATES, View
 from dice._features.model import FeatureModel
 from dice._keys import FeatureKeys
 from dice._model.arrays import subsample
-from dice._model.matching import WHOLE_SHARE
+from dice._model.thinning import WHOLE_SHARE
 from dice._query.domain_shift import DomainShift, measure_shift
 from dice._query.held_out import cells_of, folds_by_batch, folds_of
 from dice._query.query import Query

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dice._labels.views import LabelMoments, OwnScale, composition_of, label_moments, standardized_classifier
-from dice._model.batch_effect import explained_by_batches
+from dice._model.arrays import explained_by_batches
 from dice._model.logistic import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
 from dice._types import Codes, Floats
 

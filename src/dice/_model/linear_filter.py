@@ -76,13 +76,16 @@ class LinearFilter(nn.Module):
         noise = counts + s.square()
         return prior * noise / (prior + noise)
 
-    def weight(self, s: Tensor) -> Tensor:
-        """Weight (n,) of rows at noise levels (n, 1): inverse to the error that the filter leaves, 1 without noise."""
-        nowhere = s.new_zeros(1, 2)
-        expected = self.variance(s, nowhere).mean(1) + self.target_noise
-        if not self.counted:
-            return 1 / expected
-        return (self.posterior_variance.mean() + self.target_noise) / expected
+    def weight(self, s: Tensor, depth: Tensor) -> Tensor:
+        """Weight (n,) of rows at noise levels (n, 1) and standardised depths (n, 2): inverse to their squared error.
+
+        The expected error of a row is that of the filter plus the noise of its target, which is inverse to the depth of
+        the target. Weights inverse to the variance give a regression its smallest error.
+        """
+        target = self.target_noise * (-self.depth_sd[1] * depth[:, 1]).exp()
+        expected = self.variance(s, depth).mean(1) + target
+        usual = self.posterior_variance.mean() + self.target_noise if self.counted else 1
+        return usual / expected
 
     @torch.no_grad()
     def fit(self, rows: Rows, held_out: Rows | None, typical: float | None) -> None:

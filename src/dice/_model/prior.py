@@ -19,9 +19,9 @@ from dice._labels.card import describe
 from dice._labels.model import LabelModel
 from dice._model import networks, schema
 from dice._model.denoiser import Denoiser
-from dice._model.plain_values import checksum
+from dice._model.offsets import SoftClusters
 from dice._model.projection import Projection
-from dice._model.soft_clusters import SoftClusters
+from dice._model.schema import checksum
 
 _PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise", "bulk")
 _AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calibration")

@@ -16,8 +16,8 @@ from dice._data.values import check_expression, takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
 from dice._labels.learn import labels_to_learn, learn_labels
-from dice._model.mixup import LabelMixup
-from dice._model.soft_clusters import SoftClusters
+from dice._model.offsets import SoftClusters
+from dice._model.presets import LabelMixup
 from dice._train.cells import ReferenceCells
 from dice._train.latents import clean_latents, reduce, training_data
 from dice._train.stored import prior_slots, record, statistics

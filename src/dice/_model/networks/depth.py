@@ -133,15 +133,13 @@ class DepthDenoiser(Denoiser):
         return torch.stack([own, self.filter.typical.expand_as(own).clamp(least, most)], dim=1)
 
     def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
-        """Squared error of the mean plus that of the variance.
-
-        Rows are weighted by the error that the filter expects of them, so that all noise levels matter alike.
-        """
+        """Squared error of the mean plus that of the variance, with rows weighted by the inverse of their error."""
         rows = Rows(batch, self.n_latent)
         s = self._levels(len(batch), generator, batch.device)
         z = rows.noisy + s * torch.randn(rows.noisy.shape, generator=generator, device=batch.device)
         mean = self._mean(z, rows.depths, s)[0]
-        error = (rows.target - mean).square().mean(1) * self.filter.weight(s)
+        weight = self.filter.weight(s, self.filter.standardised(rows.depths, len(rows)))
+        error = (rows.target - mean).square().mean(1) * weight
         # Every second row is enough for the variance, which reads the hidden state of the mean and does not change it.
         rows, z, s = rows.every_second(), z[::2], s[::2]
         with torch.no_grad():
