@@ -43,8 +43,8 @@ $(BENCH): $(DEV) benchmarks/peers.txt
 
 install: $(DEV)  ## make .venv with the package and the development tools
 
-demo: $(DEV)  ## train, denoise and compare on real data; writes dice_demo/
-	$(BIN)/dice demo
+demo: $(DEV)  ## annotate a shallow query of another technology, and compare; writes dice_demo/
+	$(BIN)/python benchmarks/demo.py $(ARGS)
 
 # One thread per worker, so that the workers do not fight over the cores. Numba has to be told too: its first parallel
 # function (scanpy's normalize_total) otherwise raises the thread count of the OpenMP that torch uses.

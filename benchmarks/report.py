@@ -168,5 +168,6 @@ def provenance(rows: pd.DataFrame, repeated: bool = True) -> str:
     runs = "Means and 95 % intervals over seeds; every run is" if repeated else "All rows are"
     return (
         f"Made by `{command}` at commit {commit} with {versions}; Python {platform.python_version()}, "
-        f"{os.cpu_count()} cores{seeds}; the last call took {time.perf_counter() - START:,.0f} s. {runs} in `.csv` beside this page."
+        f"{os.cpu_count()} cores{seeds}; the last call took "
+        f"{time.perf_counter() - START:,.0f} s. {runs} in `.csv` beside this page."
     )

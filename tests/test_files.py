@@ -154,9 +154,6 @@ def test_second_outputs_are_looked_at_first_too(tmp_path, capsys):
         more = (flag, str(tmp_path / "no" / "out.h5ad"))
         assert main(["annotate", "query", "reference", "-o", str(tmp_path / "out.h5ad"), *more]) == 1
         assert "(there is no folder" in capsys.readouterr().err
-    (tmp_path / "file").write_text("old")
-    assert main(["demo", "--output", str(tmp_path / "file")]) == 1
-    assert "(there is no folder" in capsys.readouterr().err
     with pytest.raises(dice.DiceError, match="it is a folder"):
         dice.pl.report(None, tmp_path)
 

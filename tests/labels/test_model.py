@@ -10,7 +10,7 @@ import pytest
 from simulation import TYPES, simulate
 
 import dice
-from dice._labels.card import LISTED, describe
+from dice._labels.model import LISTED, describe
 from dice._model.schema import checksum
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import anndata as ad
@@ -162,9 +163,7 @@ def test_the_summary_is_said_and_kept(raw, tmp_path, capsys):
     assert "holds a prior of 150 genes, and the query has 100% of them: it is used" in said
     assert "look at" in said
     assert reference.uns["dice"]["sha256"] == before
-    text = page.read_text()
-    assert text.index("<h2>Summary</h2>") < text.index("<h2>Map</h2>")
-    assert "<th>status</th>" in text
+    assert json.dumps(again.uns["dice_annotate"]["summary"]) in page.read_text()
     same(np.asarray(again.obsm["X_dice"]), np.asarray(query.obsm["X_dice"]))
 
 
@@ -205,7 +204,6 @@ def test_what_an_earlier_call_has_made_is_not_shown_as_this_ones(raw, tmp_path):
         assert f'"{name}"' not in text, name
     assert "Labels cell_type_dice" not in text
     assert "Novelty: " not in text
-    assert "<h3>cell_type_dice: " not in text
     for name in ("dice_cluster", "dice_uncertainty", "cell_type"):  # What it has made, and what is the user's own.
         assert f'"{name}"' in text, name
     dice.pl.report(query, page)

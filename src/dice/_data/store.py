@@ -17,6 +17,7 @@ from anndata import AnnData
 from anndata.io import write_elem
 
 from dice._arguments import new_key
+from dice._data.door import LIMIT
 from dice._data.files import open_prior
 from dice._data.write import holds_prior
 from dice._errors import InputError, SlotError
@@ -86,9 +87,12 @@ class Prior(core.LearnedPrior):
             draft.write_bytes(stream.getbuffer())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: str = "dice") -> Prior:
-        """Read a prior from a file that holds one: a saved prior, or a whole .h5ad or .zarr reference."""
-        return cls.from_arrays(open_prior(path, key))
+    def load(cls, path: str | os.PathLike[str], *, key: str = "dice", max_bytes: int = LIMIT) -> Prior:
+        """Read a prior from a file that holds one: a saved prior, or a whole .h5ad or .zarr reference.
+
+        A file that claims more than `max_bytes` for its prior is refused before it is read.
+        """
+        return cls.from_arrays(open_prior(path, key, max_bytes))
 
 
 class _Verified(NamedTuple):

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from dice._arguments import said
 from dice._errors import PriorFormatError
-from dice._labels.card import describe
-from dice._labels.model import LabelModel
+from dice._labels.model import LabelModel, describe
 from dice._model import networks, schema
 from dice._model.denoiser import Denoiser
 from dice._model.offsets import SoftClusters

@@ -119,7 +119,6 @@ COMMANDS = {
         flags={"--reference": {"type": Path, "help": "file with the prior, for the figures of its training"}},
     ),
 }  # fmt: skip
-DEMO = "Annotate the cells of one study by an atlas of others, and compare with PCA."
 #: Exit codes beside 0: an error that was told, wrong usage (argparse's), Ctrl-C (a shell's own).
 FAILED, INTERRUPTED = 1, 130
 
@@ -157,9 +156,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dice {__version__}")
     _add_common(parser, default=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    demo = _add_command(commands, "demo", DEMO, ("", "--output here --seed 1"))
-    demo.add_argument("--output", type=Path, default=Path("dice_demo"), help="folder to write to")
-    demo.add_argument("--seed", type=int, default=0, dest="random_state", help="seed of everything random (default 0)")
     for name, command in COMMANDS.items():
         command.add_arguments(_add_command(commands, name, summary_of(command.verb), command.examples))
     return parser

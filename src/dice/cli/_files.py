@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,21 +12,6 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 SUFFIXES = (".h5ad", ".zarr")
-
-
-def add_input(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    parser.add_argument(name, type=Path, help=f"{text} (.h5ad or .zarr)")
-
-
-def add_output(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help=f"{text} (.h5ad or .zarr); what is there is replaced, once the new file is whole",
-    )
 
 
 def check_output(path: Path) -> Path:
@@ -50,15 +34,9 @@ def check_apart(**outputs: Path | None) -> None:
 
 def read(path: Path) -> AnnData:
     """All of a file in memory."""
-    import anndata as ad
+    from dice._data import files  # torch and anndata load after the help pages
 
-    if not path.exists():
-        raise InputError(f"There is no file {str(path)!r}: check its name and folder.")
-    try:
-        return ad.read_zarr(path) if path.is_dir() else ad.read_h5ad(path)
-    except Exception as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {text}.") from error
+    return files.read(path)
 
 
 def write(adata: AnnData, path: Path) -> None:

@@ -56,12 +56,9 @@ def denoise(args: argparse.Namespace) -> Result:
 
     output = _files.check_output(args.output)
     if output.suffix == ".zarr":
-        import zarr
-        from anndata.io import read_elem
-
         more = {"copy_x": not args.no_x, "overwrite": True, "chunk_size": args.chunk_size}
         dice.tl.denoise_to_zarr(args.query, args.reference, output, **more, **read_flags(args, "tl.denoise"))
-        record = read_elem(zarr.open_group(output, mode="r")[f"uns/{args.key_added}"])
+        record = dice.read_lazy(output).uns[args.key_added]
     else:
         query = _files.read(args.query)
         call("tl.denoise", args, query, args.reference)
@@ -170,16 +167,6 @@ def annotate(args: argparse.Namespace) -> Result:
     text = in_flags(record["summary"], args)
     found = {"summary": text, "output": written} | record["params"]
     return found | {"text": f"{text}\nwritten   {', '.join(written)}"}
-
-
-def demo(args: argparse.Namespace) -> Result:
-    from dice import _demo
-
-    found = _demo.run(args.output, random_state=args.random_state)
-    files = [str(file) for file in found.files]
-    shown = found.table.round(3).to_string(na_rep="-", float_format=lambda x: f"{x:.3f}".removesuffix(".000"))
-    rows = {name: row.dropna().to_dict() for name, row in found.table.iterrows()}
-    return {"text": f"{found.cells}\n\n{shown}\n\nWritten: {', '.join(files)}", "table": rows, "output": files}
 
 
 def _counts(column: Any) -> dict[str, int]:

@@ -13,7 +13,6 @@ from dice._data.colors import MISSING, SAFE
 from dice._data.features import has_features, title_of
 from dice._data.results import PredictedTable
 from dice._docs import shared
-from dice._features.intervals import correlations
 from dice._model.arrays import subsample
 from dice._plot import draw
 from dice._plot.figure import finish, panels
@@ -95,6 +94,8 @@ def _ranked(ax: Axes, found: PredictedTable) -> None:
     order, places = found.ranked, np.arange(len(found.names))
     useless = found.useless[order]
     if found.truth is not None:
+        from dice._features.model import correlations  # with torch
+
         own = correlations(found.mean, found.truth)[order]
         ax.scatter(places, own, s=10, marker="x", linewidths=0.8, color=SAFE[1], label="in these cells", zorder=2)
     for which, color, label in ((~useless, SAFE[0], "held-out reference"), (useless, MISSING, "do not read")):
@@ -142,6 +143,8 @@ def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
     for which, color, label in ((inside, SAFE[0], "inside"), (~inside, SAFE[5], "outside")):
         where = np.stack([mean[which], truth[some][which]], axis=1)
         draw.scatter(ax, where, label=label, size=draw.point_size(len(some)), zorder=3, color=color)
+    from dice._features.model import correlations  # with torch
+
     correlation = correlations(found.mean[:, [feature]], truth[:, None])[0]
     note = ", do not read" if found.useless[feature] else ""
     ax.set_title(f"{found.names[feature]}: correlation {correlation:.2f}{note}", fontsize=10)

@@ -15,7 +15,8 @@ from dice._data.store import Prior, remember
 from dice._data.values import check_expression, takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
-from dice._labels.learn import labels_to_learn, learn_labels
+from dice._labels.learn import learn_labels
+from dice._labels.stored import labels_to_learn
 from dice._model.offsets import SoftClusters
 from dice._model.presets import LabelMixup
 from dice._train.cells import ReferenceCells

@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._labels.doubt import (
-    STATUSES,
+from dice._keys import STATUSES
+from dice._labels.classification import shift_strength
+from dice._labels.conformal import (
     confident_from,
-    error_ratio,
-    expected_error,
     joint_sets,
     set_threshold,
-    shift_strength,
     status_codes,
-    tempered,
     widened,
     with_most_likely,
 )
+from dice._labels.sets import error_ratio, expected_error, tempered
 from dice._model.arrays import softmax
 
 
