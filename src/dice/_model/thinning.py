@@ -25,7 +25,7 @@ from dice._types import Chunk, Codes, Floats, Mask
 SMALLEST_SHARE, LARGEST_SHARE = 0.05, 0.8
 #: Thinned copies of every cell, up to this number of rows. Held-out error after 300 steps with 2, 4, 8 copies of 4,000
 #: cells: bmmc .209, .205, .203; TEA-seq .300, .294, .292. Against the exact posterior of twelve profiles, 16 copies
-#: leave .99 to .97 of the error that 8 leave at 5 to 100 % of the depth (three seeds).
+#: leave 97 to 99 % of the error that 8 leave (four seeds).
 MAX_COPIES, ROWS = 16, 64_000
 #: Largest number of cells that are copied.
 MAX_MEASURED = 16_000
