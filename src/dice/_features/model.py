@@ -17,6 +17,7 @@ from itertools import combinations
 import numpy as np
 
 from dice._features.regress import Candidates, Predictions, View
+from dice._model.arrays import correlations
 from dice._types import Codes, Floats, Mask
 
 #: A feature is useless if its intervals are at least this share of those without a prediction, and if its correlation
@@ -118,16 +119,6 @@ def conformal_quantile(scores: Floats, alpha: float) -> Floats:
     rank = np.ceil((n + 1) * (1 - alpha) - 1e-9).astype(np.intp)
     ordered = np.concatenate([np.sort(scores, axis=0), np.full((1, scores.shape[1]), np.inf)])
     return ordered[np.where(rank > n, len(scores), rank - 1), np.arange(scores.shape[1])]
-
-
-def correlations(found: Floats, truth: Floats) -> Floats:
-    """Return Pearson's correlation (F,) of every feature over cells with a value; NaN for constant features."""
-    known = ~np.isnan(truth)
-    n = np.maximum(known.sum(0), 1)
-    centred = [np.where(known, x - np.where(known, x, 0).sum(0) / n, 0) for x in (found, truth)]
-    size = np.sqrt(np.square(centred[0]).sum(0) * np.square(centred[1]).sum(0))
-    varies = size > 1e-9 * n
-    return np.where(varies, (centred[0] * centred[1]).sum(0) / np.where(varies, size, 1), np.nan)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Small functions of arrays: a subsample, probabilities, sums over chunks, and the variance between batches."""
+"""Small functions of arrays: a subsample, probabilities, sums over chunks, correlations, and variance of batches."""
 
 from __future__ import annotations
 
@@ -82,3 +82,13 @@ def _between(values: sparse.csr_array, codes: Codes) -> tuple[float, int]:
     member = sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(n_groups, len(codes)))
     sums = (member @ values).power(2).sum(1)
     return float((np.asarray(sums).ravel() / np.bincount(codes)).sum()), n_groups
+
+
+def correlations(found: Floats, truth: Floats) -> Floats:
+    """Return Pearson's correlation (F,) of every feature over cells with a value; NaN for constant features."""
+    known = ~np.isnan(truth)
+    n = np.maximum(known.sum(0), 1)
+    centred = [np.where(known, x - np.where(known, x, 0).sum(0) / n, 0) for x in (found, truth)]
+    size = np.sqrt(np.square(centred[0]).sum(0) * np.square(centred[1]).sum(0))
+    varies = size > 1e-9 * n
+    return np.where(varies, (centred[0] * centred[1]).sum(0) / np.where(varies, size, 1), np.nan)

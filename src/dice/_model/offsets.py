@@ -236,8 +236,8 @@ def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names
     fits = offsets.ndim == 3 and offsets.shape[1] in (1, n_clusters) and offsets.shape[2] == prior.n_latent
     if not fits or len(offsets) != len(stored or [0]) or not np.isfinite(offsets).all():
         raise InputError(
-            f"The stored shift has offsets of shape {offsets.shape}, which do not fit the prior: call dice.tl.denoise "
-            "with shift='auto'."
+            f"The stored shift has offsets of shape {offsets.shape}, which do not fit the prior: pass the shift "
+            "that dice.tl.denoise stored with this prior, or shift='offset'."
         )
     if stored is not None and names is not None:
         batches = np.array([stored.index(name) for name in names], dtype=np.intp)[batches]

@@ -22,14 +22,14 @@ from dice._model.prior import LearnedPrior
 from dice._query.query import Query
 from dice._types import Chunk, Floats
 
-#: Default grid in units of the prior's latent scale, and the number of cells that are scored at most.
+#: Default grid in units of the latent scale of the prior, and the maximum number of cells.
 GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 N_CELLS = 1000
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Loss of every value of rho in a grid, with its standard error over cells."""
+    """Loss of every rho in a grid, with its standard error over cells."""
 
     criterion: str
     grid: Floats
@@ -47,7 +47,7 @@ class Curve:
         return float(self.grid[np.argmin(self.loss)])
 
     def record(self) -> dict[str, Any]:
-        """The curve as ``.uns`` stores it for :func:`dice.pl.rho`."""
+        """Return the record for ``.uns``, which :func:`dice.pl.rho` draws."""
         return {
             "rho": self.best, "criterion": self.criterion, "grid": self.grid, "loss": self.loss, "error": self.error,
             "n_cells": self.n_cells,
@@ -55,25 +55,25 @@ class Curve:
 
 
 def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None) -> Curve:
-    """The curve over at most `N_CELLS` cells, chosen by the seed and the names of the cells."""
+    """Compute the curve on at most `N_CELLS` cells, chosen by the seed and the names of the cells."""
     prior = query.prior
     values = np.array(GRID) * prior.latent_scale if grid is None else check_grid(grid)
     rng = np.random.default_rng(query.options.random_state)
     rows = np.sort(np.argsort(query.seeds, kind="stable")[:N_CELLS])
     if len(rows) < 2:
-        raise InputError(f"rho cannot be tuned on {len(rows)} cells: pass a number for rho.")
+        raise InputError(f"rho cannot be tuned on {len(rows)} cells: pass at least 2 cells, or set rho to a number.")
     chunk = query.matrix.take(rows)
     latents = query.likelihood.latents(chunk)
     if latents.empty.all():
-        raise InputError("rho cannot be tuned on cells that express none of the prior's genes: pass a number for rho.")
+        raise InputError("rho cannot be tuned, because no cell expresses a gene of the prior: set rho to a number.")
     noise, genes = float(np.sqrt(latents.residual[~latents.empty].mean())), query.match.prior
     beneath = recover(chunk) if query.counts is None else query.counts.take(rows)
-    # dice.tl.denoise reads the query in the same way: as counts, or under Gaussian noise.
+    # As in dice.tl.denoise: counts, or Gaussian noise.
     measured = prior.measured and judge_counts(beneath.log_depth, latents.empty)[0]
     if criterion == "auto":
         criterion = "counts" if measured else "genes"
     if criterion == "counts" and not beneath.counts.count_nonzero():
-        raise InputError("criterion='counts' needs log-normalised counts, got other values: pass counts_layer=.")
+        raise InputError("criterion='counts' needs log-normalised counts: set counts_layer to a layer with counts.")
     if criterion == "genes":
         losses = by_genes(prior, chunk, genes, values, noise, rng)
     else:
@@ -90,7 +90,7 @@ def check_grid(grid: Sequence[float]) -> Floats:
     except (TypeError, ValueError):
         values = np.empty(0)
     if not len(values) or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(f"grid={said(grid)} is not a sequence of numbers of at least 0.")
+        raise InputError(f"`grid` must be a sequence of numbers of at least 0, got {said(grid)}.")
     return values
 
 
