@@ -119,6 +119,7 @@ COMMANDS = {
         flags={"--reference": {"type": Path, "help": "file with the prior, for the figures of its training"}},
     ),
 }  # fmt: skip
+INFO = "Show what a prior was learned from, or list the priors that have a name."
 #: Exit codes beside 0: an error that was told, wrong usage (argparse's), Ctrl-C (a shell's own).
 FAILED, INTERRUPTED = 1, 130
 
@@ -156,6 +157,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dice {__version__}")
     _add_common(parser, default=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    info = _add_command(commands, "info", INFO, ("", "pancreas", "trained.h5ad"))
+    info.add_argument(
+        "prior", nargs="?", help="name of a prior, or a file with one (.h5ad or .zarr); none lists all names"
+    )
+    info.add_argument("--prior-key", default="dice", help="key of the prior in a file (default dice)")
     for name, command in COMMANDS.items():
         command.add_arguments(_add_command(commands, name, summary_of(command.verb), command.examples))
     return parser
@@ -186,10 +192,8 @@ def _add_common(parser: argparse.ArgumentParser, default: Any) -> None:
 def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
     """Bars as asked for, and warnings of ours as one line each; both go to standard error."""
     warned: list[str] = []
-    before = settings.verbosity, settings.device, settings.chunk_size
-    settings.verbosity = 0 if args.quiet else settings.verbosity
-    settings.device = getattr(args, "device", settings.device)
-    settings.chunk_size = getattr(args, "chunk_size", settings.chunk_size)
+    chosen = {name: getattr(args, name) for name in ("device", "chunk_size") if hasattr(args, name)}
+    chosen |= {"verbosity": 0} if args.quiet else {}
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         if issubclass(category, DiceWarning):
@@ -197,13 +201,11 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
             if not args.quiet:
                 print(f"dice: warning: {warned[-1]}", file=sys.stderr)
 
-    with warnings.catch_warnings(), _log.worded(lambda message: f"dice: {in_flags(message, args)}"):
+    worded = _log.worded(lambda message: f"dice: {in_flags(message, args)}")
+    with settings.using(**chosen), warnings.catch_warnings(), worded:
         warnings.simplefilter("default")
         warnings.showwarning = show  # type: ignore[assignment]
-        try:
-            yield warned
-        finally:
-            settings.verbosity, settings.device, settings.chunk_size = before
+        yield warned
 
 
 def _cluster(args: argparse.Namespace) -> Any:

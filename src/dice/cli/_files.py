@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from dice._files import atomic, check_room, check_target, followed
 
 if TYPE_CHECKING:
     from anndata import AnnData
+
+    from dice._data.store import Prior
 
 SUFFIXES = (".h5ad", ".zarr")
 
@@ -37,6 +40,13 @@ def read(path: Path) -> AnnData:
     from dice._data import files  # torch and anndata load after the help pages
 
     return files.read(path)
+
+
+def read_reference(path: Path, read: Callable[[Path], AnnData] = read) -> AnnData | Prior:
+    """A reference with its cells, or a prior of the shelf."""
+    from dice import priors
+
+    return priors.load(str(path)) if priors.is_name(path) else read(path)
 
 
 def write(adata: AnnData, path: Path) -> None:
