@@ -22,8 +22,7 @@ from dice._data.value_checks import FEWEST_COUNTS, LARGEST_LOG, LOGGED, is_count
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
 from dice._keys import AnnotateKeys
-from dice._model.counts import MOSTLY, Recovered, normalised, recover
-from dice._model.thinning import TARGET_SUM
+from dice._model.counts import MOSTLY, TARGET_SUM, Recovered, normalised, recover
 from dice._types import Chunk, Codes
 
 P = ParamSpec("P")

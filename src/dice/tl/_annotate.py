@@ -25,7 +25,7 @@ from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
-from dice._model.thinning import TARGET_SUM
+from dice._model.counts import TARGET_SUM
 from dice._query.reading import one_reading
 from dice._query.reference import check_roles
 from dice._train.genes import choose_genes
