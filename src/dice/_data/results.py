@@ -156,3 +156,19 @@ def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[st
     table = read.record(adata, keys.uns, what="record of safe labels", step=step)
     tree = LabelTree.from_plain(table)
     return tree, pd.Index(tree.names).get_indexer(read.column(adata, keys.label, step=step).astype(str)), dict(table)
+
+
+def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
+    """Arguments of a stored call, as the verb takes them; `classes` are the settings objects that it may name."""
+    restored: dict[str, Any] = {}
+    for name, value in call.items():
+        if isinstance(value, Mapping) and value.get("name") in classes:
+            entries = {key: _scalar(entry) for key, entry in value.items() if key != "name"}
+            value = classes[str(value["name"])](**entries)
+        restored[name] = list(value) if np.ndim(value) == 1 else _scalar(value)
+    return restored
+
+
+def _scalar(value: Any) -> Any:
+    """Files give numpy's numbers back."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -172,8 +172,7 @@ def _scores(model: LabelModel, names: tuple[str, ...]) -> dict[str, Any]:
     table = {"candidate": np.array([*names, "blend"]), "weight": np.append(np.full(len(names), 1 / len(names)), 1.0)}
     rows = [*(model.calibration((name,)) for name in names), model.calibration(names)]
     return table | {
-        "n_cells": len(codes),
-        "log_loss": np.array([log_loss(p, codes) for p in rows]),
+        "n_cells": len(codes), "log_loss": np.array([log_loss(p, codes) for p in rows]),
         "accuracy": np.array([float((p.argmax(1) == codes).mean()) for p in rows]),
         "macro_f1": np.array([macro_f1(p, codes) for p in rows]),
-    }
+    }  # fmt: skip

@@ -70,14 +70,9 @@ def p_values(
 
 
 def label_p_values(
-    scores: Floats,
-    calibration: Floats,
-    codes: NDArray[np.integer],
-    *,
-    per_class: bool = False,
-    weights: Floats | None = None,
-    own_weights: Floats | None = None,
-) -> Floats:
+    scores: Floats, calibration: Floats, codes: NDArray[np.integer], *, per_class: bool = False,
+    weights: Floats | None = None, own_weights: Floats | None = None,
+) -> Floats:  # fmt: skip
     """Return the p-value (n, C) of every label for every cell.
 
     Parameters

@@ -188,14 +188,10 @@ def make_card(
 ) -> dict[str, Any]:
     """Return the card of a reference. Entries of `others` that are not None are added unchanged."""
     card = {
-        "labels_key": labels_key,
-        "labels": names,
-        "label_cells": [int(n) for n in counts],
-        "cells": n_cells,
-        "genes": n_genes,
-        "date": datetime.now(UTC).date().isoformat(),
+        "labels_key": labels_key, "labels": names, "label_cells": [int(n) for n in counts], "cells": n_cells,
+        "genes": n_genes, "date": datetime.now(UTC).date().isoformat(),
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
-    }
+    }  # fmt: skip
     return card | {name: value for name, value in others.items() if value is not None}
 
 

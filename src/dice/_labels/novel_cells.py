@@ -195,13 +195,9 @@ def group_table(names: list[str], codes: Codes, score: Floats, called: CalledGro
     n_cells = np.bincount(codes[codes >= 0], minlength=len(names))
     sums = np.bincount(codes[codes >= 0], weights=score[codes >= 0], minlength=len(names))
     return {
-        "group": np.array(names, dtype=str),
-        "n_cells": n_cells,
-        "score": sums / np.maximum(n_cells, 1),
-        "displacement": called.displacement,
-        "p": called.p,
-        "novel": called.novel,
-    }
+        "group": np.array(names, dtype=str), "n_cells": n_cells, "score": sums / np.maximum(n_cells, 1),
+        "displacement": called.displacement, "p": called.p, "novel": called.novel,
+    }  # fmt: skip
 
 
 #: False-discovery rate of novel groups, as in :func:`dice.tl.novelty`.

@@ -51,15 +51,9 @@ class JudgedLabels:
 
 
 def judge(
-    settings: Sets,
-    alpha: float,
-    found: Classified,
-    model: LabelModel,
-    shift: DomainShift,
-    cells: LabelCells,
-    unlike: Mask,
-    min_probability: float,
-) -> JudgedLabels:
+    settings: Sets, alpha: float, found: Classified, model: LabelModel, shift: DomainShift, cells: LabelCells,
+    unlike: Mask, min_probability: float,
+) -> JudgedLabels:  # fmt: skip
     """Return the prediction set and the status of every cell.
 
     Cells that are `unlike` the reference (n,), and labels less likely than `min_probability`, are never confident.

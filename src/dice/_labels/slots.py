@@ -35,16 +35,10 @@ def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) ->
 
 
 def label_slots(
-    keys: LabelKeys,
-    adata: AnnData,
-    model: LabelModel,
-    colors: list[str] | None,
-    judged: JudgedLabels,
-    min_probability: float,
-    record: dict[str, Any],
-    by_view: tuple[Codes, Floats],
+    keys: LabelKeys, adata: AnnData, model: LabelModel, colors: list[str] | None, judged: JudgedLabels,
+    min_probability: float, record: dict[str, Any], by_view: tuple[Codes, Floats],
     voted: tuple[pd.Categorical, Votes] | None = None,
-) -> Slots:
+) -> Slots:  # fmt: skip
     """Return the slots of labels, probabilities, sets, status, views and votes."""
     names, sets, probabilities, alpha = model.names, judged.sets, judged.probabilities, record["call"]["alpha"]
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
@@ -107,15 +101,13 @@ def _at_nodes(
     """Return the safe label, its level and its probability (n,) of cells at these nodes (n,), and the record."""
     n, root = max(len(nodes), 1), len(tree.names) - 1
     params = params | {
-        "expected_error": float((1 - found).sum() / n),
-        "resolved": float((nodes != root).sum() / n),
+        "expected_error": float((1 - found).sum() / n), "resolved": float((nodes != root).sum() / n),
         "finest": float((nodes < tree.n_labels).sum() / n),
-    }
+    }  # fmt: skip
     obs = {
-        keys.label: _categories(tree.names, nodes),
-        keys.level: _categories(tree.level_names, nodes),
+        keys.label: _categories(tree.names, nodes), keys.level: _categories(tree.level_names, nodes),
         keys.probability: found.astype(np.float32),
-    }
+    }  # fmt: skip
     n_cells = np.bincount(nodes, minlength=len(tree.names))
     return Slots(obs=obs, uns={keys.uns: table | {"n_cells": n_cells, "params": params}})
 
@@ -157,14 +149,11 @@ def _voted(
     label, used = _labels(names, colors, votes.probabilities[voted], 0.0)
     codes[voted] = label.codes
     table = {
-        "group": np.array([str(name) for name in groups.categories], dtype=str),
-        "n_cells": votes.n_cells,
+        "group": np.array([str(name) for name in groups.categories], dtype=str), "n_cells": votes.n_cells,
         "label": np.append(label.categories.astype(str), "")[codes[:-1]].astype(str),
-        "probability": votes.probabilities.max(1),
-        "set": np.asarray(_set_texts(votes.sets, names)).astype(str),
-        "safe": np.array(tree.names, dtype=str)[tree.nodes(votes.probabilities, 1 - alpha)],
-        "shares": votes.shares,
-    }
+        "probability": votes.probabilities.max(1), "set": np.asarray(_set_texts(votes.sets, names)).astype(str),
+        "safe": np.array(tree.names, dtype=str)[tree.nodes(votes.probabilities, 1 - alpha)], "shares": votes.shares,
+    }  # fmt: skip
     return pd.Categorical.from_codes(codes[groups.codes], label.categories), table, used
 
 

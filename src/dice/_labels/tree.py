@@ -190,10 +190,9 @@ class LabelTree:
         return {
             "node": np.array(self.names, dtype=str),
             "parent": np.array([self.names[parent] for parent in self.parents], dtype=str),
-            "level": np.array(self.level_names, dtype=str),
-            "n_labels": self.members.sum(1),
+            "level": np.array(self.level_names, dtype=str), "n_labels": self.members.sum(1),
             "levels": np.array(self.levels, dtype=str),
-        }
+        }  # fmt: skip
 
     def to_card(self) -> dict[str, Any]:
         """The entries for the card of a prior."""

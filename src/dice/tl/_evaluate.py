@@ -196,23 +196,17 @@ def _clustering(
 ) -> dict[str, float]:
     """Compare labels with clusters: best resolution, fixed resolution, k-means."""
     sweep = metrics.leiden_sweep(
-        space,
-        labels,
-        resolutions=(*metrics.PAPER_RESOLUTIONS, resolution),
-        n_neighbors=n_neighbors,
-        method="louvain" if protocol == "paper" else "leiden",
-        random_state=random_state,
-    )
+        space, labels, resolutions=(*metrics.PAPER_RESOLUTIONS, resolution), n_neighbors=n_neighbors,
+        method="louvain" if protocol == "paper" else "leiden", random_state=random_state,
+    )  # fmt: skip
     # The last row is the fixed resolution, which is not a candidate for the best resolution.
     best = sweep.loc[sweep["ari"].iloc[:-1].idxmax()]
     clusters = kmeans(space, pd.Series(labels).nunique(), random_state=random_state)
     return {
         **{name: float(best[name]) for name in ("ari", "nmi", "nmi_max", "v_measure")},
-        "best_resolution": float(best["resolution"]),
-        "n_clusters": int(best["n_clusters"]),
-        "ari_fixed": float(sweep["ari"].iloc[-1]),
-        "kmeans_ari": metrics.ari(labels, clusters),
-    }
+        "best_resolution": float(best["resolution"]), "n_clusters": int(best["n_clusters"]),
+        "ari_fixed": float(sweep["ari"].iloc[-1]), "kmeans_ari": metrics.ari(labels, clusters),
+    }  # fmt: skip
 
 
 def _mixing(space: Floats, labels: NDArray[Any], batches: NDArray[Any] | None, protocol: Protocol) -> dict[str, float]:

@@ -175,15 +175,10 @@ def transfer_labels(
     asked = {"labels_key": named, "alpha": alpha, "groupby": groupby, "sets": sets, "classifier": kind}
     params = {"n_calibration": len(model.calibration_codes)}
     record = {
-        "call": as_plain(options.arguments() | asked),
-        "params": params | separated.params | judged.params,
-        "views": found.views,
-        "composition": found.composition,
-        "candidates": found.table,
-        "reference": describe(model.card),
-        "shift": found.shift,
-        "warnings": np.array(warned, dtype=str),
-    }
+        "call": as_plain(options.arguments() | asked), "params": params | separated.params | judged.params,
+        "views": found.views, "composition": found.composition, "candidates": found.table,
+        "reference": describe(model.card), "shift": found.shift, "warnings": np.array(warned, dtype=str),
+    }  # fmt: skip
     voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
     slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, found.by_view, voted)
     confident, unlike = (judged.status == STATUSES.index(status) for status in (CONFIDENT, UNLIKE))
