@@ -100,7 +100,9 @@ class LabelCells:
             result = np.empty_like(found)
             result[self.sampled] = found
             return result
-        parts = self.query.matrix.each(lambda chunk, rows: function(self.standardized(chunk, rows), _positions(rows)))
+        parts = self.query.matrix.each(
+            lambda chunk, rows: function(self.standardized(chunk, rows), np.arange(rows.start, rows.stop))
+        )
         return np.concatenate(parts)
 
     def observed(self, classifier: Logistic) -> Logistic:
@@ -114,7 +116,3 @@ class LabelCells:
             carried = query.prior.projection.loadings[hidden].T @ classifier.slopes[hidden]
             slopes = slopes + completion.loadings @ (completion.filter @ carried)
         return Logistic(slopes.astype(np.float32), classifier.offset)
-
-
-def _positions(rows: slice) -> Codes:
-    return np.arange(rows.start, rows.stop)

@@ -43,8 +43,7 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
     with _log.progress(total=len(REPRESENTATIONS), desc="Learning labels", unit="fit") as bar:
         candidates = {}
         for name in REPRESENTATIONS[:2]:
-            latents, thinned = (None if cells is None else _latents(cells, name) for cells in (whole, thin))
-            assert latents is not None
+            latents, thinned = _latents(whole, name), None if thin is None else _latents(thin, name)
             classifier = _fit(latents[fit], None if thinned is None else thinned[fit], possible, n_labels)
             candidates[name] = Candidate(classifier, classifier.logits(latents[calibration]))
             bar.update()

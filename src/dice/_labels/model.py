@@ -213,18 +213,14 @@ def describe(card: Mapping[str, Any]) -> str:
         f"{_printable(card.get('held_out'))} held-out cells",
         f"  {'cells':>7}  {'F1':>6}  label",
     ]
-    names, counts, scores = (_listed(card, name) for name in ("labels", "label_cells", "f1"))
+    entries = (card.get(name) for name in ("labels", "label_cells", "f1"))
+    names, counts, scores = (entry if isinstance(entry, list) else [] for entry in entries)
     for i, name in enumerate(names[:LISTED]):
         n, f1 = (values[i] if i < len(values) else None for values in (counts, scores))
         lines.append(f"  {_printable(n):>7}  {'-' if f1 is None else _printable(f1):>6}  {_printable(name)}")
     if len(names) > LISTED:
         lines.append(f"  and {len(names) - LISTED} more")
     return "\n".join([*lines, _printable(packages)])
-
-
-def _listed(card: Mapping[str, Any], name: str) -> list[Any]:
-    found = card.get(name)
-    return found if isinstance(found, list) else []
 
 
 def _printable(value: Any) -> str:

@@ -20,9 +20,7 @@ def parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
     terms = {label: label if label in graph else by_name.get(label, "") for label in labels}
     unknown = sorted(label for label, term in terms.items() if not term)
     if unknown:
-        raise InputError(
-            f"{path!r} has no terms with the ids or names {unknown[:5]}: rename these labels, or leave their cells out."
-        )
+        raise InputError(f"{path!r} has no terms with the ids or names {unknown[:5]}: rename these labels.")
     ancestors = {label: nx.descendants(graph, term) - {term} for label, term in terms.items()}
     held: dict[str, set[str]] = {term: {label} for label, term in terms.items()}
     for label, above in ancestors.items():

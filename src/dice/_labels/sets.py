@@ -113,9 +113,8 @@ def _warn(
     if strength < 1 and settings.per_class and rare.any():
         names = [model.names[i] for i in np.flatnonzero(rare)]
         _log.warn(
-            f"{len(names)} labels have fewer than {int(np.ceil(1 / alpha)) - 1} calibration cells and are in "
-            f"every set, for example {names[:3]}: train the prior with a larger calibration_fraction, or pass "
-            "per_class=False."
+            f"{len(names)} labels have fewer than {int(np.ceil(1 / alpha)) - 1} calibration cells and are in every "
+            f"set, for example {names[:3]}: train with a larger calibration_fraction, or pass per_class=False."
         )
     elif strength < 1 and len(codes) + 1 < 1 / alpha:
         _log.warn(

@@ -45,29 +45,16 @@ def label_slots(
     label, used = _labels(names, colors, probabilities, min_probability)
     frame = {"index": adata.obs_names, "columns": column_names(names)}
     uns: dict[str, Any] = {keys.uns: record | {"labels": np.array(names, dtype=str)}}
-    if used is not None:
-        uns[keys.colors] = used
-    by_group = {}
+    uns, by_group = uns if used is None else uns | {keys.colors: used}, {}
     if voted is not None:
         by_group[keys.voted], uns[keys.uns]["votes"], used = _voted(*voted, model, colors, alpha)
         uns |= {} if used is None else {f"{keys.voted}_colors": used}
-    return Slots(
-        stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}),
-        obs={
-            keys.label: label,
-            keys.probability: top[:, 0],
-            keys.margin: top[:, 0] - top[:, 1],
-            keys.set: _set_texts(sets, names),
-            keys.status: pd.Categorical.from_codes(judged.status, list(STATUSES)).remove_unused_categories(),
-            **by_group,
-        },
-        obsm={
-            keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame),
-            keys.set: pd.DataFrame(sets, **frame),
-            keys.views: _by_view(record["views"]["view"], *by_view, names, adata.obs_names),
-        },
-        uns=uns,
-    )
+    obs = {keys.label: label, keys.probability: top[:, 0], keys.margin: top[:, 0] - top[:, 1], **by_group}
+    obs |= {keys.set: _set_texts(sets, names), keys.status: _categories(STATUSES, judged.status)}
+    obsm = {keys.views: _by_view(record["views"]["view"], *by_view, names, adata.obs_names)}
+    obsm |= {keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame)}
+    obsm |= {keys.set: pd.DataFrame(sets, **frame)}
+    return Slots(obs=obs, obsm=obsm, uns=uns, stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}))
 
 
 def safe_slots(
@@ -99,17 +86,12 @@ def _at_nodes(
     keys: SafeKeys, tree: LabelTree, nodes: Codes, found: Floats, table: dict[str, Any], params: dict[str, Any]
 ) -> Slots:
     """Return the safe label, its level and its probability (n,) of cells at these nodes (n,), and the record."""
-    n, root = max(len(nodes), 1), len(tree.names) - 1
-    params = params | {
-        "expected_error": float((1 - found).sum() / n), "resolved": float((nodes != root).sum() / n),
-        "finest": float((nodes < tree.n_labels).sum() / n),
-    }  # fmt: skip
-    obs = {
-        keys.label: _categories(tree.names, nodes), keys.level: _categories(tree.level_names, nodes),
-        keys.probability: found.astype(np.float32),
-    }  # fmt: skip
+    figures = {"expected_error": 1 - found, "resolved": nodes < len(tree.names) - 1, "finest": nodes < tree.n_labels}
+    params = params | {name: float(values.sum() / max(len(nodes), 1)) for name, values in figures.items()}
+    obs = {keys.label: _categories(tree.names, nodes), keys.level: _categories(tree.level_names, nodes)}
     n_cells = np.bincount(nodes, minlength=len(tree.names))
-    return Slots(obs=obs, uns={keys.uns: table | {"n_cells": n_cells, "params": params}})
+    uns = {keys.uns: table | {"n_cells": n_cells, "params": params}}
+    return Slots(obs=obs | {keys.probability: found.astype(np.float32)}, uns=uns)
 
 
 def _categories(names: Sequence[str], codes: Codes) -> pd.Categorical:

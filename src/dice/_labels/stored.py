@@ -73,9 +73,7 @@ def _stored_levels(key: str, card: Mapping[str, Any], columns: set[str]) -> Leve
 def _without_cells(stored: LabelModel, asked: Levels) -> LabelModel:
     """The model of a prior with the tree that is asked for."""
     if asked.columns and [*asked.columns, asked.key] != list(stored.card.get("levels", ())):
-        raise InputError(
-            f"{list(asked.columns)} are columns of the reference's cells: pass the reference, or a hierarchy."
-        )
+        raise InputError(f"{list(asked.columns)} are columns of cells: pass the reference, or a hierarchy.")
     if asked.hierarchy is None:
         return stored
     tree = LabelTree.of(stored.names, read_hierarchy(asked.hierarchy, stored.names))
@@ -136,10 +134,8 @@ def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Cate
     for (coarse, above), (fine, below) in pairwise(zip(keys, columns, strict=True)):
         for parent, child in sorted(set(zip(above, below, strict=True))):
             if "" not in (parent, child) and parents.setdefault(child, parent) != parent:
-                raise InputError(
-                    f"{fine!r} is not nested in {coarse!r}: cells of {child!r} are both {parents[child]!r} and "
-                    f"{parent!r}."
-                )
+                both = f"both {parents[child]!r} and {parent!r}"
+                raise InputError(f"{fine!r} is not nested in {coarse!r}: cells of {child!r} are {both}.")
         lone = sorted(set(below) - set(parents) - {""})
         if lone:
             raise InputError(f"No cell of {lone[:5]} has a label in {coarse!r}: fill it in for these cells.")
@@ -153,9 +149,7 @@ def _make_unique(keys: Sequence[str], columns: Sequence[NDArray[Any]]) -> None:
         for name in sorted((set(above) & set(below)) - {""}):
             other = sorted(set(above[below == name]) - {name, ""})
             if other:
-                raise InputError(
-                    f"{name!r} is a label in {coarse!r} and, below {other[0]!r}, in {fine!r}: rename one of them."
-                )
+                raise InputError(f"{name!r} is a label in {coarse!r} and, below {other[0]!r}, in {fine!r}: rename it.")
             above[above == name] = f"{name} ({coarse})"
 
 

@@ -92,9 +92,7 @@ class LabelTree:
         """
         unknown = sorted(set(hierarchy) - set(labels) - set(hierarchy.values()) - set(known))
         if unknown:
-            raise InputError(
-                f"hierarchy= names {unknown[:5]}, which are neither labels nor parents of any: check their spelling."
-            )
+            raise InputError(f"hierarchy= names {unknown[:5]}, which are neither labels nor parents: check spelling.")
         also = sorted(set(hierarchy.values()) & set(labels))
         if also:
             raise InputError(

@@ -14,6 +14,7 @@ from dice._clusters.tree import stored_cut
 from dice._data import read
 from dice._data.colors import MOST_COLORS, SEQUENTIAL, Colors, distinct, read_colors
 from dice._data.layout import layout
+from dice._data.results import read_safe
 from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE, ClusterKeys, LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
 from dice._plot import draw
@@ -123,11 +124,10 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
 
 def _tree(adata: AnnData, key: str, names: list[str], probabilities: Floats) -> LabelTree:
     """The tree of :func:`dice.tl.safe_labels`, or else one that joins labels which cells of the query confuse."""
-    record = read.record(adata, SafeKeys(key).uns)
-    if isinstance(record, Mapping) and {"node", "parent"} <= set(record):
-        nodes, above = ([str(name) for name in np.ravel(record[part])] for part in ("node", "parent"))
-        if nodes[: len(names)] == names and len(set(nodes)) == len(nodes):
-            return LabelTree(tuple(nodes), np.array([nodes.index(name) for name in above]), len(names))
+    if SafeKeys(key).uns in read.names(adata, "uns"):
+        tree, _, _ = read_safe(adata, SafeKeys(key))
+        if list(tree.names[: tree.n_labels]) == names:
+            return tree
     if len(names) < 2 or not len(probabilities):
         return LabelTree.of(names, {})
     given = np.eye(len(names))[probabilities.argmax(1)]

@@ -81,22 +81,14 @@ def label_tree(
         truth, given = (labels.get_indexer(column.astype(str)) for column in values)
         known, who = (truth >= 0) & (given >= 0), "known labels"
         f1 = tree.f1(truth[known], given[known])
-    rows, depth = _rows(tree, len(tree.names) - 1), int(tree.depths.max())
+    # Labels below a node are beside each other, so that branches do not cross.
+    rows, depth = sorted(range(tree.n_labels), key=lambda label: tree.path(label)[::-1]), int(tree.depths.max())
     size = _PER_LEVEL * min(depth, 8) + 4.2, max(_PER_LABEL * len(rows) + 1.2, 2.6)
     figure, ax = plt.subplots(figsize=size, layout="constrained")
     points = _draw(ax, tree, rows, np.bincount(nodes, minlength=len(tree.names)), f1, color_map)
     ax.set_title(title or f"safe labels of {len(nodes):,} cells", fontsize=11)
-    bar = figure.colorbar(points, ax=ax, fraction=0.03, pad=0.02)
-    bar.set_label(f"F1 of {who}", fontsize=9)
+    figure.colorbar(points, ax=ax, fraction=0.03, pad=0.02).set_label(f"F1 of {who}", fontsize=9)
     return finish(figure, [ax], show=show, save=save, return_fig=return_fig)
-
-
-def _rows(tree: LabelTree, node: int) -> list[int]:
-    """Labels below a node from top to bottom, so that branches do not cross."""
-    if node < tree.n_labels:
-        return [node]
-    below = [child for child in np.flatnonzero(tree.parents == node) if child != node]
-    return [label for child in below for label in _rows(tree, int(child))]
 
 
 def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats, color_map: str) -> Any:
@@ -107,10 +99,9 @@ def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats
     x = np.where(np.arange(len(y)) < tree.n_labels, tree.depths.max(), tree.depths).astype(float)
     for node, parent in enumerate(tree.parents[:-1]):
         ax.plot([x[parent], x[parent], x[node]], [y[parent], y[node], y[node]], color=_INK, linewidth=1, zorder=1)
-    area = _LARGEST * n_cells / max(n_cells.max(), 1)
-    some = area > 0
+    area, some = np.maximum(_LARGEST * n_cells / max(n_cells.max(), 1), 12), n_cells > 0
     ax.scatter(x, y, s=8, color=_INK, zorder=2)
-    points = ax.scatter(x[some], y[some], s=np.maximum(area, 12)[some], c=f1[some], cmap=color_map, vmin=0, vmax=1,
+    points = ax.scatter(x[some], y[some], s=area[some], c=f1[some], cmap=color_map, vmin=0, vmax=1,
                         edgecolors="black", linewidths=0.6, zorder=3, plotnonfinite=True)  # fmt: skip
     points.cmap = points.get_cmap().with_extremes(bad="white")
     root = len(y) - 1

@@ -109,10 +109,7 @@ def safe_labels(
         LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
     model, _ = read_or_learn(reference, prior, levels, prior_key, int(record["call"].get("random_state", 0)))
     if model.names != found.names:
-        raise InputError(
-            "The query has labels of another reference or tree: pass those that gave them, or call "
-            "dice.tl.transfer_labels again."
-        )
+        raise InputError("The query has labels of another reference or tree: call dice.tl.transfer_labels again.")
     unlike = (read.column(adata, labels.status).astype(str) == UNLIKE).to_numpy()
     strength = float(record["params"]["shift_strength"])
     # With a smaller alpha than that of the labels, "confident" does not promise enough.
