@@ -9,9 +9,9 @@ bmmc has two levels, mop three, from columns; the other trees are learned. Shift
 learned trees. `leaf_error` is the error rate of the most likely label, `confident` the share of confident cells, and
 `time` the time of `transfer_labels` with a tree relative to that without.
 
-Mixed resolution: a share `hidden` of the cells of every second label with sisters lose their fine label. "taught" learns
-from their coarse label, "thrown away" does not, and "all known" has all fine labels. Accuracy and macro-F1 are those of
-the labels that had lost cells and their sisters.
+Mixed resolution: a share `hidden` of the cells of every second label with sisters loses its fine label. "taught"
+learns from the coarse label, "thrown away" does not, and "all known" has all fine labels. Accuracy and macro-F1 are
+those of the labels that had lost cells and their sisters.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def held(query: ad.AnnData, key: str) -> np.ndarray:
     above: dict[str, set[str]] = {}
     for label in query.obs[key].astype(str).unique():
         path = [label]
-        while parents[path[-1]] != path[-1]:
+        # A label that has lost all of its fine cells is not in the tree.
+        while parents.setdefault(path[-1], record["node"][-1]) != path[-1]:
             path.append(parents[path[-1]])
         above[label] = set(path)
     pairs = zip(query.obs[key].astype(str), query.obs[f"{key}_dice_safe"].astype(str), strict=True)

@@ -14,6 +14,7 @@ from dice import metrics
 from dice._clusters.partition import kmeans
 from dice._data.graph import leiden
 from dice._errors import InputError, SlotError
+from dice._labels.tree import LabelTree
 from dice.tl._evaluate import evaluate
 
 COLUMNS = [
@@ -171,7 +172,21 @@ def transferred():
     cells.obsm["cell_type_dice_prob"] = np.eye(3)[given]
     cells.obsm["cell_type_dice_set"] = sets
     cells.uns["cell_type_dice"] = {"labels": np.array(names), "call": {"alpha": 0.1}}
+    cells.obs["cell_type_dice_safe"] = ["B/plasma", "B/plasma", "T", "lymphoid", "lymphoid", "unresolved"]
+    tree = LabelTree.of(names, {"T": "lymphoid", "NK": "lymphoid"})
+    cells.uns["cell_type_dice_safe"] = tree.to_plain() | {"params": {"learned": False}}
     return cells
+
+
+def test_safe_labels_and_levels_against_known_ones(transferred):
+    """One T cell is called NK, and one NK cell T: both are right at the level of lymphoid cells."""
+    row = dice.tl.evaluate(transferred, "cell_type", protocol="labels").loc["all cells"]
+    assert (row["safe_error"], row["safe_resolved"], row["safe_finest"]) == (0, 5 / 6, 0.5)
+    assert (row["accuracy_1"], row["accuracy_2"]) == (1, 4 / 6)
+    assert (row["resolved_1"], row["resolved_2"]) == (5 / 6, 0.5)
+    transferred.obs["cell_type"] = ["B/plasma", "B/plasma", "lymphoid", "lymphoid", "lymphoid", "lymphoid"]
+    known = dice.tl.evaluate(transferred, "cell_type", protocol="labels")
+    assert known.loc["lymphoid", "accuracy"] == 1, "known labels may be nodes of the tree"
 
 
 def test_labels_and_sets_against_known_ones(transferred):

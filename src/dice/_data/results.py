@@ -152,10 +152,9 @@ def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) 
 
 def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[str, Any]]:
     """Return the tree of labels, the node (n,) of every cell, and the record of safe labels."""
-    step = "dice.tl.safe_labels"
-    table = read.record(adata, keys.uns, what="record of safe labels", step=step)
-    tree = LabelTree.from_plain(table)
-    return tree, pd.Index(tree.names).get_indexer(read.column(adata, keys.label, step=step).astype(str)), dict(table)
+    table = read.record(adata, keys.uns, what="record of safe labels", step="dice.tl.safe_labels")
+    tree, given = LabelTree.from_plain(table), read.column(adata, keys.label, step="dice.tl.safe_labels")
+    return tree, pd.Index(tree.names).get_indexer(given.astype(str)), dict(table)
 
 
 def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:

@@ -169,10 +169,8 @@ def _without_expression(views: Views, record: dict[str, Any]) -> Classified:
 def _scores(model: LabelModel, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the scores of each classifier, and of their mean, on calibration cells."""
     codes = model.calibration_codes
-    table = {"candidate": np.array([*names, "blend"]), "weight": np.append(np.full(len(names), 1 / len(names)), 1.0)}
+    weights = np.append(np.full(len(names), 1 / len(names)), 1.0)
+    table: dict[str, Any] = {"candidate": np.array([*names, "blend"]), "weight": weights, "n_cells": len(codes)}
     rows = [*(model.calibration((name,)) for name in names), model.calibration(names)]
-    return table | {
-        "n_cells": len(codes), "log_loss": np.array([log_loss(p, codes) for p in rows]),
-        "accuracy": np.array([float((p.argmax(1) == codes).mean()) for p in rows]),
-        "macro_f1": np.array([macro_f1(p, codes) for p in rows]),
-    }  # fmt: skip
+    table["accuracy"] = np.array([float((p.argmax(1) == codes).mean()) for p in rows])
+    return table | {score.__name__: np.array([score(p, codes) for p in rows]) for score in (log_loss, macro_f1)}

@@ -92,10 +92,9 @@ def label_p_values(
     true = calibration[np.arange(len(codes)), codes]
     if not per_class:
         return p_values(scores, true, weights, own_weights)
-    columns = []
-    for label in range(scores.shape[1]):
-        mine = codes == label
-        columns.append(p_values(scores[:, label], true[mine], None if weights is None else weights[mine], own_weights))
+    masks = [codes == label for label in range(scores.shape[1])]
+    own = [None if weights is None else weights[mine] for mine in masks]
+    columns = [p_values(scores[:, i], true[mine], own[i], own_weights) for i, mine in enumerate(masks)]
     return np.stack(columns, axis=1)
 
 

@@ -17,7 +17,6 @@ from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Can
 from dice._labels.novelty import within_groups
 from dice._model.arrays import explained_by_batches, subsample
 from dice._model.logistic import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, f1_scores, fit_logistic
-from dice._model.prior import LearnedPrior
 from dice._query.query import Query
 from dice._query.reference import Labelled, as_query, cells_of
 from dice._types import Codes, Floats, Mask
@@ -109,15 +108,13 @@ def _latents(cells: LabelCells, name: str) -> Floats:
     return np.asarray((cells.clean if name == "denoised" else cells.y) / cells.scale)
 
 
-def _cells(
-    reference: AnnData, prior: LearnedPrior, labelled: Labelled, who: str
-) -> tuple[LabelCells, LabelCells | None]:
+def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> tuple[LabelCells, LabelCells | None]:
     """Return the reference cells and, if there are counts, their thinned copies; else None."""
     options = Options(
         rho=0.0, uncertainty=False, shift=False, check=False, layer=prior.params.get("layer"),
         counts_layer=prior.params.get("counts_layer"),
     )  # fmt: skip
-    own = Query.of(reference, prior, options, who=who)  # type: ignore[arg-type]
+    own = Query.of(reference, prior, options, who=who)
     whole = as_query(reference, own, labelled.roles, depths=np.empty(0, np.float32))
     if not own.measured or whole.counts is not None:
         return LabelCells.of(whole), None

@@ -35,10 +35,7 @@ POWERLESS = 0.1
 #: Reference cells are thinned if the median depth of the query is below this share of theirs. A smaller difference may
 #: be due to composition.
 SHALLOW = 0.7
-NO_CALIBRATION = (
-    "The reference has no calibration cells: call dice.tl.train_prior(reference, "
-    "training=dice.Training(calibration_fraction=0.1)) again."
-)
+NO_CALIBRATION = "The reference has no calibration cells: train it with dice.Training(calibration_fraction=0.1)."
 
 
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats, Codes]:
@@ -52,9 +49,7 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
         codes = _groups(source, query.prior, labels_key)
         learned = ~calibration if codes is None else ~calibration & (codes >= 0)
         if not learned.any():
-            raise InputError(
-                "All labelled cells of the reference are calibration cells: pass a reference with all of its cells."
-            )
+            raise InputError("All labelled cells of the reference are calibration cells: pass all of its cells.")
         groups = cluster(y[learned]) if codes is None else codes[learned]
         known = Groups.of(y[learned], groups)
         if codes is None:
@@ -123,10 +118,8 @@ def warn_of_doubt(query: Query, n_calibration: int, fdr: float, n_novel: int, ca
 
 def _warn_of_missing(query: Query) -> None:
     if not query.match.complete:
-        _log.warn(
-            f"{query.match}, but the prior's calibration cells were projected with all genes, so p-values are too "
-            "small: pass the reference with its cells."
-        )
+        why = "but calibration cells were projected with all genes, so p-values are too small"
+        _log.warn(f"{query.match}, {why}: pass the reference with its cells.")
 
 
 def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes | None:
@@ -175,9 +168,8 @@ def call_groups(
     auc = measure_domain_shift(calibration / scale, y[usual] / scale, 0).auc
     if auc > DOUBTFUL:
         far = farther_groups(groups, y, codes)
-        return CalledGroups(
-            np.append(far, np.zeros(n_groups - len(far), bool)), np.full(n_groups, np.nan), displaced, auc
-        )
+        novel = np.append(far, np.zeros(n_groups - len(far), bool))
+        return CalledGroups(novel, np.full(n_groups, np.nan), displaced, auc)
     return CalledGroups(novel, p, displaced, auc)
 
 

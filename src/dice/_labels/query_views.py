@@ -145,9 +145,8 @@ def _check_matched(cells: LabelCells, classifier: Classifier, shift: Shift) -> N
     if shift.batch_key is not None:
         raise InputError(f"shift={strategy!r} matches the query as a whole: pass it without batch_key.")
     if strategy != "centered" and classifier.representation not in ("auto", "genes"):
-        raise InputError(
-            f"`classifier` must be 'auto' or 'genes' with shift={strategy!r}, got {classifier.representation!r}."
-        )
+        kind = classifier.representation
+        raise InputError(f"`classifier` must be 'auto' or 'genes' with shift={strategy!r}, got {kind!r}.")
     if strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
         _log.warn(f"View 'correlated' needs at least {FEWEST_CELLS} cells, but the query has {len(cells.sampled)}.")
 

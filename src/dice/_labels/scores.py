@@ -32,12 +32,11 @@ def label_scores_of(
     """
     right = (given >= 0) & meant[truth, given]
     covered = (sets & meant[truth]).any(1)
-    rows = []
+    columns = {"accuracy": right, "coverage": covered, "set_size": sets.sum(1), "confident": confident}
+    rows: list[dict[str, float]] = []
     for mine in (np.ones(len(truth), dtype=bool), *(truth == code for code in range(len(meant)))):
-        sure = mine & confident
-        row = {"n_cells": int(mine.sum()), "accuracy": _share(right[mine]), "coverage": _share(covered[mine])}
-        row |= {"set_size": float(sets[mine].sum(1).mean()), "confident": _share(confident[mine])}
-        rows.append(row | {"confident_accuracy": _share(right[sure])})
+        row = {"n_cells": int(mine.sum())} | {name: _share(values[mine]) for name, values in columns.items()}
+        rows.append(row | {"confident_accuracy": _share(right[mine & confident])})
     classes, of_given = merged_names(meant)
     called = np.where(given >= 0, of_given[given], -1)
     f1 = np.array([_f1(classes[truth] == code, called == code, right) for code in range(classes.max() + 1)])

@@ -23,7 +23,7 @@ from dice._labels.novel_cells import UNLIKE_RATE
 from dice._model.arrays import softmax
 from dice._model.random_numbers import CellNoise
 from dice._query.shift import DomainShift
-from dice._types import Floats, Mask
+from dice._types import Codes, Floats, Mask
 from dice.options import Sets
 
 #: An unreachable probability threshold, and the threshold above which a label is more likely than all others together.
@@ -89,17 +89,14 @@ def _names(found: Classified) -> tuple[str, ...]:
 
 
 def _p_values(
-    settings: Sets, found: Classified, calibration: Floats, codes: NDArray[np.integer], shift: DomainShift,
-    cells: LabelCells,
-) -> Floats:  # fmt: skip
+    settings: Sets, found: Classified, calibration: Floats, codes: Codes, shift: DomainShift, cells: LabelCells
+) -> Floats:
     """Return conformal p-values (n, C) of every label, for cells as measured."""
     uniform: list[Floats | None] = [None, None]
     if settings.randomize and settings.method != "lac":
         uniform = [_uniform(cells.query.seeds), _uniform(np.arange(len(codes)))]
-    scores, known = (
-        conformal.label_scores(p, settings.method, u)
-        for p, u in zip((found.measured, calibration), uniform, strict=True)
-    )
+    pairs = zip((found.measured, calibration), uniform, strict=True)
+    scores, known = (conformal.label_scores(p, settings.method, u) for p, u in pairs)
     weights = {"weights": shift.reference, "own_weights": shift.query} if settings.weighted else {}
     return conformal.label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
 

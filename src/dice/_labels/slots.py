@@ -27,10 +27,7 @@ from dice._types import Codes, Floats, Mask
 def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) -> LabelKeys:
     """Return the keys of the label slots. By default they are named after the labels column of the reference."""
     if key_added is None and not is_key(f"{labels_key}_dice"):
-        raise InputError(
-            f"`labels_key` must be a name that files can hold, got {said(labels_key)}: rename the column of "
-            "reference.obs, or pass `key_added` to dice.tl.transfer_labels."
-        )
+        raise InputError(f"`labels_key` must be a name that files can hold, got {said(labels_key)}: rename the column.")
     return LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
 
 

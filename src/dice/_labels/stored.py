@@ -54,8 +54,7 @@ def read_or_learn(
     if stored is None or key != trained:
         raise InputError(
             f"The prior holds {'no labels' if stored is None else f'only the labels {trained!r}'}: pass the reference "
-            f"with its cells, or call dice.tl.train_prior(reference, labels_key={key!r}) with a positive "
-            "calibration_fraction."
+            f"with its cells, or call dice.tl.train_prior(reference, labels_key={key!r}) with calibration cells."
         )
     colors = stored.card.get("colors")
     listed = isinstance(colors, list) and len(colors) == len(stored.names)
@@ -115,12 +114,9 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
     tree = LabelTree.of(names, parents, found, known=[str(name) for name in values.categories])
     nodes = np.array([tree.names.index(name) if name in tree.names else -1 for name in labelled.names] + [-1])
     node = nodes[labelled.codes]
-    colors = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
-    return replace(
-        labelled, names=names, codes=np.where(node < len(names), node, -1), tree=tree,
-        coarse=np.where(node >= len(names), node, -1),
-        colors=None if colors is None else [colors[name] for name in names],
-    )  # fmt: skip
+    colors = labelled.colors and [labelled.colors[labelled.names.index(name)] for name in names]
+    fine, coarse = np.where(node < len(names), node, -1), np.where(node >= len(names), node, -1)
+    return replace(labelled, names=names, codes=fine, tree=tree, coarse=coarse, colors=colors)
 
 
 def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Categorical, dict[str, str]]:

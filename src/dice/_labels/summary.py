@@ -55,11 +55,13 @@ def summarize(
         known = median_depth(reference, prior.params.get("layer"))
         figures["n_reference"], cells = reference.n_obs, f"{cells}, {reference.n_obs:,} in the reference"
     figures |= {"depth": depth, "reference_depth": known}
-    text = read.record(adata, DenoiseKeys().uns, step="dice.tl.denoise")["genes"]["text"]
+    denoised = read.record(adata, DenoiseKeys().uns, step="dice.tl.denoise")
+    text, strategy = denoised["genes"]["text"], str(denoised["shift"]["strategy"])
+    removed = "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
     new = [who for who, used in (("query", layer), ("reference", prior.params.get("layer"))) if used == LAYER]
     values = f"raw counts of {' and '.join(new)}, log-normalised in layers[{LAYER!r}]" if new else "used as they are"
     lines = {"genes": genes or f"those of the prior, {text}", "cells": cells, "depth": _depth(depth, known)}
-    lines |= {"values": values, "shift": _strategy(adata, DenoiseKeys().uns), "clusters": "none: too few cells"}
+    lines |= {"values": values, "shift": removed, "clusters": "none: too few cells"}
     figures["n_clusters"] = 0
     if clustered:
         choice = read.record(adata, ClusterKeys().uns, step="dice.tl.cluster")["choice"]
@@ -98,22 +100,14 @@ def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
 
 def _labels_of_others(adata: AnnData) -> list[str]:
     """Return the labels in a query that an earlier call has written."""
-    records = {key: read.record(adata, key) for key in read.names(adata, "uns")}
-    return [
-        f"obs[{key!r}]"
-        for key, record in records.items()
-        if isinstance(record, Mapping) and {"labels", "candidates"} <= set(record) and key in read.names(adata, "obs")
-    ]
+    keys = [key for key in read.names(adata, "uns") if key in read.names(adata, "obs")]
+    records, named = ((key, read.record(adata, key)) for key in keys), {"labels", "candidates"}
+    return [f"obs[{key!r}]" for key, entry in records if isinstance(entry, Mapping) and named <= set(entry)]
 
 
 def _depth(query: float | None, reference: float | None) -> str:
     query_text, reference_text = ("unknown, no counts" if d is None else f"{d:,.0f} counts" for d in (query, reference))
     return f"median cell of the query {query_text}, of the reference {reference_text}"
-
-
-def _strategy(adata: AnnData, key: str) -> str:
-    strategy = str(read.record(adata, key, step="dice.tl.denoise")["shift"]["strategy"])
-    return "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
 
 
 def _views(record: Mapping[str, Any]) -> str:

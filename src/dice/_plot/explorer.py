@@ -105,7 +105,7 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
     names = [str(name) for name in record["labels"]]
     probabilities = read.array(adata, keys.probability).astype(np.float64)
     best = np.argsort(-probabilities, axis=1, kind="stable")[:, :KEPT_LABELS]
-    tree = _tree(adata, key, names, probabilities)
+    tree = _tree(adata, key, names)
     return {
         "key": key,
         "names": names,
@@ -122,16 +122,13 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
     }  # fmt: skip
 
 
-def _tree(adata: AnnData, key: str, names: list[str], probabilities: Floats) -> LabelTree:
-    """The tree of :func:`dice.tl.safe_labels`, or else one that joins labels which cells of the query confuse."""
+def _tree(adata: AnnData, key: str, names: list[str]) -> LabelTree:
+    """The tree of :func:`dice.tl.safe_labels`, or else one with all labels at its root."""
     if SafeKeys(key).uns in read.names(adata, "uns"):
         tree, _, _ = read_safe(adata, SafeKeys(key))
         if list(tree.names[: tree.n_labels]) == names:
             return tree
-    if len(names) < 2 or not len(probabilities):
-        return LabelTree.of(names, {})
-    given = np.eye(len(names))[probabilities.argmax(1)]
-    return LabelTree.learn(names, given.T @ probabilities / np.maximum(given.sum(0), 1)[:, None])
+    return LabelTree.of(names, {})
 
 
 def _views(adata: AnnData, keys: LabelKeys, record: Mapping[str, Any], names: list[str]) -> dict[str, Any] | None:

@@ -96,8 +96,7 @@ COMMANDS = {
     "transfer": Command(
         "tl.transfer_labels",
         ("query.h5ad trained.h5ad -o labelled.h5ad --labels cell_type",
-         "query.h5ad trained.h5ad -o labelled.h5ad --labels class --labels cell_type     coarse to fine",
-         "query.zarr trained.zarr -o labelled.zarr --labels cell_type --alpha 0.05 --stream",
+         "query.zarr trained.zarr -o labelled.zarr --labels class --labels cell_type --alpha 0.05 --stream",
          "query.h5ad trained.h5ad -o with_proteins.h5ad --features protein"),
         flags={"--features": {"metavar": "KEY", "help": FEATURES}, "--stream": STREAM, "--scheduler": SCHEDULER},
     ),

@@ -187,12 +187,11 @@ class Levels:
     columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        columns = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
-        object.__setattr__(self, "columns", columns)
-        names = (*columns, self.key)
+        object.__setattr__(self, "columns", tuple(self.columns))
+        names = (*self.columns, self.key)
         if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise InputError(f"`labels_key` must be different columns from coarse to fine, got {list(names)}.")
-        if columns and self.hierarchy is not None:
+        if self.columns and self.hierarchy is not None:
             raise InputError("`hierarchy` and `columns` both describe the tree of labels: pass one of them.")
         if not isinstance(self.hierarchy, Mapping | str | os.PathLike | None):
             raise InputError(f"`hierarchy` must be a dict from child to parent, or a file, got {said(self.hierarchy)}.")

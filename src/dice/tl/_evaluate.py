@@ -18,7 +18,6 @@ from dice._data.results import Transferred, read_safe
 from dice._errors import InputError
 from dice._keys import SafeKeys
 from dice._labels.scores import label_scores_of, tree_scores_of
-from dice._labels.tree import LabelTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from numpy.typing import NDArray
 
+    from dice._labels.tree import LabelTree
     from dice._types import Codes, Floats
 
 Protocol = Literal["embedding", "paper", "labels"]
@@ -120,12 +120,8 @@ def evaluate(
     if label_map is not None and not isinstance(label_map, Mapping):
         raise InputError(f"`label_map` must be a dict of names or None, got {said(label_map)}.")
     if protocol == "labels":
-        found = Transferred.of(adata, labels_key, key)
-        safe = SafeKeys(f"{labels_key}_dice" if key is None else key)
-        tree, nodes = LabelTree.of(found.names, {}), found.probabilities.argmax(1)
-        if safe.uns in read.names(adata, "uns"):
-            tree, nodes, _ = read_safe(adata, safe)
-        return _labels(found, (tree, nodes), labels, labels_key, label_map or {})
+        found, safe = Transferred.of(adata, labels_key, key), SafeKeys(f"{labels_key}_dice" if key is None else key)
+        return _labels(found, read_safe(adata, safe)[:2], labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
     embeddings = read.embeddings(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
     rows = []
@@ -148,10 +144,9 @@ def _labels(
     label_map: Mapping[Any, Any],
 ) -> pd.DataFrame:  # fmt: skip
     """Compare transferred labels with known ones, through a mapping of names. Known labels may be nodes of the tree."""
-    columns, own = {name: code for code, name in enumerate(found.names)}, pd.Categorical(known)
-    tree, nodes = safe
+    own, (tree, nodes) = pd.Categorical(known), safe
     meanings = _meanings(label_map, found.names)
-    meant = np.zeros((len(own.categories), len(columns)), dtype=bool)
+    meant = np.zeros((len(own.categories), tree.n_labels), dtype=bool)
     for row, name in zip(meant, map(str, own.categories), strict=True):
         # A coarse label that is the name of a fine one too has its column in its name.
         possible = meanings.get(name, [coarse if (coarse := f"{name} ({labels_key})") in tree.names else name])
@@ -171,7 +166,7 @@ def _labels(
             f"example {others[:5]}: pass their names in the reference with label_map=."
         )
     truth = (np.cumsum(shared) - 1)[own.codes[kept]]
-    given = np.array([columns.get(name, -1) for name in found.label.astype(object)[kept]], dtype=np.intp)
+    given = pd.Index(found.names).get_indexer(found.label.astype(object)[kept])
     rows = label_scores_of(truth, meant[shared], given, found.sets[kept], found.confident[kept])
     rows = [a | b for a, b in zip(rows, tree_scores_of(tree, nodes[kept], truth, meant[shared], given), strict=True)]
     index = pd.Index(["all cells", *map(str, own.categories[shared])], name=labels_key)
