@@ -470,3 +470,22 @@ def test_errors_are_one_sentence(monkeypatch, capsys):
     assert capsys.readouterr().err == "dice: Something is wrong: do this instead.\n"
     with pytest.raises(dice.DiceError):
         main(["--debug", "report", "query.h5ad", "-o", "report.html"])
+
+
+def test_labels_of_several_levels(files, tmp_path, capsys):
+    """Columns from coarse to fine are given one after the other, and a tree as a table."""
+    folder, reference, _ = files
+    names = list(reference.obs["cell_type"].astype("category").cat.categories)
+    parents = dict.fromkeys(names[:-1], "most") | {names[-1]: "other"}
+    reference.obs["class"] = reference.obs["cell_type"].astype(str).map(parents).astype("category")
+    reference.write_h5ad(tmp_path / "trained.h5ad")
+    tree = tmp_path / "tree.csv"
+    tree.write_text("child,parent\n" + "".join(f"{child},{parent}\n" for child, parent in parents.items()))
+    command = ("transfer", folder / "query.h5ad", tmp_path / "trained.h5ad", "-o", tmp_path / "out.h5ad")
+    said = summary(capsys, *command, "--labels", "class", "--labels", "cell_type")
+    assert sum(said["safe labels"].values()) == said["n_cells"]
+    assert "cell_type_dice_at_class" in ad.read_h5ad(tmp_path / "out.h5ad").obs
+    again = summary(capsys, *command, "--labels", "cell_type", "--hierarchy", tree)
+    assert again["safe labels"] == said["safe labels"]
+    assert main([str(word) for word in (*command, "--hierarchy", tree)]) == 1
+    assert "pass --labels as well" in capsys.readouterr().err

@@ -25,6 +25,7 @@ TARGETS = {
     "bench-depth": ("ARGS=--seeds 1 --data bmmc", ["depth"]),
     "bench-features": ("ARGS=--seeds 1 --pairs bmmc", ["features"]),
     "bench-labels": ("ARGS=--seeds 1", ["transfer", "coverage", "novelty", "rho"]),
+    "bench-levels": ("ARGS=--seeds 1 --data '3pv1 -> 3pv2'", ["levels"]),
     "bench-load": ("ARGS=--query 300 --reference 300 --steps 5", ["load"]),
     "bench-neocortex": ("ARGS=--seeds 1 --methods PCA DICE --steps 5 --stand-in {folder}", ["neocortex"]),
     "bench-paper": ("ARGS=--minutes 0.02 --network paper-small", ["paper_settings"]),

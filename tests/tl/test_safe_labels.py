@@ -118,3 +118,43 @@ def test_bad_input_changes_nothing(query, trained, settings, message):
 def test_labels_come_first(trained):
     with pytest.raises(dice.DiceError, match="transfer_labels"):
         dice.tl.safe_labels(simulate(50, 3), trained, "cell_type")
+
+
+def test_labels_of_all_levels_come_with_the_labels(trained, tmp_path):
+    """Columns, the prior alone and a table give the same safe labels; coarse labels are above fine ones."""
+    query, columns = simulate(200, 4), ["class", "cell_type"]
+    reference = trained.copy()
+    dice.tl.train_prior(
+        reference, n_latent=6, preset="gmm", labels_key=columns, training=dice.Training(calibration_fraction=0.2)
+    )
+    table = tmp_path / "tree.csv"
+    pd.DataFrame({"child": list(CLASSES), "parent": list(CLASSES.values())}).to_csv(table, index=False)
+    sources = [(reference, columns), (dice.Prior.from_anndata(reference), None), (reference, "cell_type"),
+               (trained, dice.Levels("cell_type", table))]  # fmt: skip
+    found = [dice.tl.transfer_labels(query, source, key, copy=True) for source, key in sources]
+    for other in found[1:]:
+        assert list(other.obs[KEY].astype(str)) == list(found[0].obs[KEY].astype(str))
+    labels = found[0].obs["cell_type_dice"].astype(str)
+    assert (found[0].obs["cell_type_dice_at_class"].astype(str) == labels.map(CLASSES)).all()
+    assert (found[0].obs["cell_type_dice_at_cell_type"].astype(str) == labels).all()
+    assert {"cell_type_dice_at_1", "cell_type_dice_at_2_prob"} <= set(found[3].obs)
+    again = dice.tl.transfer_labels(found[3], reference, columns, copy=True)
+    assert not [name for name in again.obs if name.startswith("cell_type_dice_at_1")], "levels of earlier calls go"
+
+
+def test_cells_with_a_coarse_label_are_not_thrown_away(trained):
+    reference, query = trained.copy(), simulate(200, 5)
+    reference.obs["cell_type"] = reference.obs["cell_type"].astype(str)
+    hidden = (reference.obs["class"] == "lymphoid") & (np.arange(reference.n_obs) % 3 > 0)
+    reference.obs.loc[hidden, "cell_type"] = None
+    dice.tl.transfer_labels(query, reference, ["class", "cell_type"])
+    right = (query.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean()
+    assert right > 0.8
+    text = query.uns["cell_type_dice"]["reference"]
+    assert "learned from 1500 cells" in text
+    assert set(query.obs["cell_type_dice"]) <= set(TYPES), "no cell is labelled by a coarse label"
+
+
+def test_cells_unlike_the_reference_are_unresolved(query):
+    unlike = query.obs["cell_type_dice_status"] == "unlike the reference"
+    assert (query.obs[KEY][unlike] == "unresolved").all()
