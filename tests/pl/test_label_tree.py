@@ -25,7 +25,7 @@ def query():
 
 def test_cells_and_f1_of_every_node(query):
     ax, _ = dice.pl.label_tree(query, "t", return_fig=True).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["naive (1)", "memory (1)", "mono (1)"]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["mono (1)", "naive (1)", "memory (1)"]
     assert {text.get_text() for text in ax.texts} == {"T (2)", "unresolved (1)"}
     np.testing.assert_allclose(ax.collections[-1].get_array(), 0.5)
 

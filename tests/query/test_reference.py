@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import dice
+from dice import Levels
 from dice._labels.learn import _sample
 from dice._labels.stored import _same_labels, labels_to_learn, read_or_learn
 from dice._model.presets import ROLES
@@ -94,10 +95,10 @@ def test_labels_need_cells_to_learn_and_to_check_by():
     roles = np.array([TRAIN, TRAIN, CALIBRATION, CALIBRATION], dtype=np.int8)
     reference = reference_with(list("abab"), roles)
     assert labels_to_learn(reference, roles, None) is None
-    assert labels_to_learn(reference, roles, "t").names == ["a", "b"]
+    assert labels_to_learn(reference, roles, Levels("t")).names == ["a", "b"]
     for lacking, lonely in (("calibration", [TRAIN] * 4), ("train", [CALIBRATION] * 4)):
         with pytest.warns(dice.DiceWarning, match=f"has the role '{lacking}'"):
-            assert labels_to_learn(reference, np.array(lonely, np.int8), "t") is None
+            assert labels_to_learn(reference, np.array(lonely, np.int8), Levels("t")) is None
 
 
 def test_one_label_and_single_cells_are_no_labels():
@@ -106,7 +107,7 @@ def test_one_label_and_single_cells_are_no_labels():
         pytest.warns(dice.DiceWarning, match="single cell"),
         pytest.raises(dice.DiceError, match="fewer than two labels of at least two cells"),
     ):
-        labels_to_learn(reference_with(list("aaab"), roles), roles, "t")
+        labels_to_learn(reference_with(list("aaab"), roles), roles, Levels("t"))
 
 
 def test_stored_labels_are_read_and_others_learned(monkeypatch):

@@ -165,7 +165,7 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
     parents, levels = card.get("hierarchy", {}), card.get("levels", [])
     try:
         if not all(isinstance(name, str) for name in [*parents.values(), *levels]) or len(parents) > MOST_LABELS:
-            raise InputError("Names must be text.")
+            raise InputError("Names of its nodes must be text, and not too many.")
         if LabelTree.of(names, parents).depths.max() > len(levels) > 0:
             raise InputError("There are more levels than names for them.")
     except (InputError, AttributeError, TypeError) as error:

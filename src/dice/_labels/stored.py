@@ -41,7 +41,7 @@ def read_or_learn(
     columns = set(names_of(reference, "obs")) if isinstance(reference, AnnData) and reference.n_obs else set()
     lost = stored is not None and key == trained and key not in columns
     if isinstance(reference, AnnData) and PriorKeys(prior_key).split in columns and not lost:
-        if stored is not None and key == trained and not asked.has_tree:
+        if stored is not None and key == trained and asked.hierarchy is None and not asked.columns:
             asked = _stored_levels(key, stored.card, columns)
         labelled = check_labelled(labels_in_tree(reference, asked, read_roles(reference, prior_key)), key)
         if stored is None or key != trained or not _same_labels(stored.card, labelled):
@@ -79,9 +79,8 @@ def _without_cells(stored: LabelModel, asked: Levels) -> LabelModel:
     return replace(stored, card={**stored.card, **tree.to_card()})
 
 
-def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: LabelsKey | None) -> Labelled | None:
+def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], levels: Levels | None) -> Labelled | None:
     """Return the labels to learn. Return None, with a warning, if no training or calibration cell has a label."""
-    levels = Levels.of(labels_key)
     if levels is None:
         return None
     labelled = labels_in_tree(reference, levels, roles.astype(np.intp), "adata")
@@ -97,7 +96,7 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: Lab
 
 def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = "reference") -> Labelled:
     """Return the labels of a reference. With a tree, cells with a label above others are `coarse`."""
-    if not levels.has_tree:
+    if levels.hierarchy is None and not levels.columns:
         return labels_of(reference, levels.key, roles, who)
     if levels.columns:
         values, parents = _from_columns(reference, levels, who)

@@ -23,7 +23,7 @@ UNRESOLVED = "unresolved"
 #: Labels that the name of a learned node lists.
 LISTED_LABELS = 3
 #: Cells whose nodes are summed at once.
-CHUNK = 50_000
+NODE_CHUNK = 50_000
 
 
 @dataclass(frozen=True)
@@ -205,15 +205,15 @@ class LabelTree:
         number = {name: at for at, name in enumerate(names)}
         parents = np.array([number[str(name)] for name in table["parent"]])
         n_labels = len(set(range(len(names))) - set(parents.tolist()))
-        levels = tuple(map(str, np.ravel(table["levels"])))
-        return cls(tuple(names), parents, n_labels, levels, bool(table["params"]["learned"]))
+        levels, params = tuple(map(str, np.ravel(table.get("levels", ())))), table.get("params", {})
+        return cls(tuple(names), parents, n_labels, levels, bool(params.get("learned")))
 
     def _along(self, probabilities: Floats, paths: Codes) -> Floats:
         """Probabilities (n, D) of the nodes (n, D) on the path of each cell."""
         members = self.members.T.astype(probabilities.dtype)
         found = np.empty(paths.shape, dtype=probabilities.dtype)
-        for start in range(0, len(paths), CHUNK):
-            rows = slice(start, start + CHUNK)
+        for start in range(0, len(paths), NODE_CHUNK):
+            rows = slice(start, start + NODE_CHUNK)
             found[rows] = np.take_along_axis(probabilities[rows] @ members, paths[rows], axis=1)
         return found
 

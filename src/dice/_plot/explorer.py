@@ -14,7 +14,6 @@ from dice._clusters.tree import stored_cut
 from dice._data import read
 from dice._data.colors import MOST_COLORS, SEQUENTIAL, Colors, distinct, read_colors
 from dice._data.layout import layout
-from dice._data.results import read_safe
 from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE, ClusterKeys, LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
 from dice._plot import draw
@@ -125,7 +124,7 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
 def _tree(adata: AnnData, key: str, names: list[str]) -> LabelTree:
     """The tree of :func:`dice.tl.safe_labels`, or else one with all labels at its root."""
     if SafeKeys(key).uns in read.names(adata, "uns"):
-        tree, _, _ = read_safe(adata, SafeKeys(key))
+        tree = LabelTree.from_plain(read.record(adata, SafeKeys(key).uns))
         if list(tree.names[: tree.n_labels]) == names:
             return tree
     return LabelTree.of(names, {})

@@ -205,10 +205,6 @@ class Levels:
             return cls(labels_key[-1], columns=labels_key[:-1])
         return cls(labels_key)  # type: ignore[arg-type]
 
-    @property
-    def has_tree(self) -> bool:
-        return self.hierarchy is not None or bool(self.columns)
-
 
 #: A column of labels, several of them from coarse to fine, or a column and a hierarchy.
 LabelsKey: TypeAlias = str | Sequence[str] | Levels

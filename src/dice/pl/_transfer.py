@@ -96,8 +96,9 @@ def transfer(
     sizes = pd.Series(np.minimum(found.sets.sum(1), _MANY))
     counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(1, _MANY + 1))
     bars = [(counts.fillna(0), _SIZES, "size of the sets")]
-    if (safe := SafeKeys(f"{labels_key}_dice" if key is None else key)).uns in read.names(adata, "uns"):
-        tree, nodes, _ = read_safe(adata, safe)
+    keys = SafeKeys(f"{labels_key}_dice" if key is None else key)
+    if keys.uns in read.names(adata, "uns"):
+        tree, nodes, _ = read_safe(adata, keys)
         level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
         levels = pd.crosstab(groups.to_numpy(), level).reindex(index=shares.index, columns=range(3))
         bars.append((levels.fillna(0), _LEVELS, "safe labels"))

@@ -102,15 +102,15 @@ def safe_labels(
         raise InputError("The prior was trained without labels: pass the column that was transferred as labels_key.")
     if hierarchy is not None:
         levels = Levels(str(named), hierarchy, () if levels is None else levels.columns)
-    labels = LabelKeys(f"{named}_dice" if key is None else key)
-    keys = SafeKeys(labels.key if key_added is None else result_key(adata, key_added, "strict"))
-    found, record = Transferred.of(adata, str(named), key), read.record(adata, labels.uns)
+    keys_of_labels = LabelKeys(f"{named}_dice" if key is None else key)
+    keys = SafeKeys(keys_of_labels.key if key_added is None else result_key(adata, key_added, "strict"))
+    found, record = Transferred.of(adata, str(named), key), read.record(adata, keys_of_labels.uns)
     if levels is not None and levels.hierarchy is not None:
         LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
     model, _ = read_or_learn(reference, prior, levels, prior_key, int(record["call"].get("random_state", 0)))
     if model.names != found.names:
         raise InputError("The query has labels of another reference or tree: call dice.tl.transfer_labels again.")
-    unlike = (read.column(adata, labels.status).astype(str) == UNLIKE).to_numpy()
+    unlike = (read.column(adata, keys_of_labels.status).astype(str) == UNLIKE).to_numpy()
     strength = float(record["params"]["shift_strength"])
     # With a smaller alpha than that of the labels, "confident" does not promise enough.
     confident = found.confident & (alpha >= found.alpha)
