@@ -164,10 +164,9 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
         raise PriorFormatError("The stored prior's 'card' does not list its labels.")
     parents, levels = card.get("hierarchy", {}), card.get("levels", [])
     try:
-        if not all(isinstance(name, str) for name in [*parents.values(), *levels]) or len(parents) > MOST_LABELS:
-            raise InputError("Names of its nodes must be text, and not too many.")
-        if LabelTree.of(names, parents).depths.max() > len(levels) > 0:
-            raise InputError("There are more levels than names for them.")
+        named = all(isinstance(name, str) for name in [*parents.values(), *levels]) and len(parents) <= MOST_LABELS
+        if not named or LabelTree.of(names, parents).depths.max() > len(levels) > 0:
+            raise InputError("Names of its nodes must be text, and every level must have one.")
     except (InputError, AttributeError, TypeError) as error:
         raise PriorFormatError(f"The stored prior's 'card' has no tree of its labels: {error}") from error
     return names

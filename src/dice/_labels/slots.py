@@ -62,11 +62,10 @@ def safe_slots(
 
     Cells that are `unlike` the reference (n,) have no safe label, and `confident` ones (n,) keep their label.
     """
-    tree, codes = model.tree, probabilities.argmax(1)
-    calibration = model.calibration()
+    tree, codes, calibration = model.tree, probabilities.argmax(1), model.calibration()
     threshold = tree.threshold(probabilities[~unlike], calibration, model.calibration_codes, alpha, strength)
-    nodes = tree.nodes(probabilities, threshold)
-    nodes = np.where(unlike, len(tree.names) - 1, np.where(confident, codes, nodes))
+    nodes = np.where(confident, codes, tree.nodes(probabilities, threshold))
+    nodes = np.where(unlike, len(tree.names) - 1, nodes)
     params = {"alpha": alpha, "shift_strength": strength, "threshold": threshold, "learned": tree.learned}
     f1 = {"f1": tree.f1(model.calibration_codes, calibration.argmax(1))}
     slots = _at_nodes(keys, tree, nodes, tree.probability(probabilities, nodes), tree.to_plain() | f1, params)
@@ -75,7 +74,7 @@ def safe_slots(
         at, name = tree.at_level(depth)[codes], f"{keys.at}{column_names([level])[0]}"
         levels[name] = _categories(tree.names, at)
         levels[f"{name}_prob"] = tree.probability(probabilities, at).astype(np.float32)
-    earlier = {name for name in read.names(adata, "obs") if name.startswith(keys.at)}
+    earlier = (name for name in read.names(adata, "obs") if name.startswith(keys.at))
     return slots | Slots(obs=levels, stale=frozenset(earlier))
 
 
@@ -114,8 +113,8 @@ def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
     safe = SafeKeys(keys.key)
     tree, nodes, table = read_safe(adata, safe)
     found = np.where(novel, 1.0, read.column(adata, safe.probability).to_numpy())
-    nodes = np.where(novel, len(tree.names) - 1, nodes)
-    return slots | _at_nodes(safe, tree, nodes, found, table, dict(table["params"]))
+    root = len(tree.names) - 1
+    return slots | _at_nodes(safe, tree, np.where(novel, root, nodes), found, table, dict(table["params"]))
 
 
 def _voted(

@@ -22,7 +22,7 @@ from dice._labels.learn import learn_labels
 from dice._labels.model import LabelModel
 from dice._labels.ontology import parents_in_ontology
 from dice._labels.tree import LabelTree
-from dice._query.reference import Labelled, check_labelled, labels_of
+from dice._query.reference import Labelled, check_labelled, labels_of, read_reference
 from dice._types import Codes
 from dice.options import LabelsKey, Levels
 
@@ -31,19 +31,22 @@ def read_or_learn(
     reference: object, prior: Any, labels_key: LabelsKey | None, prior_key: str, seed: int
 ) -> tuple[LabelModel, list[str] | None]:
     """Return the label model and the colours of labels, from the prior or learned from the reference cells."""
-    stored, trained, asked = prior.labels, prior.params.get("labels_key"), Levels.of(labels_key)
-    key = trained if asked is None else asked.key
+    stored, trained = prior.labels, prior.params.get("labels_key")
+    asked = Levels.of(labels_key) if isinstance(labels_key, Levels | list | tuple) else None
+    key = asked.key if asked is not None else trained if labels_key is None else str(labels_key)
     if key is None:
         raise InputError(
             "The prior was trained without labels: pass `labels_key`, the column of labels in reference.obs."
         )
-    asked = Levels(key) if asked is None else asked
     columns = set(names_of(reference, "obs")) if isinstance(reference, AnnData) and reference.n_obs else set()
     lost = stored is not None and key == trained and key not in columns
     if isinstance(reference, AnnData) and PriorKeys(prior_key).split in columns and not lost:
-        if stored is not None and key == trained and asked.hierarchy is None and not asked.columns:
+        if asked is None and stored is not None and key == trained and "hierarchy" in stored.card:
             asked = _stored_levels(key, stored.card, columns)
-        labelled = check_labelled(labels_in_tree(reference, asked, read_roles(reference, prior_key)), key)
+        if asked is None:
+            labelled = read_reference(reference, key, prior_key)
+        else:
+            labelled = check_labelled(labels_in_tree(reference, asked, read_roles(reference, prior_key)), key)
         if stored is None or key != trained or not _same_labels(stored.card, labelled):
             _log.info(f"Learning the labels in reference.obs[{key!r}].")
             stored = learn_labels(reference, prior, labelled, seed)
@@ -58,7 +61,9 @@ def read_or_learn(
         )
     colors = stored.card.get("colors")
     listed = isinstance(colors, list) and len(colors) == len(stored.names)
-    return _without_cells(stored, asked), [str(color) for color in colors] if listed else None
+    return stored if asked is None else _without_cells(stored, asked), [
+        str(color) for color in colors
+    ] if listed else None
 
 
 def _stored_levels(key: str, card: Mapping[str, Any], columns: set[str]) -> Levels:
@@ -79,25 +84,25 @@ def _without_cells(stored: LabelModel, asked: Levels) -> LabelModel:
     return replace(stored, card={**stored.card, **tree.to_card()})
 
 
-def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], levels: Levels | None) -> Labelled | None:
+def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], levels: LabelsKey | None) -> Labelled | None:
     """Return the labels to learn. Return None, with a warning, if no training or calibration cell has a label."""
     if levels is None:
         return None
     labelled = labels_in_tree(reference, levels, roles.astype(np.intp), "adata")
     for role in ("train", "calibration"):
         if not len(labelled.cells(role)):
-            _log.warn(
-                f"No cell with a label in adata.obs[{levels.key!r}] has the role {role!r}, so the prior will not hold "
-                "labels: label more cells, or pass training=dice.Training(calibration_fraction=0.1)."
-            )
+            who = f"No cell with a label in adata.obs[{labelled.key!r}] has the role {role!r}"
+            advice = "label more cells, or pass training=dice.Training(calibration_fraction=0.1)"
+            _log.warn(f"{who}, so the prior will not hold labels: {advice}.")
             return None
     return labelled
 
 
-def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = "reference") -> Labelled:
+def labels_in_tree(reference: AnnData, key: LabelsKey, roles: Codes, who: str = "reference") -> Labelled:
     """Return the labels of a reference. With a tree, cells with a label above others are `coarse`."""
-    if levels.hierarchy is None and not levels.columns:
-        return labels_of(reference, levels.key, roles, who)
+    levels = None if isinstance(key, str) else Levels.of(key)
+    if levels is None or (levels.hierarchy is None and not levels.columns):
+        return labels_of(reference, str(key) if levels is None else levels.key, roles, who)
     if levels.columns:
         values, parents = _from_columns(reference, levels, who)
     else:

@@ -62,8 +62,7 @@ class LabelTree:
     @property
     def level_names(self) -> list[str]:
         """The level (N,) of every node: its name, or the number of steps below the root."""
-        named = [self.levels[depth - 1] if self.levels else str(depth) for depth in self.depths[:-1]]
-        return [*named, UNRESOLVED]
+        return [*(self.levels[d - 1] if self.levels else str(d) for d in self.depths[:-1]), UNRESOLVED]
 
     @property
     def all_levels(self) -> tuple[str, ...]:
@@ -175,12 +174,11 @@ class LabelTree:
 
     def f1(self, truth: Codes, given: Codes) -> Floats:
         """F1 (N,) of every node, from the true and the most likely labels of cells; NaN for nodes without cells."""
-        true, found = np.bincount(truth, minlength=self.n_labels), np.bincount(given, minlength=self.n_labels)
         pairs = np.zeros((self.n_labels, self.n_labels))
         np.add.at(pairs, (truth, given), 1)
+        true, found = pairs.sum(1), pairs.sum(0)
         members = self.members.astype(float)
-        hits = np.einsum("nt,tg,ng->n", members, pairs, members)
-        n_true = members @ true
+        hits, n_true = np.einsum("nt,tg,ng->n", members, pairs, members), members @ true
         return np.where(n_true > 0, 2 * hits / np.maximum(n_true + members @ found, 1), np.nan)
 
     def to_plain(self) -> dict[str, Any]:

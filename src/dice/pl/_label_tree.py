@@ -104,12 +104,11 @@ def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats
     points = ax.scatter(x[some], y[some], s=area[some], c=f1[some], cmap=color_map, vmin=0, vmax=1,
                         edgecolors="black", linewidths=0.6, zorder=3, plotnonfinite=True)  # fmt: skip
     points.cmap = points.get_cmap().with_extremes(bad="white")
-    root = len(y) - 1
     for node in np.flatnonzero(tree.members.sum(1) > 1).tolist():
         # The name of a learned node is a list of the labels beside it.
-        name = "" if tree.learned and node < root else f"{tree.names[node]} "
+        name = "" if tree.learned and node < len(y) - 1 else f"{tree.names[node]} "
         text = f"{name}({n_cells[node]:,})" if n_cells[node] else name
-        away, side = ((0, 12), "center") if node == root else ((-6, 3), "right")
+        away, side = ((0, 12), "center") if node == len(y) - 1 else ((-6, 3), "right")
         ax.annotate(text, (x[node], y[node]), away, textcoords="offset points", ha=side, fontsize=7, zorder=4)
     ax.set_yticks(range(len(rows)), [f"{tree.names[label]} ({n_cells[label]:,})" for label in rows], fontsize=8)
     ax.yaxis.tick_right()

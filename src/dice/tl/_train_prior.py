@@ -123,8 +123,8 @@ def train_prior(
     (1600, 15)
     """
     check_writable(adata, copy=copy)
-    levels = Levels.of(labels_key)
-    key = None if levels is None else levels.key
+    levels = None if isinstance(labels_key, str) else Levels.of(labels_key)
+    key = labels_key if isinstance(labels_key, str) else None if levels is None else levels.key
     mixup = check_settings(preset, training, mixup, key)
     random_state, keys = seed(random_state), PriorKeys(prior_slot(adata, key_added))
     device = torch_device(settings.device)
@@ -133,7 +133,7 @@ def train_prior(
         counts_layer=counts_layer,
     )  # fmt: skip
     k, sample = cells.n_latent(n_latent), cells.matrix.sample()
-    labelled = labels_to_learn(adata, cells.roles, levels)
+    labelled = labels_to_learn(adata, cells.roles, labels_key)
     if check:
         # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
         check_expression(sample if cells.genes is None else sample[:, cells.genes], scaled=use_rep is not None)

@@ -153,8 +153,8 @@ def transfer_labels(
         raise InputError("adata and reference are the same object: pass the query as `adata`.")
     check_order(adata, reference, prior_key)
     prior = find_prior(reference, key=prior_key)
-    levels = Levels.of(labels_key)
-    named = prior.params.get("labels_key") if levels is None else levels.key
+    levels = labels_key if isinstance(labels_key, str) else Levels.of(labels_key)
+    named = prior.params.get("labels_key") if levels is None else levels if isinstance(levels, str) else levels.key
     keys = label_keys(adata, named, key_added)
     alpha, groups = share("alpha", alpha), None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if not isinstance(sets, Sets):
@@ -163,6 +163,7 @@ def transfer_labels(
     options = Options(
         rho=0.0, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=random_state
     )
+    asked = options.arguments() | {"labels_key": named, "alpha": alpha, "groupby": groupby}
     with _log.recorded() as warned:
         model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         warn_of_unlearned(model)
@@ -172,16 +173,16 @@ def transfer_labels(
         found = classify(cells, model, kind, options.shift, separated.auc)
         unlike = unlike_cells(cells, model)
         judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
-    asked = {"labels_key": named, "alpha": alpha, "groupby": groupby, "sets": sets, "classifier": kind}
     params = {"n_calibration": len(model.calibration_codes)}
     record = {
-        "call": as_plain(options.arguments() | asked), "params": params | separated.params | judged.params,
+        "call": as_plain(asked | {"sets": sets, "classifier": kind}),
+        "params": params | separated.params | judged.params,
         "views": found.views, "composition": found.composition, "candidates": found.table,
         "reference": describe(model.card), "shift": found.shift, "warnings": np.array(warned, dtype=str),
     }  # fmt: skip
     voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
     slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, found.by_view, voted)
-    confident, unlike = (judged.status == STATUSES.index(status) for status in (CONFIDENT, UNLIKE))
+    confident, unlike = judged.status == STATUSES.index(CONFIDENT), judged.status == STATUSES.index(UNLIKE)
     safe = safe_slots(
         SafeKeys(keys.key), adata, model, judged.probabilities, confident, unlike, alpha, found.strength
     )  # fmt: skip
