@@ -28,10 +28,10 @@ MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 MAX_FILES, MAX_LINES = 168, 14_800
 WALKS = {
     "denoise": (25, 13),
-    "transfer_labels": (48, 48),
-    "train_prior": (51, 78),
+    "transfer_labels": (50, 48),
+    "train_prior": (52, 78),
     "cluster": (37, 33),
-    "annotate": (80, 146),
+    "annotate": (82, 146),
 }
 
 
