@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dice._data.lazy import LazyRows, rows_of
 from dice._data.sources import (
+    BadValuesError,
     CompressedRows,
-    LazyRows,
-    NotFiniteError,
     _column_ranges,
     as_scipy,
     by_columns,
     clean,
     is_lazy,
     own,
-    rows_of,
     take_rows,
     turn_around,
 )
@@ -74,9 +73,10 @@ def test_entries_that_are_stored_twice_are_added():
 def test_cells_that_are_not_finite_are_named(kind, value):
     cells = DENSE.astype(np.float64)
     cells[[4, 9], [2, 5]] = value
-    with pytest.raises(NotFiniteError) as caught:
+    with pytest.raises(BadValuesError) as caught:
         clean(kind(cells), None, 100)
-    assert caught.value.rows == [104, 109]
+    assert caught.value.rows.tolist() == [104, 109]
+    assert caught.value.genes.tolist() == [2, 5]
     assert clean(kind(cells), np.array([0, 1]), 0).shape == (23, 2)
 
 

@@ -36,6 +36,7 @@ class OnBlock:
     genes: NDArray[np.intp] | None
     size: int
     factor: float = 1.0
+    largest: float = np.inf
 
     def __call__(self, block: Any, rows: slice) -> Any:
         return self.gather(self._chunks(block, rows))
@@ -48,7 +49,7 @@ class OnBlock:
         for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
             stop = min(start + self.size, rows.stop)
             part = block[start - rows.start : stop - rows.start]
-            yield sources.clean(part, self.genes, start, self.factor), slice(start, stop)
+            yield sources.clean(part, self.genes, start, self.factor, self.largest), slice(start, stop)
 
 
 def listed(function: Callable[[Chunk, slice], Any], chunks: Numbered) -> list[Any]:
@@ -154,3 +155,35 @@ def _progress(keys: Collection[str], desc: str) -> Iterator[None]:
 
         with Callback(posttask=finished):
             yield
+
+
+def rows_of(data: Any) -> Any:
+    """Something to cut consecutive rows from, for a matrix that is not stored by columns."""
+    if sources.is_lazy(data):
+        return LazyRows(data)
+    return sources.CompressedRows.of(data) if sources.is_compressed(data) else data
+
+
+class LazyRows:
+    """Rows of a dask array, computed in its own blocks, each of them once in a pass.
+
+    A block that holds more cells than are asked for at a time is kept until the next one is needed.
+    """
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self.shape: tuple[int, int] = data.shape
+        #: Where one block of cells ends and the next one begins.
+        self.edges: NDArray[np.intp] = np.concatenate([[0], np.cumsum(data.chunks[0])]).astype(np.intp)
+        self._range: tuple[int, int] = (0, 0)
+        self._block: Any = None
+
+    def __getitem__(self, rows: slice) -> Any:
+        first = self.edges[max(np.searchsorted(self.edges, rows.start, side="right") - 1, 0)]
+        last = self.edges[np.searchsorted(self.edges, rows.stop)]
+        if self._block is None or self._range != (first, last):
+            self._block = None  # Two blocks are never held at once.
+            block = self.data[first:last].compute()
+            self._block = sources.CompressedRows.of(block.tocsr()) if sparse.issparse(block) else block
+            self._range = (first, last)
+        return self._block[rows.start - first : rows.stop - first]

@@ -26,12 +26,12 @@ from dice._types import Chunk
 BLOCK_ENTRIES = 16_000_000
 
 
-class NotFiniteError(InputError):
-    """Cells at the positions `rows` hold values that are not finite."""
+class BadValuesError(InputError):
+    """Values at the positions `rows` and `genes` are not finite, or larger than any other."""
 
-    def __init__(self, rows: list[int]) -> None:
-        super().__init__(rows)
-        self.rows = rows
+    def __init__(self, rows: NDArray[np.intp], genes: NDArray[np.intp], values: NDArray[np.float32]) -> None:
+        super().__init__(rows, genes, values)
+        self.rows, self.genes, self.values = rows, genes, values
 
 
 @contextmanager
@@ -57,24 +57,27 @@ def check_size(data: Any) -> None:
             )
 
 
-def rows_of(data: Any) -> Any:
-    """Something to cut consecutive rows from, for a matrix that is not stored by columns."""
-    if is_lazy(data):
-        return LazyRows(data)
-    return CompressedRows.of(data) if is_compressed(data) else data
+def clean(
+    block: Any,
+    genes: NDArray[np.intp] | None,
+    start: int | NDArray[np.intp],
+    factor: float = 1.0,
+    largest: float = np.inf,
+) -> Chunk:  # fmt: skip
+    """Chosen genes of cells from position `start` on, or at some positions, times `factor` before log1p.
 
-
-def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], factor: float = 1.0) -> Chunk:
-    """Chosen genes of cells from position `start` on, or at some positions, finite, and times `factor` before log1p."""
+    Values must be finite, and not beyond the `largest`.
+    """
     chunk = own(block)
     if genes is not None:
         chunk = chunk[:, genes]
     values = chunk.data if sparse.issparse(chunk) else chunk
-    if not np.isfinite(np.sum(values, dtype=np.float64)):  # a sum is finite only if its terms are
-        wrong = np.nonzero(~np.isfinite(values))[0]
-        cells = np.searchsorted(chunk.indptr, wrong, side="right") - 1 if sparse.issparse(chunk) else wrong
-        wrong = np.unique(cells)
-        raise NotFiniteError((start + wrong if isinstance(start, int) else start[wrong]).tolist())
+    # A sum is finite only if its terms are.
+    if not np.isfinite(np.sum(values, dtype=np.float64)) or values.max(initial=-np.inf) > largest:
+        wrong = np.nonzero(~(np.abs(values) <= np.finfo(np.float32).max) | (values > largest))
+        cells = np.searchsorted(chunk.indptr, wrong[0], side="right") - 1 if sparse.issparse(chunk) else wrong[0]
+        columns = chunk.indices[wrong[0]] if sparse.issparse(chunk) else wrong[1]
+        raise BadValuesError(start + cells if isinstance(start, int) else start[cells], columns, values[wrong])
     if factor != 1:
         values[...] = np.log1p(np.expm1(values.astype(np.float64)) * factor)
     return chunk
@@ -88,31 +91,6 @@ def own(block: Any) -> Chunk:
     chunk = CompressedRows.of(block.tocsr())[0 : block.shape[0]]
     chunk.sum_duplicates()
     return chunk
-
-
-class LazyRows:
-    """Rows of a dask array, computed in its own blocks, each of them once in a pass.
-
-    A block that holds more cells than are asked for at a time is kept until the next one is needed.
-    """
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-        self.shape: tuple[int, int] = data.shape
-        #: Where one block of cells ends and the next one begins.
-        self.edges: NDArray[np.intp] = np.concatenate([[0], np.cumsum(data.chunks[0])]).astype(np.intp)
-        self._range: tuple[int, int] = (0, 0)
-        self._block: Any = None
-
-    def __getitem__(self, rows: slice) -> Any:
-        first = self.edges[max(np.searchsorted(self.edges, rows.start, side="right") - 1, 0)]
-        last = self.edges[np.searchsorted(self.edges, rows.stop)]
-        if self._block is None or self._range != (first, last):
-            self._block = None  # Two blocks are never held at once.
-            block = self.data[first:last].compute()
-            self._block = CompressedRows.of(block.tocsr()) if sparse.issparse(block) else block
-            self._range = (first, last)
-        return self._block[rows.start - first : rows.stop - first]
 
 
 @dataclass(frozen=True)
