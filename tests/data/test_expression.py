@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._data.samples import LOGGED, is_raw, is_scaled, is_unlogged
+from dice._data.sources import LOGGED, is_raw, is_scaled, is_unlogged
 from dice._data.values import check_expression
 
 RNG = np.random.default_rng(0)

@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dice._data.lazy import LazyRows, rows_of
+from dice._data.lazy import LazyRows, _column_ranges, take_rows, turn_around
 from dice._data.sources import (
     BadValuesError,
     CompressedRows,
-    _column_ranges,
     as_scipy,
     by_columns,
     clean,
     is_lazy,
     own,
-    take_rows,
-    turn_around,
 )
 
 RNG = np.random.default_rng(0)
@@ -39,8 +36,7 @@ def counted(computed, chunks):
 
 def test_lazy_rows_are_computed_once_in_a_pass():
     computed = []
-    rows = rows_of(counted(computed, (10, 11)))
-    assert isinstance(rows, LazyRows)
+    rows = LazyRows(counted(computed, (10, 11)))
     computed.clear()
     for start in range(0, 23, 5):
         np.testing.assert_array_equal(rows[start : min(start + 5, 23)], DENSE[start : start + 5])

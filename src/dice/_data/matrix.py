@@ -83,9 +83,10 @@ class Matrix:
         data, genes = self.data, self.genes
         if sources.by_columns(data):
             kept, genes = np.unique(genes, return_inverse=True)
-            data = sources.turn_around(data, kept)
+            data = lazy.turn_around(data, kept)
         else:
-            data = lazy.rows_of(data)
+            data = lazy.LazyRows(data) if sources.is_lazy(data) else data
+            data = sources.CompressedRows.of(data) if sources.is_compressed(data) else data
         return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
 
     def slices(self) -> list[slice]:
@@ -215,7 +216,7 @@ class Matrix:
         size = n_cells // places
         starts = np.linspace(0, self.n_cells - size, places).astype(np.intp)
         if sources.by_columns(self.data):
-            return sources.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
+            return lazy.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
         stored = self._opened[0]
         blocks = [own(stored[int(start) : int(start) + size]) for start in starts]
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)

@@ -16,7 +16,7 @@ from scipy import sparse
 from dice import _log
 from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
-from dice._data.samples import FEWEST_COUNTS, LARGEST_LOG, LOGGED, is_counts, refuse_wild, stored_values, without_wild
+from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, LOGGED, is_counts, stored_values, without_wild
 from dice._errors import InputError
 from dice._types import Chunk, Floats
 
@@ -100,6 +100,13 @@ def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
         return 0.0
     low, middle, high = np.quantile(totals, [0.05, 0.5, 0.95])
     return float(middle) if middle > 0 and high - low < SUM_SPREAD * middle else 0.0
+
+
+def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
+    """Have a matrix refuse values beyond logarithms where a `sample` of it, or of its reference, holds logarithms."""
+    values = stored_values(without_wild(sample))
+    if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
+        matrix.largest = LOGGED
 
 
 def check_query(

@@ -17,7 +17,7 @@ from dice import _log
 from dice._data.matrix import Matrix
 from dice._data.read import names
 from dice._data.recipe import log_normalised
-from dice._data.samples import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged, stored_values
+from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged, stored_values
 from dice._data.store import find_prior
 from dice._data.value_checks import matrix_statistics
 from dice._data.write import Slots, check_writable, transaction, write

@@ -15,9 +15,8 @@ from dice import _log
 from dice._data.genes import FEW, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
-from dice._data.samples import refuse_wild
 from dice._data.store import Prior, find_prior
-from dice._data.value_checks import matrix_statistics
+from dice._data.value_checks import matrix_statistics, refuse_wild
 from dice._data.write import Slots, as_plain
 from dice._keys import PriorKeys
 from dice._model.presets import ROLES

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dice import _log, settings
 from dice._arguments import seed, short_seed
-from dice._data.samples import refuse_wild
 from dice._data.store import Prior, remember
+from dice._data.value_checks import refuse_wild
 from dice._data.values import check_expression, takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
