@@ -161,10 +161,7 @@ def _progress(keys: Collection[str], desc: str) -> Iterator[None]:
 
 
 class LazyRows:
-    """Rows of a dask array, computed in its own blocks, each of them once in a pass.
-
-    A large block is kept until the next one is needed.
-    """
+    """Rows of a dask array, each block computed once in a pass and kept until the next one is needed."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
