@@ -147,7 +147,9 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
             keys.margin: top[:, 0] - (top[:, 1] if len(names) > 1 else 0),
             keys.set: _set_texts(likely, names),
             keys.status: pd.Categorical(status),
-            f"{keys.label}_reference": pd.Categorical.from_codes(source, used),
+            f"{keys.label}_reference": pd.Categorical(
+                np.array(used, dtype=object)[source], categories=list(dict.fromkeys(used))
+            ),
             NoveltyKeys().flag: novel[:, 0],
             NoveltyKeys().group_flag: novel[:, 1],
         },
