@@ -15,6 +15,7 @@ from typing import Any
 
 from dice import DiceError, DiceWarning, __version__, _log, settings
 from dice.cli import _verbs
+from dice.cli._files import check_paths
 from dice.cli._flags import add_flags, first_sentence, parameters, summary_of
 from dice.cli._words import in_flags, table
 
@@ -45,6 +46,8 @@ class Command:
             parser.add_argument(name, type=Path, nargs=nargs, help=text)
         if self.output:
             parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=self.output)
+            text = "let an output replace an input file"
+            parser.add_argument("--overwrite-input", action="store_true", help=text)
         add_flags(parser, self.verb, skip=self.skip)
         for flag, options in self.flags.items():
             parser.add_argument(flag, **options)
@@ -130,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.perf_counter()
     with _manners(args) as warned:
         try:
+            check_paths(args)
             with _cluster(args):
                 summary = args.run(args)
         except KeyboardInterrupt:

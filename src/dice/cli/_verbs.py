@@ -36,7 +36,6 @@ def prepare(args: argparse.Namespace) -> Result:
 def train(args: argparse.Namespace) -> Result:
     import dice
 
-    _files.check_apart(output=args.output, checkpoint=args.checkpoint)
     output = _files.check_output(args.output)
     if args.prior_only and output.suffix != ".h5ad":
         raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
@@ -154,7 +153,6 @@ def report(args: argparse.Namespace) -> Result:
 
 
 def annotate(args: argparse.Namespace) -> Result:
-    _files.check_apart(output=args.output, trained=args.trained, report=args.report, checkpoint=args.checkpoint)
     output = _files.check_output(args.output)
     trained = None if args.trained is None else _files.check_output(args.trained)
     if args.report is not None:

@@ -26,7 +26,7 @@ from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorK
 from dice._labels.several import takes_several
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
-from dice._model.thinning import TARGET_SUM
+from dice._model.counts import TARGET_SUM
 from dice._query.reading import one_reading
 from dice._query.reference import check_roles
 from dice._train.genes import choose_genes
@@ -136,7 +136,7 @@ def annotate(
     prior_key, alpha = new_key("prior_key", prior_key, "dice"), share("alpha", alpha)
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
-    path = None if report is None else check_target(report)
+    path = None if report is None else check_target(report, inputs=(adata, reference))
     known = reference if isinstance(reference, AnnData) else None
     reference = find_prior(reference, key=prior_key) if known is None else reference
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
@@ -167,10 +167,10 @@ def annotate(
             stand_ins[0].leave_out_earlier()
             write_report(query, path, reference=source, prior_key=prior_key, random_state=options.random_state)
     _log.say(str(found), result=True)
+    result = stand_ins[0].perform(*(stand_ins[1:] if genes else []), copy=copy)
     if genes and known is not None:
-        stand_ins[1].perform()
         remember(known, prior, prior_key)
-    return stand_ins[0].perform(copy=copy)
+    return result
 
 
 def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> None:
