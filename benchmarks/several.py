@@ -11,6 +11,7 @@ the references has.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,8 @@ from report import save, summary
 from sklearn.metrics import f1_score
 
 import dice
+from dice._keys import LabelKeys
+from dice._labels import several
 
 KEY, FIGURES = "cell_type", ["accuracy", "macro_f1"]
 #: Reference, column and values of its first part, query, column and values of the query.
@@ -36,13 +39,21 @@ def main() -> None:
     save("several", "Several references at once", rows, tables, "\n\n".join(__doc__.strip().split("\n\n")[2:]))
 
 
-def run(name: str, kind: str):
+def run(name: str, kind: str) -> Iterator[dict[str, object]]:
     first, second, query = parts(name, kind)
-    known = sorted({*first.obs[KEY].astype(str), *second.obs[KEY].astype(str)})
+    known = {*first.obs[KEY].astype(str), *second.obs[KEY].astype(str)}
     query = query[query.obs[KEY].astype(str).isin(known).to_numpy()].copy()
-    truth = query.obs[KEY].astype(str).to_numpy()
-    for method, reference in (("first", first), ("second", second), ("both", [first, second])):
-        labels = dice.tl.annotate(query, reference, KEY, copy=True).obs[f"{KEY}_dice"].astype(str).to_numpy()
+    keys, opinions = LabelKeys(f"{KEY}_dice"), []
+    for place, reference in enumerate((first, second), 1):
+        labelled = dice.tl.annotate(query, reference, KEY, copy=True)
+        opinions.append(several._opinion(labelled, keys, f"reference {place}", {}))
+    yield from rows_of(name, kind, query.obs[KEY].astype(str).to_numpy(), opinions, keys)
+
+
+def rows_of(name: str, kind: str, truth: np.ndarray, opinions: list, keys: LabelKeys) -> Iterator[dict[str, object]]:
+    """Scores of each reference alone and of both, as ``dice.tl.annotate`` combines them."""
+    for method, used in (("first", opinions[:1]), ("second", opinions[1:]), ("both", opinions)):
+        labels = several.combined(used, keys, {}).obs[keys.label].astype(str)
         f1 = f1_score(truth, labels, labels=sorted(set(truth)), average="macro", zero_division=0)
         row = {"kind": kind, "data": name, "method": method, "seed": 0, "n_cells": len(truth)}
         row |= {"accuracy": float(np.mean(truth == labels)), "macro_f1": float(f1)}

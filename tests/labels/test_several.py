@@ -62,7 +62,7 @@ def test_annotate_takes_a_list():
     np.testing.assert_allclose(query.obsm["X_dice"], alone.obsm["X_dice"], atol=1e-5)
     with pytest.raises(dice.DiceError, match="must be at least one"):
         dice.tl.annotate(query, [])
-    with pytest.raises(dice.DiceError, match="mapping of its labels, got"):
+    with pytest.raises(dice.DiceError, match="must be a mapping, got"):
         dice.tl.annotate(query, [(prior, "A")])
     with pytest.raises(dice.DiceError, match="Reference 1 has no labels"):
         dice.tl.annotate(query, [stored_priors.path("counts")])

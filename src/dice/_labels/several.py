@@ -28,6 +28,8 @@ R = TypeVar("R")
 UNLIKE_ALL = "unlike the references"
 #: A set holds those of all references that count at least half as much as the one that counts most.
 COUNTS = 0.5
+#: Novelty begins where a quarter of the cells are: a technology of its own makes all cells of a query novel alike.
+EXPLAINED = 0.25
 
 
 class Opinion(NamedTuple):
@@ -69,7 +71,7 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
     keys, query = LabelKeys("cell_type_dice"), adata
     for place, (one, renamed) in reversed([*enumerate(pairs)]):
         if not isinstance(renamed, Mapping):
-            raise InputError(f"A reference must come alone or with a mapping of its labels, got {said(renamed)}.")
+            raise InputError(f"Names for the labels of a reference must be a mapping, got {said(renamed)}.")
         known = given.get("labels_key") if isinstance(one, AnnData) else find_prior(one).params.get("labels_key")
         if known is None:
             raise InputError(
@@ -119,6 +121,7 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
     novelty, unlike = (
         np.stack(x) for x in zip(*((one.novelty, one.status == UNLIKE) for one in opinions), strict=True)
     )
+    novelty = novelty - np.quantile(novelty, EXPLAINED, axis=1, keepdims=True)
     weights = np.exp(novelty.min(0) - novelty) * np.where(unlike & ~unlike.all(0), 0.0, 1.0)
     weights = weights / np.maximum(weights.sum(0), 1e-12)
     mixed = np.einsum("rn,rnc->nc", weights, probabilities)
