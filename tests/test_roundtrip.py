@@ -15,7 +15,7 @@ import pytest
 import stored_priors
 
 import dice
-from dice._model.plain_values import checksum
+from dice._model.schema import checksum
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from simulation import TYPES, simulate
 
 import dice
 from dice._labels.model import LISTED, describe
-from dice._model.plain_values import checksum
+from dice._model.schema import checksum
 
 
 @pytest.fixture(scope="module")

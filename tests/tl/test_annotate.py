@@ -415,3 +415,36 @@ def test_objects_that_cannot_be_written_are_refused_first(tmp_path):
         dice.tl.annotate(query, backed, "cell_type", training=TRAINING)
     with pytest.raises(dice.DiceError, match=r"`adata` must be an AnnData object, .*got 'query.h5ad'"):
         dice.tl.annotate("query.h5ad", reference, "cell_type")
+
+
+def test_numbers_as_names_of_cells(raw):
+    """Tables with names as text could not be written to cells whose names are numbers, and half of a call was left."""
+    reference, annotated, (_, query) = raw
+    query = query.copy()
+    query.obs.index = np.arange(query.n_obs)
+    dice.tl.annotate(query, reference, "cell_type", n_top_genes=150)
+    for key in ("cell_type_dice", "cell_type_dice_status", "dice_cluster", "dice_novel"):
+        assert query.obs[key].notna().all()
+    assert list(query.obs["cell_type_dice"]) == list(annotated.obs["cell_type_dice"])
+    assert query.obsm["cell_type_dice_prob"].notna().all(axis=None)
+
+
+def test_a_failure_while_writing_leaves_both_objects_as_they_were(monkeypatch):
+    from dice._data import write
+
+    reference, query = simulated(300, 60, 100)
+    before = [{name: list(getattr(x, name)) for name in ("obs", "obsm", "uns", "var")} for x in (query, reference)]
+    write_one = write._write
+
+    def failing(target, slots):
+        write_one(target, slots)
+        if target is reference:  # the last one
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(write, "_write", failing)
+    with pytest.raises(KeyboardInterrupt):
+        dice.tl.annotate(query, reference, n_top_genes=60, training=TRAINING)
+    assert before == [
+        {name: list(getattr(x, name)) for name in ("obs", "obsm", "uns", "var")} for x in (query, reference)
+    ]
+    assert not names(query, "layers") + names(reference, "layers")

@@ -128,11 +128,11 @@ def test_the_error_is_that_of_the_mean_over_cells():
 
 def test_cells_without_expression_do_not_lower_the_noise(pair, monkeypatch):
     """Their residual is what zeros leave of the mean cell, which says nothing of noise."""
-    from dice._model import tuning
+    from dice._query import rho
 
     seen = []
-    real = tuning.by_genes
-    monkeypatch.setattr(tuning, "by_genes", lambda *a: seen.append(a[4]) or real(*a))
+    real = rho.by_genes
+    monkeypatch.setattr(rho, "by_genes", lambda *a: seen.append(a[4]) or real(*a))
     query = pair[1][:60].copy()
     dice.tl.tune_rho(query, pair[0])
     empty = query.copy()

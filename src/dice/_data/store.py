@@ -110,7 +110,7 @@ _live: weakref.WeakValueDictionary[int, Prior] = weakref.WeakValueDictionary()
 
 
 def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice") -> Prior:
-    """The prior that a user points at: an AnnData object, a prior, or a file.
+    """The prior that a user points at: an AnnData object, a prior, a file, or a name on the shelf.
 
     That of an object is built and verified once, and again if it is replaced or edited.
     """
@@ -118,10 +118,12 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
     if isinstance(source, Prior):
         return source
     if isinstance(source, str | os.PathLike):
-        return Prior.load(source, key=key)
+        from dice import priors
+
+        return priors.load(str(source)) if priors.is_name(source) else Prior.load(source, key=key)
     if not isinstance(source, AnnData):
         raise InputError(
-            f"`reference` must be an AnnData object, a dice.Prior or a path, got a {type(source).__name__}."
+            f"`reference` must be an AnnData object, a dice.Prior, a path or a name, got a {type(source).__name__}."
         )
     found, raw = _verified.get((id(source), key)), source.uns.get(key)
     if found is not None and found.holder() is source and _same(raw, found.stored):

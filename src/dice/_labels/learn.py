@@ -22,8 +22,7 @@ from dice._labels.views import (
     leading_directions,
     standardized_classifier,
 )
-from dice._model.arrays import subsample
-from dice._model.batch_effect import explained_by_batches
+from dice._model.arrays import explained_by_batches, subsample
 from dice._model.logistic import (
     GENE_ITERATIONS,
     GENE_STRENGTH,

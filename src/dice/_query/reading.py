@@ -69,15 +69,15 @@ def opened(
 
     Values are compared with the statistics `known` of the reference, and with its `means` if they are given.
     """
-    place, overlap = (id(adata), "\0".join(map(str, genes)), options.gene_key), options.check.min_gene_overlap
-    matching = partial(match_genes, adata, genes, gene_key=options.gene_key, min_overlap=overlap)
-    match = once(("genes", *place, overlap), matching, adata)
+    named = {"gene_key": options.gene_key, "species": options.check.species}
+    place, overlap = (id(adata), "\0".join(map(str, genes)), *named.values()), options.check.min_gene_overlap
+    match = once(("genes", *place, overlap), partial(match_genes, adata, genes, min_overlap=overlap, **named), adata)
     _log.info(f"{match}.")
     opening = partial(Matrix, adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who)
-    matrix = once(("matrix", *place, options.layer, options.chunk_size), opening, adata)
+    matrix = once(("matrix", *place, known.get("sum_log"), options.layer, options.chunk_size), opening, adata)
     if options.check.values:  # noqa: PD011 - not pandas
         checking = partial(check_matrix, matrix, match, known, means, options.layer)
-        once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
+        matrix.factor = once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
     batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
     if isinstance(options.shift, Mapping):
         check_record(options.shift, None if batches is None else [str(name) for name in batches.categories])

@@ -19,7 +19,7 @@ from dice._errors import InputError
 from dice._files import atomic, check_target
 from dice._model import networks, presets
 from dice._model.denoiser import Denoiser
-from dice._model.mixup import LabelMixup
+from dice._model.presets import LabelMixup
 from dice._model.training import Trainer
 from dice._processes import interrupts, one_torch_thread
 from dice._types import Floats

@@ -91,7 +91,7 @@ def report(
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
-    check_target(path)
+    check_target(path, inputs=(adata, reference))
     keys, options = as_keys(use_rep), umap_options(n_neighbors, random_state)
     content = _content(adata, reference, color, keys, prior_key, max_cells, options)
     content["figures"] = _figures(adata, keys, color, reference, truth_key, prior_key, options)

@@ -9,7 +9,7 @@ import pytest
 
 from dice._model.likelihood import GaussianLikelihood
 from dice._model.projection import Projection
-from dice._model.tuning import by_counts, by_genes
+from dice._query.rho import by_counts, by_genes
 
 D, K = 12, 2
 RNG = np.random.default_rng(0)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import sys
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import anndata as ad
+import citeseq_cells
+import neocortex_cells
 import numpy as np
 import pandas as pd
 import pytest
+from fetch import BLOCK, Remote, fetch
 
-from dice import _log, datasets, settings
+from dice import _log, settings
 from dice._errors import DiceError
-from dice.datasets import _download, _neocortex, _pbmc_citeseq
-from dice.datasets._download import DownloadError, Remote, cache_folder, fetch
+from dice.datasets._download import DownloadError, cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,20 +201,14 @@ def test_cache_folder(tmp_path, monkeypatch) -> None:
     assert "scdice" in str(cache_folder())
 
 
-def test_without_pooch(tmp_path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r'pip install "scdice\[datasets\]"'):
-        datasets.pbmc_citeseq(cache_dir=tmp_path)
-
-
 def test_pbmc_citeseq_comes_from_the_server(server, tmp_path, monkeypatch, citeseq) -> None:
     citeseq.write_h5ad(tmp_path / "made.h5ad", compression="gzip")
     server.content = (tmp_path / "made.h5ad").read_bytes()
     checksum = hashlib.sha256(server.content).hexdigest()
     remote = Remote("pbmc_seurat_v4.h5ad", server.url("pbmc_seurat_v4.h5ad"), checksum)
-    monkeypatch.setattr(_pbmc_citeseq, "FILE", remote)
+    monkeypatch.setattr(citeseq_cells, "FILE", remote)
     monkeypatch.setenv("DICE_CACHE", str(tmp_path / "cache"))
-    cells = datasets.pbmc_citeseq()
+    cells = citeseq_cells.pbmc_citeseq()
     assert 0 < cells.n_obs < citeseq.n_obs
     assert names(tmp_path / "cache") == ["pbmc_seurat_v4.h5ad"]
 
@@ -232,11 +227,11 @@ def browser(server, tmp_path, monkeypatch) -> Path:
         "meta.tsv": meta.to_csv(sep="\t", index=False).encode(),
     }
     for name in ("MATRIX", "META"):
-        remote = getattr(_neocortex, name)
+        remote = getattr(neocortex_cells, name)
         file = remote.url.rpartition("/")[2]
         # As the browser publishes them: the first ten digits.
         digest = hashlib.md5(server.files[file], usedforsecurity=False).hexdigest()[:10]
-        monkeypatch.setattr(_neocortex, name, replace(remote, url=server.url(file), digest=digest))
+        monkeypatch.setattr(neocortex_cells, name, replace(remote, url=server.url(file), digest=digest))
     monkeypatch.setenv("DICE_CACHE", str(tmp_path / "cache"))
     query = ad.AnnData(np.ones((4, 3), np.float32))
     query.write_h5ad(tmp_path / "query.h5ad")
@@ -244,7 +239,7 @@ def browser(server, tmp_path, monkeypatch) -> Path:
 
 
 def test_neocortex_comes_from_the_cell_browser(server, browser) -> None:
-    reference, query = datasets.neocortex(query=browser / "query.h5ad")
+    reference, query = neocortex_cells.neocortex(query=browser / "query.h5ad")
     assert query.n_obs == 4
     assert reference.shape == (20, 50)
     assert list(reference.var_names[:2]) == ["GENE0", "GENE1"]
@@ -252,10 +247,10 @@ def test_neocortex_comes_from_the_cell_browser(server, browser) -> None:
     assert list(reference.obs_names[:3]) == ["Hi1.1", "Hi2.1", "Hi4.1"]
     assert list(reference.obs["cell_type"][:3]) == ["EN", "RG", "EN"]
     np.testing.assert_allclose(np.expm1(reference.X.toarray()).sum(1), 1e4, rtol=1e-4)
-    made = ["neocortex_nowakowski2017.h5ad", _neocortex.MATRIX.name, _neocortex.META.name]
+    made = ["neocortex_nowakowski2017.h5ad", neocortex_cells.MATRIX.name, neocortex_cells.META.name]
     assert names(browser / "cache") == sorted(made)
     asked = len(server.ranges)
-    datasets.neocortex(query=browser / "query.h5ad")
+    neocortex_cells.neocortex(query=browser / "query.h5ad")
     assert len(server.ranges) == asked
 
 
@@ -263,30 +258,30 @@ def test_logarithms_from_the_cell_browser_are_not_taken_twice(browser) -> None:
     table = pd.DataFrame([[0.0, 13.5], [2.0, 1.0]], index=["A", "B"], columns=["c1", "c2"])
     table.to_csv(browser / "matrix.tsv", sep="\t")
     pd.DataFrame({"WGCNAcluster": ["RG", "EN"]}, index=["c1", "c2"]).to_csv(browser / "meta.tsv", sep="\t")
-    cells = _neocortex._browser_cells(browser / "matrix.tsv", browser / "meta.tsv")
+    cells = neocortex_cells._browser_cells(browser / "matrix.tsv", browser / "meta.tsv")
     assert cells.X.toarray().tolist() == [[0.0, 2.0], [13.5, 1.0]]
 
 
 def test_neocortex_refuses_another_matrix(server, browser) -> None:
     server.files["exprMatrix.tsv.gz"] += b"more"
     with pytest.raises(DownloadError, match=r"not the expected file \(wrong md5 checksum\)"):
-        datasets.neocortex(query=browser / "query.h5ad")
+        neocortex_cells.neocortex(query=browser / "query.h5ad")
     assert names(browser / "cache") == []
 
 
 def test_neocortex_asks_for_the_query_before_it_downloads(server, browser) -> None:
     with pytest.raises(DownloadError, match="Polioudakis 2019"):
-        datasets.neocortex()
+        neocortex_cells.neocortex()
     assert server.ranges == []
 
 
 def test_source_is_stated() -> None:
-    remote = _pbmc_citeseq.FILE
+    remote = citeseq_cells.FILE
     assert remote.url.startswith("https://")
     assert remote.url.endswith(remote.name)
     assert len(bytes.fromhex(remote.digest)) == 32
-    for remote in (_neocortex.MATRIX, _neocortex.META):
+    for remote in (neocortex_cells.MATRIX, neocortex_cells.META):
         assert remote.url.startswith("https://cells.ucsc.edu/cortex-dev/")
         assert len(bytes.fromhex(remote.digest)) == 5
-    assert _neocortex.PORTAL.startswith("https://")
-    assert _download.BLOCK < 1 << 20
+    assert neocortex_cells.PORTAL.startswith("https://")
+    assert BLOCK < 1 << 20

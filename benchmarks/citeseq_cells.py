@@ -9,6 +9,7 @@ import anndata as ad
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from fetch import Remote, fetch
 from numpy.typing import NDArray
 from scipy import sparse
 
@@ -16,7 +17,6 @@ from dice import _log
 from dice._arguments import known_key, seed
 from dice._errors import InputError
 from dice._types import Codes, Seed
-from dice.datasets._download import Remote, fetch
 
 #: The file of ``scvi.data.pbmc_seurat_v4_cite_seq``, from scverse's example data (1 GB).
 FILE = Remote(
@@ -40,7 +40,7 @@ def pbmc_citeseq(
 
     The data of Hao et al., Cell 2021 (doi:10.1016/j.cell.2021.04.048) as scvi-tools distributes
     them. The first call downloads 1 GB, with a progress bar, into the cache; a download that breaks
-    off is resumed by the next call. Needs the extra ``scdice[datasets]`` and several GB of memory.
+    off is resumed by the next call. Needs several GB of memory.
 
     Parameters
     ----------
@@ -62,11 +62,6 @@ def pbmc_citeseq(
       ``celltype.l1`` to ``celltype.l3``, ``lane``, ``donor``, ``time``, ``orig.ident`` and others,
     - ``obsm["protein_counts"]`` data frame of antibody counts, as in the file.
 
-    Examples
-    --------
-    >>> import dice
-    >>> cells = dice.datasets.pbmc_citeseq()  # doctest: +SKIP
-    >>> reference, query = dice.datasets.paper_citeseq_split(cells)  # doctest: +SKIP
     """
     file = Path(path) if path is not None else fetch(FILE, cache_dir=cache_dir)
     cells = ad.read_h5ad(file)
@@ -126,15 +121,6 @@ def paper_citeseq_split(
       `adata` without `batch_key`),
     - ``layers["counts"]``, and what :func:`dice.pp.prepare` writes to ``obs``, ``var`` and ``uns``.
 
-    Examples
-    --------
-    >>> import anndata as ad, numpy as np, dice
-    >>> rng = np.random.default_rng(0)
-    >>> cells = ad.AnnData(rng.poisson(rng.gamma(2.0, size=600), size=(120, 600)))
-    >>> cells.obs["cell_type"], cells.obs["lane"] = ["B", "T", "T"] * 40, ["1", "2"] * 60
-    >>> reference, query = dice.datasets.paper_citeseq_split(cells, n_cells=100, n_query=10, n_top_genes=200)
-    >>> reference.shape, query.shape
-    ((90, 200), (10, 200))
     """
     from dice import pp
 

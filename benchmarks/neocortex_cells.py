@@ -10,12 +10,13 @@ import numpy as np
 import pandas as pd
 import scanpy as sc
 from anndata import AnnData
+from fetch import Remote, fetch
 from scipy import sparse
 
 from dice import _log
 from dice._errors import SlotError
 from dice._files import atomic
-from dice.datasets._download import DownloadError, Remote, cache_folder, fetch
+from dice.datasets._download import DownloadError, cache_folder
 
 #: The reference at the UCSC Cell Browser: transcripts per million of 4,261 cells, and what is known of them. The
 #: browser's own list of files (dataset.json) has the first ten digits of their MD5, and no other checksum.
@@ -58,7 +59,7 @@ def neocortex(
     from the UCSC Cell Browser, and makes a file of those of its cells that have a cell type. The query has no lasting
     link, neither in the authors' viewer nor in NeMO Analytics, the gEAR portal for the brain: it must be downloaded by
     hand once, and where it is missing, the error says how. The paper took both from the portal, whose reference may
-    hold other cells and other units. Downloads need the extra ``scdice[datasets]``.
+    hold other cells and other units.
 
     Parameters
     ----------
@@ -85,10 +86,6 @@ def neocortex(
 
     The paper has 3,495 and 15,126 cells, and 17,638 genes in common.
 
-    Examples
-    --------
-    >>> import dice
-    >>> reference, query = dice.datasets.neocortex()  # doctest: +SKIP
     """
     given = ((reference, REFERENCE_FILE), (query, QUERY))
     paths = [Path(path or cache_folder(cache_dir) / name).expanduser() for path, name in given]
@@ -129,13 +126,6 @@ def paper_neocortex_pair(reference: AnnData, query: AnnData, *, n_top_genes: int
     -------
     New objects with the chosen genes, in the order of the reference.
 
-    Examples
-    --------
-    >>> import dice
-    >>> cells = dice.datasets.pbmc68k()
-    >>> reference, query = dice.datasets.paper_neocortex_pair(cells[:350], cells[350:, ::-1], n_top_genes=200)
-    >>> bool((reference.var_names == query.var_names).all())
-    True
     """
     from dice.pp import shared_genes
 

@@ -4,14 +4,14 @@ import doctest
 import logging
 
 import anndata as ad
+import neocortex_cells
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
 
-from dice import datasets, pp
+from dice import pp
 from dice._errors import SlotError
-from dice.datasets import _neocortex
 from dice.datasets._download import DownloadError
 
 
@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_files_of_the_portal(folder, caplog) -> None:
     with caplog.at_level(logging.INFO, logger="dice"):
-        reference, query = datasets.neocortex()
+        reference, query = neocortex_cells.neocortex()
     assert reference.shape == (60, 100)
     assert query.shape == (80, 110)
     assert list(reference.var_names[:4]) == ["GENE0", "GENE0-1", "ENSG002", "GENE3"]
@@ -55,7 +55,7 @@ def test_files_of_the_portal(folder, caplog) -> None:
 def test_paths_of_the_user(folder, tmp_path) -> None:
     moved = folder / "neocortex_nowakowski2017.h5ad"
     moved = moved.rename(tmp_path / "mine.h5ad")
-    reference, _ = datasets.neocortex(reference=moved)
+    reference, _ = neocortex_cells.neocortex(reference=moved)
     assert reference.n_obs == 60
 
 
@@ -63,16 +63,16 @@ def test_columns_with_cell_types(tmp_path) -> None:
     paths = {"reference": tmp_path / "a.h5ad", "query": tmp_path / "b.h5ad"}
     portal_file(20, np.arange(30)).write_h5ad(paths["query"])
     portal_file(20, np.arange(30), WGCNAcluster="RG", mine="x").write_h5ad(paths["reference"])
-    assert datasets.neocortex(**paths)[0].obs["cell_type"].iloc[0] == "RG"
-    assert datasets.neocortex(**paths, labels_key="mine")[0].obs["cell_type"].iloc[0] == "x"
+    assert neocortex_cells.neocortex(**paths)[0].obs["cell_type"].iloc[0] == "RG"
+    assert neocortex_cells.neocortex(**paths, labels_key="mine")[0].obs["cell_type"].iloc[0] == "x"
     with pytest.raises(SlotError, match=r"no column 'nope'.*labels_key="):
-        datasets.neocortex(**paths, labels_key="nope")
+        neocortex_cells.neocortex(**paths, labels_key="nope")
 
 
 def test_missing_files_come_with_the_steps(folder) -> None:
     (folder / "neocortex_polioudakis2019.h5ad").unlink()
     with pytest.raises(DownloadError) as caught:
-        datasets.neocortex()
+        neocortex_cells.neocortex()
     text = str(caught.value)
     assert "https://nemoanalytics.org" in text
     assert "Dataset Explorer" in text
@@ -83,13 +83,13 @@ def test_missing_files_come_with_the_steps(folder) -> None:
 
 def test_missing_reference_of_the_user(folder) -> None:
     with pytest.raises(DownloadError, match=r"no file .*mine\.h5ad: pass another reference=, or None"):
-        datasets.neocortex(reference=folder / "mine.h5ad")
+        neocortex_cells.neocortex(reference=folder / "mine.h5ad")
 
 
 def test_pair_of_the_paper(folder) -> None:
-    reference, query = datasets.neocortex()
+    reference, query = neocortex_cells.neocortex()
     genes = pp.shared_genes(reference, query, n_top_genes=40)
-    pair = datasets.paper_neocortex_pair(reference, query, n_top_genes=40)
+    pair = neocortex_cells.paper_neocortex_pair(reference, query, n_top_genes=40)
     for part in pair:
         assert list(part.var_names) == list(genes)
         assert not part.is_view
@@ -98,4 +98,4 @@ def test_pair_of_the_paper(folder) -> None:
 
 
 def test_example_runs() -> None:
-    assert doctest.testmod(_neocortex).failed == 0
+    assert doctest.testmod(neocortex_cells).failed == 0

@@ -3,16 +3,15 @@ from __future__ import annotations
 import doctest
 
 import anndata as ad
+import citeseq_cells
 import numpy as np
 import pandas as pd
 import pytest
 import scanpy as sc
 from scipy import sparse
 
-from dice import datasets
 from dice._data.read import names
 from dice._errors import InputError, SlotError
-from dice.datasets import _pbmc_citeseq
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def file(citeseq, tmp_path) -> str:
 
 
 def test_filters_of_scvi_tools(citeseq, file) -> None:
-    cells = datasets.pbmc_citeseq(path=file)
+    cells = citeseq_cells.pbmc_citeseq(path=file)
     assert list(cells.obs_names) == list(citeseq.obs_names[5:])
     assert isinstance(cells.X, sparse.csr_matrix)
     assert cells.X.dtype == np.float32
@@ -32,7 +31,7 @@ def test_filters_of_scvi_tools(citeseq, file) -> None:
 
 
 def test_everything_on_request(citeseq, file) -> None:
-    cells = datasets.pbmc_citeseq(filtered=False, path=file)
+    cells = citeseq_cells.pbmc_citeseq(filtered=False, path=file)
     assert cells.shape == citeseq.shape
     assert "Doublet" in cells.obs["cell_type"].cat.categories
 
@@ -40,7 +39,7 @@ def test_everything_on_request(citeseq, file) -> None:
 def test_clones_are_merged() -> None:
     names = ["CD3-1", "CD3-2", "Notch-1", "Notch-2", "Rat-IgG1-1", "Rat-IgG1-2", "CD9-1", "HLA-DR"]
     proteins = pd.DataFrame([[1, 2, 4, 8, 16, 32, 64, 128]], columns=names)
-    merged = _pbmc_citeseq._merge_clones(proteins)
+    merged = citeseq_cells._merge_clones(proteins)
     assert list(merged) == ["CD3", *names[2:]]
     assert merged.iloc[0].tolist() == [3, 4, 8, 16, 32, 64, 128]
 
@@ -49,14 +48,14 @@ def test_another_file_is_refused(citeseq, tmp_path) -> None:
     del citeseq.obs["celltype.l2"]
     citeseq.write_h5ad(tmp_path / "other.h5ad")
     with pytest.raises(InputError, match=r"no obs\['celltype.l2'\].*scvi-tools distributes"):
-        datasets.pbmc_citeseq(path=tmp_path / "other.h5ad")
+        citeseq_cells.pbmc_citeseq(path=tmp_path / "other.h5ad")
 
 
 def test_split_of_the_paper(file) -> None:
-    cells = datasets.pbmc_citeseq(path=file)
+    cells = citeseq_cells.pbmc_citeseq(path=file)
     before = cells.X.data.tobytes(), cells.obs.to_csv(), list(cells.uns), list(cells.layers)
     options = {"n_cells": 400, "n_query": 40, "n_top_genes": 150}
-    reference, query = datasets.paper_citeseq_split(cells, **options)
+    reference, query = citeseq_cells.paper_citeseq_split(cells, **options)
     assert (cells.X.data.tobytes(), cells.obs.to_csv(), list(cells.uns), list(cells.layers)) == before
     assert reference.shape == (360, 150)
     assert query.shape == (40, 150)
@@ -68,16 +67,16 @@ def test_split_of_the_paper(file) -> None:
     for part in (reference, query):
         found = part.obs["cell_type"].value_counts().reindex(share.index).fillna(0)
         assert np.abs(found - share * part.n_obs).max() <= 1.5
-    again, _ = datasets.paper_citeseq_split(cells, **options)
+    again, _ = citeseq_cells.paper_citeseq_split(cells, **options)
     np.testing.assert_array_equal(again.X, reference.X)
-    other, _ = datasets.paper_citeseq_split(cells, **options, random_state=1)
+    other, _ = citeseq_cells.paper_citeseq_split(cells, **options, random_state=1)
     assert set(other.obs_names) != set(reference.obs_names)
 
 
 def test_split_without_correction_is_the_plain_recipe(file) -> None:
-    cells = datasets.pbmc_citeseq(path=file)
+    cells = citeseq_cells.pbmc_citeseq(path=file)
     del cells.obs["lane"]
-    parts = datasets.paper_citeseq_split(cells, batch_key=None, n_cells=400, n_query=40, n_top_genes=150)
+    parts = citeseq_cells.paper_citeseq_split(cells, batch_key=None, n_cells=400, n_query=40, n_top_genes=150)
     joint = ad.concat(parts)
     hand = cells[joint.obs_names].copy()
     sc.pp.normalize_total(hand, target_sum=1e4)
@@ -88,7 +87,7 @@ def test_split_without_correction_is_the_plain_recipe(file) -> None:
 def test_largest_remainders() -> None:
     labels = pd.Series(["a"] * 5 + ["b"] * 4 + ["c"] + [None] * 2)
     for n in range(1, 13):
-        chosen = _pbmc_citeseq._stratified(labels, n, np.random.default_rng(0))
+        chosen = citeseq_cells._stratified(labels, n, np.random.default_rng(0))
         assert len(set(chosen)) == n
         assert (np.diff(chosen) > 0).all()
         counts = labels.iloc[chosen].value_counts(dropna=False)
@@ -107,8 +106,8 @@ def test_largest_remainders() -> None:
 )
 def test_errors_name_the_fix(citeseq, options, error, text) -> None:
     with pytest.raises(error, match=text):
-        datasets.paper_citeseq_split(citeseq, **({"labels_key": "celltype.l2"} | options))
+        citeseq_cells.paper_citeseq_split(citeseq, **({"labels_key": "celltype.l2"} | options))
 
 
 def test_example_runs() -> None:
-    assert doctest.testmod(_pbmc_citeseq).failed == 0
+    assert doctest.testmod(citeseq_cells).failed == 0
