@@ -73,7 +73,7 @@ def normalised(adata: ad.AnnData) -> ad.AnnData:
 
 
 def by_genes(reference: ad.AnnData, query: ad.AnnData, seed: int) -> dict[str, Any]:
-    """Labels by logistic regression on the genes that dice chose."""
+    """Labels by logistic regression on the genes that dice chose, as far as both studies name them alike."""
     known, cells = matrices(reference, query)
     return {"labels": classifier().fit(known, reference.obs[LABELS].astype(str)).predict(cells)}
 
@@ -121,7 +121,8 @@ METHODS: dict[str, Callable[[ad.AnnData, ad.AnnData, int], dict[str, Any]]] = {
 
 
 def matrices(reference: ad.AnnData, query: ad.AnnData) -> list[np.ndarray]:
-    genes = reference.var_names[reference.var["dice_genes"]]
+    # dice also knows older names of genes, which these methods do not.
+    genes = reference.var_names[reference.var["dice_genes"]].intersection(query.var_names)
     return [normalised(adata)[:, genes].to_df().to_numpy() for adata in (reference, query)]
 
 

@@ -219,3 +219,17 @@ def test_the_papers_own_network(row, network):
     last = rows[(rows["network"] == network) & rows["ari"].notna()].iloc[-1]
     figures = last[["ari", "nmi", "ari_half", "nmi_half"]].dropna().astype(float)
     assert printed("docs/benchmarks.md", row) == figures.round(3).tolist()
+
+
+def test_the_demonstration():
+    """README and index print the figures of `make demo`, ours first."""
+    table = pd.read_csv(TABLES / "demo.csv", index_col="method")
+    labels = ["dice.tl.annotate", "CellTypist 1.7.1", "logistic regression on genes", "logistic regression on PCs"]
+    ours, *others = table.loc[labels, ["label accuracy", "macro-F1"]].to_numpy().tolist()
+    clusters = table["cluster ARI"].dropna()
+    expected = [*ours, clusters.iloc[0], *(figure for row in others for figure in row), clusters.iloc[1]]
+    assert printed("README.md", "the picture") == expected
+    assert table["macro-F1"].idxmax() == table["cluster ARI"].idxmax() == "dice.tl.annotate"
+    index = re.findall(r"\b\d\.\d{3}\b", (ROOT / "docs" / "index.md").read_text())
+    named = [("label accuracy", labels[0]), ("label accuracy", labels[2]), ("cluster ARI", labels[0])]
+    assert [float(figure) for figure in index] == [*(table.loc[row, column] for column, row in named), clusters.iloc[1]]
