@@ -183,7 +183,7 @@ def picture(query: ad.AnnData, table: pd.DataFrame, path: Path) -> None:
         (f"{np.median(np.asarray(query.X.sum(1))):,.0f} counts a cell: PCA, and the study's own types", "X_plain_umap",
          types, shades, True),
         (f"the same cells denoised; labels {found['label accuracy']:.0%} right", "X_dice_umap", types, shades, True),
-        (f"{len(clusters.cat.categories)} clusters, no resolution chosen (ARI {found['cluster ARI']:.2f})", "X_dice_umap",
+        (f"{clusters.nunique()} clusters, no resolution chosen (ARI {found['cluster ARI']:.2f})", "X_dice_umap",
          clusters.astype(str), dict(zip(clusters.cat.categories, query.uns["dice_cluster_colors"], strict=True)), True),
         ("which labels to believe", "X_dice_umap", status, STATUS, False),
     ]  # fmt: skip
@@ -191,7 +191,7 @@ def picture(query: ad.AnnData, table: pd.DataFrame, path: Path) -> None:
     for ax, (title, rep, values, colors, named) in zip(axes, panels, strict=True):
         where = query.obsm[rep]
         ax.scatter(*where.T, s=5, linewidths=0, c=[colors.get(value, "#c8c8c8") for value in values], rasterized=True)
-        for value, color in colors.items() if named else ():
+        for value in colors if named else ():
             own = where[(values == value).to_numpy()]
             if len(own) >= NAMED:
                 outline = [patheffects.withStroke(linewidth=2.5, foreground="white")]

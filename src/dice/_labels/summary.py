@@ -25,7 +25,7 @@ LOOKED_AT, DOUBTED = 20, 0.5
 #: Maximum number of labels listed in the summary.
 NAMED = 4
 #: Fewer cells are said to be few. Fewer genes, or a smaller share of confident labels, get an advice what to try next.
-FEW_CELLS, FEW_GENES, WEAK = 200, 500, 0.5
+SMALL_QUERY, FEW_GENES, WEAK = 200, 500, 0.5
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def summarize(
     if isinstance(reference, AnnData):
         known = median_depth(reference, prior.params.get("layer"))
         figures["n_reference"], cells = reference.n_obs, f"{cells}, {reference.n_obs:,} in the reference"
-    if adata.n_obs < FEW_CELLS:
+    if adata.n_obs < SMALL_QUERY:
         cells += "; the query is small: fewer labels are confident, and small clusters and novel groups are not found"
     figures |= {"depth": depth, "reference_depth": known}
     text = read.record(adata, DenoiseKeys().uns, step="dice.tl.denoise")["genes"]["text"]
