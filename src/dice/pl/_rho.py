@@ -153,7 +153,7 @@ def _denoise(
 ) -> list[tuple[str, Floats]]:
     """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
     from dice._data.values import expression_layer
-    from dice._model.thinning import TARGET_SUM
+    from dice._model.counts import TARGET_SUM
     from dice._query.query import Query
     from dice._query.samples import stored_call
     from dice.options import Options
