@@ -34,7 +34,7 @@ _maps: OrderedDict[tuple[str, int, int], Map] = OrderedDict()
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep to themselves what umap and numba do: warnings that nobody can act upon, and threads."""
+    """Silence warnings of umap and numba that users cannot act upon, and restore the number of threads."""
     with openmp_threads_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

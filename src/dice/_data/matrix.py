@@ -118,9 +118,9 @@ class Matrix:
     def each(
         self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()
     ) -> list[T]:
-        """``function(chunk, rows)`` of all chunks in order; dask's workers call it where the matrix is lazy.
+        """Return ``function(chunk, rows)`` of all chunks in order. Workers of dask call it if the matrix is lazy.
 
-        Chunks (of a lazy matrix: blocks) that begin at a cell in `skip` are left out.
+        Chunks, or blocks of a lazy matrix, that begin at a cell in `skip` are left out.
         """
         if self.is_lazy:
             with self._names_in_errors():
