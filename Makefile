@@ -13,7 +13,7 @@ TUTORIAL := $(VENV)/.installed-tutorial
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test quick trial lint types format docs figures tutorials build clean distclean
+.PHONY: help install demo priors test quick trial lint types format docs figures tutorials build clean distclean
 .PHONY: bench-shift bench-citeseq bench-clusters bench-denoising bench-depth bench-features bench-labels bench-load bench-neocortex bench-paper bench-real bench-scale bench-speed bench-synthetic bench-unseen
 
 help:  ## show this list
@@ -43,8 +43,8 @@ $(BENCH): $(DEV) benchmarks/peers.txt
 
 install: $(DEV)  ## make .venv with the package and the development tools
 
-demo: $(DEV)  ## train, denoise and compare on real data; writes dice_demo/
-	$(BIN)/dice demo
+demo: $(DEV)  ## annotate a shallow query of another technology, and compare; writes dice_demo/
+	$(BIN)/python benchmarks/demo.py $(ARGS)
 
 # One thread per worker, so that the workers do not fight over the cores. Numba has to be told too: its first parallel
 # function (scanpy's normalize_total) otherwise raises the thread count of the OpenMP that torch uses.
@@ -79,6 +79,9 @@ docs: $(DOC)  ## build docs/_build/html; a warning is an error, and so is a link
 
 tutorials: $(TUTORIAL)  ## execute the notebooks of tutorials/ and store their outputs; NAMES=... for some of them
 	OMP_NUM_THREADS=2 NUMBA_NUM_THREADS=2 $(BIN)/python tutorials/run.py $(NAMES)
+
+priors: $(DEV)  ## build the ready priors from their recipes; NAMES=... for some of them
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python priors/build.py $(NAMES)
 
 # One thread: the figures are compared on one machine, and small matrices gain nothing from more.
 bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes docs/benchmarks/real.md

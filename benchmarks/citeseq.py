@@ -14,12 +14,11 @@ import argparse
 from pathlib import Path
 
 import anndata as ad
+import citeseq_cells
 import numpy as np
 import pandas as pd
 from paper_cells import DICE, Cells, Experiment, main
 from scipy import sparse
-
-import dice
 
 SMALL = {"n_cells": 500, "n_query": 100, "n_top_genes": 200}
 NOTE = """\
@@ -43,14 +42,14 @@ Rows with `labels` trained on the reference's labels. The paper's NMI is `nmi_ma
 
 def load(arguments: argparse.Namespace) -> ad.AnnData:
     if not arguments.stand_in:
-        return dice.datasets.pbmc_citeseq()
-    return dice.datasets.pbmc_citeseq(path=stand_in(arguments.stand_in))
+        return citeseq_cells.pbmc_citeseq()
+    return citeseq_cells.pbmc_citeseq(path=stand_in(arguments.stand_in))
 
 
 def split(cells: ad.AnnData, seed: int, small: bool) -> Cells:
     sizes = SMALL if small else {}
-    corrected = dice.datasets.paper_citeseq_split(cells, random_state=seed, **sizes)
-    plain = dice.datasets.paper_citeseq_split(cells, batch_key=None, random_state=seed, **sizes)
+    corrected = citeseq_cells.paper_citeseq_split(cells, random_state=seed, **sizes)
+    plain = citeseq_cells.paper_citeseq_split(cells, batch_key=None, random_state=seed, **sizes)
     return Cells(corrected, plain)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+#: Seconds by the clock, or of the processor where DICE_CPU is set, for a machine that other programs use.
+now = time.process_time if os.environ.get("DICE_CPU") else time.perf_counter
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -13,9 +16,9 @@ def timed(function: Callable[[], object], repeats: int = 3) -> float:
     """Fastest of a few calls, in seconds."""
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = now()
         function()
-        times.append(time.perf_counter() - start)
+        times.append(now() - start)
     return min(times)
 
 

@@ -45,8 +45,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
 import dice
 from dice._data.graph import leiden
-from dice._model.counts import normalised, recover
-from dice._model.thinning import halves, split
+from dice._model.counts import halves, normalised, recover, split
 
 TRAINING = dice.Training(calibration_fraction=0.0, max_steps=600)
 SHALLOW = {f"{name}, 25 % of counts": name for name in FILES}

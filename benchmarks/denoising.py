@@ -35,9 +35,8 @@ from report import repeat, save, summary
 from scipy import sparse
 
 import dice
-from dice._model.counts import normalised, recover
+from dice._model.counts import Share, halves, normalised, recover
 from dice._model.projection import Projection
-from dice._model.thinning import Share, halves
 
 FIGURES = ["mse", "poisson", "correlated", "created", "left"]
 N_GENES, CORRELATED = 500, 0.1

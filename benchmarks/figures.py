@@ -1,7 +1,7 @@
 """Draw every figure of docs/figures.md: those of the paper with its own simulations, and one of every other plot.
 
 Real cells are TEA-seq PBMCs and two studies of pancreas from the folder of the shared data sets: the paper's own data
-have to be downloaded (``dice.datasets.pbmc_citeseq``, ``dice.datasets.neocortex``), and take the same calls.
+have to be downloaded (``citeseq_cells.py``, ``neocortex_cells.py``), and take the same calls.
 
     python benchmarks/figures.py [name ...]
 """

@@ -3,7 +3,7 @@
     python benchmarks/neocortex.py [--seeds 5] [--methods ...] [--n-latent 5 10 15 20 25 50 100 200]
     python benchmarks/neocortex.py --stand-in FOLDER --steps 50 --seeds 1
 
-reads what dice.datasets.neocortex gives (it downloads the reference; the query is downloaded by hand), and writes
+reads what neocortex_cells.py gives (it downloads the reference; the query is downloaded by hand), and writes
 docs/benchmarks/neocortex.csv and .md and a picture. Every seed draws other 1,000 query cells. The other options are
 those of paper_cells.py.
 
@@ -17,13 +17,12 @@ import argparse
 from pathlib import Path
 
 import anndata as ad
+import neocortex_cells
 import numpy as np
 import pandas as pd
 from data import hold_out
 from paper_cells import DICE, LABELS, Cells, Experiment, Pair, main
 from transfer import METHODS as CLASSIFIERS
-
-import dice
 
 NOTE = """\
 Reference: Nowakowski 2017; query: 1,000 random cells of Polioudakis 2019, others with every seed. The genes that are
@@ -46,11 +45,11 @@ on the reference's labels. The paper's NMI is `nmi_max`."""
 
 def load(arguments: argparse.Namespace) -> Pair:
     paths = stand_in(arguments.stand_in) if arguments.stand_in else {}
-    return dice.datasets.neocortex(**paths)
+    return neocortex_cells.neocortex(**paths)
 
 
 def split(studies: Pair, seed: int, small: bool) -> Cells:
-    reference, query = dice.datasets.paper_neocortex_pair(*studies, n_top_genes=200 if small else 5000)
+    reference, query = neocortex_cells.paper_neocortex_pair(*studies, n_top_genes=200 if small else 5000)
     _, query = hold_out(query, 150 if small else 1000, seed)
     query.obs[LABELS] = pd.Categorical(CLASSIFIERS["LR on genes"](reference, query, LABELS, seed))
     return Cells((reference, query), (reference, query))

@@ -23,7 +23,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import dice
-from dice._model.soft_clusters import soft_assignment, unit
+from dice._model.offsets import soft_assignment, unit
 
 DATA = {"bmmc": "bmmc_neurips_cite", "pancreas atlas": "pancreas_cellhint_atlas", "Baron": "pancreas_baron_h1"}
 LEAST, LEAST_GROUP, FDR = 20, 30, 0.1

@@ -34,7 +34,7 @@ from data import pair
 
 import dice
 from dice._model import networks, presets
-from dice._model.mixup import LabelMixup
+from dice._model.presets import LabelMixup
 
 LABELS, N_LATENT = "cell_type", 25
 #: The paper's: its reference of CITE-seq cells, its epochs, and the end of its annealing.

@@ -28,7 +28,7 @@ scvi_epochs: int | None = None
 def pca(reference: ad.AnnData, query: ad.AnnData, seed: int) -> Embeddings:
     """The reference's loadings, as DICE starts from them; computed once for all peers that start there."""
     from dice._data.matrix import Matrix
-    from dice._model.projection import fit_projection
+    from dice._model.pca import fit_projection
 
     if "PCA" not in query.obsm:
         projection = fit_projection(Matrix(ad.AnnData(reference.X)), n_latent=N_LATENT)

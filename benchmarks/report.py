@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -20,6 +21,8 @@ from compare import interval
 
 #: Where tables land; those of a trial do not mix with measured ones.
 OUT = trial.FOLDER or Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+#: When the script began, to tell how long it took.
+START = time.perf_counter()
 PACKAGES = ("torch", "numpy", "scikit-learn", "anndata", "scanpy")
 
 
@@ -157,7 +160,7 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def provenance(rows: pd.DataFrame, repeated: bool = True) -> str:
-    """The command, the versions, the machine and the seeds."""
+    """Return the command, the versions, the machine, the seeds and the seconds of the call."""
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
@@ -165,5 +168,6 @@ def provenance(rows: pd.DataFrame, repeated: bool = True) -> str:
     runs = "Means and 95 % intervals over seeds; every run is" if repeated else "All rows are"
     return (
         f"Made by `{command}` at commit {commit} with {versions}; Python {platform.python_version()}, "
-        f"{os.cpu_count()} cores{seeds}. {runs} in `.csv` beside this page."
+        f"{os.cpu_count()} cores{seeds}; the last call took "
+        f"{time.perf_counter() - START:,.0f} s. {runs} in `.csv` beside this page."
     )

@@ -17,8 +17,7 @@ from report import repeat, save, summary
 import dice
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
-from dice._labels.conformal import label_p_values, label_scores
-from dice._labels.doubt import with_most_likely
+from dice._labels.conformal import label_p_values, label_scores, with_most_likely
 from dice._labels.model import REPRESENTATIONS
 from dice._query.query import Query
 from dice.options import Options

@@ -29,7 +29,7 @@ from report import prepare
 import dice
 from dice._data.matrix import Matrix
 from dice._model import networks, presets
-from dice._model.projection import fit_projection
+from dice._model.pca import fit_projection
 
 ROOT = Path(__file__).resolve().parents[1]
 

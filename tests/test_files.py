@@ -154,9 +154,6 @@ def test_second_outputs_are_looked_at_first_too(tmp_path, capsys):
         more = (flag, str(tmp_path / "no" / "out.h5ad"))
         assert main(["annotate", "query", "reference", "-o", str(tmp_path / "out.h5ad"), *more]) == 1
         assert "(there is no folder" in capsys.readouterr().err
-    (tmp_path / "file").write_text("old")
-    assert main(["demo", "--output", str(tmp_path / "file")]) == 1
-    assert "(there is no folder" in capsys.readouterr().err
     with pytest.raises(dice.DiceError, match="it is a folder"):
         dice.pl.report(None, tmp_path)
 
@@ -441,3 +438,73 @@ def test_a_read_only_folder_is_told_by_every_call_that_writes(read_only):
             call(read_only)
     assert {path.name for path in read_only.iterdir()} == {"old.h5ad", "old.zarr"}
     assert _files.read(read_only / "old.h5ad").X[0, 0] == _files.read(read_only / "old.zarr").X[0, 0] == 1
+
+
+INPUTS = {
+    "annotate": ["query.h5ad", "prior.h5ad"], "transfer": ["query.h5ad", "prior.h5ad"],
+    "novelty": ["query.h5ad", "prior.h5ad"], "denoise": ["query.h5ad", "prior.h5ad"],
+    "cluster": ["query.h5ad", "prior.h5ad"], "prepare": ["query.h5ad"], "train": ["query.h5ad"],
+    "report": ["query.h5ad", "--reference", "prior.h5ad"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    """A folder to work in, with a query and a prior that must not change."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(FIXTURE, "prior.h5ad")
+    stored_priors.cells(60).write_h5ad("query.h5ad")
+    before = {name: Path(name).read_bytes() for name in ("prior.h5ad", "query.h5ad")}
+    yield before
+    assert {name: Path(name).read_bytes() for name in before} == before
+
+
+@pytest.mark.parametrize("command", INPUTS)
+def test_an_input_is_no_output(command, inputs, capsys):
+    """`dice transfer q.h5ad prior.h5ad -o prior.h5ad` replaced the prior by the query."""
+    for name in inputs:
+        if name not in INPUTS[command]:
+            continue
+        Path(f"soft_{name}").symlink_to(name)
+        os.link(name, f"hard_{name}")
+        for output in (name, f"./../{Path.cwd().name}/{name}", f"soft_{name}", f"hard_{name}"):
+            assert main([command, *INPUTS[command], "-o", output, "--quiet"]) == 1
+            said = capsys.readouterr().err
+            assert "is an input of the command and would be lost" in said
+            assert "--overwrite-input" in said
+
+
+@pytest.mark.parametrize("flag", ["--trained", "--report", "--checkpoint"])
+def test_further_outputs_are_no_inputs(flag, inputs, capsys):
+    assert main(["annotate", "query.h5ad", "prior.h5ad", "-o", "out.h5ad", flag, "prior.h5ad"]) == 1
+    assert f"dice: The output {flag} 'prior.h5ad' is an input" in capsys.readouterr().err
+    assert main(["evaluate", "query.h5ad", "--labels", "label", "--table", "query.h5ad"]) == 1
+    assert "dice: The output --table 'query.h5ad' is an input" in capsys.readouterr().err
+
+
+def test_calls_keep_their_inputs(inputs):
+    query = ad.read_h5ad("query.h5ad", backed="r")
+    for call in (
+        lambda: dice.tl.annotate(stored_priors.cells(60), "prior.h5ad", report="prior.h5ad"),
+        lambda: dice.pl.report(query, "query.h5ad"),
+        lambda: dice.pl.report(stored_priors.cells(60), "prior.h5ad", reference="prior.h5ad"),
+        lambda: dice.tl.denoise_to_zarr("query.h5ad", "prior.h5ad", "query.h5ad/inner.zarr"),
+    ):
+        with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+            call()
+    query.file.close()
+
+
+def test_a_store_is_not_written_over_its_source(tmp_path):
+    stored_priors.cells(60).write_zarr(tmp_path / "query.zarr")
+    for output in (tmp_path / "query.zarr", tmp_path / "query.zarr" / "inner.zarr"):
+        with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+            dice.tl.denoise_to_zarr(tmp_path / "query.zarr", FIXTURE, output, overwrite=True)
+
+
+def test_an_input_is_replaced_if_the_user_says_so(tmp_path, capsys):
+    counts = np.random.default_rng(0).poisson(2.0, size=(20, 30)).astype(np.float32)
+    ad.AnnData(counts).write_h5ad(tmp_path / "cells.h5ad")
+    arguments = ["prepare", tmp_path / "cells.h5ad", "-o", tmp_path / "cells.h5ad", "--min-genes", 1, "--quiet"]
+    assert main([*map(str, arguments), "--overwrite-input"]) == 0
+    assert "counts" in ad.read_h5ad(tmp_path / "cells.h5ad").layers

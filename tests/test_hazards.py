@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dice
-from dice._model.plain_values import checksum
+from dice._model.schema import checksum
 
 settings.register_profile("ci", derandomize=True, max_examples=25, deadline=None, database=None)
 settings.register_profile("long", max_examples=300, deadline=None)

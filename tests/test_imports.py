@@ -24,12 +24,10 @@ LAYERS = (
 FOREIGN = {"_model": {"anndata", "scanpy", "pandas", "tqdm", "dice._log"}}
 #: Modules of slices that a stored prior and its readers need. They are pure: they import nothing above `_model`.
 PURE = {
-    "dice._labels.card",
     "dice._labels.model",
     "dice._labels.novelty",
     "dice._labels.views",
     "dice._labels.conformal",
-    "dice._features.ratios",
     "dice._clusters.partition",
 }
 FORBIDDEN = {
@@ -75,7 +73,7 @@ def test_plots_alone_import_what_plots_share():
     for path in SOURCE.rglob("*.py"):
         layer = path.relative_to(SOURCE).parts[0]
         if any(name.startswith("dice._plot") for name in imported(path)):
-            assert layer in {"_plot", "pl", "_demo.py"}, path
+            assert layer in {"_plot", "pl"}, path
 
 
 def test_no_private_imports_from_others():

@@ -337,7 +337,7 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
         (lambda: metrics.silhouette(TWO, ["a", "b"]), "labels that several cells share"),
         (lambda: metrics.silhouette(TWO * 2, list("abcd")), "labels that several cells share"),
         (lambda: metrics.silhouette(TWO * 2, list("abab"), metric="no"), "use 'cosine'"),
-        (lambda: metrics.knn_macro_f1(TWO, ["a", "b"], n_splits=1), "n_splits of 2"),
+        (lambda: metrics.knn_macro_f1(TWO, ["a", "b"], n_splits=1), "`n_splits` must be at least 2"),
         (lambda: metrics.ari(["a"], [1, 2]), "1 labels but 2 clusters"),
         (lambda: metrics.ari(["a", None], [None, 1]), "check for missing values"),
         (lambda: metrics.nmi(["a"], [1], average="min"), "must be 'arithmetic' or 'max'"),

@@ -51,7 +51,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     odd = [
         name
         for name in names
-        if not re.match(r"dice/.*\.(py|typed|html|css|js|svg|json)$|scdice-[^/]*\.dist-info/", name)
+        if not re.match(r"dice/.*\.(py|typed|html|css|js|svg|json|csv|csv\.gz)$|scdice-[^/]*\.dist-info/", name)
     ]
     assert not odd
 

@@ -175,7 +175,7 @@ def test_lower_bounds_are_tested_and_are_bounds():
     assert oldest["python"] == "3.11"
     assert not oldest.get("experimental")
     extras = PROJECT["project"]["optional-dependencies"]
-    bounds = [*PROJECT["project"]["dependencies"], *extras["dask"], *extras["datasets"]]
+    bounds = [*PROJECT["project"]["dependencies"], *extras["dask"]]
     assert all(re.fullmatch(r"[\w-]+(\[[\w,]+\])?>=[\d.]+", bound) for bound in bounds), bounds
 
 

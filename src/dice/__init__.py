@@ -13,7 +13,7 @@ from dice import settings
 from dice._errors import DiceError, DiceWarning
 
 if TYPE_CHECKING:
-    from dice import datasets, metrics, pl, pp, tl
+    from dice import datasets, metrics, pl, pp, priors, tl
     from dice._data.files import read_lazy
     from dice._data.store import Prior
     from dice.options import (
@@ -48,12 +48,13 @@ __all__ = [
     "metrics",
     "pl",
     "pp",
+    "priors",
     "read_lazy",
     "settings",
     "tl",
 ]
 
-_LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "tl"})
+_LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "priors", "tl"})
 _OPTIONS = ("Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Mixup", "Sets", "Shift", "StudentT", "Training")
 _LAZY_NAMES = {"Prior": "dice._data.store", "read_lazy": "dice._data.files"}
 _LAZY_NAMES |= dict.fromkeys(_OPTIONS, "dice.options")

@@ -12,19 +12,18 @@ F = TypeVar("F", bound=Callable[..., object])
 SHARED_TEXTS = {
     "umap": """
 n_neighbors
-    Neighbours that UMAP looks at.
+    Number of neighbours for UMAP.
 random_state
     Seed of UMAP, or a :class:`numpy.random.Generator` to draw it from.""",
     "size": """
 size
-    Area of a point; None fits it to the number of cells.""",
+    Area of a point. None chooses it by the number of cells.""",
     "palette": """
 palette
-    Colours of the labels: a list, a mapping from label to colour, or the name of a matplotlib
-    colour map.""",
+    Colours of the labels: a list, a dict of label to colour, or the name of a matplotlib colour map.""",
     "reference_map": """
 reference_rep
-    Key of ``reference.obsm`` to fit the map on.""",
+    Key of ``reference.obsm`` that the map is computed from.""",
     "prior": """
 reference
     The reference after :func:`dice.tl.train_prior`, a prior, or the path of a file with either.
@@ -37,19 +36,19 @@ ax
     Axes to draw into.""",
     "transferred": """
 key
-    Key of the transferred labels; None is ``f"{labels_key}_dice"``.""",
+    Key of the transferred labels. None uses ``f"{labels_key}_dice"``.""",
     "figure": """
 show
-    Show the figure. None shows it where it can be shown; False returns the axes instead.
+    Show the figure. None shows it if the backend can show figures; False returns the axes instead.
 save
-    Path to save the figure to; its ending tells the format.
+    Path of a file for the figure. The ending of the name sets the format.
 return_fig
     Return the figure.""",
     "axes": """
 None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.""",
     "coordinates": """
-None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Sets, unless `adata` is a view, the
-coordinates as :func:`dice.pl.comparison` does: ``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and
+None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Also sets the coordinates as
+:func:`dice.pl.comparison` does, unless `adata` is a view: ``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and
 ``adata.uns[f"{use_rep}_umap"]``.""",
 }
 

@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,12 +25,19 @@ TRIES = 100
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
-def check_target(path: str | os.PathLike[str], *, store: bool = False, argument: str = "") -> Path:
+def check_target(
+    path: str | os.PathLike[str], *, store: bool = False, argument: str = "", inputs: Iterable[object] = ()
+) -> Path:
     """Find out before the work, not after it, that a file, or a `store` in a folder, cannot be written.
 
-    Rights and mounts can say one thing and the file system do another, so a few bytes are written, and removed.
+    Rights and mounts can say one thing and the file system do another, so a few bytes are written, and removed. Of the
+    `inputs` of a call, none may be the same file: paths, or objects that are backed by a file.
     """
     target = followed(path)
+    for source in inputs:
+        source = getattr(source, "filename", source)
+        if isinstance(source, str | os.PathLike) and same_file(path, source):
+            raise InputError(f"{argument}{str(path)!r} is an input of this call and would be lost: name another file.")
     reason = _in_the_way(target, store) or _refusal(target)
     if reason is not None:
         what = "name a store" if store else "pass a file name"
@@ -93,6 +100,14 @@ def followed(path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or "\0" in str(path):
         raise InputError(f"A path must be a file name, for example 'report.html', got {path!a}.")
     return Path(os.path.realpath(path))
+
+
+def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether two paths lead to one file or store, by links of any kind, or one into the other."""
+    first, second = followed(one), followed(other)
+    if first == second or first in second.parents or second in first.parents:
+        return True
+    return first.exists() and second.exists() and first.samefile(second)
 
 
 def check_room(path: str | os.PathLike[str], n_bytes: int) -> None:

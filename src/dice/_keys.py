@@ -57,7 +57,8 @@ class LabelKeys(Keys):
 
     table: ClassVar[dict[str, str]] = {
         "label": "{key}", "probability": "{key}_prob", "margin": "{key}_margin", "set": "{key}_set",
-        "status": "{key}_status", "voted": "{key}_voted", "colors": "{key}_colors",
+        "status": "{key}_status", "voted": "{key}_voted", "views": "{key}_views",
+        "colors": "{key}_colors",
     }  # fmt: skip
 
 

@@ -16,7 +16,10 @@ chunk_size: int | None = None
 #: shown once about the same object.
 verbosity: int = 1
 
-__all__ = ["chunk_size", "device", "using", "verbosity"]
+#: Address of the folder that ready priors are downloaded from.
+priors_url: str = "https://github.com/scdice/dice/releases/download/priors"
+
+__all__ = ["chunk_size", "device", "priors_url", "using", "verbosity"]
 
 
 def __dir__() -> list[str]:

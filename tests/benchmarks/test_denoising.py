@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from dice._data.matrix import Matrix
-from dice._model.projection import fit_projection
+from dice._model.pca import fit_projection
 
 
 @pytest.fixture

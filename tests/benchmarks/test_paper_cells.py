@@ -59,7 +59,7 @@ def test_goes_on_where_it_stopped(script, tmp_path, capsys) -> None:
 
 def test_cells_are_the_same_with_and_without_correction(script, tmp_path) -> None:
     module = script("citeseq")
-    cells = module.split(module.dice.datasets.pbmc_citeseq(path=module.stand_in(tmp_path)), 0, small=True)
+    cells = module.split(module.citeseq_cells.pbmc_citeseq(path=module.stand_in(tmp_path)), 0, small=True)
     for corrected, plain in zip(cells.corrected, cells.plain, strict=True):
         assert list(corrected.obs_names) == list(plain.obs_names)
         assert list(corrected.var_names) == list(plain.var_names)
@@ -69,13 +69,12 @@ def test_cells_are_the_same_with_and_without_correction(script, tmp_path) -> Non
 
 @pytest.mark.parametrize("name", ["citeseq", "neocortex"])
 def test_without_data_one_sentence_and_status_1(script, name, tmp_path, monkeypatch) -> None:
-    from dice.datasets import _pbmc_citeseq
     from dice.datasets._download import DownloadError
 
     def refuse(*_, **__):
         raise DownloadError("pbmc_seurat_v4.h5ad cannot be downloaded.")
 
-    monkeypatch.setattr(_pbmc_citeseq, "fetch", refuse)
+    monkeypatch.setattr(script("citeseq_cells"), "fetch", refuse)
     monkeypatch.setenv("DICE_CACHE", str(tmp_path))
     module = script(name)
     with pytest.raises(SystemExit, match="download") as caught:

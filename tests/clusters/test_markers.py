@@ -8,8 +8,7 @@ from scipy import sparse
 from scipy.stats import binomtest, norm
 
 from dice._clusters.markers import LeafSums, Sums, compare
-from dice._model.counts import normalised, recover
-from dice._model.thinning import halves
+from dice._model.counts import halves, normalised, recover
 
 N, D = 300, 60
 

@@ -10,7 +10,8 @@ import zarr
 from scipy import sparse
 
 import dice
-from dice._data.files import _lazy, open_group
+from dice._data.door import opened
+from dice._data.files import _lazy
 from dice._errors import InputError
 
 VALUES = np.random.default_rng(0).poisson(0.5, size=(12, 5)).astype(np.float32)
@@ -71,12 +72,12 @@ def test_no_cells(kind, tmp_path):
 def test_what_cannot_be_opened_is_one_sentence(tmp_path):
     with (
         pytest.raises(InputError, match=r"There is no file .*: pass the path of a query"),
-        open_group(tmp_path / "none.h5ad", "a query", InputError),
+        opened(tmp_path / "none.h5ad", "a query", InputError),
     ):
         pass
     (tmp_path / "odd.h5ad").write_text("no HDF5")
     with (
         pytest.raises(dice.DiceError, match=r"cannot be read as .h5ad or .zarr: "),
-        open_group(tmp_path / "odd.h5ad", "a query", InputError),
+        opened(tmp_path / "odd.h5ad", "a query", InputError),
     ):
         pass

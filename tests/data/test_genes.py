@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dice
-from dice._data.genes import GeneMatch, check_unique, match_genes
+from dice._data.gene_names import names_of
+from dice._data.genes import GeneMatch, check_unique, genes_in_both, match_genes
+from dice.options import Options
 
 GENES = np.array([f"GENE{i}" for i in range(50)], dtype=object)
 ENSEMBL = np.array([f"ENSG{i:011}" for i in range(50)], dtype=object)
+names_of("human"), names_of("mouse")  # Read once, so that no example of a property is slow by it.
 
 
 def query(names, **var):
@@ -129,7 +132,7 @@ REFUSED = {
     "ensembl for symbols": (
         query(ENSEMBL),
         {},
-        "No gene is shared.*by gene symbols and the query by Ensembl ids.*gene_key=",
+        "No gene is shared.*set adata.var_names to the same kind of identifier",
     ),
     "another column": (
         query(ENSEMBL, gene_ids=GENES),
@@ -138,7 +141,6 @@ REFUSED = {
     ),
     "wrong column": (query(GENES, n=ENSEMBL), {"gene_key": "n"}, r"adata.var_names matches 100% .*leave gene_key out"),
     "transposed": (transposed(), {}, r"transposed, with genes as observations: pass adata\.T"),
-    "case": (query([name.title() for name in GENES]), {}, "match once case is ignored, as between mouse and human"),
     "nothing": (query(["a", "b"]), {}, r"names like \['GENE0', .* names like \['a', 'b'\]; set adata.var_names to"),
     "nothing at all": (query(["a", "b"]), {"min_overlap": 0}, "No gene is shared"),
     "few": (
@@ -167,11 +169,6 @@ def test_refusals_name_the_fix(case):
         match_genes(adata, GENES, **arguments)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
-
-
-def test_symbols_for_ensembl():
-    with pytest.raises(dice.DiceError, match="by Ensembl ids and the query by gene symbols: put Ensembl ids into"):
-        match_genes(query(GENES), ENSEMBL)
 
 
 def test_few_genes_are_a_warning_unless_they_were_expected():
@@ -233,3 +230,83 @@ def test_bounds_of_the_overlap_themselves_pass():
     three = r"like \['GENE0', 'GENE1', 'GENE2'\], adata.var_names has names like \['x0', 'x1', 'x2'\]; set"
     with pytest.raises(dice.DiceError, match=three):
         match_genes(query([f"x{i}" for i in range(9)]), GENES, min_overlap=0)
+
+
+# Human genes: symbol, Ensembl id, former symbol, mouse ortholog.
+KNOWN = [
+    ("INS", "ENSG00000254647", None, None),  # Mouse has two.
+    ("GCG", "ENSG00000115263", None, "Gcg"),
+    ("MARCHF1", "ENSG00000145416", "MARCH1", "Marchf1"),
+    ("SEPTIN7", "ENSG00000122545", "SEPT7", "Septin7"),
+    ("ACTB", "ENSG00000075624", None, "Actb"),
+    ("PECAM1", "ENSG00000261371", None, "Pecam1"),
+    ("KRT19", "ENSG00000171345", None, "Krt19"),
+]
+SYMBOLS, IDS, FORMER, MOUSE = (np.array(column, dtype=object) for column in zip(*KNOWN, strict=True))
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_ids_and_symbols_are_found_by_the_table(versions):
+    ids = np.array([f"{name}.{i}" for i, name in enumerate(IDS)], dtype=object) if versions else IDS
+    for names, wanted in ((ids, SYMBOLS), (SYMBOLS, ids)):
+        match = match_genes(query(names[::-1]), wanted)
+        assert match.query.tolist() == [6, 5, 4, 3, 2, 1, 0]
+        assert match.report()["ways"] == {"Ensembl id": 7}
+
+
+def test_former_symbols_and_case(capsys):
+    names = np.where(FORMER == None, SYMBOLS, FORMER)  # noqa: E711 - elementwise
+    names[4:] = ["actb", "Pecam1", "KRT19"]
+    with dice.settings.using(verbosity=1):
+        match = match_genes(query(names), SYMBOLS)
+    assert match.query.tolist() == list(range(7))
+    assert match.ways == {"name": 3, "former symbol": 2, "case or version": 2}
+    said = capsys.readouterr().err.strip()
+    assert said == "7/7 genes found: 3 by name, 2 by former symbol, 2 by case or version."
+    assert match_genes(query(SYMBOLS), names).ways == match.ways
+
+
+def test_orthologs_in_both_directions():
+    mouse = np.append(MOUSE[1:], ["Ins1", "Ins2"]).astype(object)
+    match = match_genes(query(mouse), SYMBOLS)
+    assert match.prior.tolist() == [1, 2, 3, 4, 5, 6]
+    assert match.query.tolist() == [0, 1, 2, 3, 4, 5]
+    assert match.missing.tolist() == ["INS"]  # Two genes of the mouse may be it, so that neither is.
+    assert match.ways == {"ortholog": 6}
+    with pytest.warns(dice.DiceWarning, match=r"^6/8 genes found \(75%\): .*'Ins1', 'Ins2'\]\.$"):
+        assert match_genes(query(IDS), mouse).ways == {"ortholog": 6}
+    shared = genes_in_both(query(mouse), query(SYMBOLS), Options())
+    assert shared.tolist() == [False, *[True] * 6]
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_a_species_can_be_named():
+    """Mouse genes in capitals look like human ones, of which only some have one ortholog in the mouse."""
+    names = np.array(["INS1", "INS2", "ACTB", "GCG"], dtype=object)
+    wanted = np.array(["Ins1", "Ins2", "Actb", "Gcg"], dtype=object)
+    assert match_genes(query(names), wanted, species="mouse").ways == {"case or version": 4}
+    assert match_genes(query(names), wanted).ways == {"ortholog": 2}
+    with pytest.raises(dice.DiceError, match=r"`species` must be one of .'auto', 'human', 'mouse'., got 'rat'"):
+        dice.Checks(species="rat")
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_nothing_is_guessed():
+    """Two names of one gene, on either side, and names that differ by case alone."""
+    assert match_genes(query(["SEPT7", "sept7", *SYMBOLS[:3]]), SYMBOLS, min_overlap=0).query.tolist() == [2, 3, 4]
+    both = match_genes(query(["SEPT7", "SEPTIN7"]), SYMBOLS, min_overlap=0)
+    assert both.query.tolist() == [1]  # By name: the former symbol is not counted beside it.
+    wanted = np.array(["SEPT7", "septin7", *SYMBOLS[:3]], dtype=object)
+    assert match_genes(query(SYMBOLS), wanted).prior.tolist() == [2, 3, 4]
+    assert match_genes(query([SYMBOLS[0], *IDS[:3]]), SYMBOLS).query.tolist() == [0, 2, 3]
+
+
+def test_the_table_is_consistent():
+    human, mouse = names_of("human"), names_of("mouse")
+    for names, most in ((human, 40_000), (mouse, 50_000)):
+        symbols = {name for name, (_, way) in names.known.items() if way == "name"}
+        assert len(symbols) > most
+        assert {symbol for symbol, _ in names.known.values()} == symbols
+        assert names.orthologs.keys() <= symbols
+    assert len(human.orthologs) == len(mouse.orthologs) > 14_000
+    assert all(mouse.orthologs[other] == symbol for symbol, other in human.orthologs.items())

@@ -59,7 +59,7 @@ def check(query, prior, **kwargs):
     positions = query.var_names.get_indexer(prior.genes)
     found = np.flatnonzero(positions >= 0)
     match = GeneMatch(positions[found], found, len(prior.genes))
-    check_query(Matrix(query, **kwargs).sample(), match, prior.statistics, prior.projection.mean, **kwargs)
+    return check_query(Matrix(query, **kwargs).sample(), match, prior.statistics, prior.projection.mean, **kwargs)
 
 
 def alarm(query, prior, **kwargs):
@@ -140,13 +140,6 @@ def test_the_fixes_are_fixes():
     with pytest.raises(dice.DiceError, match=r"to base 2.*call adata.X = adata.X \* np.log\(2\) first"):
         check(base2, WHOLE)
     assert not alarm(with_x(base2, base2.X * np.log(2)), WHOLE)
-    with pytest.raises(
-        dice.DiceError, match=r"sum to 1e\+06, .* to 10000: call adata.X = (.*) first, or pass check=False"
-    ) as e:
-        check(normalised(QUERY, 1e6), WHOLE)
-    assert "np.log1p(np.expm1(adata.X) * 0.01)" in str(e.value)
-    x = normalised(QUERY, 1e6).X
-    assert not alarm(with_x(QUERY, np.log1p(np.expm1(x) * 0.01)), WHOLE)
 
 
 def test_the_layer_is_named_in_the_fix():
@@ -159,9 +152,20 @@ def test_the_layer_is_named_in_the_fix():
         check(query, WHOLE, layer="twice")
 
 
-def test_other_target_sums_are_warnings():
-    with pytest.warns(dice.DiceWarning, match=r"sum to 3000, but .* to 10000: call .*np.expm1\(adata.X\) \* 3.333"):
-        check(normalised(QUERY, 3000), WHOLE)
+def test_other_target_sums_are_rescaled(capsys):
+    for target_sum in (3000, 9500, 1e6):
+        assert check(normalised(QUERY, target_sum), WHOLE) == pytest.approx(1e4 / target_sum, rel=1e-5)
+    assert check(normalised(QUERY), WHOLE) == 1
+    median = QUERY.copy()
+    sc.pp.normalize_total(median, target_sum=None)
+    sc.pp.log1p(median)
+    total = np.expm1(median.X).sum(1).mean()
+    with dice.settings.using(verbosity=1):
+        assert check(median, WHOLE) == pytest.approx(1e4 / total, rel=1e-5)
+    assert "Cells of adata.X sum to" in capsys.readouterr().err
+
+
+def test_target_sums_that_are_not_known():
     with pytest.warns(dice.DiceWarning, match=r"times what they do in the reference: .*target_sum=10000"):
         check(normalised(QUERY, 1e6)[:, GENES], WHOLE)
     with pytest.warns(dice.DiceWarning, match="times what they do in the reference"):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import dice
 from dice._data.values import expression_layer, median_depth, target_sum_of
 
 COUNTS = np.random.default_rng(0).poisson(3, size=(80, 40)) + (np.arange(40) == 0)
@@ -49,3 +50,19 @@ def test_one_in_ten_cells_may_be_no_counts(n_strays, known):
     adata.X[:n_strays] = np.random.default_rng(1).uniform(1, 2, size=(n_strays, 40))
     found = median_depth(adata, None)
     assert found == (float(np.median(COUNTS[n_strays:].sum(1))) if known else None)
+
+
+def test_a_layer_of_the_user_is_not_overwritten():
+    """`annotate` replaced `layers["dice_lognorm"]`, whatever was in it."""
+    adata = ad.AnnData(COUNTS.astype(np.float32))
+    adata.layers["dice_lognorm"] = mine = logged(1e4).X + 0.5
+    with pytest.raises(dice.DiceError, match=r"layers\['dice_lognorm'\] does not hold .*: rename this layer"):
+        expression_layer(adata, None, 1e4, "adata")
+    with pytest.raises(dice.DiceError, match=r"layers\['dice_lognorm'\] does not hold"):
+        dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=5))
+    assert adata.layers["dice_lognorm"] is mine
+    assert "dice" not in adata.uns
+    # What an earlier call has made can be made again, for any sum.
+    adata.layers["dice_lognorm"] = logged(500).X
+    assert expression_layer(adata, None, 1e4, "adata") == "dice_lognorm"
+    np.testing.assert_allclose(adata.layers["dice_lognorm"], logged(1e4).X, rtol=1e-4)

@@ -8,7 +8,8 @@ import pytest
 
 import dice
 from dice._data.read import names
-from dice._data.write import Slots, as_plain, check_writable, column_names, from_plain, replace, write
+from dice._data.results import from_plain
+from dice._data.write import Slots, as_plain, check_writable, column_names, replace, write
 
 
 @pytest.fixture
@@ -90,3 +91,36 @@ def test_the_later_of_two_writers_wins():
     both = Slots(X=1, uns={"a": 1, "b": 1}, stale=frozenset("x")) | Slots(uns={"b": 2}, stale=frozenset("y"))
     assert (both.X, both.uns, both.stale) == (1, {"a": 1, "b": 2}, frozenset("xy"))
     assert (Slots(X=1) | Slots(X=2)).X == 2
+
+
+def snapshot(adata):
+    slots = {name: {key: getattr(adata, name)[key] for key in names(adata, name)} for name in ("layers", "obsm", "uns")}
+    return slots | {"obs": adata.obs.copy(), "var": adata.var.copy()}
+
+
+def same(one, other):
+    for name in ("layers", "obsm", "uns"):
+        assert one[name].keys() == other[name].keys()
+        assert all(one[name][key] is other[name][key] for key in one[name])
+    return one["obs"].equals(other["obs"]) and one["var"].equals(other["var"])
+
+
+@pytest.mark.parametrize("place", ["obs", "obsm", "layers", "var"])
+def test_all_slots_of_all_objects_or_none(empty, place):
+    """The last value of the second object has a wrong shape, or Ctrl-C comes: the first one is as it was, too."""
+    first, second = empty, empty.copy()
+    for adata in (first, second):
+        adata.obs["kind"], adata.obsm["Z"] = ["a", "b", "c"], np.zeros((3, 1))
+    before = snapshot(first), snapshot(second)
+    one = np.ones((3, 2), np.float32)
+    good = {"obsm": {"Z": one, "new": one}, "uns": {"old": 3, "new": 1}, "layers": {"new": one}}
+    good |= {"obs": {"kind": list("xyz")}, "var": {"new": [1, 2]}, "stale": frozenset({"kept"})}
+    broken = good | {place: {**good[place], "broken": np.ones(7)}}
+    with pytest.raises(ValueError):  # noqa: PT011 - whatever AnnData says
+        write(first, Slots(**good), (second, Slots(**broken)), copy=False)
+    assert same(snapshot(first), before[0])
+    assert same(snapshot(second), before[1])
+    write(first, Slots(**good), (second, Slots(**good)), copy=False)
+    for adata in (first, second):
+        assert set(adata.obsm) == {"Z", "new"}
+        assert set(adata.uns) == {"old", "new"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._features.candidates import View
-from dice._features.intervals import SMALLEST_SPREAD, Spread, conformal_quantile, correlations
-from dice._features.model import FeatureModel
+from dice._features.model import SMALLEST_SPREAD, FeatureModel, Spread, conformal_quantile
+from dice._features.regress import View
+from dice._model.arrays import correlations
 
 
 def test_the_quantile_is_the_one_of_split_conformal():

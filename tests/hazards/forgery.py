@@ -14,7 +14,7 @@ import numpy as np
 import stored_priors
 
 import dice
-from dice._model.plain_values import checksum
+from dice._model.schema import checksum
 
 KINDS = stored_priors.KINDS
 #: Values that may stand anywhere in the text of a table.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._labels.batch_evidence import batch_evidence, widest_batches
+from dice._labels.learn import batch_evidence, widest_batches
 
 
 def reference(shift, seed=0, n=1200):

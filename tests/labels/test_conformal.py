@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from dice._labels.conformal import (
-    METHODS,
     benjamini_hochberg,
     effective_size,
     fewest_discoveries,
@@ -37,7 +36,7 @@ def covered(alpha, method, *, seed, n=400, m=300, weights=(0.5, 0.3, 0.2), disto
     return p[np.arange(n), codes[m:]] > alpha, codes[m:], p
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2])
 @pytest.mark.parametrize("distort", [1.0, 0.3])
 def test_marginal_coverage_is_exact(method, alpha, distort):
@@ -48,7 +47,7 @@ def test_marginal_coverage_is_exact(method, alpha, distort):
     assert 1 - alpha - error <= np.mean(rates) <= 1 - alpha + 1 / 301 + error
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["lac", "aps", "raps"])
 def test_coverage_of_every_class(method):
     alpha, hits, seen = 0.1, np.zeros(3), np.zeros(3)
     for seed in range(100):

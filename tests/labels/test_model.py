@@ -10,8 +10,8 @@ import pytest
 from simulation import TYPES, simulate
 
 import dice
-from dice._labels.card import LISTED, describe
-from dice._model.plain_values import checksum
+from dice._labels.model import LISTED, describe
+from dice._model.schema import checksum
 
 
 @pytest.fixture(scope="module")

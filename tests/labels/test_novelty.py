@@ -7,7 +7,7 @@ import pytest
 
 from dice._labels.conformal import benjamini_hochberg, p_values
 from dice._labels.novelty import Groups, cluster, novelty_scores, within_groups
-from dice._query.domain_shift import auc, measure_domain_shift
+from dice._query.shift import auc, measure_domain_shift
 
 
 def cells(n, rng, n_groups=3):

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dice._labels.sets import DomainShift, _warn
+from dice._labels.sets import _warn
+from dice._query.shift import DomainShift
 from dice.options import Sets
 
 

@@ -126,12 +126,22 @@ def test_levels_of_training():
 def test_rows_are_weighted_by_the_error_that_the_filter_leaves():
     """A network that starts there has the same loss at every level."""
     train = rows(20_000)
-    network = started(train)
+    depths = train[:, 4 * K : 4 * K + 2].mean(0)
+    network = started(train, typical=float(torch.logaddexp(*depths)))
     levels = torch.tensor([0.0, 0.3, 1.0, 3.0])
     noise = torch.randn(len(train), K, generator=torch.Generator().manual_seed(0))
     errors = torch.stack([network.error(train, level, noise) for level in levels])
-    weighted = errors * network.filter.weight(levels[:, None])
+    weighted = errors * network.filter.weight(levels[:, None], depths.expand(4, -1))
     torch.testing.assert_close(weighted / weighted[0], torch.ones(4), atol=0.1, rtol=0)
+
+
+def test_rows_are_weighted_by_the_shares_of_counts_and_not_by_the_depth_of_cells():
+    """A deeper cell with the same shares has the same weight; another share has another one."""
+    network, levels = started(rows()), torch.zeros(3, 1)
+    depths = network.filter.typical + torch.tensor([[0.2, 0.8], [0.8, 0.2], [2.0, 8.0]]).log()
+    usual, other, deep = network.filter.weight(levels, depths).tolist()
+    assert usual != pytest.approx(other, rel=0.1)
+    assert deep == pytest.approx(usual)
 
 
 def test_draws_have_the_learned_moments():

@@ -10,8 +10,7 @@ import torch
 from oracle import ExactMixture
 
 import dice
-from dice._model.offsets import find_offsets, fit_cluster_offsets
-from dice._model.soft_clusters import SoftClusters
+from dice._model.offsets import SoftClusters, find_offsets, fit_cluster_offsets
 
 K, SCALE, CPU = 3, 2.0, torch.device("cpu")
 MEANS = 3 * np.eye(3, dtype=np.float32) - 1

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dice._model.completion import Completion
 from dice._model.likelihood import GaussianLikelihood, Latents, shrink_noise
-from dice._model.projection import Projection
+from dice._model.projection import Completion, Projection
 
 D, K = 12, 3
 RNG = np.random.default_rng(0)

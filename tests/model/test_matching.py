@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from dice._model.counts import recover
-from dice._model.matching import LikeQuery, thinned
+from dice._model.thinning import LikeQuery, thinned
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(RNG.gamma(1, 40, size=30), size=(50, 30)) + (np.arange(30) == 0)

@@ -65,7 +65,7 @@ def test_denoising_goes_on_in_smaller_chunks_and_says_so(genes, monkeypatch):
         return compute(self, observed, seeds)
 
     monkeypatch.setattr(Inference, "_posterior", small)
-    with pytest.warns(dice.DiceWarning, match="The device holds no whole chunk: 11 cells went at a time"):
+    with pytest.warns(dice.DiceWarning, match="too little memory for a chunk: 11 cells were computed at a time"):
         dice.tl.denoise(query, reference, rho=10, n_samples=2)
     for key in ("X_dice", "X_dice_samples"):
         np.testing.assert_allclose(query.obsm[key], expected.obsm[key], atol=1e-3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dice._model.mixup import BatchSampler, LabelMixup, MixingSampler
+from dice._model.presets import BatchSampler, LabelMixup, MixingSampler
 
 N, K = 3000, 4
 

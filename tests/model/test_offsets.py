@@ -7,8 +7,17 @@ import pytest
 import torch
 from oracle import ExactMixture
 
-from dice._model.offsets import LEVELS, PSEUDO_CELLS, Offsets, fit_cluster_offsets, fit_offset, shrunken_means
-from dice._model.soft_clusters import SoftClusters, soft_assignment, unit
+from dice._model.offsets import (
+    LEVELS,
+    PSEUDO_CELLS,
+    Offsets,
+    SoftClusters,
+    fit_cluster_offsets,
+    fit_offset,
+    shrunken_means,
+    soft_assignment,
+    unit,
+)
 
 K = 6
 MEANS = 4.0 * torch.eye(K)[:3] - 4.0 / K

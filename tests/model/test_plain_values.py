@@ -9,8 +9,7 @@ import pytest
 from hazards import forgery
 
 from dice._errors import PriorFormatError
-from dice._model.plain_values import checksum, has_plain_text, is_text
-from dice._model.schema import validate
+from dice._model.schema import checksum, has_plain_text, is_text, validate
 
 
 def test_text_that_files_can_hold():

@@ -12,10 +12,11 @@ from dice._model.posterior import (
     Posterior,
     deconvolved_mean,
     direct,
+    probe_variance,
+    sample_sde,
     within_reach,
 )
 from dice._model.random_numbers import CellNoise, cell_seeds
-from dice._model.sampler import probe_variance, sample_sde
 
 
 def keys(n, seed=0):

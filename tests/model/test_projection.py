@@ -1,4 +1,4 @@
-"""PCA against scikit-learn, on every kind of matrix and both algorithms."""
+"""Standardised genes, loadings that do not know a cell, and missing genes that are filled in."""
 
 from __future__ import annotations
 
@@ -6,172 +6,91 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from oracle import Chunks
 from scipy import sparse
-from sklearn.decomposition import PCA
 
-from dice._model.projection import MAX_GRAM_GENES, _eigen_gram, adopt_projection, elbow, fit_projection, fix_signs
+from dice._model.pca import Spectrum
+from dice._model.projection import CLOSEST, Completion, Projection, Standardized, Standardizer, without_self
 
 RNG = np.random.default_rng(0)
-FACTORS = RNG.normal(size=(90, 5)) * [6, 5, 4, 3, 2]
-DENSE = (FACTORS @ RNG.normal(size=(5, 30)) + RNG.normal(size=(90, 30))).astype(np.float32)
-COUNTS = np.log1p(RNG.poisson(np.exp(RNG.normal(size=(90, 30)) - 1))).astype(np.float32)
-
-
-def in_chunks(matrix, size=17):
-    return Chunks(lambda: (matrix[i : i + size] for i in range(0, matrix.shape[0], size)))
-
-
-def standardize(matrix, cap=10.0):
-    scaled = np.clip((matrix - matrix.mean(0)) / matrix.std(0, ddof=1), -cap, cap)
-    return scaled - scaled.mean(0)
-
-
-@pytest.mark.parametrize("max_gram", [8000, 10], ids=["gram", "subspace"])
-@pytest.mark.parametrize("scale", [True, False])
-def test_equals_scikit_learn(scale, max_gram):
-    projection = fit_projection(in_chunks(DENSE), n_latent=4, scale=scale, max_gram=max_gram)
-    expected = PCA(4, svd_solver="full").fit(standardize(DENSE) if scale else DENSE)
-    loadings = fix_signs(expected.components_.T)
-    np.testing.assert_allclose(projection.loadings, loadings, atol=2e-4)
-    np.testing.assert_allclose(projection.singular_values[:4], expected.singular_values_, rtol=1e-4)
-    total = (standardize(DENSE) if scale else DENSE).var(0, ddof=1).sum()
-    residual = total - expected.explained_variance_.sum()
-    assert projection.noise == pytest.approx(np.sqrt(residual / (30 - 4)), rel=1e-4)
-
-
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csr_array])
-def test_sparse_chunks_give_the_dense_answer(kind):
-    dense = fit_projection(in_chunks(COUNTS), n_latent=3)
-    other = fit_projection(in_chunks(kind(COUNTS), size=40), n_latent=3)
-    np.testing.assert_allclose(other.loadings, dense.loadings, atol=1e-4)
-    np.testing.assert_allclose(other.project(kind(COUNTS)), dense.project(COUNTS), atol=1e-4)
-
-
-def test_cap_is_applied_on_both_sides_of_sparse_chunks():
-    """Also where a zero itself lies beyond the cap: a gene that is high in all cells but few."""
-    matrix = np.abs(RNG.normal(5, 0.01, size=(400, 3))).astype(np.float32)
-    matrix[0] = [0.0, 50.0, 5.0]
-    projection = fit_projection(in_chunks(matrix, 100), n_latent=1)
-    assert (projection.standardizer(matrix).dense() + projection.center).max() == 10
-    assert (projection.standardizer(matrix).dense() + projection.center).min() == -10
-    sparse_chunk = projection.standardizer(sparse.csr_array(matrix))
-    np.testing.assert_allclose(sparse_chunk.dense(), projection.standardizer(matrix).dense(), atol=1e-5)
-    weights = np.array([0.5, 1.0, 2.0], dtype=np.float32)
-    np.testing.assert_allclose(
-        sparse_chunk.squared_norms(weights),
-        sparse_chunk.dense() ** 2 @ weights,
-        rtol=1e-4,
-        atol=1e-4,
-    )
-
-
-def test_loadings_are_orthonormal_and_signs_fixed():
-    loadings = fit_projection(in_chunks(DENSE), n_latent=6).loadings
-    np.testing.assert_allclose(loadings.T @ loadings, np.eye(6), atol=1e-5)
-    assert (loadings[np.abs(loadings).argmax(0), range(6)] > 0).all()
-
-
-def test_latents_are_centred():
-    projection = fit_projection(in_chunks(COUNTS), n_latent=3)
-    np.testing.assert_allclose(projection.project(COUNTS).mean(0), 0, atol=1e-4)
-
-
-def test_constant_genes_become_zero():
-    matrix = np.hstack([COUNTS, np.full((90, 2), 3.0, dtype=np.float32)])
-    projection = fit_projection(in_chunks(matrix), n_latent=3)
-    assert not projection.standardizer(matrix).dense()[:, -2:].any()
-    np.testing.assert_allclose(projection.loadings[-2:], 0, atol=1e-6)
-    assert projection.noise == pytest.approx(fit_projection(in_chunks(COUNTS), n_latent=3).noise)
-
-
-@pytest.mark.parametrize("k", [2, 5, 15])
-def test_elbow_finds_the_number_of_strong_components(k):
-    spectrum = np.concatenate([np.linspace(60, 40, k), np.linspace(8, 6, 200)])
-    assert elbow(spectrum) == k
-
-
-def test_elbow_is_recorded_with_the_spectrum():
-    projection = fit_projection(in_chunks(DENSE), n_latent="elbow")
-    assert projection.n_latent == elbow(projection.singular_values)
-    assert len(projection.singular_values) == 30
-
-
-def test_more_genes_than_a_gram_matrix_should_have():
-    """Beyond 8,000 genes subspace iteration takes over and finds the same components."""
-    rng = np.random.default_rng(3)
-    matrix = rng.normal(size=(60, 6)) * [9, 8, 7, 6, 5, 4] @ rng.normal(size=(6, MAX_GRAM_GENES + 100)) / 20
-    matrix = (matrix + rng.normal(size=matrix.shape)).astype(np.float32)
-    projection = fit_projection(in_chunks(matrix, 25), n_latent=4)
-    values = standardize(matrix)
-    _, singular_values, right = np.linalg.svd(values, full_matrices=False)
-    np.testing.assert_allclose(projection.singular_values[:4], singular_values[:4], rtol=1e-4)
-    overlap = np.abs(np.sum(projection.loadings * right[:4].T, axis=0))
-    np.testing.assert_allclose(overlap, 1, atol=1e-3)
-    residual = (values - values @ right[:4].T @ right[:4]) ** 2
-    expected = np.sqrt(residual.sum() / (len(values) - 1) / (matrix.shape[1] - 4))
-    assert projection.noise == pytest.approx(expected, rel=1e-3)
-
-
-@pytest.mark.parametrize("scale", [True, False])
-def test_loadings_from_elsewhere_give_the_same_projection(scale):
-    """Signs and order are the other's; noise and spectrum are measured on the cells."""
-    own = fit_projection(in_chunks(DENSE), n_latent=6, scale=scale)
-    flipped = own.loadings * [1, -1, 1, -1, 1, -1]
-    other = adopt_projection(in_chunks(DENSE), flipped, n_latent=4, scale=scale)
-    np.testing.assert_allclose(other.loadings, flipped[:, :4])
-    np.testing.assert_allclose(other.singular_values, own.singular_values[:6], rtol=1e-4)
-    four = fit_projection(in_chunks(DENSE), n_latent=4, scale=scale)
-    assert other.noise == pytest.approx(four.noise, rel=1e-4)
-    np.testing.assert_allclose(other.gene_noise, four.gene_noise, atol=1e-4)
-    assert adopt_projection(in_chunks(DENSE), flipped, n_latent=99, scale=scale).n_latent == 6
-
-
-def test_cells_without_expression_are_cells():
-    matrix = COUNTS.copy()
-    matrix[:5] = 0
-    projection = fit_projection(in_chunks(matrix), n_latent=3)
-    assert np.isfinite(projection.project(matrix)).all()
-
-
-def test_the_sign_is_that_of_the_first_loading_that_is_nearly_the_largest():
-    """Which of two is larger by rounding depends on the matrix; one that is larger by more decides."""
-    vectors = np.array([[1.0, 1.0, 0.0], [-1.00005, -1.001, 0.0]])
-    np.testing.assert_array_equal(fix_signs(vectors), vectors * [1, -1, 1])
-
-
-def test_subspace_iteration_goes_on_until_values_have_settled():
-    """A spectrum that hardly falls off: one pass more or less is seen in the third digit."""
-    rng = np.random.default_rng(0)
-    matrix = rng.normal(size=(150, 400)).astype(np.float32)
-    whole = fit_projection(in_chunks(matrix, 50), n_latent=5)
-    for size in (120, 149):
-        part = fit_projection(in_chunks(matrix, 50), n_latent=size, max_gram=10)
-        np.testing.assert_allclose(part.singular_values[:60], whole.singular_values[:60], rtol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("spectrum", "k"),
-    [([10, 9.5, 9, 0], 1), ([9, 1, 0.5, 0], 1), ([9, 8, 1, 0.5, 0], 2), ([3, 2], 2), ([4, 4, 4, 4], 4), ([], 1)],
+CELLS = np.maximum(RNG.normal(0, 2, size=(9, 6)), 0).astype(np.float32)
+CELLS[0, 0], CELLS[1, 1] = 90.0, 70.0
+STANDARDIZER = Standardizer(
+    mean=np.array([1.0, 30.0, 0.5, 2.0, 0.0, 1.0], dtype=np.float32),
+    scale=np.array([1.0, 2.0, 0.5, 1.0, 1.0, 3.0], dtype=np.float32),
+    center=RNG.normal(size=6).astype(np.float32),
+    cap=10.0,
 )
-def test_elbow_by_hand(spectrum, k):
-    assert elbow(np.array(spectrum, dtype=float)) == k
+EXACT = np.clip((CELLS - STANDARDIZER.mean) / STANDARDIZER.scale, -10, 10) - STANDARDIZER.center
+WEIGHTS = RNG.uniform(0.5, 2, 6).astype(np.float32)
 
 
-def test_rounding_makes_no_negative_variance():
-    """Sums of a gene that hardly varies, as rounding leaves them: its variance is zero, and it is no free gene."""
-    sums = SimpleNamespace(total=lambda _: (4, np.array([4.0, 0.0]), np.array([[4.0 - 1e-9, 0.0], [0.0, 3.0]])))
-    spectrum = _eigen_gram(sums, None, 2)
-    np.testing.assert_array_equal(spectrum.variances, [0, 1])
-    np.testing.assert_allclose(spectrum.singular_values, [np.sqrt(3), 0])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_values_products_and_norms(kind):
+    """Also where a stored value, or a zero, lies beyond the cap."""
+    assert (np.abs(EXACT + STANDARDIZER.center) == 10).sum() > 5
+    x, matrix = STANDARDIZER(kind(CELLS)), RNG.normal(size=(6, 2)).astype(np.float32)
+    assert len(x) == 9
+    np.testing.assert_allclose(x.dense(), EXACT, atol=1e-5)
+    np.testing.assert_allclose(x @ matrix, EXACT @ matrix, atol=1e-4)
+    np.testing.assert_allclose(x.squared_norms(), (EXACT**2).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(x.squared_norms(WEIGHTS), (EXACT**2 * WEIGHTS).sum(1), rtol=1e-5)
+    some = np.array([4, 1])
+    np.testing.assert_allclose(STANDARDIZER.take(some)(kind(CELLS[:, some])).dense(), EXACT[:, some], atol=1e-5)
 
 
-@pytest.mark.parametrize("max_gram", [MAX_GRAM_GENES, 10])
-def test_the_bulk_is_the_mean_of_the_eigenvalues_beneath_weighted_by_themselves(max_gram):
-    """Of all of them by the Gram matrix, although only the leading ones are computed; else of those computed."""
-    matrix = np.random.default_rng(0).normal(size=(300, 150)).astype(np.float32)
-    projection = fit_projection(in_chunks(matrix, 50), n_latent=5, max_gram=max_gram)
-    eigenvalues = np.linalg.svd(standardize(matrix), compute_uv=False) ** 2
-    beneath = eigenvalues[5:] if max_gram > 10 else eigenvalues[5:100]
-    assert len(projection.singular_values) == 100
-    assert projection.bulk == pytest.approx((beneath**2).sum() / beneath.sum(), rel=1e-4)
+def test_inner_products_of_cells_with_parts_of_them():
+    part = CELLS * (RNG.random(CELLS.shape) < 0.5)
+    own = np.clip((part - STANDARDIZER.mean) / STANDARDIZER.scale, -10, 10) - STANDARDIZER.center
+    found = STANDARDIZER(sparse.csr_array(part)).inner(STANDARDIZER(sparse.csr_array(CELLS)))
+    np.testing.assert_allclose(found, (own * EXACT).sum(1), rtol=1e-4)
+
+
+def test_the_readout_gives_the_completed_latents():
+    rng = np.random.default_rng(0)
+    loadings = np.linalg.qr(rng.normal(size=(30, 4)))[0].astype(np.float32)[:20]
+    completion = Completion.of(loadings, np.array([9.0, 4.0, 2.0, 1.0]), 0.5)
+    x = rng.normal(size=(6, 20)).astype(np.float32)
+    np.testing.assert_allclose(x @ completion.readout, completion.read(Standardized(x, None))[0], atol=1e-5)
+
+
+influence = Projection.influence.func
+
+
+def projected(singular_values, k):
+    """Singular values and bulk of a projection on k latents."""
+    spectrum = Spectrum(None, None, np.array(singular_values), None)
+    return SimpleNamespace(singular_values=spectrum.singular_values, n_latent=k, bulk=spectrum.bulk(k))
+
+
+def test_influence_by_hand():
+    """The bulk weighs eigenvalues by themselves; those that are too close are held at a distance."""
+    bulk = (16 + 1) / (4 + 1)
+    weights = influence(projected([10.0, 5.0, 2.1, 2.0, 1.0], 3))
+    np.testing.assert_allclose(weights, 1 / (np.array([100, 25, 4.41]) - bulk))
+    np.testing.assert_allclose(influence(projected([10.0, 2.0, 2.0], 2)), 1 / np.array([96, CLOSEST * 100]))
+    np.testing.assert_allclose(influence(projected([3.0, 2.0], 2)), 1 / np.array([9.0, 4.0]))
+
+
+def test_latents_are_those_of_loadings_without_the_cell():
+    """To first order, for one latent: several would also turn within their span, which changes no distance."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 1)) @ rng.normal(size=(1, 300)) + rng.normal(size=(120, 300))
+    _, singular_values, right = np.linalg.svd(x, full_matrices=False)
+    loadings, part = right[:1].T, x * (rng.random(x.shape) < 0.5)
+    weight, own, energy = influence(projected(singular_values, 1)), x @ loadings, (x**2).sum(1)
+    for y, rows in ((own, x), (part @ loadings, part)):
+        honest = without_self(y, own, (rows * x).sum(1), energy, weight)
+        exact = []
+        for i in range(len(x)):
+            others = np.linalg.svd(np.delete(x, i, 0), full_matrices=False)[2][:1].T
+            exact.append(rows[i] @ others * np.sign((others * loadings).sum(0)))
+        error, before = (np.sqrt(np.mean((z - exact) ** 2)) for z in (honest, y))
+        assert error < 0.2 * before, (error, before)
+
+
+def test_by_hand_for_one_latent():
+    """honest = own / (1 + residual w); a part loses what it shares with the rest of the cell."""
+    found = without_self(np.array([[2.0]]), np.array([[3.0]]), np.array([10.0]), np.array([13.0]), np.array([0.25]))
+    assert found[0, 0] == pytest.approx(2 - (10 - 6) * 0.25 * 3 / (1 + 4 * 0.25))
+    rounded = without_self(np.array([[3.0]]), np.array([[3.0]]), np.array([9.0]), np.array([8.9]), np.array([9.0]))
+    assert rounded[0, 0] == pytest.approx(3.0)

@@ -12,8 +12,8 @@ from scipy import sparse
 
 from dice._model import thinning
 from dice._model.counts import recover
+from dice._model.pca import fit_projection
 from dice._model.presets import TrainingData, make_trainer
-from dice._model.projection import fit_projection
 from dice._model.thinning import ReferenceReader, Rows, make_rows
 
 RNG = np.random.default_rng(0)
@@ -28,9 +28,9 @@ def reader():
     return ReferenceReader(fit_projection(Chunks(lambda: [CELLS]), n_latent=3), recover(CELLS))
 
 
-@pytest.mark.parametrize(("n", "copies"), [(0, 8), (100, 8), (4000, 8), (5000, 7), (16_000, 2), (90_000, 2)])
+@pytest.mark.parametrize(("n", "copies"), [(0, 16), (100, 16), (4000, 16), (5000, 13), (16_000, 4), (90_000, 2)])
 def test_fewer_cells_are_copied_more_often(n, copies, monkeypatch):
-    """As far as 32,000 rows: eight times at most, and twice at least."""
+    """Up to 64,000 rows: at most 16 copies and at least two."""
     monkeypatch.setattr(thinning, "_copy", lambda *_: torch.zeros(1))
     reader = SimpleNamespace(own=np.empty((n, 1)))
     assert len(make_rows(reader, np.random.default_rng(0), target_sum=1e4)) == copies
@@ -38,11 +38,11 @@ def test_fewer_cells_are_copied_more_often(n, copies, monkeypatch):
 
 def test_a_row_holds_a_part_the_rest_and_its_halves(reader):
     made = make_rows(reader, np.random.default_rng(0), target_sum=1e4)
-    assert made.shape == (8, 80, 4 * 3 + 3)
+    assert made.shape == (16, 80, 4 * 3 + 3)
     part, rest, half = made[..., 12].exp(), made[..., 13].exp(), made[..., 14].exp()
     total = torch.as_tensor(COUNTS.sum(1) / 1e4)
     # All counts are in the part or in the rest, and half of that in each half.
-    np.testing.assert_allclose(part + rest, total.expand(8, -1), rtol=1e-3)
+    np.testing.assert_allclose(part + rest, total.expand(16, -1), rtol=1e-3)
     np.testing.assert_allclose(2 * half, rest, rtol=1e-5)
     shares = (part / total).numpy()
     assert 0.03 < shares.min() < 0.12

@@ -11,8 +11,8 @@ from hazards import forgery
 
 from dice._errors import PriorFormatError
 from dice._model import schema
-from dice._model.plain_values import checksum
-from dice._model.schema import check_weights, fits, is_orthonormal, validate
+from dice._model.projection import is_orthonormal
+from dice._model.schema import check_weights, checksum, fits, validate
 
 
 def changed(*path, to, kind="whole"):

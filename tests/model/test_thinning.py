@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._model.counts import recover
-from dice._model.matching import thinned
-from dice._model.thinning import HALVES, alike, binomial, halves, split
+from dice._model.counts import HALVES, alike, binomial, halves, recover, split
+from dice._model.thinning import thinned
 
 
 def cells(n=400, d=120, seed=0):

@@ -12,8 +12,8 @@ from oracle import random_mixture
 
 from dice._errors import TrainingError
 from dice._model import presets
-from dice._model.mixup import LabelMixup
 from dice._model.networks.depth import DepthDenoiser
+from dice._model.presets import BatchSampler, LabelMixup, MixingSampler
 from dice._model.training import Trainer
 
 
@@ -30,7 +30,7 @@ def trainer(data=None, *, fraction=0.25, width=32, **overrides):
     denoiser = DepthDenoiser.empty({"n_latent": 4, "width": width, "depth": 2})
     denoiser.initialize(torch.Generator().manual_seed(0))
     denoiser.start(data.train, data.held_out, None)
-    return Trainer(denoiser, data.train, made.held_out, made.config)
+    return Trainer(denoiser, BatchSampler(data.train), made.held_out, made.config)
 
 
 def run(trainer):
@@ -130,7 +130,8 @@ def test_the_state_continues_to_the_bit(mixup):
 
     def make():
         one = trainer(evaluate_every=20)
-        return Trainer(one.denoiser, one.batches.latents, one.held_out, one.config, mixup=mixup)
+        batches = one.batches if mixup is None else MixingSampler(one.batches.latents, mixup)
+        return Trainer(one.denoiser, batches, one.held_out, one.config)
 
     whole, first, second = make(), make(), make()
     run(whole)

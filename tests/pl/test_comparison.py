@@ -265,7 +265,7 @@ def test_neighbors_of_the_user_are_laid_out(query):
     np.testing.assert_array_equal(own.obsm["X_dice_pca_umap"], query.obsm["X_dice_pca_umap"])
     assert set(own.obsm) - slots[0] == {"X_dice_umap", "X_dice_pca_umap"}
     assert set(own.obsp) == slots[1]
-    with pytest.raises(InputError, match="those of 'X_dice'"):
+    with pytest.raises(InputError, match="computed from 'X_dice'"):
         pl.comparison(own, use_rep="X_dice_pca", neighbors_key="mine")
     with pytest.raises(SlotError, match="no neighbours 'other'"):
         pl.comparison(own, neighbors_key="other")
@@ -305,13 +305,13 @@ def test_many_points_are_rasterised(query, monkeypatch):
     [
         ({"use_rep": "X_none"}, SlotError, "run dice.tl.denoise first"),
         ({"use_rep": []}, InputError, "use_rep is empty"),
-        ({"titles": ["one"]}, InputError, "1 titles for 2"),
+        ({"titles": ["one"]}, InputError, "must be 2 titles, one for each of the representations, got 1"),
         ({"color": "nothing"}, SlotError, "set color to one of"),
         ({"color": "cell_type", "palette": ["red"]}, InputError, "1 colours for 3 labels"),
         ({"color": "cell_type", "palette": {"B": "red"}}, InputError, r"no colour for \['NK', 'T'\]"),
         ({"color": "cell_type", "palette": "no map"}, InputError, "must be a colour map of matplotlib"),
         ({"n_neighbors": 1}, InputError, "pass 2 or more"),
-        ({"ncols": 0}, InputError, "pass 1 or more"),
+        ({"ncols": 0}, InputError, "must be a whole number of at least 1"),
         ({"use_rep": "X_dice_samples"}, InputError, "cannot be drawn"),
     ],
 )

@@ -30,5 +30,5 @@ def test_numbers_are_a_curve_in_their_order():
 
 @pytest.mark.parametrize(("columns", "rows"), [(["nothing"], 2), ([], 2), (["ari"], 0)])
 def test_errors_name_the_fix(columns, rows):
-    with pytest.raises(InputError, match=r"set columns to some of|with at least one"):
+    with pytest.raises(InputError, match=r"`columns` must be some of|with at least one"):
         pl.evaluation(TABLE[:rows], columns=columns)

@@ -28,12 +28,12 @@ def predicted(query):
 def test_ranked_covered_and_drawn(predicted):
     axes = pl.features(predicted, "protein", show=False)
     assert len(axes) == 5
-    assert axes[0].get_title() == "2 of 3 features can be read"
+    assert axes[0].get_title() == "2 of 3 features can be used"
     assert axes[0].texts[0].get_text() == "best predicted:\nCD8\nCD4\nisotype"
     n = predicted.n_obs
-    assert axes[1].get_title() == f"intervals hold {(n - 10) / n:.1%} on average"
+    assert axes[1].get_title() == f"intervals cover {(n - 10) / n:.1%} on average"
     assert [ax.get_title().split(":")[0] for ax in axes[2:]] == ["CD8", "CD4", "isotype"]
-    assert axes[4].get_title().endswith("do not read")
+    assert axes[4].get_title().endswith("useless")
     outside = next(c for c in axes[2].collections if c.get_label() == "outside")
     assert len(outside.get_offsets()) == 10
 
@@ -47,7 +47,7 @@ def test_chosen_features_and_missing_values(predicted):
     predicted.obsm["protein"] = predicted.obsm["protein"][["CD4"]].where(np.arange(predicted.n_obs)[:, None] > 3)
     axes = pl.features(predicted, "protein", names="CD4", show=False)
     n = predicted.n_obs
-    assert axes[1].get_title() == f"intervals hold {(n - 10) / (n - 4):.1%} on average"
+    assert axes[1].get_title() == f"intervals cover {(n - 10) / (n - 4):.1%} on average"
     axes[0].figure.canvas.draw()
 
 
@@ -56,7 +56,7 @@ def test_few_cells(predicted, n):
     axes = pl.features(predicted[:n], "protein", show=False)
     axes[0].figure.canvas.draw()
     # Features are ranked by the reference, whatever the cells; every cell is drawn, the first ten outside.
-    assert axes[0].get_title() == "2 of 3 features can be read"
+    assert axes[0].get_title() == "2 of 3 features can be used"
     for ax in axes[2:]:
         drawn = {dots.get_label(): len(dots.get_offsets()) for dots in ax.collections}
         assert drawn["outside"] == min(n, 10)
@@ -96,13 +96,13 @@ def test_keys_as_they_were_passed(predicted, key):
     else:
         predicted.obs[NAMES] = truth
     axes, n = pl.features(predicted, key, show=False), predicted.n_obs
-    assert axes[1].get_title() == f"intervals hold {(n - 10) / n:.1%} on average"
+    assert axes[1].get_title() == f"intervals cover {(n - 10) / n:.1%} on average"
 
 
 def test_what_was_measured_may_be_a_column(predicted):
     predicted.obs["CD8"] = predicted.obsm.pop("protein")["CD8"]
     axes, n = pl.features(predicted, "protein", truth_key="CD8", names="CD8", show=False), predicted.n_obs
-    assert axes[1].get_title() == f"intervals hold {(n - 10) / n:.1%} on average"
+    assert axes[1].get_title() == f"intervals cover {(n - 10) / n:.1%} on average"
     predicted.obs["CD8"] = "high"
     with pytest.raises(InputError, match=r"\['CD8'\] are not real numbers"):
         pl.features(predicted, "protein", truth_key="CD8", show=False)

@@ -62,7 +62,7 @@ def test_a_prior_alone_knows_no_fractions(table):
 
 
 def test_errors_name_the_fix(table):
-    with pytest.raises(InputError, match=r"no columns \['gene'\]: pass what dice\.tl\.label_genes returns"):
+    with pytest.raises(InputError, match=r"lacks the columns \['gene'\]: pass a table of dice\.tl\.label_genes"):
         pl.label_genes(table.drop(columns="gene"))
     with pytest.raises(InputError, match="The table has no rows"):
         pl.label_genes(table[:0])

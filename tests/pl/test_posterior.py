@@ -88,12 +88,12 @@ def test_views_dask_and_ax(query, reference):
 @pytest.mark.parametrize(
     ("cells", "arguments", "message"),
     [
-        ([], {}, "cells is empty"),
+        ([], {}, "`cells` is empty"),
         ("nobody", {}, r"\['nobody'\]"),
         (45, {}, "positions below 45"),
         ([True], {}, "positions below 45"),
         (0, {"level": 1.0}, "between 0 and 1"),
-        ([0, 1], {"titles": ["a"]}, "1 titles for 2 cells"),
+        ([0, 1], {"titles": ["a"]}, "must be 2 titles, one for each of the cells, got 1"),
     ],
 )
 def test_errors_name_the_fix(query, cells, arguments, message):

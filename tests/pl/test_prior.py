@@ -48,7 +48,7 @@ def test_training_with_one_evaluation_or_none(reference):
     assert labels(pl.training(reference, show=False))[-1] == "kept: step 50"
     for empty in ({}, {name: values[:0] for name, values in history.items()}):
         reference.uns["dice"]["history"] = empty
-        with pytest.raises(InputError, match="validation_fraction above 0"):
+        with pytest.raises(InputError, match="has no held-out losses"):
             pl.training(reference)
 
 

@@ -13,7 +13,10 @@ import pytest
 
 from dice import pl
 from dice._errors import InputError, SlotError
+from dice._plot import explorer
+from dice._plot.report import Page
 
+TYPES = ["B", "NK", "T"]
 NASTY = "</script><script>alert('x')</script> & \"q\" {{data}}"
 
 
@@ -35,11 +38,15 @@ class Outline(HTMLParser):
         self.text += data
 
 
+def json_of(page):
+    """The data of a page."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page.html, re.DOTALL)[1])
+
+
 def read(path):
-    """Parsed page and the data of its map."""
+    """Parsed page and its data."""
     text = path.read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    return Outline(text), json.loads(found[1])
+    return Outline(text), json_of(Page(text, 0))
 
 
 def decode(column):
@@ -63,12 +70,17 @@ def run(query):
 def test_the_page_holds_everything(run, reference, tmp_path):
     pl.report(run, tmp_path / "report.html", reference=reference, title="mine")
     outline, data = read(tmp_path / "report.html")
-    for text in ("mine", "45 cells", "One <b>thing</b>.", "Another.", "gene<7>", "3/4 genes", "1.25", "5.0, 0.5"):
-        assert text in outline.text
-    # Comparison, uncertainty, novelty, training and spectrum.
-    assert outline.elements.count("img") == 5
-    assert all(source.startswith("data:image/png;base64,") for source in outline.sources)
-    assert "b" not in outline.elements
+    assert "mine" in outline.text
+    assert outline.sources == []
+    record = data["records"]["X_dice"]
+    assert record["warnings"] == ["One <b>thing</b>.", "Another."]
+    assert record["genes"] == {"text": "3/4 genes found", "missing": ["gene<7>"]}
+    assert (record["params"]["rho"], record["call"]["rho"]) == ("1.25", "5.0, 0.5")
+    captions = ["The cells before", "Uncertainty", "Novelty", "Training", "Spectrum"]
+    assert [figure["caption"].startswith(start) for figure, start in zip(data["figures"], captions, strict=True)] == [
+        True
+    ] * 5
+    assert all(base64.b64decode(figure["png"]).startswith(b"\x89PNG") for figure in data["figures"])
     assert data["n"] == 45
     assert data["names"] == list(run.obs_names)
     assert [m["title"] for m in data["maps"]] == ["PCA projection", "DICE"]
@@ -95,9 +107,8 @@ def test_columns_arrive_as_they_are(run, tmp_path):
 def test_calls_with_settings_objects_or_without_parameters(run, tmp_path):
     run.uns["X_dice"] = {"call": {"method": {"n_chains": 10, "schedule": "linear"}}}
     pl.report(run, tmp_path / "report.html", use_rep="X_dice")
-    outline, _ = read(tmp_path / "report.html")
-    assert "n_chains: 10, schedule: linear" in outline.text
-    assert "what was decided" not in outline.text
+    record = read(tmp_path / "report.html")[1]["records"]["X_dice"]
+    assert record == {"call": {"method": "n_chains: 10, schedule: linear"}, "warnings": []}
 
 
 def test_coordinates_fill_the_map_and_keep_their_shape(run, tmp_path):
@@ -121,18 +132,53 @@ def test_labels_never_become_markup(run, tmp_path):
     assert outline.elements.count("script") == 2
     assert NASTY in data["columns"][0]["labels"]
     assert data["names"][0] == NASTY
-    # Title twice, warning, two of the genes, three of the parameters.
-    assert outline.text.count(NASTY) == 8
+    # The title twice; all else is data.
+    assert outline.text.count(NASTY) == 2
+    assert data["records"][NASTY]["params"] == {NASTY: NASTY}
 
 
 def test_labels_are_hovered_over_and_judged(labelled, tmp_path):
     pl.report(labelled, tmp_path / "report.html", truth_key="cell_type")
-    outline, data = read(tmp_path / "report.html")
+    _, data = read(tmp_path / "report.html")
     # Comparison, uncertainty, transfer and reliability.
-    assert outline.elements.count("img") == 4
+    assert len(data["figures"]) == 4
     hover = [data["columns"][at]["name"] for at in data["hover"]]
-    assert hover == ["dice_uncertainty", "cell_type_dice", "cell_type_dice_prob", "cell_type_dice_set"]
-    assert data["columns"][data["color"]]["name"] == "cell_type_dice"
+    ends = ("", "_prob", "_set", "_status")
+    assert hover == ["dice_uncertainty", *(f"cell_type_dice{end}" for end in ends)]
+    # What can be used comes first.
+    first = data["columns"][data["color"]]
+    assert first["name"] == "cell_type_dice_status"
+    assert first["colors"] == [explorer.STATUS_COLORS[name] for name in first["labels"]]
+
+
+def test_probabilities_and_trees_of_labels(labelled, reference):
+    labels = json_of(pl.explore(labelled))["labels"][0]
+    assert (labels["key"], labels["names"], labels["alpha"], labels["views"]) == ("cell_type_dice", TYPES, 0.1, None)
+    codes, given = (
+        np.frombuffer(base64.b64decode(labels[name]), np.uint16).reshape(45, 3) for name in ("codes", "probabilities")
+    )
+    stored = labelled.obsm["cell_type_dice_prob"].to_numpy()
+    np.testing.assert_array_equal(codes[:, 0], stored.argmax(1))
+    np.testing.assert_allclose(given / 65535, np.take_along_axis(stored, codes.astype(int), 1), atol=1e-5)
+    # Every cell with a doubt thinks of all others alike, so that the tree joins the first two labels.
+    assert labels["tree"]["names"][:3] == TYPES
+    assert labels["tree"]["parents"][-1] == len(labels["tree"]["names"]) - 1
+    nodes = ["B", "NK", "T", "NK or T", "unresolved"]
+    labelled.uns["cell_type_dice_safe"] = {
+        "node": nodes,
+        "parent": ["unresolved", *["NK or T"] * 2, *["unresolved"] * 2],
+    }
+    assert json_of(pl.explore(labelled))["labels"][0]["tree"] == {"names": nodes, "parents": [4, 3, 3, 4, 4]}
+    # Genes need the reference that gave the labels; without it, the page has none.
+    assert json_of(pl.explore(labelled, reference))["labels"][0]["genes"] == {}
+
+
+def test_a_notebook_shows_it_in_a_sandbox(labelled):
+    page = pl.explore(labelled, title=NASTY, height=700)
+    assert repr(page) == "Page of 45 cells: show it in a notebook, or write it with .save('report.html')."
+    frame = Outline(page._repr_html_())
+    assert frame.elements == ["iframe"]
+    assert 'sandbox="allow-scripts allow-downloads" style="width:100%;height:700px' in page._repr_html_()
 
 
 def test_only_the_pages_own_script_may_run(run, tmp_path):
@@ -143,11 +189,13 @@ def test_only_the_pages_own_script_may_run(run, tmp_path):
     assert "unsafe" not in policy
 
 
-def test_many_cells_are_a_random_choice(run, tmp_path):
+def test_many_cells_are_drawn_by_a_random_choice(run, tmp_path):
     pl.report(run, tmp_path / "report.html", max_cells=20)
-    outline, data = read(tmp_path / "report.html")
-    assert data["n"] == len(data["names"]) == len(decode(data["columns"][0])) == 20
-    assert "45 cells (20 of them on the map)" in outline.text
+    _, data = read(tmp_path / "report.html")
+    assert data["n"] == len(data["names"]) == len(decode(data["columns"][0])) == 45
+    drawn = np.frombuffer(base64.b64decode(data["drawn"]), np.uint32)
+    assert len(set(drawn)) == 20
+    assert max(drawn) < 45
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])

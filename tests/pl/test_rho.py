@@ -98,9 +98,9 @@ def test_the_curve_alone(tuned):
 
 def test_errors_name_the_fix(pair):
     reference, query = pair
-    with pytest.raises(InputError, match="rhos is empty"):
+    with pytest.raises(InputError, match="`rhos` is empty"):
         pl.rho(query, reference, rhos=[])
-    with pytest.raises(InputError, match="pass 1 or more"):
+    with pytest.raises(InputError, match="must be a whole number of at least 1"):
         pl.rho(query, reference, n_cells=0)
     with pytest.raises(SlotError, match="set color to one of"):
         pl.rho(query, reference, color="nothing")

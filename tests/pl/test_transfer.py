@@ -112,9 +112,9 @@ def test_errors_name_the_fix(labelled):
     with pytest.raises(InputError, match="set groupby to a column of labels"):
         pl.transfer(labelled, "cell_type", groupby="dice_uncertainty")
     labelled.obs["other"] = "something"
-    with pytest.raises(InputError, match="set truth_key to a column that does"):
+    with pytest.raises(InputError, match="set truth_key to a column that has them"):
         pl.reliability(labelled, "cell_type", truth_key="other")
-    with pytest.raises(InputError, match="pass 1 or more"):
+    with pytest.raises(InputError, match="must be a whole number of at least 1"):
         pl.reliability(labelled, "cell_type", n_bins=0)
 
 

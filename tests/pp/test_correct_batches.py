@@ -17,7 +17,7 @@ from dice import metrics
 from dice._data.batches import harmony
 from dice._data.read import names
 from dice._errors import DiceError, InputError, SlotError
-from dice._model.projection import fit_projection
+from dice._model.pca import fit_projection
 from dice.pp import _correct_batches, correct_batches, prepare
 
 SHIFT = 0.3

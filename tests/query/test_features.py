@@ -11,8 +11,8 @@ import pytest
 
 import dice
 from dice._features.model import Judged
-from dice._features.transfer import _by_batch, _depth_share, _warn
-from dice._labels.sets import DomainShift
+from dice._features.transfer import FOLDS, _by_batch, _depth_share, _folds, _warn
+from dice._query.shift import DomainShift
 
 NAMES = [f"P{i}" for i in range(9)]
 
@@ -81,3 +81,19 @@ def test_the_share_of_counts_that_is_left(depth, share):
     assert _depth_share(query) == 1.0
     query.measured, query.latents.log_depth = True, np.full(3, np.nan)
     assert _depth_share(query) == 1.0
+
+
+def test_every_cell_is_held_out_once():
+    folds = _folds(np.arange(100, 260), 0)
+    assert len(folds) == FOLDS
+    np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in folds])), np.arange(100, 260))
+    assert all(not set(fit) & set(test) for fit, test in folds)
+
+
+def test_batches_stay_together():
+    cells, batches = np.arange(50, 150), np.arange(100) % 7
+    folds = _folds(cells, 0, batches)
+    assert len(folds) == FOLDS
+    for fit, test in folds:
+        assert not set(batches[fit - 50]) & set(batches[test - 50])
+    assert _folds(cells, 0, np.zeros(100, int)) == []

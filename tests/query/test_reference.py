@@ -10,15 +10,21 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._labels.learn import _means, _same_labels, _sample, labels_to_learn, read_or_learn
+from dice._labels.learn import _means, _sample
+from dice._labels.stored import _same_labels, labels_to_learn, read_or_learn
 from dice._model.presets import ROLES
-from dice._query.reference import Labelled, check_labelled, labels_of, own_genes
+from dice._query.reference import Labelled, cells_of, check_labelled, labels_of, own_genes
 
 TRAIN, CALIBRATION = ROLES.index("train"), ROLES.index("calibration")
 
 
 def labelled(codes, roles):
     return Labelled("t", np.array(codes), ["a", "b"], np.array(roles), None)
+
+
+def test_roles_and_known_cells():
+    roles, known = np.array([0, 1, 2, 0, -1]), np.array([True, True, True, False, True])
+    np.testing.assert_array_equal(cells_of(roles, known, "train", "calibration"), [0, 2])
 
 
 def test_labels_need_cells_to_learn_from_and_to_check_by():
@@ -110,7 +116,7 @@ def test_one_label_and_single_cells_are_no_labels():
 
 
 def test_stored_labels_are_read_and_others_learned(monkeypatch):
-    monkeypatch.setattr("dice._labels.learn.learn_labels", lambda *a: SimpleNamespace(names=["b", "a"]))
+    monkeypatch.setattr("dice._labels.stored.learn_labels", lambda *a: SimpleNamespace(names=["b", "a"]))
     stored = SimpleNamespace(
         card={"labels": ["a", "b"], "label_cells": [2, 2], "colors": ["red", "blue"]}, names=["a", "b"]
     )

@@ -22,6 +22,11 @@ def _pair():
 
 
 @pytest.fixture
+def reference(_pair):
+    return _pair[0]
+
+
+@pytest.fixture
 def query(_pair):
     return _pair[1].copy()
 
@@ -93,14 +98,14 @@ def test_genes_are_shown_on_the_tree(query):
         dice.pl.clusters(query, markers=markers["names"], return_fig=True)
 
 
-def test_what_is_missing_is_named(query, _pair):
+def test_what_is_missing_is_named(query, reference):
     bare = query.copy()
     del bare.uns["dice_cluster"]
     with pytest.raises(SlotError, match=r"dice\.tl\.cluster"):
         dice.tl.cluster_markers(bare)
     with pytest.raises(InputError, match="n_genes"):
         dice.tl.cluster_markers(query, n_genes=0)
-    dice.tl.denoise(query, _pair[0], random_state=3)
+    dice.tl.denoise(query, reference, random_state=3)
     with pytest.raises(SlotError, match="denoised again"):
         dice.tl.cluster_markers(query)
 

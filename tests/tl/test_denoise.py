@@ -122,7 +122,7 @@ def test_paper_settings_in_one_call(query):
     params = query.uns["X_dice"]["params"]
     assert (params["n_iterations"], params["n_chains"]) == (6, 2)
     assert np.isfinite(query.obsm["X_dice"]).all()
-    with pytest.warns(dice.DiceWarning, match="beyond the network's noise schedule"):
+    with pytest.warns(dice.DiceWarning, match="larger than the noise that the network was trained on"):
         dice.tl.denoise(query, reference, method=dice.Gibbs(n_iterations=1), rho=2000.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 import walk
 
 import dice
-from dice._model.plain_values import checksum
+from dice._model.schema import checksum
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
 def test_labels_of_a_shallow_query(pair):
     """The reference is thinned to its depth before it classifies and calibrates."""
     from dice._model.counts import recover
-    from dice._model.matching import thinned
+    from dice._model.thinning import thinned
 
     reference, query = pair[0], pair[1].copy()
     truth = query.obs["cell_type"].astype(str).to_numpy()

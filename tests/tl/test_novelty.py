@@ -9,7 +9,7 @@ import pytest
 from simulation import simulate
 
 import dice
-from dice._query.domain_shift import auc
+from dice._query.shift import auc
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._model.plain_values import checksum
+from dice._model.schema import checksum
 from dice._query.query import Query
 from dice._query.samples import posterior_samples
 from dice.options import Options

@@ -11,7 +11,7 @@ from oracle import exact_mixture
 from scipy import sparse
 
 import dice
-from dice._model.projection import elbow
+from dice._model.pca import elbow
 
 
 def small(n=120, d=40, seed=0, *, counts=True):

@@ -11,7 +11,7 @@ import pytest
 from simulation import TYPES, simulate
 
 import dice
-from dice._plot.report import parameters
+from dice._plot.report import records
 
 COLORS = ["#111111", "#222222", "#333333", "#444444"]
 
@@ -494,7 +494,7 @@ def test_the_card_of_a_prior(handed_over):
     query = simulate(50, 3)
     dice.tl.transfer_labels(query, path)
     assert text.endswith(query.uns["cell_type_dice"]["reference"])
-    assert "the reference</h3><pre>learned from 1500 cells" in parameters(query)
+    assert records(query)["cell_type_dice"]["reference"].startswith("learned from 1500 cells")
 
 
 def test_labels_that_the_prior_has_not_learned_are_learned_now(handed_over):

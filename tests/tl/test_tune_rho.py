@@ -86,9 +86,9 @@ def test_genes_that_the_query_lacks(pair):
         ({"criterion": "counts", "counts_layer": "raw"}, "There is no layer 'raw'"),
         ({"criterion": "counts", "counts_layer": "logged"}, "does not hold raw counts"),
         ({"criterion": "counts", "counts_layer": "wrong"}, "not log1p of normalised counts"),
-        ({"grid": []}, r"grid=\[\]"),
-        ({"grid": [1, -1]}, "not a sequence of numbers"),
-        ({"grid": "a"}, "grid='a'"),
+        ({"grid": []}, r"`grid` must be .*got \[\]"),
+        ({"grid": [1, -1]}, "must be a sequence of numbers"),
+        ({"grid": "a"}, "`grid` must be .*got 'a'"),
         ({"key_added": ""}, "`key_added` must be .*got ''"),
     ],
 )
@@ -128,11 +128,11 @@ def test_the_error_is_that_of_the_mean_over_cells():
 
 def test_cells_without_expression_do_not_lower_the_noise(pair, monkeypatch):
     """Their residual is what zeros leave of the mean cell, which says nothing of noise."""
-    from dice._model import tuning
+    from dice._query import rho
 
     seen = []
-    real = tuning.by_genes
-    monkeypatch.setattr(tuning, "by_genes", lambda *a: seen.append(a[4]) or real(*a))
+    real = rho.by_genes
+    monkeypatch.setattr(rho, "by_genes", lambda *a: seen.append(a[4]) or real(*a))
     query = pair[1][:60].copy()
     dice.tl.tune_rho(query, pair[0])
     empty = query.copy()
@@ -141,7 +141,7 @@ def test_cells_without_expression_do_not_lower_the_noise(pair, monkeypatch):
     both = ad.concat([query, empty])
     dice.tl.tune_rho(both, pair[0], check=False)
     assert seen[1] == pytest.approx(seen[0], rel=1e-5)
-    with pytest.raises(dice.DiceError, match="cells that express none of the prior's genes"):
+    with pytest.raises(dice.DiceError, match="no cell expresses a gene of the prior"):
         dice.tl.tune_rho(empty, pair[0], check=False)
 
 
@@ -161,7 +161,7 @@ def test_values_without_counts_have_no_held_out_counts(pair):
     query = pair[1].copy()
     query.X = query.X.copy()
     query.X.data *= np.random.default_rng(0).uniform(0.98, 1.02, query.X.nnz).astype(query.X.dtype)
-    with pytest.raises(dice.DiceError, match="needs log-normalised counts, got other values: pass counts_layer="):
+    with pytest.raises(dice.DiceError, match="needs log-normalised counts: set counts_layer"):
         dice.tl.tune_rho(query, pair[0], criterion="counts")
 
 

@@ -18,8 +18,7 @@ from scipy.stats import false_discovery_control, norm
 
 from dice._clusters.tree import Cut
 from dice._data.values import CountsLayer
-from dice._model.counts import recover
-from dice._model.thinning import halves
+from dice._model.counts import halves, recover
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats
 
@@ -77,7 +76,8 @@ def compare(first: Sums, second: Sums) -> tuple[Floats, Floats]:
     standard normal deviates. They depend on each other, so that their mean varies less than one of them.
     """
     share = (first.depth / (first.depth + second.depth))[:, None]
-    spread, rates = 0.0, []
+    spread: Floats = np.zeros_like(first.counts)
+    rates = []
     for group in (first, second):
         rate = group.counts / group.depth[:, None]
         spread = spread + group.squares / np.maximum(rate, 1e-300) - group.counts

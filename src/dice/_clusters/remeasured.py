@@ -8,10 +8,9 @@ import numpy as np
 
 from dice import _log
 from dice._data.values import CountsLayer
-from dice._model.counts import normalised, recover
+from dice._model.counts import Share, alike, halves, normalised, recover
 from dice._model.inference import Inference
 from dice._model.likelihood import Latents
-from dice._model.thinning import Share, alike, halves
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
 

@@ -14,7 +14,7 @@ from anndata import AnnData
 from dice._arguments import short_seed
 from dice._data.matrix import Matrix
 from dice._errors import InputError
-from dice._model.batch_effect import explained_by_batches
+from dice._model.arrays import explained_by_batches
 from dice._types import Codes, Floats
 
 #: Words in the name of a column that may tell how cells were measured. Columns of other names may hold biology.

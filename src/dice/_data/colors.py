@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,21 +17,32 @@ from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
-from functools import cache
-from itertools import product
 
 Palette = str | Sequence[str] | Mapping[str, str]
 
-#: Okabe and Ito's colours without black, and without yellow, which is not seen on white; then four of Paul Tol's: safe
-#: for colour-blind readers.
-SAFE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#332288", "#882255", "#117733")
 MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
 #: What has no label or no value is grey, or else what no label looks like: stored colours may have greys.
 ABSENT = (MISSING, "#1A1A1A", "#E600E6")
 UNASSIGNED = "unassigned"
 SEQUENTIAL = "viridis"
-#: More colours than this cannot be told apart: the two nearest of them are 15 apart in CIELAB.
-MOST_COLORS = 102
+#: Distance of two colours in red, green and blue, each from 0 to 1, that are easily confused in small dots.
+NEAR = 0.25
+#: The safe colours, and 92 more, each as far as can be from all before it in CIELAB, among those that stand out on
+#: white and differ from grey. Of 37, the two nearest are 22 apart; of scanpy's 15, and seven of scanpy's 28 are greys.
+ALL_COLORS = tuple(
+    f"#{code}"
+    for code in textwrap.wrap(
+        "0072B2E69F00009E73CC79A756B4E9D55E00999933332288882255117733FF3366DD77FF664422EE99770077FF55BB33881111"
+        "DD2299AA99EE007777996600880088554477445500CC556699AA7799BB00FF554400BBBB77BB663399FF2255338855BB558800"
+        "AA8855FF77DDAA5533CC11668844443355AABBAA00FF66AA00BB66CC8888BB22009977FFDD99448844888888BBBB0033FF8855"
+        "5588660088AA885577BB4499CC77CCFF888800447766884400881177BB99881133776622FF88AA0044BBBB44BB6611997777DD"
+        "77330099BB44880066AA8800AA5500EE8811FF6688CC5588DD66557766AA88AAEE11550000BBDDCCAA55229988667700CC99CC"
+        "556633FF88CCBB4422996644FF3388556699AA6677663388BB0099AA0066007755664400AA55DDBB88EE888844889900BB7744", 6
+    )
+)  # fmt: skip
+#: Okabe and Ito's colours without black, and without yellow, which is not seen on white; then four of Paul Tol's: safe
+#: for colour-blind readers.
+SAFE, MOST_COLORS = ALL_COLORS[:10], len(ALL_COLORS)
 
 
 @dataclass(frozen=True)
@@ -160,17 +172,17 @@ def _colormap(palette: Palette | None) -> Colormap:
 
 
 def distinct(n: int) -> list[str]:
-    """`n` colours: safe ones as far as they reach, then those that are farthest from all before, then repeated.
-
-    Of 37, the two nearest are 22 apart in CIELAB; of scanpy's 15, and seven of scanpy's 28 are greys.
-    """
-    chosen = spread(SAFE, min(n, MOST_COLORS))
-    return [chosen[i % MOST_COLORS] for i in range(n)]
+    """`n` colours: safe ones as far as they reach, then those that are farthest from all before, then repeated."""
+    return [ALL_COLORS[i % len(ALL_COLORS)] for i in range(n)]
 
 
 def absent_color(colors: Iterable[str]) -> str:
-    """A colour for cells without a label beside those of labels."""
-    return own_color(ABSENT, list(colors))
+    """A colour for cells without a label: the first that no label's colour is near, or else the farthest."""
+    from matplotlib.colors import to_rgb
+
+    others = np.array([to_rgb(color) for color in colors]).reshape(-1, 3)
+    apart = [np.linalg.norm(others - to_rgb(color), axis=1).min(initial=2.0) for color in ABSENT]
+    return next((color for color, far in zip(ABSENT, apart, strict=True) if far >= NEAR), ABSENT[int(np.argmax(apart))])
 
 
 def are_colors(values: Iterable[str]) -> bool:
@@ -178,59 +190,3 @@ def are_colors(values: Iterable[str]) -> bool:
     from matplotlib.colors import is_color_like
 
     return all(is_color_like(value) for value in values)
-
-
-#: Lightness (0 to 100) and chroma of colours that stand out on white and differ from grey. Pastels are lighter, greys
-#: have a chroma below 10, and a larger chroma glares.
-LIGHTNESS, CHROMA = (28.0, 72.0), (28.0, 80.0)
-#: Colours nearer than this (CIE 1976) are easily confused in small dots; just noticeable is 2.3.
-ALIKE_COLORS = 25.0
-#: From sRGB to XYZ for the white of screens (IEC 61966-2-1), and that white.
-XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-WHITE = XYZ.sum(1)
-
-
-def lab(colors: Sequence[str]) -> Floats:
-    """Colours (n,) in CIELAB (n, 3), where distances are what eyes see."""
-    from matplotlib.colors import to_rgb
-
-    rgb = np.array([to_rgb(color) for color in colors]).reshape(-1, 3)
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    xyz = linear @ XYZ.T / WHITE
-    f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz * (29 / 6) ** 2 / 3 + 4 / 29)
-    return np.column_stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])])
-
-
-@cache
-def spread(first: tuple[str, ...], n: int) -> tuple[str, ...]:
-    """`n` colours: the `first`, then each as far as can be from all before it."""
-    from matplotlib.colors import to_hex
-
-    steps = np.linspace(0, 1, 16)
-    candidates = np.array([to_hex(rgb) for rgb in product(steps, steps, steps)])
-    places = lab(list(candidates))
-    chroma = np.hypot(places[:, 1], places[:, 2])
-    shown = _within(places[:, 0], LIGHTNESS) & _within(chroma, CHROMA)
-    candidates, places = candidates[shown], places[shown]
-    found = list(first[:n])
-    nearest = np.full(len(places), np.inf)
-    for place in lab(found):
-        nearest = np.minimum(nearest, np.linalg.norm(places - place, axis=1))
-    while len(found) < n:
-        best = int(nearest.argmax())
-        found.append(str(candidates[best]))
-        nearest = np.minimum(nearest, np.linalg.norm(places - places[best], axis=1))
-    return tuple(found)
-
-
-def _within(values: Floats, limits: tuple[float, float]) -> Mask:
-    return (values >= limits[0]) & (values <= limits[1])
-
-
-def own_color(choices: Sequence[str], others: Sequence[str]) -> str:
-    """The first of the `choices` that looks like none of the `others`, or else the one that does so least."""
-    if not len(others):
-        return choices[0]
-    apart = np.linalg.norm(lab(choices)[:, None] - lab(others), axis=-1).min(1)
-    good = np.flatnonzero(apart >= ALIKE_COLORS)
-    return choices[int(good[0]) if len(good) else int(apart.argmax())]

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import anndata as ad
 import numpy as np
 import pandas as pd
 from anndata import AnnData
 
 from dice._arguments import known_key, new_key, said
-from dice._data.files import open_group
+from dice._data.files import read
 from dice._data.read import dense, feature_table, named_table, names
 from dice._data.write import Slots, is_mudata, result_key
 from dice._errors import InputError, SlotError
-from dice._features.ratios import centred_log_ratios
 from dice._types import Floats, Mask
 
 #: What stands before the name of a layer, and of a modality.
@@ -49,7 +46,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     from dice._data.store import Prior  # Brings torch, which plots of features do without.
 
     if isinstance(reference, str | os.PathLike):
-        reference = _read(Path(reference))
+        reference = read(reference)
     if is_mudata(reference):
         found = [cells for cells in reference.mod.values() if cells.uns.get(prior_key) is not None]
         if len(found) != 1:
@@ -65,14 +62,6 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
             f"`reference` must be an AnnData or MuData object or a path, got a {type(reference).__name__}."
         )
     return reference
-
-
-def _read(path: Path) -> AnnData:
-    """The object in a file."""
-    with open_group(path, "an .h5ad file or a .zarr store", InputError) as group:
-        if group.attrs.get("encoding-type") == "MuData":
-            raise InputError(f"{said(str(path))} holds a MuData object: read it by mudata.read, and pass that.")
-        return ad.read_zarr(path) if path.is_dir() else ad.read_h5ad(path)
 
 
 def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> Features:
@@ -201,3 +190,11 @@ def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | 
     values = centred_log_ratios(counts, axis=1 if across == "features" else 0).astype(np.float32)
     params = {"params": {"key": key, "normalisation": "clr", "across": across}}
     return Slots(obsm={added: pd.DataFrame(values, index=adata.obs_names, columns=table.columns)}, uns={added: params})
+
+
+def centred_log_ratios(counts: Floats, *, axis: int) -> Floats:
+    """Return log1p(count / m), where log m is the mean of log1p(count) along an axis. NaN are ignored and kept."""
+    logs = np.log1p(counts)
+    known = ~np.isnan(logs)
+    mean = np.where(known, logs, 0).sum(axis, keepdims=True) / np.maximum(known.sum(axis, keepdims=True), 1)
+    return np.log1p(counts / np.exp(mean))

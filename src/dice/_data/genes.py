@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +14,17 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import known_key, number, said
+from dice._data.gene_names import Species, species_of, unified
 from dice._errors import InputError
-from dice._model.plain_values import is_text
-from dice._model.schema import MAX_NAME
+from dice._model.schema import MAX_NAME, is_text
+from dice.options import Options
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.
 FEW, TOO_FEW = 0.8, 0.2
 #: Missing genes named in the report.
 NAMED_GENES = 10
-#: Ensembl's stable identifiers, for genes of any species, with or without a version.
-_ENSEMBL = re.compile(r"(ENS[A-Z]*G\d{6,})(\.\d+)?")
+#: By what genes are found that have another name in the prior; the first that holds is told.
+WAYS = ("ortholog", "former symbol", "Ensembl id")
 #: What becomes of a missing name when it is stored as text.
 _NAMELESS = ("nan", "None", "<NA>")
 
@@ -32,13 +34,15 @@ class GeneMatch:
     """Where the prior's genes are in the query.
 
     ``query`` holds positions in the query and ``prior`` positions in the prior of the genes that both have, in
-    the prior's order; ``missing`` are the prior's names of the genes that the query lacks.
+    the prior's order; ``missing`` are the prior's names of the genes that the query lacks; ``ways`` counts the genes
+    that were found by name, Ensembl id, former symbol, case and ortholog.
     """
 
     query: NDArray[np.intp]
     prior: NDArray[np.intp]
     n_prior: int
     missing: NDArray[np.object_] = field(default_factory=lambda: np.empty(0, dtype=object))
+    ways: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -60,15 +64,18 @@ class GeneMatch:
             "n_prior": self.n_prior,
             "fraction": self.fraction,
             "missing": self.missing[:NAMED_GENES].astype(str),
+            "ways": dict(self.ways),
         }
 
 
 def match_genes(
-    adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None, min_overlap: float = TOO_FEW
-) -> GeneMatch:
+    adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None, min_overlap: float = TOO_FEW,
+    species: str = "auto",
+) -> GeneMatch:  # fmt: skip
     """Find the prior's `genes` in a query; order and extra genes do not matter, missing ones are unobserved.
 
-    Versions of Ensembl ids (``ENSG00000141510.18``) are ignored on both sides where that finds more genes.
+    Genes that the query does not have by name are looked for by Ensembl id, with and without version, by former symbol,
+    without regard to case, and between human and mouse by one-to-one ortholog. A name that fits two genes fits none.
 
     Parameters
     ----------
@@ -80,34 +87,42 @@ def match_genes(
         Column of ``adata.var`` with the query's names; None takes ``adata.var_names``.
     min_overlap
         Share of the prior's genes that the query must have.
+    species
+        Species of the query; ``"auto"`` tells it by the names.
     """
     number("min_gene_overlap", min_overlap, least=0, most=1)
-    names = gene_names(adata, gene_key)
-    check_unique(names[names != ""], _where(gene_key))
-    wanted = _as_text(genes)
-    positions = _positions(names, wanted)
-    prior = np.flatnonzero(positions >= 0)
-    match = GeneMatch(positions[prior], prior, len(wanted), wanted[positions < 0].to_numpy(dtype=object))
+    match, names, wanted = _match(adata, genes, gene_key, species)
     _judge(match, adata, names, wanted, gene_key, min_overlap)
+    if match.ways.keys() - {"name"}:
+        _log.say(f"{match}: {', '.join(f'{n:,} by {way}' for way, n in match.ways.items())}.")
     return match
 
 
-def genes_in_both(adata: AnnData, reference: AnnData, *, gene_key: str | None = None) -> NDArray[np.bool_]:
-    """Which genes of a reference (n_vars,) a query has as well; none, and hardly any, are told with their fix."""
-    names, wanted = gene_names(adata, gene_key), _as_text(reference.var_names)
+def _match(
+    adata: AnnData, genes: Any, gene_key: str | None, species: str = "auto"
+) -> tuple[GeneMatch, pd.Index, pd.Index]:
+    """Where some genes are in a query, and the names on both sides."""
+    names, wanted = gene_names(adata, gene_key), _as_text(genes)
     check_unique(names[names != ""], _where(gene_key))
-    check_storable(reference.var_names, "reference.var_names")
-    positions = _positions(names, wanted)
+    positions, ways = _positions(names, wanted, species)
     found = np.flatnonzero(positions >= 0)
-    match = GeneMatch(positions[found], found, len(wanted), wanted[positions < 0].to_numpy(dtype=object))
-    if len(found) < TOO_FEW * min(len(wanted), len(names)):
+    missing = wanted[positions < 0].to_numpy(dtype=object)
+    return GeneMatch(positions[found], found, len(wanted), missing, ways), names, wanted
+
+
+def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> NDArray[np.bool_]:
+    """Which genes of a reference (n_vars,) a query has as well; none, and hardly any, are told with their fix."""
+    check_storable(reference.var_names, "reference.var_names")
+    gene_key = options.gene_key
+    match, names, wanted = _match(adata, reference.var_names, gene_key, options.check.species)
+    if len(match.prior) < TOO_FEW * min(len(wanted), len(names)):
         _judge(match, adata, names, wanted, gene_key, min_overlap=0.0)
-    return positions >= 0
+    return np.isin(np.arange(len(wanted)), match.prior)
 
 
-def share_of_genes(adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None) -> float:
+def share_of_genes(adata: AnnData, genes: NDArray[np.object_], options: Options) -> float:
     """Share of a prior's genes that a query has; nothing is said of it."""
-    return _share(gene_names(adata, gene_key), _as_text(genes))
+    return _share(gene_names(adata, options.gene_key), _as_text(genes), options.check.species)
 
 
 def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
@@ -148,13 +163,22 @@ def _as_text(values: Any) -> pd.Index:
     return pd.Index(["" if name in _NAMELESS else name for name in text], dtype=object)
 
 
-def _positions(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
-    """Position in `names` of every wanted gene, -1 where it is missing."""
+def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tuple[NDArray[np.intp], dict[str, int]]:
+    """Position in `names` of every wanted gene, -1 where it is missing, and how many were found by what."""
     exact = _indexer(names, wanted)
     if (exact >= 0).all():
-        return exact
-    bare = _indexer(_without_version(names), _without_version(wanted))
-    return bare if (bare >= 0).sum() > (exact >= 0).sum() else exact
+        return exact, {"name": len(exact)}
+    theirs = species_of(wanted)
+    ours: Species | None = (species_of(names) or theirs) if species == "auto" else species  # type: ignore[assignment]
+    own, by = unified(names, ours, theirs)
+    other, theirs_by = unified(wanted, theirs, theirs)
+    found = np.where(exact >= 0, exact, _indexer(own, other))
+    # A gene of the query that was found by name is not found again by another name.
+    found[(exact < 0) & np.isin(found, exact[exact >= 0])] = -1
+    pairs = [(by[found[prior]], theirs_by[prior]) for prior in np.flatnonzero((exact < 0) & (found >= 0))]
+    ways = Counter(next((way for way in WAYS if way in pair), "case or version") for pair in pairs)
+    ways["name"] = int((exact >= 0).sum())
+    return found, {way: ways[way] for way in ("name", *WAYS, "case or version") if ways[way]}
 
 
 def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
@@ -164,11 +188,6 @@ def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
     # Two wanted names that became equal without their versions cannot be told apart either.
     found[wanted.duplicated(keep=False)] = -1
     return np.where(found >= 0, np.append(alone, -1)[found], -1)
-
-
-def _without_version(names: pd.Index) -> pd.Index:
-    """ENSG00000141510.18 becomes ENSG00000141510; all else stays, also the suffix of pseudoautosomal genes."""
-    return pd.Index([_ENSEMBL.sub(r"\1", name) for name in names], dtype=object)
 
 
 def _judge(
@@ -207,22 +226,8 @@ def _diagnose(match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Inde
     if shares[best] > better:
         call = "leave gene_key out" if best is None else f"pass gene_key={best!r}"
         return f"{_where(best)} matches {shares[best]:.0%} of the prior's genes: {call}"
-    ours, theirs = _is_ensembl(names), _is_ensembl(wanted)
-    if ours != theirs:
-        wanted_ids, found_ids = ("Ensembl ids", "gene symbols") if theirs else ("gene symbols", "Ensembl ids")
-        return (
-            f"the prior names its genes by {wanted_ids} and the query by {found_ids}: put {wanted_ids} into a column "
-            "of adata.var and pass its name as gene_key="
-        )
-    if _share(names.map(str.upper), wanted.map(str.upper)) > better:
-        return "names match once case is ignored, as between mouse and human: use the same species and spelling"
     return ""
 
 
-def _share(names: pd.Index, wanted: pd.Index) -> float:
-    return float((_positions(names, wanted) >= 0).mean())
-
-
-def _is_ensembl(names: pd.Index) -> bool:
-    """Whether most names are Ensembl ids."""
-    return sum(_ENSEMBL.match(name) is not None for name in names) > len(names) / 2
+def _share(names: pd.Index, wanted: pd.Index, species: str = "auto") -> float:
+    return float((_positions(names, wanted, species)[0] >= 0).mean())

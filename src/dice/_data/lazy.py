@@ -35,6 +35,7 @@ class OnBlock:
     gather: Callable[[Numbered], Any]
     genes: NDArray[np.intp] | None
     size: int
+    factor: float = 1.0
 
     def __call__(self, block: Any, rows: slice) -> Any:
         return self.gather(self._chunks(block, rows))
@@ -46,7 +47,8 @@ class OnBlock:
         # A block without cells is one chunk without cells: its results have a shape, too.
         for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
             stop = min(start + self.size, rows.stop)
-            yield sources.clean(block[start - rows.start : stop - rows.start], self.genes, start), slice(start, stop)
+            part = block[start - rows.start : stop - rows.start]
+            yield sources.clean(part, self.genes, start, self.factor), slice(start, stop)
 
 
 def listed(function: Callable[[Chunk, slice], Any], chunks: Numbered) -> list[Any]:

@@ -70,6 +70,8 @@ class Matrix:
             self.data = _get(adata, layer, who)
             sources.check_size(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
+        #: What values without logarithm are multiplied by, for another target sum.
+        self.factor = 1.0
         #: Whether dask can go through the cells, block by block.
         self.is_lazy = sources.is_lazy(self.data) and not sources.by_columns(self.data)
 
@@ -111,7 +113,7 @@ class Matrix:
         """
         stored, genes = self._opened
         with self._names_in_errors():
-            return clean(stored[rows], genes, rows.start)
+            return clean(stored[rows], genes, rows.start, self.factor)
 
     def each(
         self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()
@@ -137,7 +139,7 @@ class Matrix:
         if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
             genes = self._opened[1]
             with self._names_in_errors():
-                return clean(self.data[cells], genes, cells)
+                return clean(self.data[cells], genes, cells, self.factor)
         wanted = np.zeros(self.n_cells, dtype=bool)
         wanted[cells] = True
         parts = self.each(lambda chunk, rows: chunk[wanted[rows]])
@@ -170,7 +172,7 @@ class Matrix:
 
     def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
         identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
-        return lazy.OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size)
+        return lazy.OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size, self.factor)
 
     def check_finite(self) -> None:
         """Raise if a cell has a value that is not finite, before other work begins."""

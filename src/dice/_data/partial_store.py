@@ -7,11 +7,8 @@ written, and is written again if the mark is missing.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from typing import Any
 import zarr
 from anndata import AnnData
 from anndata.io import write_elem
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from dice import _log
@@ -156,44 +154,16 @@ def in_chunks(adata: AnnData, rows: int, layer: str | None, counts_layer: str | 
 def held(output: Path) -> Iterator[None]:
     """Keep other processes from the same `output` while a block works on it over a long time.
 
-    The lock is the file system's, so that of a killed process is gone with it; where there are no locks, nobody is
-    kept out.
+    The lock is the file system's, so that of a killed process is gone with it.
     """
     lock = output.with_name(f".{output.name}.lock")
-    with lock.open("a") as stream:
-        if not _lock(stream.fileno()) or not _is(lock, stream.fileno()):
-            raise InputError(
-                f"{str(output)!r} is being written by another process: wait for it, or name another output."
-            )
-        try:
-            yield
-        finally:
-            # Whoever has opened it meanwhile finds that it is gone; Windows does not let go of an open file.
-            if sys.platform != "win32":
+    try:
+        with FileLock(lock, blocking=False):
+            try:
+                yield
+            finally:
                 remove(lock)
-    if sys.platform == "win32":
-        remove(lock)
-
-
-def _lock(descriptor: int) -> bool:
-    """Whether an open file is ours alone, or cannot be anybody's."""
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno not in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-    return True
-
-
-def _is(path: Path, descriptor: int) -> bool:
-    """Whether a file that is open is still the one at `path`."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+    except Timeout as error:
+        raise InputError(
+            f"{str(output)!r} is being written by another process: wait for it, or name another output."
+        ) from error

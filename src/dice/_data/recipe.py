@@ -18,7 +18,7 @@ from dice._data.batches import find_technologies
 from dice._data.matrix import Matrix
 from dice._data.value_checks import is_counts
 from dice._errors import InputError
-from dice._model.thinning import TARGET_SUM
+from dice._model.counts import TARGET_SUM
 
 MITOCHONDRIAL = ("MT-", "mt-")
 #: Share of the cells from which on their loss is a warning: more than damaged cells alone would be.

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from anndata import AnnData
@@ -147,3 +147,19 @@ def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) 
             f"{list(table.columns[:3])}: set truth_key to what was measured of these."
         )
     return pd.DataFrame(as_numbers(table[found], truth_key, "adata"), columns=found).reindex(columns=names).to_numpy()
+
+
+def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
+    """Arguments of a stored call, as the verb takes them; `classes` are the settings objects that it may name."""
+    restored: dict[str, Any] = {}
+    for name, value in call.items():
+        if isinstance(value, Mapping) and value.get("name") in classes:
+            entries = {key: _scalar(entry) for key, entry in value.items() if key != "name"}
+            value = classes[str(value["name"])](**entries)
+        restored[name] = list(value) if np.ndim(value) == 1 else _scalar(value)
+    return restored
+
+
+def _scalar(value: Any) -> Any:
+    """Files give numpy's numbers back."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,7 +1,6 @@
 """Cells of whatever holds them, as clean float32 blocks.
 
-CSR is cut by rows, wherever it is; what is stored by columns is turned around once; a lazy matrix is computed block by
-block.
+CSR is cut by rows; what is stored by columns is turned around once; a lazy matrix is computed block by block.
 """
 
 from __future__ import annotations
@@ -65,18 +64,19 @@ def rows_of(data: Any) -> Any:
     return CompressedRows.of(data) if is_compressed(data) else data
 
 
-def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp]) -> Chunk:
-    """Chosen genes of cells from position `start` on, or at some positions, in memory of their own and finite."""
+def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], factor: float = 1.0) -> Chunk:
+    """Chosen genes of cells from position `start` on, or at some positions, finite, and times `factor` before log1p."""
     chunk = own(block)
     if genes is not None:
         chunk = chunk[:, genes]
     values = chunk.data if sparse.issparse(chunk) else chunk
-    # A sum is finite only if its terms are: one pass without a mask in the usual case.
-    if not np.isfinite(np.sum(values, dtype=np.float64)):
+    if not np.isfinite(np.sum(values, dtype=np.float64)):  # a sum is finite only if its terms are
         wrong = np.nonzero(~np.isfinite(values))[0]
         cells = np.searchsorted(chunk.indptr, wrong, side="right") - 1 if sparse.issparse(chunk) else wrong
         wrong = np.unique(cells)
         raise NotFiniteError((start + wrong if isinstance(start, int) else start[wrong]).tolist())
+    if factor != 1:
+        values[...] = np.log1p(np.expm1(values.astype(np.float64)) * factor)
     return chunk
 
 

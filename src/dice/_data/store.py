@@ -17,6 +17,7 @@ from anndata import AnnData
 from anndata.io import write_elem
 
 from dice._arguments import new_key
+from dice._data.door import LIMIT
 from dice._data.files import open_prior
 from dice._data.write import holds_prior
 from dice._errors import InputError, SlotError
@@ -86,9 +87,12 @@ class Prior(core.LearnedPrior):
             draft.write_bytes(stream.getbuffer())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: str = "dice") -> Prior:
-        """Read a prior from a file that holds one: a saved prior, or a whole .h5ad or .zarr reference."""
-        return cls.from_arrays(open_prior(path, key))
+    def load(cls, path: str | os.PathLike[str], *, key: str = "dice", max_bytes: int = LIMIT) -> Prior:
+        """Read a prior from a file that holds one: a saved prior, or a whole .h5ad or .zarr reference.
+
+        A file that claims more than `max_bytes` for its prior is refused before it is read.
+        """
+        return cls.from_arrays(open_prior(path, key, max_bytes))
 
 
 class _Verified(NamedTuple):
@@ -106,7 +110,7 @@ _live: weakref.WeakValueDictionary[int, Prior] = weakref.WeakValueDictionary()
 
 
 def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice") -> Prior:
-    """The prior that a user points at: an AnnData object, a prior, or a file.
+    """The prior that a user points at: an AnnData object, a prior, a file, or a name on the shelf.
 
     That of an object is built and verified once, and again if it is replaced or edited.
     """
@@ -114,10 +118,12 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
     if isinstance(source, Prior):
         return source
     if isinstance(source, str | os.PathLike):
-        return Prior.load(source, key=key)
+        from dice import priors
+
+        return priors.load(str(source)) if priors.is_name(source) else Prior.load(source, key=key)
     if not isinstance(source, AnnData):
         raise InputError(
-            f"`reference` must be an AnnData object, a dice.Prior or a path, got a {type(source).__name__}."
+            f"`reference` must be an AnnData object, a dice.Prior, a path or a name, got a {type(source).__name__}."
         )
     found, raw = _verified.get((id(source), key)), source.uns.get(key)
     if found is not None and found.holder() is source and _same(raw, found.stored):

@@ -34,8 +34,6 @@ LOGGED = 25.0
 ROOM = 1.3
 #: Fewest values other than zero that the largest of them is looked at.
 FEWEST_VALUES = 200
-#: Factor between target sums that are known for certain: from here on a warning, and an error.
-SUM_WARNING, SUM_ERROR = 1.2, 10.0
 #: Factor between the totals of the prior's genes, where target sums are not known. Cell types and technologies
 #: alone made up to 4.8, and counts per million in place of ten thousand at least 20.
 TOTAL_WARNING = 10.0
@@ -123,30 +121,29 @@ def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
 
 def check_query(
     sample: Chunk, match: GeneMatch, known: Statistics, means: Floats | None = None, *, layer: str | None = None
-) -> None:
+) -> float:
     """Compare a sample of a query's cells, with all genes, with the statistics of its reference, and with its means.
 
-    Raw counts, scaled, unlogged or twice logged values are errors; a different target sum is a warning, or an error
-    where it is certain and large. Values that are not finite are left to the pass that names their cells. A prior
+    Returned is the factor that brings the query's cells to the reference's target sum. Raw counts, scaled, unlogged or
+    twice logged values are errors. Values that are not finite are left to the pass that names their cells. A prior
     without statistics is only protected from raw counts. Sentences name the `layer` that the sample was taken from.
     """
     ours = matrix_statistics(sample, match.query)
-    if ours and not ours.keys() <= known.keys():
-        problem = _Pair(ours, {"counts": 0.0, "sum_log": 0.0}, layer).counts()
-        if problem:
-            raise InputError(f"{problem}, or pass check=False.")
-    elif ours:
-        pair = _Pair(ours, known, layer)
-        problem = pair.counts() or pair.centred() or pair.transformed() or pair.other_sum()
-        if problem:
-            raise InputError(f"{problem}, or pass check=False.")
-        if means is not None and sample.shape[0] >= TOTAL_CELLS:
-            pair.compare_totals(match, means)
+    if not ours:
+        return 1.0
+    whole = ours.keys() <= known.keys()
+    pair = _Pair(ours, known if whole else {"counts": 0.0, "sum_log": 0.0}, layer)
+    problem = pair.counts() or (whole and (pair.centred() or pair.transformed()))
+    if problem:
+        raise InputError(f"{problem}, or pass check=False.")
+    if whole and means is not None and sample.shape[0] >= TOTAL_CELLS:
+        pair.compare_totals(match, means)
+    return pair.factor()
 
 
-def check_matrix(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floats | None, layer: str | None) -> None:
-    """Compare a sample of a query's matrix with its reference."""
-    check_query(matrix.sample(), match, known, means, layer=layer)
+def check_matrix(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floats | None, layer: str | None) -> float:
+    """Compare a sample of a query's matrix with its reference; the factor is that of :func:`check_query`."""
+    return check_query(matrix.sample(), match, known, means, layer=layer)
 
 
 @dataclass(frozen=True)
@@ -217,20 +214,16 @@ class _Pair:
             return f"The query is logged once more than the reference {reach}: call {to_log['twice']} first"
         return ""
 
-    def other_sum(self) -> str:
-        """Target sums that are known on both sides: warn of a difference, and return a large one as a problem."""
-        ours, theirs = self.ours["sum_log"], self.theirs["sum_log"]
-        size = max(theirs / ours, ours / theirs) if ours and theirs else 1.0
-        if size < SUM_WARNING:
-            return ""
-        message = (
-            f"Cells of the query sum to {ours:.5g}, but those of the reference to {theirs:.5g}: call "
-            f"{self.x} = np.log1p(np.expm1({self.x}) * {theirs / ours:.4g}) first"
+    def factor(self) -> float:
+        """What the query's values without logarithm are multiplied by, where target sums are known on both sides."""
+        ours, theirs = (_usual(sums["sum_log"]) for sums in (self.ours, self.theirs))
+        if not (ours and theirs) or abs(theirs / ours - 1) < SUM_SPREAD:
+            return 1.0
+        _log.say(
+            f"Cells of {self.x} sum to {ours:.5g}, those of the reference to {theirs:.5g}: they are rescaled by "
+            f"{theirs / ours:.4g} as they are read, and {self.x} stays as it is."
         )
-        if size >= SUM_ERROR:
-            return message
-        _log.warn(f"{message}.")
-        return ""
+        return theirs / ours
 
     def compare_totals(self, match: GeneMatch, means: Floats) -> None:
         """Warn where the prior's genes sum up to far more or less than in the reference, and nothing explains it."""
@@ -245,3 +238,9 @@ class _Pair:
                 f"The prior's genes sum up to {factor:.2g} times what they do in the reference: was the query "
                 f"normalised to the same target sum, on all its genes, by {self.normalise} and {self.log1p}?"
             )
+
+
+def _usual(total: float) -> float:
+    """A power of ten that a total differs from by no more than rounding and filters do, or the total itself."""
+    power = 10.0 ** round(np.log10(total)) if total else 0.0
+    return power if abs(total - power) < SUM_SPREAD * power else total

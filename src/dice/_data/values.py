@@ -18,12 +18,11 @@ from dice._data.matrix import Matrix
 from dice._data.read import names
 from dice._data.recipe import log_normalised
 from dice._data.store import find_prior
-from dice._data.value_checks import FEWEST_COUNTS, LOGGED, is_counts, matrix_statistics, stored_values
+from dice._data.value_checks import FEWEST_COUNTS, LARGEST_LOG, LOGGED, is_counts, matrix_statistics, stored_values
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
 from dice._keys import AnnotateKeys
-from dice._model.counts import MOSTLY, Recovered, normalised, recover
-from dice._model.thinning import TARGET_SUM
+from dice._model.counts import MOSTLY, TARGET_SUM, Recovered, normalised, recover
 from dice._types import Chunk, Codes
 
 P = ParamSpec("P")
@@ -91,7 +90,7 @@ def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: 
     sample = matrix.sample()
     if not is_unlogged(sample):
         return layer
-    key = AnnotateKeys().layer
+    key = own_layer(adata, matrix)
     values = log_normalised(adata, layer, target_sum, who)
     _log.say(
         f"{matrix.where} holds {'raw counts' if is_raw(sample) else 'values that are not logged'}: they are "
@@ -99,6 +98,29 @@ def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: 
     )
     write(adata, Slots(layers={key: values}), copy=False)
     return key
+
+
+def own_layer(adata: AnnData, counts: Matrix) -> str:
+    """The name of the layer for log-normalised counts, which must not hold anything else: that would be lost."""
+    key = AnnotateKeys().layer
+    if key in names(adata, "layers"):
+        layer = Matrix(adata, layer=key, who=counts.who)
+        if _factors(*(sparse.csr_array(x.sample()).astype(np.float64) for x in (layer, counts))) is None:
+            raise InputError(
+                f"{layer.where} does not hold the log-normalised counts of {counts.where}, and would be lost: rename "
+                f"this layer, or remove it with del {layer.where}."
+            )
+    return key
+
+
+def _factors(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[np.float64] | None:
+    """What the counts of each cell were multiplied by (n,), NaN without counts; None if log1p does not explain them."""
+    if not expression.data.max(initial=0) <= LARGEST_LOG:
+        return None
+    sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(expression), counts))
+    factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
+    apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
+    return None if apart.nnz and not apart.max() <= COUNTS_TOLERANCE else factor
 
 
 def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
@@ -118,7 +140,7 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
         target_sum = _target_of_counts(adata, arguments, learns="reference" not in signature.parameters)
         if target_sum is None:
             return verb(*args, **kwargs)
-        arguments["layer"] = key = AnnotateKeys().layer
+        arguments["layer"] = key = own_layer(adata, Matrix(adata))
         if key in adata.layers:
             return verb(*given.args, **given.kwargs)
         copy = bool(arguments.get("copy", False))
@@ -217,14 +239,11 @@ class CountsLayer:
 
     def _recovered(self, chunk: Chunk, beneath: Chunk) -> Recovered:
         """Counts beneath an expression, and what they were multiplied by."""
-        expression, counts = sparse.csr_array(chunk), sparse.csr_array(beneath)
-        totals = np.asarray(counts.sum(1), dtype=np.float64).ravel()
-        sums = np.asarray(np.expm1(expression.astype(np.float64)).sum(1)).ravel()
-        factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
-        apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
-        if apart.nnz and apart.max() > COUNTS_TOLERANCE:
+        expression, counts = (sparse.csr_array(x).astype(np.float64) for x in (chunk, beneath))
+        factor = _factors(expression, counts)
+        if factor is None:
             raise InputError(
                 f"{self.expression.where} is not log1p of normalised counts in {self.counts.where}: name the right "
                 "layer with counts_layer=, or leave it out."
             )
-        return Recovered(counts.astype(np.float64), factor, np.ones(len(totals), dtype=bool))
+        return Recovered(counts, factor, np.ones(len(factor), dtype=bool))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
 from dice._arguments import is_key, new_key, said
@@ -18,18 +19,10 @@ from dice._keys import DenoiseKeys, PriorKeys, names_of_results
 
 #: Names that files keep for themselves, and the longest one that all of them can hold.
 RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
-#: Who wants to know what is written; a context variable keeps the calls of several threads apart.
-_watchers: ContextVar[tuple[Callable[[AnnData, Slots], None], ...]] = ContextVar("watchers", default=())
-
-
-@contextmanager
-def watching(watcher: Callable[[AnnData, Slots], None]) -> Iterator[None]:
-    """Tell a function of everything that a block writes."""
-    token = _watchers.set((*_watchers.get(), watcher))
-    try:
-        yield
-    finally:
-        _watchers.reset(token)
+#: Slots that hold arrays or records by name.
+MAPPINGS = ("layers", "obsm", "varm", "obsp", "uns")
+#: Transactions that keep a record of what is written; a context variable keeps the calls of several threads apart.
+_begun: ContextVar[tuple[Transaction, ...]] = ContextVar("begun", default=())
 
 
 @dataclass(frozen=True)
@@ -54,20 +47,51 @@ class Slots:
         return Slots(X=self.X if other.X is None else other.X, **both)
 
 
-def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
-    """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention)."""
+def write(adata: AnnData, slots: Slots, *others: tuple[AnnData, Slots], copy: bool) -> AnnData | None:
+    """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention).
+
+    `others` are written after it. If anything fails, everything is put back: all slots of all objects, or none.
+    """
     target = adata.copy() if copy else adata
-    for watched in _watchers.get():
-        watched(target, slots)
+    with ExitStack() as undo:
+        for one, new in ((target, slots), *others):
+            for watching in _begun.get():
+                watching.watch(one, new)
+            undo.callback(_restore, one, _before(one, new), one.obs.copy(deep=False), one.var.copy(deep=False))
+            _write(one, new)
+        undo.pop_all()
+    return target if copy else None
+
+
+def _before(target: AnnData, slots: Slots) -> dict[str, dict[str, Any]]:
+    """What is at the places that are to be written; None where nothing is."""
+    stale = {"obsm": slots.stale, "uns": slots.stale}
+    touched = {name: {*getattr(slots, name), *stale.get(name, ())} for name in MAPPINGS}
+    return {name: {key: getattr(target, name).get(key) for key in keys} for name, keys in touched.items()}
+
+
+def _write(target: AnnData, slots: Slots) -> None:
     for name in ("obs", "obsm", "uns"):
         for key in slots.stale & set(getattr(target, name).keys()):
             del getattr(target, name)[key]
+    for name in (*MAPPINGS, "var", "obs"):
+        for key, value in getattr(slots, name).items():
+            if name == "obsm" and isinstance(value, pd.DataFrame):
+                value = value.set_axis(target.obs_names, axis=0)  # A stand-in has text where names are numbers.
+            getattr(target, name)[key] = value
     if slots.X is not None:
         target.X = slots.X
-    for name in ("layers", "obsm", "varm", "obsp", "uns", "var", "obs"):
-        for key, value in getattr(slots, name).items():
-            getattr(target, name)[key] = value
-    return target if copy else None
+
+
+def _restore(target: AnnData, before: Mapping[str, dict[str, Any]], obs: pd.DataFrame, var: pd.DataFrame) -> None:
+    """Put back what was there before a call failed."""
+    target.obs, target.var = obs, var
+    for name, entries in before.items():
+        for key, value in entries.items():
+            if value is not None:
+                getattr(target, name)[key] = value
+            elif key in getattr(target, name):
+                del getattr(target, name)[key]
 
 
 def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
@@ -171,22 +195,6 @@ def as_plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
-    """Arguments of a stored call, as the verb takes them; `classes` are the settings objects that it may name."""
-    restored: dict[str, Any] = {}
-    for name, value in call.items():
-        if isinstance(value, Mapping) and value.get("name") in classes:
-            entries = {key: _scalar(entry) for key, entry in value.items() if key != "name"}
-            value = classes[str(value["name"])](**entries)
-        restored[name] = list(value) if np.ndim(value) == 1 else _scalar(value)
-    return restored
-
-
-def _scalar(value: Any) -> Any:
-    """Files give numpy's numbers back."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 @dataclass
 class Transaction:
     """A user's object, and one with the same matrices whose other slots can be written to without touching it."""
@@ -199,7 +207,9 @@ class Transaction:
         adata = self.adata
         slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp")}
         slots["layers"] = {name: adata.layers[name] for name in names(adata, "layers")}
-        self.stage = AnnData(adata.X, obs=adata.obs.copy(), var=adata.var.copy(), **slots)
+        # AnnData warns of names that are numbers, which nobody can act upon here.
+        obs, var = (table.set_axis(table.index.astype(str), axis=0) for table in (adata.obs, adata.var))
+        self.stage = AnnData(adata.X, obs=obs, var=var, **slots)
 
     def watch(self, target: AnnData, slots: Slots) -> None:
         if target is self.stage:
@@ -207,32 +217,24 @@ class Transaction:
 
     def leave_out_earlier(self) -> None:
         """Take what earlier calls have made, and this one has not, off the stage: the user's object keeps it."""
-        for name, keys in _earlier_results(self.stage, self.written).items():
-            for key in keys:
+        uns = self.stage.uns
+        records = [key for key in uns if isinstance(uns[key], Mapping) and {"call", "warnings"} <= set(uns[key])]
+        made = {slot for key in records if key not in self.written.uns for slot in names_of_results(key)}
+        for name in ("uns", "obs", "obsm"):
+            for key in made & set(getattr(self.stage, name)) - set(getattr(self.written, name)):
                 del getattr(self.stage, name)[key]
 
-    def perform(self, *, copy: bool = False) -> AnnData | None:
-        """Write everything to the user's object and return None, or to a copy of it and return that."""
-        return write(self.adata, self.written, copy=copy)
+    def perform(self, *others: Transaction, copy: bool = False) -> AnnData | None:
+        """Write everything to the user's object and return None, or to a copy of it and return that; `others` last."""
+        return write(self.adata, self.written, *((one.adata, one.written) for one in others), copy=copy)
 
 
 @contextmanager
 def transaction(*adatas: AnnData) -> Iterator[list[Transaction]]:
     """Stand-ins for some objects, within a block."""
     begun = [Transaction(adata) for adata in adatas]
-    with ExitStack() as stack:
-        for one in begun:
-            stack.enter_context(watching(one.watch))
+    token = _begun.set((*_begun.get(), *begun))
+    try:
         yield begun
-
-
-def _earlier_results(adata: AnnData, written: Slots) -> dict[str, list[str]]:
-    """Keys in ``uns``, ``obs`` and ``obsm`` of what calls of dice have made, but for those that were `written` now."""
-    records = [
-        key for key, entry in adata.uns.items() if isinstance(entry, Mapping) and {"call", "warnings"} <= set(entry)
-    ]
-    made = {slot for key in records if key not in written.uns for slot in names_of_results(key)}
-    return {
-        name: [key for key in getattr(adata, name) if key in made and key not in getattr(written, name)]
-        for name in ("uns", "obs", "obsm")
-    }
+    finally:
+        _begun.reset(token)

@@ -1,15 +1,23 @@
-"""The feature model: candidates, their weights, and intervals."""
+"""The feature model: candidates, their weights, and conformal intervals.
+
+The weights of candidates minimise the error of the weighted mean on held-out cells. They are shrunk to equal weights by
+a pseudo-count, because few held-out cells cannot tell candidates apart.
+
+The error of a prediction is divided by the expected error of the cell, its spread. The width of the intervals, in units
+of the spread, is a quantile of these ratios in held-out cells. Coverage is exact for exchangeable cells and any spread.
+A good spread makes intervals narrow where predictions are certain.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
-from dice._features.blend import blend_values
-from dice._features.candidates import Candidates, Predictions, View
-from dice._features.intervals import Spread, conformal_quantile, correlations
+from dice._features.regress import Candidates, Predictions, View
+from dice._model.arrays import correlations
 from dice._types import Codes, Floats, Mask
 
 #: A feature is useless if its intervals are at least this share of those without a prediction, and if its correlation
@@ -20,6 +28,97 @@ from dice._types import Codes, Floats, Mask
 USELESS = 0.9
 #: Number of cells predicted at once.
 CHUNK = 4096
+#: Pseudo-count of equal weights, in cells. Accuracy / macro-F1 over 14 pairs of technologies: .803 / .742 without it,
+#: .822 / .755 with 100 cells, .820 / .750 with equal weights; over four random splits .867 / .802, .873 / .802 and
+#: .871 / .798 (one seed).
+BLEND_CELLS = 100.0
+#: Smallest spread, as a share of the mean error. Neighbours may agree by chance.
+SMALLEST_SPREAD = 0.2
+
+
+def blend_values(residuals: Floats, *, pseudo: float = BLEND_CELLS) -> Floats:
+    """Return weights (F, J) of J candidates for every feature that minimise the squared error of the weighted mean.
+
+    Weights are not negative and sum to 1, so the error of the weighted mean is the weighted mean of the errors.
+
+    Parameters
+    ----------
+    residuals
+        Errors (J, n, F) on held-out cells; NaN where a feature was not measured.
+    pseudo
+        Weight of equal weights, in cells.
+    """
+    n_candidates = len(residuals)
+    known = np.nan_to_num(np.asarray(residuals, dtype=np.float64))
+    products = np.einsum("inf,jnf->fij", known, known)
+    n_cells = np.maximum((~np.isnan(residuals[0])).sum(0), 1)
+    size = np.trace(products, axis1=1, axis2=2)
+    # If all candidates predict a feature exactly, any pull gives equal weights.
+    pull = np.where(size > 0, pseudo * size / n_candidates / n_cells, 1.0)
+    a = products + pull[:, None, None] * np.eye(n_candidates)
+    b = np.repeat(pull[:, None] / n_candidates, n_candidates, axis=1)
+    return best_weights(a, b, total=1.0)
+
+
+def best_weights(a: Floats, b: Floats, *, total: float | None = None) -> Floats:
+    """Return non-negative weights (F, J) that minimise w'aw - 2 b'w, with the sum `total` if it is given.
+
+    There are few candidates, so every subset of non-zero weights is tried and the result is exact.
+    """
+    weights, best = np.zeros(b.shape), np.full(len(b), 0.0 if total is None else np.inf)
+    for kept in (list(some) for size in range(b.shape[1]) for some in combinations(range(b.shape[1]), size + 1)):
+        part, right = a[:, kept][:, :, kept], b[:, kept]
+        found = _solve(part, right)
+        if total is not None:
+            ones = _solve(part, np.ones_like(right))
+            found = found + ones * ((total - found.sum(1)) / ones.sum(1))[:, None]
+        loss = np.einsum("fi,fij,fj->f", found, part, found) - 2 * (right * found).sum(1)
+        better = (found >= 0).all(1) & (loss < best)
+        best[better] = loss[better]
+        weights[better] = 0.0
+        weights[np.ix_(better, kept)] = found[better]
+    return weights
+
+
+def _solve(a: Floats, b: Floats) -> Floats:
+    return np.asarray(np.linalg.solve(a, b[..., None])[..., 0])
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Expected absolute error: a constant plus a weighted sum of uncertainties, with weights (F, 1 + B)."""
+
+    shares: Floats
+    least: Floats
+
+    @classmethod
+    def fit(cls, errors: Floats, doubts: Floats) -> Spread:
+        """Fit non-negative weights that predict the size of errors (n, F) from uncertainties (B, n, F)."""
+        known = ~np.isnan(errors)
+        inputs = np.stack([np.ones_like(errors), *doubts]) * known
+        size = np.abs(np.nan_to_num(errors))
+        n_cells = np.maximum(known.sum(0), 1)
+        products = np.einsum("inf,jnf->fij", inputs, inputs) / n_cells[:, None, None]
+        # Uncertainties may be constant over cells; the ridge keeps the problem solvable.
+        products += 1e-6 * np.maximum(np.trace(products, axis1=1, axis2=2), 1e-12)[:, None, None] * np.eye(len(inputs))
+        shares = best_weights(products, np.einsum("inf,nf->fi", inputs, size) / n_cells[:, None])
+        return cls(shares, np.maximum(SMALLEST_SPREAD * size.sum(0) / n_cells, 1e-12))
+
+    def __call__(self, doubts: Floats) -> Floats:
+        """Return the spread (n, F) of other cells."""
+        found = self.shares[:, 0] + np.einsum("fb,bnf->nf", self.shares[:, 1:], doubts)
+        return np.maximum(found, self.least)
+
+
+def conformal_quantile(scores: Floats, alpha: float) -> Floats:
+    """Return the score (F,) that a new cell exceeds with probability at most alpha, from scores (m, F) of m cells.
+
+    It is the ceil((m + 1)(1 - alpha))-th smallest score, or infinity if there are too few scores. NaN are ignored.
+    """
+    n = (~np.isnan(scores)).sum(0)
+    rank = np.ceil((n + 1) * (1 - alpha) - 1e-9).astype(np.intp)
+    ordered = np.concatenate([np.sort(scores, axis=0), np.full((1, scores.shape[1]), np.inf)])
+    return ordered[np.where(rank > n, len(scores), rank - 1), np.arange(scores.shape[1])]
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,20 @@ from dice._data.checks import read_batches, read_roles
 from dice._data.features import FEWEST_MEASURED, Features
 from dice._data.write import Slots, column_names
 from dice._errors import InputError
-from dice._features.candidates import CANDIDATES, View
 from dice._features.model import FeatureModel
+from dice._features.regress import CANDIDATES, View
 from dice._keys import FeatureKeys
 from dice._model.arrays import subsample
-from dice._model.matching import WHOLE_SHARE
-from dice._query.domain_shift import DomainShift, measure_shift
-from dice._query.held_out import cells_of, folds_by_batch, folds_of
+from dice._model.thinning import WHOLE_SHARE
 from dice._query.query import Query
-from dice._query.reference import as_query
+from dice._query.reference import as_query, cells_of
+from dice._query.shift import DomainShift, measure_shift
 from dice._types import Codes, Floats
 
 #: Number of posterior samples per cell.
 N_SAMPLES = 5
-#: Maximum number of reference cells of each role, evenly spaced.
-MOST_FITTED = 20_000
+#: Maximum number of reference cells of each role, evenly spaced, and number of folds in which they are held out.
+MOST_FITTED, FOLDS = 20_000, 5
 #: Factor of the intervals if the query differs from the reference. Protein staining varies between batches, and
 #: expression does not show it. Over 25 pairs of sites and batches (bmmc, Liu; one seed), intervals with a coverage of
 #: .90 in the reference had .50 to .88 (mean .75) in the query, and had to be 1.1 to 2.7 times as wide (median 1.6) for
@@ -75,10 +74,7 @@ def predict_features(
             "The training cells of the prior have no measured features: call dice.tl.train_prior on a reference with "
             "measured features."
         )
-    if batch_key is None:
-        folds = list(folds_of(train, validation, seed, in_turn=True))
-    else:
-        folds = _by_batch(reference, batch_key, fit, seed)
+    folds = _folds(fit, seed) if batch_key is None else _by_batch(reference, batch_key, fit, seed)
     _check_known(features, fit, folds, batch_key)
     share = _depth_share(query)
     known, new = _view(as_query(reference, query, roles, share=share)), _view(query)
@@ -95,9 +91,20 @@ def predict_features(
     return found
 
 
+def _folds(cells: Codes, seed: int, batches: Codes | None = None) -> list[tuple[Codes, Codes]]:
+    """Return pairs of training and test cells, with whole batches (n,) in a fold if they are given."""
+    rng = np.random.default_rng(seed)
+    if batches is None:
+        cells, fold = rng.permutation(cells), np.arange(len(cells)) % FOLDS
+    else:
+        different, of_cell = np.unique(batches, return_inverse=True)
+        fold = (rng.permutation(len(different)) % FOLDS)[of_cell]
+    tests = [fold == number for number in range(FOLDS)]
+    return [(cells[~test], cells[test]) for test in tests if test.any() and not test.all()]
+
+
 def _by_batch(reference: AnnData, batch_key: str, fit: Codes, seed: int) -> list[tuple[Codes, Codes]]:
-    batches = read_batches(reference, batch_key, "reference").codes[fit].astype(np.intp)
-    folds = list(folds_by_batch(fit, batches, seed))
+    folds = _folds(fit, seed, read_batches(reference, batch_key, "reference").codes[fit].astype(np.intp))
     if not folds:
         raise InputError(
             f"reference.obs[{batch_key!r}] holds a single batch, which cannot be held out: pass "

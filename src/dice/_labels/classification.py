@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from dice._labels.cells import LabelCells
-from dice._labels.doubt import shift_strength
 from dice._labels.model import LabelModel
-from dice._labels.query_views import LabelView, Views, views_of
-from dice._labels.self_taught import TAUGHT_FOLDS, teach, with_all_labels
+from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels
 from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
 from dice._model.logistic import log_loss, macro_f1
 from dice._types import Codes, Floats
@@ -24,6 +22,11 @@ from dice.options import Classifier, Shift
 
 #: Number of rounds that alternate between the composition and the matched views.
 ROUNDS = 2
+#: Separation (AUC) of query and reference up to which calibration cells apply in full, and from which they do not
+#: apply. Sets change gradually between the two.
+LIKE, UNLIKE_AUC = 0.6, 0.7
+#: Number of standard errors added to the measured AUC.
+POSSIBLE = 3.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Classified:
     composition: Floats
     #: Weight of every view, and the share of cells for which it predicts the final label.
     views: dict[str, Any]
+    #: Label (n, V) that every view gives to every cell, and its probability (n, V).
+    by_view: tuple[Codes, Floats]
     #: Offsets of the view that moves cells, as stored in ``.uns``.
     shift: dict[str, Any]
     #: Classifiers used by the views, with their weights and their scores on calibration cells.
@@ -64,12 +69,12 @@ class _Average:
         return np.asarray(sum(weight / total * found[name] for name, weight in self.weights.items()))
 
     def packed(self, x: Floats, rows: Codes) -> Floats:
-        """Return mean probabilities, probabilities as measured, and the label of each view as columns (n, 2 C + V)."""
+        """Return the mean, the view as measured, and label and probability of each view as columns (n, 2 C + 2 V)."""
         found = {name: view(x, rows) for name, view in self.views.items()}
         first = next(iter(self.kept))
         measured = found[first] if first in found else self.kept[first](x, rows)
-        labels = [found[name].argmax(1) for name in self.views]
-        return np.concatenate([with_ratios(self.mean(found), self.ratios), measured, np.stack(labels, axis=1)], axis=1)
+        labels, likely = (np.stack([pick(found[name], 1) for name in self.views], 1) for pick in (np.argmax, np.max))
+        return np.concatenate([with_ratios(self.mean(found), self.ratios), measured, labels, likely], axis=1)
 
 
 def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any, auc: float) -> Classified:
@@ -91,17 +96,29 @@ def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     if averaged and weight > 0:
         among = np.zeros(len(cells), dtype=bool)
         among[cells.sampled] = True
-        taught = _taught(cells, probabilities, np.arange(len(cells)), among=among)
-        by_views, by_all = ((1 - weight) * measured + weight * p for p in (probabilities, taught))
+        self_taught = taught(cells, probabilities, np.arange(len(cells)), among=among)
+        by_views, by_all = ((1 - weight) * measured + weight * p for p in (probabilities, self_taught))
         probabilities = with_all_labels(by_all, by_views)
     elif averaged:
         probabilities = measured
-    given = packed[:, 2 * n_labels :].astype(np.intp) == probabilities.argmax(1)[:, None]
+    given, likely = np.split(packed[:, 2 * n_labels :], 2, axis=1)
+    by_view = given.astype(np.intp), likely
+    given = by_view[0] == probabilities.argmax(1)[:, None]
     table = _view_table(average, given[cells.seen].mean(0), weight)
     composition = composition_of(probabilities[cells.seen], views.moments.composition)
     return Classified(
-        probabilities, measured, strength, composition, table, record, _scores(model, views.representations)
+        probabilities, measured, strength, composition, table, by_view, record, _scores(model, views.representations)
     )
+
+
+def shift_strength(auc: float, n_cells: int | None = None) -> float:
+    """How far (0 to 1) a query is from one that the reference's cells can calibrate.
+
+    Few cells cannot show that they are like the reference. With `n_cells`, the largest AUC that they leave possible is
+    judged: the cautious answer, for sets. Without it, the AUC as it was measured: the best guess, for labels.
+    """
+    error = 0.0 if n_cells is None else np.sqrt(1 / (12 * max(n_cells, 1)))
+    return float(np.clip((auc + POSSIBLE * error - LIKE) / (UNLIKE_AUC - LIKE), 0, 1))
 
 
 def _fit(views: Views, averaged: bool) -> _Average:
@@ -123,18 +140,10 @@ def _fit(views: Views, averaged: bool) -> _Average:
         current = average.mean(found)
         if averaged:
             average = _Average(kept, used, weights, label_ratios(current, reference, share), share)
-            current = _taught(cells, with_ratios(current, average.ratios), rows)
+            current = taught(cells, with_ratios(current, average.ratios), rows)
         composition = composition_of(current, reference)
     assert average is not None
     return average
-
-
-def _taught(cells: LabelCells, probabilities: Floats, rows: Codes, **settings: Any) -> Floats:
-    """Return probabilities (n, C) averaged with a regression on the query's scaled clean and noisy latents."""
-    latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(cells.scale)
-    # The fold of a cell depends only on its name.
-    parts = (cells.query.seeds[rows] % TAUGHT_FOLDS).astype(np.intp)
-    return teach(probabilities, probabilities, latents, parts, **settings)
 
 
 def _view_table(average: _Average, agreement: Floats, strength: float) -> dict[str, Any]:
@@ -152,7 +161,9 @@ def _without_expression(views: Views, record: dict[str, Any]) -> Classified:
     same = np.repeat(composition[None], len(views.cells), axis=0)
     names = np.array(list(views.offsets), dtype=str)
     table = {"view": names, "weight": np.full(len(names), 1 / len(names)), "agreement": np.ones(len(names))}
-    return Classified(same, same, 1.0, composition, table, record, _scores(views.model, views.representations))
+    likely, given = (np.repeat(values[:, None], len(names), 1) for values in (same.max(1), same.argmax(1)))
+    scores = _scores(views.model, views.representations)
+    return Classified(same, same, 1.0, composition, table, (given, likely), record, scores)
 
 
 def _scores(model: LabelModel, names: tuple[str, ...]) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dice._types import Floats
+from dice._keys import AMBIGUOUS, CONFIDENT, STATUSES, UNLIKE
+from dice._types import Floats, Mask
 
-METHODS = ("lac", "aps", "raps")
 #: RAPS adds this penalty to the score of a label for every rank beyond the first `RAPS_FREE` ranks.
 RAPS_PENALTY, RAPS_FREE = 0.02, 2
 
@@ -128,3 +128,70 @@ def benjamini_hochberg(p: Floats, fdr: float) -> NDArray[np.bool_]:
 def fewest_discoveries(n: int, n_calibration: int, fdr: float) -> int:
     """Return the smallest number of discoveries among n cells, all with the smallest possible p-value."""
     return int(np.ceil(n / (fdr * (n_calibration + 1)) - 1e-9))
+
+
+def set_threshold(probabilities: Floats, alpha: float) -> float:
+    """Return the probability threshold of the smallest sets that hold a share 1 - alpha of all probability (n, C)."""
+    ordered = np.sort(probabilities.ravel())[::-1]
+    reached = np.cumsum(ordered) / max(len(probabilities), 1)
+    return float(ordered[min(int(np.searchsorted(reached, 1 - alpha)), len(ordered) - 1)])
+
+
+def joint_sets(p_values: Floats, probabilities: Floats, alpha: float, strength: float, threshold: float) -> Mask:
+    """Return sets (n, C) that change gradually from conformal sets to probability sets with the strength of the shift.
+
+    Two ratios are compared: the conformal p-value over alpha, and the probability over the threshold. A label is in the
+    set if their geometric mean, weighted by the strength of the shift, is at least 1.
+    """
+    if strength == 0:
+        return np.asarray(p_values > alpha)
+    conformal = np.log(np.maximum(p_values, 1e-12) / alpha)
+    shifted = np.log(np.maximum(probabilities, 1e-12) / max(threshold, 1e-12))
+    return np.asarray((1 - strength) * conformal + strength * shifted >= 0)
+
+
+def with_most_likely(sets: Mask, probabilities: Floats) -> Mask:
+    """Return sets (n, C) with the most likely label added. They are never empty, and coverage can only increase."""
+    filled = sets.copy()
+    filled[np.arange(len(sets)), probabilities.argmax(1)] = True
+    return filled
+
+
+def confident_from(probabilities: Floats, codes: NDArray[np.integer], alpha: float) -> float:
+    """Return the probability above which at most a share `alpha` of the best labels are wrong, or infinity.
+
+    One additional wrong cell is counted, so that few calibration cells are not enough: alpha 0.1 takes nine right ones.
+
+    Parameters
+    ----------
+    probabilities
+        Probabilities (m, C) of the calibration cells.
+    codes
+        True labels (m,) of the calibration cells.
+    alpha
+        Share of labels that may be wrong.
+    """
+    best = probabilities.max(1)
+    order = np.argsort(-best, kind="stable")
+    wrong = np.cumsum((probabilities.argmax(1) != codes)[order])
+    # Cells with equal probabilities are treated alike.
+    last = np.append(np.diff(best[order]) < 0, True)
+    kept = np.flatnonzero(last & ((wrong + 1) / (np.arange(len(best)) + 2) <= alpha))
+    return float(best[order[kept[-1]]]) if len(kept) else np.inf
+
+
+def widened(sets: Mask, probabilities: Floats, least: float) -> tuple[Mask, Mask]:
+    """Return the confident cells (n,), and sets (n, C) in which all other cells have at least two labels."""
+    confident = (sets.sum(1) == 1) & (probabilities.max(1) >= least)
+    rows = np.flatnonzero(~confident & (sets.sum(1) == 1))
+    wide = sets.copy()
+    if sets.shape[1] > 1:
+        second = np.argsort(-probabilities[rows], axis=1, kind="stable")[:, 1]
+        wide[rows, second] = True
+    return confident, wide
+
+
+def status_codes(confident: Mask, unlike: Mask) -> NDArray[np.intp]:
+    """Return the status (n,) of every cell as positions in `STATUSES`."""
+    known = np.where(confident, STATUSES.index(CONFIDENT), STATUSES.index(AMBIGUOUS))
+    return np.where(unlike, STATUSES.index(UNLIKE), known).astype(np.intp)

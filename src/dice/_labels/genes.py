@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dice._data.matrix import Matrix
 from dice._data.read import names as names_of
-from dice._data.write import from_plain
+from dice._data.results import from_plain
 from dice._keys import PriorKeys
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel
@@ -70,7 +70,7 @@ def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Exp
     call = from_plain(record["call"], OBJECTS)
     kept = {name: call[name] for name in ("rho", "layer", "counts_layer", "gene_key", "random_state") if name in call}
     # The stored shift is reused, because a subset of the cells would give another offset.
-    options = Options(**kept, shift=record["shift"], check=replace(call["check"], values=False), uncertainty=False)
+    options = Options(**kept, shift=record["shift"], check=call["check"], uncertainty=False)
     cells = LabelCells.of(Query.of(adata, prior, options))
     offsets, _ = find_shift(cells.query, record["shift"])
     return ExplainedCells(cells, *cells.without(offsets))

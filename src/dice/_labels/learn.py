@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from anndata import AnnData
-from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.batches import batch_columns
-from dice._data.read import names as names_of
 from dice._data.read import record
-from dice._errors import InputError
-from dice._keys import PriorKeys
-from dice._labels.batch_evidence import batch_evidence, widest_batches
-from dice._labels.card import make_card
 from dice._labels.cells import LabelCells
-from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel
+from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel, make_card
 from dice._labels.novelty import within_groups
-from dice._labels.views import label_moments, leading_directions
-from dice._model.arrays import subsample
+from dice._labels.views import (
+    LabelMoments,
+    OwnScale,
+    composition_of,
+    label_moments,
+    leading_directions,
+    standardized_classifier,
+)
+from dice._model.arrays import explained_by_batches, subsample
 from dice._model.logistic import (
     GENE_ITERATIONS,
     GENE_STRENGTH,
@@ -33,7 +33,7 @@ from dice._model.logistic import (
 )
 from dice._model.prior import LearnedPrior
 from dice._query.query import Query
-from dice._query.reference import Labelled, ReferenceQuery, as_query, labels_of, read_reference
+from dice._query.reference import Labelled, ReferenceQuery, as_query
 from dice._types import Codes, Floats
 from dice.options import Options
 
@@ -44,6 +44,9 @@ MAX_GENE_CELLS = 5000
 LEAST_DEPTH = 0.05
 #: Iterations of the regressions on latents.
 LATENT_ITERATIONS = 50
+#: Maximum number of cells on each side, maximum number of query batches, and minimum number of cells per batch.
+SIDE_CELLS, MOST_EVIDENCE, EVIDENCE_CELLS = 1500, 5, 50
+EVIDENCE_ITERATIONS = 25
 
 
 def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, who: str = "reference") -> LabelModel:
@@ -143,6 +146,16 @@ def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any
     return {"anchor_codes": codes[rows], "anchor_scores": centred @ basis, "anchor_basis": basis}
 
 
+def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:
+    """Return the card of a reference."""
+    counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
+    title = record(reference, "title")
+    return make_card(
+        labelled.key, labelled.names, counts.tolist(), n_cells=reference.n_obs, n_genes=len(prior.genes),
+        source=title if isinstance(title, str) else None, colors=labelled.colors,
+    )  # fmt: skip
+
+
 def _means(values: Floats, codes: Codes, n_labels: int) -> Floats:
     """Return the mean (C, p) of every label; zero for labels without cells."""
     sums = np.zeros((n_labels, values.shape[1]))
@@ -169,72 +182,60 @@ def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) ->
     return rows[kept], codes[kept]
 
 
-def read_or_learn(
-    reference: object, prior: Any, labels_key: str | None, prior_key: str, seed: int
-) -> tuple[LabelModel, list[str] | None]:
-    """Return the label model and the colours of labels, from the prior or learned from the reference cells."""
-    stored, trained = prior.labels, prior.params.get("labels_key")
-    key = trained if labels_key is None else labels_key
-    if key is None:
-        raise InputError(
-            "The prior was trained without labels: pass `labels_key`, the column of labels in reference.obs."
-        )
-    columns = set(names_of(reference, "obs")) if isinstance(reference, AnnData) and reference.n_obs else set()
-    lost = stored is not None and key == trained and key not in columns
-    if isinstance(reference, AnnData) and PriorKeys(prior_key).split in columns and not lost:
-        labelled = read_reference(reference, key, prior_key)
-        if stored is None or key != trained or not _same_labels(stored.card, labelled):
-            _log.info(f"Learning the labels in reference.obs[{key!r}].")
-            stored = learn_labels(reference, prior, labelled, seed)
-        known = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
-        return stored, None if known is None else [known[name] for name in stored.names]
-    if stored is None or key != trained:
-        raise InputError(
-            f"The prior holds {'no labels' if stored is None else f'only the labels {trained!r}'}: pass the reference "
-            f"with its cells, or call dice.tl.train_prior(reference, labels_key={key!r}) with a positive "
-            "calibration_fraction."
-        )
-    colors = stored.card.get("colors")
-    listed = isinstance(colors, list) and len(colors) == len(stored.names)
-    return stored, [str(color) for color in colors] if listed else None
+def widest_batches(latents: Floats, columns: dict[str, Codes], labels: Codes) -> str | None:
+    """Return the batch column that explains most variance of the latents (n, k) within labels (n,)."""
+    shares = {name: explained_by_batches(latents, codes, labels) for name, codes in columns.items()}
+    return max(shares, key=lambda name: shares[name]) if shares else None
 
 
-def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: str | None) -> Labelled | None:
-    """Return the labels to learn. Return None, with a warning, if no training or calibration cell has a label."""
-    if labels_key is None:
-        return None
-    labelled = labels_of(reference, labels_key, roles.astype(np.intp), "adata")
-    for role in ("train", "calibration"):
-        if not len(labelled.cells(role)):
-            _log.warn(
-                f"No cell with a label in adata.obs[{labels_key!r}] has the role {role!r}, so the prior will not hold "
-                "labels: label more cells, or pass training=dice.Training(calibration_fraction=0.1)."
-            )
-            return None
-    return labelled
+def batch_evidence(
+    latents: Floats, components: Floats, labels: Codes, batches: Codes, n_labels: int, seed: int
+) -> Floats:
+    """Return the numbers of wrong and of expected wrong labels (2,), with the largest batches as queries.
+
+    Parameters
+    ----------
+    latents, components
+        Scaled latents (n, k) and leading components (n, r) of the reference cells.
+    labels, batches
+        Label and batch (n,) of every cell.
+    n_labels
+        Number of labels.
+    seed
+        Seed for sampling cells.
+    """
+    rng, total = np.random.default_rng(seed), np.zeros(2)
+    components = components / max(float(components.std()), 1e-12)
+    sizes = np.bincount(batches)
+    for batch in np.argsort(-sizes, kind="stable")[:MOST_EVIDENCE]:
+        inside, outside = (_random_cells(np.flatnonzero(own), rng) for own in (batches == batch, batches != batch))
+        # Labels missing from the other batches would always be wrong, regardless of the shift.
+        inside = inside[np.isin(labels[inside], labels[outside])]
+        if len(inside) < EVIDENCE_CELLS or len(np.unique(labels[outside])) < 2:
+            continue
+        probabilities = _by_views(latents, components, labels, inside, outside, n_labels)
+        wrong = (probabilities.argmax(1) != labels[inside]).sum()
+        total += [wrong, (1 - probabilities.max(1)).sum()]
+    return total.astype(np.float32)
 
 
-def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:
-    """Return the card of a reference."""
-    counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
-    title = record(reference, "title")
-    return make_card(
-        labelled.key, labelled.names, counts.tolist(), n_cells=reference.n_obs, n_genes=len(prior.genes),
-        source=title if isinstance(title, str) else None, colors=labelled.colors,
-    )  # fmt: skip
+def _by_views(
+    latents: Floats, components: Floats, labels: Codes, inside: Codes, outside: Codes, n_labels: int
+) -> Floats:
+    """Return mean probabilities (n, C) of the cells `inside` a batch, learned from the cells `outside`."""
+    codes = labels[outside]
+    known = [
+        fit_logistic(x[outside], codes, n_labels, strength=strength, max_iter=EVIDENCE_ITERATIONS)
+        for x, strength in ((latents, LATENT_STRENGTH), (components, GENE_STRENGTH))
+    ]
+    measured = [classifier(x[inside]) for classifier, x in zip(known, (latents, components), strict=True)]
+    counts = np.bincount(codes, minlength=n_labels).astype(np.float64)
+    moments = LabelMoments(*label_moments(components[outside], codes, n_labels), counts)
+    composition = composition_of(np.mean(measured, axis=0), moments.composition)
+    own = OwnScale.of(components[inside], moments, composition)
+    return np.mean([*measured, standardized_classifier(known[1], own)(components[inside])], axis=0)
 
 
-def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
-    """Return whether the reference still has the labels of its prior. Their order does not matter."""
-    counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
-    learned = card.get("label_cells")
-    if not isinstance(learned, list) or len(learned) != len(card["labels"]):
-        return False
-    return dict(zip(card["labels"], learned, strict=True)) == dict(zip(labelled.names, counts.tolist(), strict=True))
-
-
-def warn_of_unlearned(model: LabelModel) -> None:
-    """Warn about labels that are never predicted because all of their cells are calibration cells."""
-    never = [name for name, n in zip(model.names, model.counts, strict=True) if not n]
-    if never:
-        _log.warn(f"All cells of the labels {never[:5]} are calibration cells, so these labels are never predicted.")
+def _random_cells(cells: Codes, rng: np.random.Generator) -> Codes:
+    """Return at most `SIDE_CELLS` random cells, sorted."""
+    return cells if len(cells) <= SIDE_CELLS else np.sort(rng.choice(cells, SIDE_CELLS, replace=False))

@@ -16,17 +16,19 @@ from dice._errors import InputError
 from dice._keys import PriorKeys
 from dice._labels.cells import LabelCells
 from dice._labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
-from dice._labels.doubt import UNLIKE_RATE
 from dice._labels.model import LabelModel
 from dice._labels.novel_groups import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, compare_groups, farther_groups
 from dice._labels.novelty import Groups, cluster, novelty_scores
 from dice._labels.votes import fine_groups
 from dice._model.presets import ROLES
-from dice._query.domain_shift import DOUBTFUL, measure_domain_shift, query_order
 from dice._query.query import Query
 from dice._query.reference import as_query
+from dice._query.shift import DOUBTFUL, measure_domain_shift, query_order
 from dice._types import Codes, Floats, Mask
 
+#: Share of reference cells that may be called unlike the reference. It is not corrected for multiple testing: with 100
+#: calibration cells, a false-discovery rate of .1 calls no cell of 1,000 unless 99 have the smallest p-value.
+UNLIKE_RATE = 0.01
 #: Warn that the test has no power if no cell is called and a call would take at least this share of the cells. At a
 #: rate of .1, this is the case with up to 100 calibration cells.
 POWERLESS = 0.1

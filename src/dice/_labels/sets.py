@@ -1,4 +1,9 @@
-"""Prediction sets and status of labels, from calibration cells or, under a shift, from the views."""
+"""Prediction sets and status of labels, and the error to expect.
+
+If the query is like the reference, the error is known from calibration cells (:mod:`dice._labels.conformal`). Under a
+shift, it is estimated from the averaged probabilities of the views, which are flat where views disagree. Labels are
+then wrong more often than these probabilities say (docs/labels.md). Batches of the reference can raise this factor.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,24 @@ import torch
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._labels import doubt
 from dice._labels.cells import LabelCells
 from dice._labels.classification import Classified
-from dice._labels.conformal import label_p_values, label_scores, too_few
+from dice._labels.conformal import (
+    confident_from,
+    joint_sets,
+    label_p_values,
+    label_scores,
+    set_threshold,
+    status_codes,
+    too_few,
+    widened,
+    with_most_likely,
+)
 from dice._labels.model import LabelModel
+from dice._labels.novel_cells import UNLIKE_RATE
+from dice._model.arrays import softmax
 from dice._model.random_numbers import CellNoise
-from dice._query.domain_shift import DomainShift
+from dice._query.shift import DomainShift
 from dice._types import Floats, Mask
 from dice.options import Sets
 
@@ -24,6 +40,14 @@ from dice.options import Sets
 NEVER, LIKELY = 1.01, 0.5
 #: Random stream of the sets.
 SETS = 3
+#: Wrong labels per expected wrong label under a shift, and the largest value of this ratio.
+ERROR_RATIO, MOST_RATIO = 1.4, 2.5
+#: Pseudo-count of expected errors that pulls the ratio between batches towards 1.
+RATIO_ERRORS = 20.0
+#: Error rate assumed for small queries, and its weight in cells. Fewer cells must never give more confidence.
+CAUTIOUS_ERROR, CAUTIOUS_CELLS = 0.3, 50.0
+#: Largest error to expect.
+MOST_ERROR = 0.9
 
 
 @dataclass(frozen=True)
@@ -51,28 +75,28 @@ def judge(
     Cells that are `unlike` the reference (n,), and labels less likely than `min_probability`, are never confident.
     """
     calibration, codes, seen = model.calibration(_names(found)), model.calibration_codes, cells.seen
-    ratio = doubt.error_ratio(model.batch_evidence)
-    error = doubt.expected_error(found.probabilities[seen], ratio, found.strength)
+    ratio = error_ratio(model.batch_evidence)
+    error = expected_error(found.probabilities[seen], ratio, found.strength)
     probabilities = found.probabilities.copy()
-    probabilities[seen] = doubt.tempered(probabilities[seen], error) if seen.any() else probabilities[seen]
-    threshold = doubt.set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
+    probabilities[seen] = tempered(probabilities[seen], error) if seen.any() else probabilities[seen]
+    threshold = set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
     ranks = _p_values(settings, found, calibration, codes, shift, cells)
     # Whoever asks for sets per class, or with weights, gets conformal ones under any shift.
     strength = 0.0 if settings.per_class or settings.weighted else found.strength
-    sets = doubt.joint_sets(ranks, probabilities, alpha, strength, threshold)
-    sets = doubt.with_most_likely(sets, probabilities)
+    sets = joint_sets(ranks, probabilities, alpha, strength, threshold)
+    sets = with_most_likely(sets, probabilities)
     # With too few calibration cells the threshold cannot be reached. Under a shift calibration cells do not apply: a
     # confident label must then be more likely than all others together.
-    calibrated = min(doubt.confident_from(calibration, codes, alpha), NEVER)
+    calibrated = min(confident_from(calibration, codes, alpha), NEVER)
     least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
-    confident, sets = doubt.widened(sets, probabilities, least)
+    confident, sets = widened(sets, probabilities, least)
     expected = float((probabilities * sets)[seen].sum(1).mean()) if strength and seen.any() else 1 - alpha
     params = {
         "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
-        "confident_from": least, "unlike_rate": doubt.UNLIKE_RATE,
+        "confident_from": least, "unlike_rate": UNLIKE_RATE,
     }  # fmt: skip
     _warn(settings, alpha, model, shift, sets, error, strength)
-    return JudgedLabels(probabilities, sets, doubt.status_codes(confident, unlike | ~seen), params)
+    return JudgedLabels(probabilities, sets, status_codes(confident, unlike | ~seen), params)
 
 
 def _names(found: Classified) -> tuple[str, ...]:
@@ -91,7 +115,7 @@ def _p_values(
     scores, known = (
         label_scores(p, settings.method, u) for p, u in zip((found.measured, calibration), uniform, strict=True)
     )
-    weights = {"weights": shift.calibration, "own_weights": shift.query} if settings.weighted else {}
+    weights = {"weights": shift.reference, "own_weights": shift.query} if settings.weighted else {}
     return label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
 
 
@@ -130,3 +154,48 @@ def _warn(
 def _uniform(seeds: NDArray[np.int64]) -> Floats:
     """Return one uniform random number (n,) per cell, which depends only on its seed."""
     return CellNoise(torch.as_tensor(seeds), SETS).uniform(0, 1)[:, 0].numpy().astype(np.float64)
+
+
+def error_ratio(evidence: Floats) -> float:
+    """Return the number of wrong labels per expected wrong label under a shift.
+
+    `evidence` (2,) holds the wrong and the expected wrong labels between batches of the reference. Batches differ less
+    from each other than from a query of another technology, so the evidence can raise the ratio but never lower it.
+    """
+    wrong, expected = map(float, evidence)
+    among_batches = (wrong + RATIO_ERRORS) / (expected + RATIO_ERRORS)
+    return float(min(ERROR_RATIO * max(among_batches, 1.0), MOST_RATIO))
+
+
+def expected_error(probabilities: Floats, ratio: float, strength: float) -> float:
+    """Return the expected share of wrong labels of cells with these probabilities (n, C).
+
+    Parameters
+    ----------
+    probabilities
+        Probabilities averaged over views.
+    ratio
+        Wrong labels per expected wrong label under a shift.
+    strength
+        Strength of the shift, from 0 to 1.
+    """
+    n = len(probabilities)
+    if not n:
+        return 0.0
+    plain = float(1 - probabilities.max(1).mean())
+    error = plain * (1 + strength * (ratio - 1))
+    cautious = max(error, CAUTIOUS_ERROR)
+    weight = strength * CAUTIOUS_CELLS / (n + CAUTIOUS_CELLS)
+    return float(min((1 - weight) * error + weight * cautious, MOST_ERROR))
+
+
+def tempered(probabilities: Floats, error: float) -> Floats:
+    """Return probabilities (n, C) flattened by a common power until they imply the expected error."""
+    logs = np.log(np.maximum(probabilities, 1e-12))
+    low, high = 1.0, 50.0
+    if 1 - softmax(logs).max(1, initial=0).mean() >= error - 1e-12:
+        return probabilities
+    for _ in range(40):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if 1 - softmax(logs / middle).max(1).mean() < error else (low, middle)
+    return softmax(logs / high)

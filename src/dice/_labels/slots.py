@@ -18,7 +18,7 @@ from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys
 from dice._labels.model import LabelModel
 from dice._labels.sets import JudgedLabels
 from dice._labels.votes import Votes
-from dice._types import Floats
+from dice._types import Codes, Floats
 
 
 def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) -> LabelKeys:
@@ -39,9 +39,10 @@ def label_slots(
     judged: JudgedLabels,
     min_probability: float,
     record: dict[str, Any],
+    by_view: tuple[Codes, Floats],
     voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:
-    """Return the slots of labels, probabilities, sets, status and votes."""
+    """Return the slots of labels, probabilities, sets, status, views and votes."""
     names, sets, probabilities = model.names, judged.sets, judged.probabilities
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     label, used = _labels(names, colors, probabilities, min_probability)
@@ -66,9 +67,18 @@ def label_slots(
         obsm={
             keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame),
             keys.set: pd.DataFrame(sets, **frame),
+            keys.views: _by_view(record["views"]["view"], *by_view, names, adata.obs_names),
         },
         uns=uns,
     )
+
+
+def _by_view(views: Any, codes: Codes, probabilities: Floats, names: list[str], cells: pd.Index[Any]) -> pd.DataFrame:
+    """Return the label of every view, and its probability, as columns of a table."""
+    table: dict[str, Any] = {}
+    for view, own, likely in zip(views, codes.T, probabilities.T, strict=True):
+        table |= {str(view): pd.Categorical.from_codes(own, names), f"{view}_prob": likely.astype(np.float32)}
+    return pd.DataFrame(table, index=cells)
 
 
 def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:

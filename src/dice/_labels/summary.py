@@ -16,7 +16,7 @@ from dice._data.values import median_depth
 from dice._data.write import as_plain
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
 from dice._model.prior import LearnedPrior
-from dice._query.domain_shift import DOUBTFUL
+from dice._query.shift import DOUBTFUL
 
 LAYER = AnnotateKeys().layer
 

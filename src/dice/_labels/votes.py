@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 
 from dice import _log
 from dice._labels.cells import LabelCells
-from dice._query.domain_shift import query_order
+from dice._query.shift import query_order
 from dice._types import Codes, Floats, Mask
 
 #: Number of permutations for the agreement by chance.

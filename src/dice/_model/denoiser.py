@@ -148,13 +148,13 @@ class Denoiser(Network, ABC):
 
     def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
         """Mean posterior variance per latent (n,); by default from random probes of the slope."""
-        from dice._model.sampler import probe_variance  # It builds on this module.
+        from dice._model.posterior import probe_variance  # It builds on this module.
 
         return probe_variance(self, z, s, noise)
 
     def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
         """One draw (n, k) from the posterior; by default a few steps of reverse diffusion."""
-        from dice._model.sampler import sample_sde
+        from dice._model.posterior import sample_sde
 
         return sample_sde(self, z, s, noise)
 

@@ -18,7 +18,7 @@ from dice._model.gibbs import exact_split, silent, split_gibbs, wiener_start
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import Offsets
 from dice._model.plan import Plan
-from dice._model.posterior import Halving, OutOfMemory, Posterior, direct
+from dice._model.posterior import Halving, Posterior, direct
 from dice._model.prior import LearnedPrior
 from dice._model.random_numbers import CellNoise
 from dice._model.steps import GaussianStep, LangevinStep, LikelihoodStep, StudentCellStep, StudentGeneStep
@@ -120,17 +120,12 @@ class Inference:
 
     def _fitting(self, observed: Observation, seeds: NDArray[np.int64]) -> Posterior:
         """The posterior of all cells at once, or in parts if the memory of the device is too small."""
-        if self.limit is None:
-            try:
-                return self._posterior(observed, seeds)
-            except OutOfMemory:
-                pass  # Tried again in parts, where the error no longer holds on to its tensors.
         return self.halving(lambda part: self._posterior(observed[part], seeds[part]), len(seeds))
 
     @property
     def limit(self) -> int | None:
         """Largest number of cells that fitted the memory of the device; None if everything fitted."""
-        return self.halving.limit if "halving" in vars(self) else None
+        return self.halving.limit
 
     @cached_property
     def halving(self) -> Halving:

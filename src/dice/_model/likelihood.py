@@ -15,11 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dice._model.completion import Completion
 from dice._model.counts import recover
-from dice._model.leave_one_out import influence, without_self
-from dice._model.projection import Projection
-from dice._model.standardize import Standardizer
+from dice._model.projection import Completion, Projection, Standardizer, without_self
 from dice._types import Chunk, Floats, Mask
 
 #: Smallest gene noise as a share of the mean, so that a single gene cannot dominate.
@@ -181,7 +178,7 @@ class GaussianLikelihood:
 
     def honest(self, latents: Latents, own: Mask, projection: Projection) -> Floats:
         """Latents (n, k); those of the reference's `own` cells as if the loadings had been computed without them."""
-        energy, weight = self.energy(latents), influence(projection)
+        energy, weight = self.energy(latents), projection.influence
         return np.where(own[:, None], without_self(latents.y, latents.y, energy, energy, weight), latents.y)
 
     def honest_part(self, part: Latents, expression: Chunk, whole: Chunk, own: Mask, projection: Projection) -> Latents:
@@ -189,8 +186,8 @@ class GaussianLikelihood:
         if not self.complete or not own.any():
             return part
         x, cells = (self.standardizer(sparse.csr_array(chunk)) for chunk in (expression, whole))
-        weight = influence(projection)
-        y = without_self(part.y, cells @ projection.loadings, x.inner(cells), cells.squared_norms(), weight)
+        own_y, energy = cells @ projection.loadings, cells.squared_norms()
+        y = without_self(part.y, own_y, x.inner(cells), energy, projection.influence)
         return replace(part, y=np.where((own & ~part.empty)[:, None], y, part.y))
 
     def only_y(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:

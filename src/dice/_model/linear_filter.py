@@ -76,13 +76,19 @@ class LinearFilter(nn.Module):
         noise = counts + s.square()
         return prior * noise / (prior + noise)
 
-    def weight(self, s: Tensor) -> Tensor:
-        """Weight (n,) of rows at noise levels (n, 1): inverse to the error that the filter leaves, 1 without noise."""
-        nowhere = s.new_zeros(1, 2)
-        expected = self.variance(s, nowhere).mean(1) + self.target_noise
-        if not self.counted:
-            return 1 / expected
-        return (self.posterior_variance.mean() + self.target_noise) / expected
+    def weight(self, s: Tensor, depths: Tensor | None) -> Tensor:
+        """Weight (n,) of rows at noise levels (n, 1) and log depths (n, 2): inverse to their expected squared error.
+
+        The expected error is that of the filter plus the noise of the target, which is inverse to its depth. Weights
+        inverse to the variance give a regression its smallest error. Both are taken for a cell of typical depth with
+        the same shares of counts, so that all cells count alike: by their own depths the deepest cells of a reference
+        of several technologies would decide.
+        """
+        if depths is not None:
+            depths = depths + (self.typical - torch.logaddexp(depths[:, 0], depths[:, 1]))[:, None]
+        depth = self.standardised(depths, len(s))
+        expected = self.variance(s, depth).mean(1) + self.target_noise * (-self.depth_sd[1] * depth[:, 1]).exp()
+        return (self.posterior_variance.mean() + self.target_noise if self.counted else 1) / expected
 
     @torch.no_grad()
     def fit(self, rows: Rows, held_out: Rows | None, typical: float | None) -> None:

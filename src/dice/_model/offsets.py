@@ -1,49 +1,97 @@
 """The shift of a query: an offset in the latent space, of all cells or of each soft cluster.
 
-An offset of every gene moves all cells of a query by one vector: x = V U + a + e projects to y = U + delta + noise
-with delta = V'a. The fit alternates between "denoise y - delta" and "delta = mean of what denoising removed", while the
-noise falls. First the means of query and reference meet. Then every cell finds its own type, so that a query of three
-cell types is not stretched over nine.
+An offset of every gene moves all cells of a query by one vector: x = V U + a + e projects to y = U + delta + noise with
+delta = V'a. The fit alternates between denoising y - delta and setting delta to the mean change by denoising, at
+falling noise levels. The means of query and reference are matched first, and the cells of each type later.
 
-The offsets of soft clusters are differences of cluster means between query and reference. They are reduced by what
-another composition of the cluster could explain. They are no longer than a multiple of the median offset: a technology
-changes all types, and a single type that is far away may be new.
-
-docs/shift.md has the evidence for the constants.
+The offsets of soft clusters are differences of cluster means between query and reference. They are reduced by the
+difference that another composition of the cluster could cause, and limited to a multiple of the median offset: a
+technology changes all types, and a single type that is far away may be new. Constants are explained in docs/shift.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from dice._errors import InputError
+from dice._model.arrays import softmax
 from dice._model.denoiser import Denoiser
-from dice._model.prior import LearnedPrior
-from dice._model.soft_clusters import SoftClusters
 from dice._types import Codes, Floats
 
-#: Noise of the alternation in latent scales. Further down cells cling to whatever type is near: ending at 1.4, 1.0 and
-#: 0.5, the offset of three known types was off by 5.0, 5.2 and 6.5 % (tests/core/shift).
+if TYPE_CHECKING:
+    from dice._model.prior import LearnedPrior
+
+#: Largest number of clusters: 30, 50, 100 and 200 differ by less than .01 of macro-F1 over 14 pairs (docs/shift.md).
+MAX_CLUSTERS = 100
+#: Smallest number of cells per cluster, whose mean then has an error of a third of its spread; most cells for k-means.
+MIN_CLUSTER, KMEANS_CELLS = 10, 20_000
+#: Width of the soft assignment in squared distance of unit vectors, as in Harmony and Symphony.
+WIDTH = 0.1
+
+
+@dataclass(frozen=True)
+class SoftClusters:
+    """Directions (c, k) of clusters of the reference, with their means (c, k) and variances (c, k) in PCA units.
+
+    Cells of low depth or another technology lie nearer to the origin than cells of the same type in the reference, but
+    in the same direction. Cells belong to clusters in shares, by the angle between them.
+    """
+
+    directions: NDArray[np.float32]
+    means: NDArray[np.float32]
+    variances: NDArray[np.float32]
+
+    @classmethod
+    def learn(cls, latents: Floats, seed: int) -> Self | None:
+        """Clusters of cells with these latents (n, k); None if there are too few cells for two clusters."""
+        if len(latents) > KMEANS_CELLS:
+            latents = latents[np.random.default_rng(seed).choice(len(latents), KMEANS_CELLS, replace=False)]
+        angles = unit(np.asarray(latents, dtype=np.float64))
+        # With one latent there are only two directions.
+        n_clusters = min(MAX_CLUSTERS, len(latents) // MIN_CLUSTER, len(np.unique(angles, axis=0)))
+        if n_clusters < 2:
+            return None
+        directions = unit(KMeans(n_clusters, n_init=1, random_state=seed).fit(angles).cluster_centers_)
+        shares = soft_assignment(angles, directions)
+        weights = shares / np.maximum(shares.sum(0), np.finfo(np.float64).tiny)
+        means = weights.T @ latents
+        variances = np.maximum(weights.T @ np.square(latents) - np.square(means), 0)
+        return cls(*(x.astype(np.float32) for x in (directions, means, variances)))
+
+    def shares(self, y: Floats) -> Floats:
+        """Shares (n, c) of cells with latents y (n, k) in each cluster."""
+        return soft_assignment(unit(y), self.directions)
+
+
+def unit(x: Floats) -> Floats:
+    """Rows scaled to length one, except the origin."""
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+
+
+def soft_assignment(angles: Floats, directions: Floats) -> Floats:
+    """Shares (n, c) of unit vectors (n, k) in directions (c, k), summing to one."""
+    return softmax(2 / WIDTH * (angles @ directions.T))
+
+
+#: Noise levels of the alternation in latent scales. At lower levels cells move to the nearest type: with last levels
+#: 1.4, 1.0 and 0.5, the offset of three known types was off by 5.0, 5.2 and 6.5 %.
 LEVELS = (4.0, 2.8, 2.0, 1.4, 1.0)
-#: Rounds at each: with one, cells of a single new type are taken for shifted ones (tests/tl/test_shift.py).
+#: Rounds at each level. With one round, cells of a single new type look shifted (tests/tl/test_shift.py).
 OFFSET_ROUNDS = 2
-#: Pseudo-count of a batch, in cells with the offset of the whole query. A batch of four cells then moves by a
-#: sixth of its own offset.
-PSEUDO_CELLS = 20.0
-#: Pseudo-count of a soft cluster, in cells without an offset; clusters have at least ten cells.
-PSEUDO_CLUSTER_CELLS = 5.0
+#: Pseudo-counts of a batch, in cells with the offset of the query, and of a soft cluster, in cells without an offset.
+PSEUDO_CELLS, PSEUDO_CLUSTER_CELLS = 20.0, 5.0
 #: Variances of a cluster by which another composition may move its mean. Macro-F1 over 14 pairs with 1, 2, 3, 5: .743,
 #: .739, .737, .735, and the smallest gain on any pair -.031, -.019, -.015, -.010.
 COMPOSITION = 2.0
-#: Longest offset of a cluster, as a multiple of the median cell's: a technology concerns all types, so
-#: that a single one that is far away may be new (docs/shift.md).
+#: Longest offset of a cluster, as a multiple of the median cell's (docs/shift.md).
 FARTHEST = 3.0
 TINY = float(np.finfo(np.float32).tiny)
 
@@ -131,22 +179,11 @@ def find_offsets(
     device: torch.device,
     n_batches: int | None = None,
 ) -> Offsets | None:
-    """The offsets of a query; None where it has no cells. A batch without sampled cells has those of the whole query.
+    """The offsets of a query by a strategy of :class:`dice.Shift`; None without cells.
 
-    Parameters
-    ----------
-    prior
-        The prior.
-    y
-        Latents (m, k) of sampled cells in PCA units, in random order.
-    batches
-        Their batches (m,).
-    strategy
-        As in :class:`dice.Shift`.
-    device
-        Where to compute.
-    n_batches
-        Batches of the query, those without sampled cells included; None counts those of the sample.
+    `y` are latents (m, k) of sampled cells in PCA units, in random order, and `batches` (m,) their batches. A batch
+    without sampled cells has the offsets of the whole query. `n_batches` counts these too; by default those of the
+    sample.
     """
     clusters = prior.soft_clusters
     if strategy == "clusters" and clusters is None:
@@ -199,8 +236,8 @@ def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names
     fits = offsets.ndim == 3 and offsets.shape[1] in (1, n_clusters) and offsets.shape[2] == prior.n_latent
     if not fits or len(offsets) != len(stored or [0]) or not np.isfinite(offsets).all():
         raise InputError(
-            f"The stored shift has offsets of shape {offsets.shape}, which do not fit the prior: call dice.tl.denoise "
-            "with shift='auto'."
+            f"The stored shift has offsets of shape {offsets.shape}, which do not fit the prior: pass the shift "
+            "that dice.tl.denoise stored with this prior, or shift='offset'."
         )
     if stored is not None and names is not None:
         batches = np.array([stored.index(name) for name in names], dtype=np.intp)[batches]

@@ -1,4 +1,4 @@
-"""From training data and the name of a preset to a trainer and the loss that it stops on."""
+"""Training data, batches with and without mixup, and the trainer of a preset with its held-out loss."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ from torch import Tensor
 from dice._errors import InputError
 from dice._model import networks
 from dice._model.denoiser import Denoiser
-from dice._model.mixup import LabelMixup
 from dice._model.training import Trainer
 
-#: Roles of cells in the order of their codes: learned from, stopped on, kept from everything.
+#: Roles of cells in the order of their codes.
 ROLES = ("train", "validation", "calibration")
-#: Noise levels that a training on counts stops on, beside that of counts: none, and half of the latents' spread.
+#: Gaussian noise levels of the held-out loss with counts, in units of the spread of the latents.
 COUNTED_LEVELS = (0.0, 0.5)
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a network learns from, in scaled units: rows of thinned copies, or latents where there are no counts."""
+    """Training data in scaled units: rows of thinned copies, or latents if there are no counts."""
 
     train: Tensor
-    #: The same of held-out cells; None if there are none.
+    #: Data of held-out cells; None if there are none.
     held_out: Tensor | None
-    #: What latents were divided by.
+    #: Scale that latents were divided by.
     scale: float
     n_latent: int
-    #: Positions of the training cells among all, where a row is a cell.
+    #: Positions of the training cells among all cells.
     cells: NDArray[np.intp]
-    #: Typical log depth; None where there are no counts.
+    #: Typical log depth; None without counts.
     typical: float | None = None
 
 
 def assign_roles(n_cells: int, validation: float, calibration: float, seed: int) -> NDArray[np.int8]:
     """Random role (n,) of every cell, as a code in `ROLES`, for given shares of the cells."""
     order = np.random.default_rng(seed).permutation(n_cells)
-    # Two cells at least are left to learn from.
+    # At least two cells are left for training.
     n_validation = min(round(validation * n_cells), max(n_cells - 2, 0))
     n_calibration = min(round(calibration * n_cells), max(n_cells - n_validation - 2, 0))
     roles = np.zeros(n_cells, dtype=np.int8)
@@ -61,6 +60,91 @@ def plain_data(latents: NDArray[np.floating], roles: NDArray[np.int8], device: t
     )
 
 
+@dataclass(frozen=True)
+class LabelMixup:
+    """Replace a cell by a Dirichlet mixture of itself and cells of its label.
+
+    With ``Dirichlet(1)`` weights over 5 cells, a mixture has one third of the variance of its label. The learned prior
+    is then sharper than the training cells.
+
+    Parameters
+    ----------
+    labels
+        Label code (n,) of every cell, -1 for cells that are never mixed (missing labels).
+    points
+        Number of cells in a mixture, the first one included.
+    probability
+        Share of training cells that are replaced by a mixture.
+    concentration
+        Parameter of the symmetric Dirichlet distribution.
+    """
+
+    labels: NDArray[np.integer]
+    points: int = 5
+    probability: float = 0.9
+    concentration: float = 1.0
+
+
+class BatchSampler:
+    """Batches of latents (n, k), drawn with replacement; all cells if the batch is larger."""
+
+    def __init__(self, latents: Tensor) -> None:
+        self.latents = latents
+
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
+        """One batch (size, k)."""
+        return self.latents[self._cells(size, generator)]
+
+    def _cells(self, size: int, generator: torch.Generator) -> Tensor:
+        device, n = self.latents.device, len(self.latents)
+        if size >= n:
+            return torch.arange(n, device=device)
+        return torch.randint(n, (size,), generator=generator, device=device)
+
+
+class MixingSampler(BatchSampler):
+    """Batches whose cells are mixed with others of their label."""
+
+    def __init__(self, latents: Tensor, mixup: LabelMixup) -> None:
+        super().__init__(latents)
+        self.mixup = mixup
+        # Cells of a label are adjacent in `order`, so that a random offset gives another one.
+        order = np.argsort(mixup.labels, kind="stable")
+        _, codes, counts = np.unique(mixup.labels, return_inverse=True, return_counts=True)
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        arrays = order, starts[codes], counts[codes], mixup.labels >= 0
+        self.order, self.starts, self.counts, self.mixable = (torch.as_tensor(x).to(latents.device) for x in arrays)
+
+    def draw(self, size: int, generator: torch.Generator) -> Tensor:
+        """One batch (size, k) of mixtures and, with the complementary probability, cells as they are."""
+        device = self.latents.device
+        cells = self._cells(size, generator)
+        batch, n = self.latents[cells], len(cells)
+        offsets = torch.rand((n, self.mixup.points - 1), generator=generator, device=device)
+        others = self.order[self.starts[cells, None] + (offsets * self.counts[cells, None]).long()]
+        parts = torch.cat([batch[:, None], self.latents[others]], dim=1)
+        mixed = torch.einsum("np,npk->nk", self._weights(n, generator), parts)
+        coin = torch.rand(n, generator=generator, device=device) < self.mixup.probability
+        return torch.where((coin & self.mixable[cells])[:, None], mixed, batch)
+
+    def _weights(self, size: int, generator: torch.Generator) -> Tensor:
+        """Symmetric Dirichlet weights (size, points), as normalised Gamma variables."""
+        shape, device = (size, self.mixup.points), self.latents.device
+        if self.mixup.concentration == 1.0:
+            gamma = -torch.log1p(-torch.rand(shape, generator=generator, device=device))
+            return gamma / gamma.sum(1, keepdim=True).clamp_min(1e-30)
+        # Torch draws Gamma variables from its global generator only, so that numpy draws them.
+        seed = torch.randint(2**62, (), generator=generator, device=device)
+        logs = _log_gamma(self.mixup.concentration, shape, np.random.default_rng(int(seed)))
+        return torch.softmax(torch.as_tensor(logs, device=device), dim=1).to(self.latents.dtype)
+
+
+def _log_gamma(concentration: float, shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Logarithms of Gamma variables by G(c) = G(c + 1) U^(1/c). For small c the variables themselves underflow."""
+    uniform = 1 - rng.random(shape)
+    return np.log(rng.gamma(concentration + 1, size=shape)) + np.log(uniform) / concentration
+
+
 def make_trainer(
     preset: str,
     data: TrainingData,
@@ -77,11 +161,11 @@ def make_trainer(
     preset
         Name of a preset that is trained.
     data
-        What to learn from.
+        Training data.
     noise
-        Noise of the reference in scaled units: the lower end of the band that inference uses without counts.
+        Noise of the reference in scaled units: the smallest noise level of inference without counts.
     mixup
-        Mixup within labels, one for every training cell.
+        Mixup within labels, with one label for every training cell.
     seed
         Seed of weights, batches and noise.
     overrides
@@ -102,32 +186,32 @@ def make_trainer(
     denoiser.start(data.train.cpu(), None if data.held_out is None else data.held_out.cpu(), data.typical)
     denoiser.to(data.train.device)
     held_out = None if data.held_out is None else _judge(data, denoiser, noise, seed)
-    trainer = Trainer(denoiser, data.train, held_out, config, mixup=mixup, seed=seed)
+    batches = BatchSampler(data.train) if mixup is None else MixingSampler(data.train, mixup)
+    trainer = Trainer(denoiser, batches, held_out, config, seed=seed)
     if held_out is not None and denoiser.counted:
-        trainer.best_loss = 1.0  # The linear filter is a candidate, too.
+        trainer.best_loss = 1.0  # The loss of the linear filter, which the network starts at.
     return trainer
 
 
 def _judge(data: TrainingData, denoiser: Denoiser, noise: float, seed: int) -> HeldOut:
-    """The held-out loss: with counts relative to the filter that the network starts at, else to the Wiener filter."""
+    """The held-out loss, relative to the linear filter with counts and to the Wiener filter without."""
     assert data.held_out is not None
     if data.typical is not None:
         return HeldOut(data.held_out, data.train.new_tensor(COUNTED_LEVELS), None, denoiser, seed)
     levels = data.train.new_tensor(np.geomspace(float(np.clip(noise, 0.05, 0.5)), 2.0, num=6))
-    # Equal cells have no variance, and a loss relative to none is not a number.
+    # Equal cells have no variance, and the loss would not be a number.
     variances, squares = data.train.var(0).clamp_min(1e-6), levels.square()[:, None]
     return HeldOut(data.held_out, levels, (variances * squares / (variances + squares)).mean(1), denoiser, seed)
 
 
 class HeldOut:
-    """Denoising error on rows of held-out cells at the noise levels that inference uses.
+    """Denoising error of held-out cells at the noise levels of inference, relative to a linear denoiser.
 
-    Relative to the best linear denoiser: 1 is what PCA alone could do, less is what the network adds. Noise is drawn
-    once, so that evaluations differ by the weights alone.
+    The noise is drawn once, so that evaluations differ by the weights only.
     """
 
     def __init__(self, rows: Tensor, levels: Tensor, linear: Tensor | None, denoiser: Denoiser, seed: int) -> None:
-        """`linear` has the errors of the linear denoiser (levels,); None asks a `denoiser` that starts as one."""
+        """`linear` are the errors (levels,) of the linear denoiser; None measures those of `denoiser`."""
         self.rows, self.levels = rows, levels
         generator = torch.Generator(rows.device).manual_seed(seed)
         shape = (len(levels), len(rows), denoiser.n_latent)
@@ -136,7 +220,7 @@ class HeldOut:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What the loss depends on, besides the denoiser."""
+        """The tensors that the loss depends on."""
         return self.rows, self.levels
 
     @torch.no_grad()

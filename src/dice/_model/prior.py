@@ -15,13 +15,12 @@ from torch import Tensor, nn
 
 from dice._arguments import said
 from dice._errors import PriorFormatError
-from dice._labels.card import describe
-from dice._labels.model import LabelModel
+from dice._labels.model import LabelModel, describe
 from dice._model import networks, schema
 from dice._model.denoiser import Denoiser
-from dice._model.plain_values import checksum
+from dice._model.offsets import SoftClusters
 from dice._model.projection import Projection
-from dice._model.soft_clusters import SoftClusters
+from dice._model.schema import checksum
 
 _PROJECTION = ("mean", "scale", "center", "loadings", "singular_values", "gene_noise", "noise", "bulk")
 _AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calibration")
@@ -29,7 +28,7 @@ _AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calib
 
 @dataclass(frozen=True, eq=False)
 class LearnedPrior:
-    """Everything that a query needs to know of its reference.
+    """A reference as a query needs it: projection, denoiser, statistics and labels.
 
     Parameters
     ----------
@@ -40,22 +39,22 @@ class LearnedPrior:
     denoiser
         D(z; depth, s) in units of `latent_scale`, in inference mode.
     latent_scale
-        The one number that latents, noise and rho are divided by before the denoiser sees them.
+        Number that latents, noise and rho are divided by for the denoiser.
     preset
-        Name of the preset that it was trained with.
+        Name of the preset.
     history
         Training and held-out loss by step.
     statistics
-        Figures of the reference's matrix that a query's are checked against.
+        Statistics of the matrix of the reference, which a query is compared with.
     params
-        Arguments of the call that trained it.
+        Arguments of the call that trained the prior.
     calibration
-        Latents ``y`` (m, k) and residual variances ``residual`` (m,) of reference cells that nothing here was learned
-        from, in PCA units; None where there are none.
+        Latents ``y`` (m, k) and residual variances ``residual`` (m,) of calibration cells in PCA units, or None. They
+        were not used for training.
     soft_clusters
-        Soft clusters of the reference; None where there were too few cells.
+        Soft clusters of the reference; None with too few cells.
     labels
-        What the reference teaches about its labels; None where it has none.
+        Label model of the reference; None without labels.
     """
 
     genes: NDArray[np.object_]
@@ -99,13 +98,13 @@ class LearnedPrior:
 
     @property
     def typical(self) -> float:
-        """Log depth of a typical cell of the reference; NaN where the noise of counts was not learned."""
+        """Log depth of a typical cell of the reference; NaN if the noise of counts was not learned."""
         return self.denoiser.typical
 
     def denoise(self, y: Tensor, s: Tensor | float, log_depth: Tensor | None = None) -> Tensor:
         """D in PCA units: E[U | y] for y (n, k) with Gaussian noise s, () or (n,), and that of counts at a depth (n,).
 
-        Without depths, y has no other noise than s.
+        Without depths, s is the only noise of y.
         """
         level = torch.as_tensor(s, dtype=y.dtype, device=y.device)
         return self.denoiser(y / self.latent_scale, level / self.latent_scale, log_depth) * self.latent_scale
@@ -113,7 +112,7 @@ class LearnedPrior:
     def mean(
         self, y: NDArray[np.floating], log_depth: NDArray[np.floating] | None = None, rho: float = 0.0
     ) -> NDArray[np.float32]:
-        """Posterior mean (n, k) of cells as arrays in PCA units; cells of unknown depth (NaN) are typical ones."""
+        """Posterior mean (n, k) of cells as arrays in PCA units. Cells of unknown depth (NaN) get the typical depth."""
         with torch.inference_mode():
             depths = None if log_depth is None else torch.as_tensor(self.known_depth(log_depth))
             return self.denoise(torch.as_tensor(np.asarray(y, np.float32)), rho, depths).numpy()
@@ -123,7 +122,7 @@ class LearnedPrior:
         return np.where(np.isnan(log_depth), self.typical, log_depth).astype(np.float32)
 
     def denoiser_on(self, device: torch.device) -> Denoiser:
-        """The denoiser on `device`; a copy, unless it is there already."""
+        """The denoiser on `device`; a copy if it is on another one."""
         here = next(iter(self.denoiser.state_dict().values())).device
         return self.denoiser if here == device else deepcopy(self.denoiser).to(device)
 
@@ -174,7 +173,7 @@ class LearnedPrior:
 
 
 def _weights(network: nn.Module) -> dict[str, NDArray]:
-    """Weights by name; the step counters of batch normalisation serve training only."""
+    """Weights by name, without the step counters of batch normalisation."""
     return {
         name: tensor.detach().cpu().numpy().astype(np.float32)
         for name, tensor in network.state_dict().items()
@@ -189,7 +188,7 @@ def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) ->
     bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
     if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
         raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
-    # The weights are compared with a network that allocates nothing before one is built.
+    # Shapes are compared with a network without memory before one is built.
     with torch.device("meta"):
         expected = network(**config).state_dict()
     shapes = {n: tuple(t.shape) for n, t in expected.items() if t.is_floating_point()}

@@ -1,28 +1,90 @@
-"""PCA of the reference: exact, deterministic, chunk by chunk.
+"""From expression to latents: standardised genes, the loadings of the reference, and two corrections.
 
-The matrix is read three times: for the moments, for the Gram matrix of the standardised and capped values (the cap
-needs the moments), and for the projection. The first two passes are sums over chunks, so that any number of workers
-can share them. Memory is O(chunk x genes + genes^2) for each.
+A standardised chunk is stored as ``deviation + constant``. The constant row is the standardised value of zeros, and
+only the stored entries of a sparse chunk deviate from it. Products and norms stay sparse.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
-from dice._model.arrays import Summable, Sums
-from dice._model.standardize import Standardizer
-from dice._types import Chunk, Floats
+from dice._types import Chunk, Codes, Floats
 
-#: Values of a scaled gene are capped here, as in the paper.
-CAP = 10.0
-#: Beyond this many genes the Gram matrix (8 bytes x genes^2) gives way to subspace iteration.
-MAX_GRAM_GENES = 8000
-#: Leading singular values that are computed at least, and examined for an elbow.
-SPECTRUM = 100
+#: Smallest distance of an eigenvalue from those beneath, as a share of the largest one.
+CLOSEST = 1e-3
+
+
+@dataclass(frozen=True)
+class Standardized:
+    """A chunk x of standardised cells (n, d), as deviation + constant."""
+
+    deviation: Chunk
+    constant: Floats | None
+
+    def __len__(self) -> int:
+        return int(self.deviation.shape[0])
+
+    def __matmul__(self, matrix: Floats) -> Floats:
+        """x @ matrix, dense (n, m)."""
+        product = np.asarray(self.deviation @ matrix)
+        return product if self.constant is None else product + self.constant @ matrix
+
+    def squared_norms(self, weights: Floats | None = None) -> Floats:
+        """Sum over genes of weights * x^2 for every cell (n,)."""
+        if self.constant is None:
+            squares: Floats = np.asarray(self.deviation) ** 2
+            return squares.sum(1) if weights is None else squares @ weights
+        # For stored entries (v + c)^2 - c^2 = v (v + 2 c); all others contribute c^2.
+        w = np.ones_like(self.constant) if weights is None else weights
+        v = self.deviation.astype(np.float64)
+        v.data *= (v.data + 2 * self.constant[v.indices]) * w[v.indices]
+        return np.asarray(v.sum(1)).ravel() + (w * self.constant**2).sum()
+
+    def inner(self, other: Standardized) -> Floats:
+        """Inner products (n,) with other cells, row by row; both sparse."""
+        assert self.constant is not None
+        shared = np.asarray(self.deviation.multiply(other.deviation).sum(1)).ravel()
+        return shared + (self.deviation + other.deviation) @ self.constant + (self.constant**2).sum()
+
+    def dense(self) -> Floats:
+        """The chunk as a dense array (n, d)."""
+        if self.constant is None:
+            return np.asarray(self.deviation)
+        return self.deviation.toarray() + self.constant
+
+
+@dataclass(frozen=True)
+class Standardizer:
+    """x -> clip((x - mean) / scale, -cap, cap) - center, gene by gene."""
+
+    mean: Floats
+    scale: Floats
+    center: Floats
+    cap: float
+
+    def __call__(self, chunk: Chunk) -> Standardized:
+        if sparse.issparse(chunk):
+            return self._sparse(chunk.astype(np.float32))
+        values = (np.asarray(chunk, dtype=np.float32) - self.mean) / self.scale
+        np.clip(values, -self.cap, self.cap, out=values)
+        values -= self.center
+        return Standardized(values, None)
+
+    def _sparse(self, chunk: sparse.csr_array) -> Standardized:
+        zero = np.clip(-self.mean / self.scale, -self.cap, self.cap)
+        genes = chunk.indices
+        values = (chunk.data - self.mean[genes]) / self.scale[genes]
+        np.clip(values, -self.cap, self.cap, out=values)
+        deviation = sparse.csr_array((values - zero[genes], genes, chunk.indptr), shape=chunk.shape)
+        return Standardized(deviation, zero - self.center)
+
+    def take(self, genes: Codes) -> Standardizer:
+        """The same for a subset or another order of the genes."""
+        return Standardizer(self.mean[genes], self.scale[genes], self.center[genes], self.cap)
 
 
 @dataclass(frozen=True)
@@ -56,193 +118,87 @@ class Projection:
         """Latents (n, k) of a chunk that holds all genes in order: the plain PCA projection."""
         return self.standardizer(chunk) @ self.loadings
 
-
-def fit_projection(
-    cells: Summable, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
-) -> Projection:
-    """PCA of all cells.
-
-    Parameters
-    ----------
-    cells
-        Gives sums over its chunks, dense or CSR.
-    n_latent
-        Number k of latents, or ``"elbow"``.
-    scale
-        Divide every gene by its standard deviation and cap at 10; else centre only.
-    max_gram
-        Number of genes up to which the Gram matrix is formed.
-    """
-    standardizer, n_cells = fit_standardizer(cells, scale=scale)
-    n_genes = len(standardizer.mean)
-    wanted = SPECTRUM if n_latent == "elbow" else max(int(n_latent), SPECTRUM)
-    size = min(wanted, n_cells - 1, n_genes)
-    solve = _eigen_gram if n_genes <= max_gram else _eigen_subspace
-    spectrum = solve(cells, standardizer, size)
-    k = elbow(spectrum.singular_values) if n_latent == "elbow" else int(n_latent)
-    return _projection(replace(standardizer, center=spectrum.center), spectrum, k, n_cells)
+    @cached_property
+    def influence(self) -> Floats:
+        """1 / (s_l^2 - b) for every latent (k,): how far a unit of a cell's residual turns the loadings."""
+        eigenvalues = np.square(self.singular_values[: self.n_latent], dtype=np.float64)
+        return 1 / np.maximum(eigenvalues - self.bulk, CLOSEST * eigenvalues[0])
 
 
-def adopt_projection(cells: Summable, loadings: Floats, *, n_latent: int | str, scale: bool = True) -> Projection:
-    """The projection on `loadings` (d, m) that were computed elsewhere, with their signs.
+def is_orthonormal(columns: np.ndarray) -> bool:
+    """Whether the columns of a matrix, or of each of a stack of them, are unit vectors at right angles."""
+    if np.abs(columns).max(initial=0) > 1.01:
+        return False
+    gram = columns.swapaxes(-1, -2) @ columns
+    return bool(np.allclose(gram, np.eye(gram.shape[-1]), atol=1e-3))
+
+
+def without_self(y: Floats, own: Floats, product: Floats, energy: Floats, weight: Floats) -> Floats:
+    """Latents (n, k) of reference cells, or of parts of them, as if the loadings had been computed without them.
+
+    PCA fits the noise of its own cells. To first order the loadings are v_l = v_l(-i) + r_i y_il(-i) / (s_l^2 - b),
+    where v_l(-i) are the loadings without cell i, r_i is the residual of the cell under them, s_l are the singular
+    values and b is the bulk of the eigenvalues beneath. The projection of a cell, or of a part of its counts, then
+    contains its own noise a second time, and two parts of a cell seem to agree: on 4,000 cells of bmmc their covariance
+    in latents 36 to 50 is 15.6 for cells of the reference and 1.7 for others. The projection of a query has no such
+    error. This correction makes the two comparable.
 
     Parameters
     ----------
-    cells
-        As in :func:`fit_projection`: the cells that the loadings were computed from.
-    loadings
-        Orthonormal loadings in the order of their singular values.
-    n_latent
-        Number k of them to keep, at most m, or ``"elbow"``.
-    scale
-        Whether the loadings belong to scaled and capped genes, or to centred ones.
+    y
+        Latents of the parts by the loadings.
+    own
+        Latents of the whole cells, which the loadings were computed from.
+    product
+        Inner products (n,) of the standardised part and the standardised whole cell over all genes.
+    energy
+        Squared norms (n,) of the standardised whole cells.
+    weight
+        :attr:`Projection.influence`.
     """
-    standardizer, n_cells = fit_standardizer(cells, scale=scale)
-    center, variances = _moments(cells, standardizer)
-    centred = replace(standardizer, center=center.astype(np.float32))
-    (squares,) = cells.total(lambda chunk: (np.square(centred(chunk) @ loadings, dtype=np.float64).sum(0),))
-    spectrum = Spectrum(center, variances, np.sqrt(squares), loadings)
-    k = elbow(spectrum.singular_values) if n_latent == "elbow" else min(int(n_latent), loadings.shape[1])
-    return _projection(centred, spectrum, k, n_cells)
+    residual = np.maximum(energy - np.square(own).sum(1), 0)[:, None]
+    honest = own / (1 + residual * weight)
+    shared = (product - np.einsum("nk,nk->n", y, own))[:, None]
+    return (y - shared * weight * honest).astype(np.float32)
 
 
 @dataclass(frozen=True)
-class Spectrum:
-    """Leading singular values (m,) and right singular vectors (d, m) of the centred cells."""
+class Completion:
+    """How the latents of cells follow from the genes at hand, with missing genes filled in by their conditional mean.
 
-    center: Floats
-    #: Variance (d,) of every standardised gene.
-    variances: Floats
-    singular_values: Floats
-    vectors: Floats
-    #: Sum of all eigenvalues of the Gram matrix, and sum of their squares; None where only the leading ones are known.
-    powers: tuple[float, float] | None = None
-
-    def bulk(self, k: int) -> float:
-        """Mean of the eigenvalues beyond the k-th, each weighted by itself."""
-        eigenvalues = np.square(self.singular_values, dtype=np.float64)
-        first, second = self.powers or (eigenvalues.sum(), np.square(eigenvalues).sum())
-        beneath, weighted = first - eigenvalues[:k].sum(), second - np.square(eigenvalues[:k]).sum()
-        # Nothing is beneath where the rest is rounding.
-        return float(max(weighted, 0) / beneath) if beneath > 1e-9 * first else 0.0
-
-
-def _projection(standardizer: Standardizer, spectrum: Spectrum, k: int, n_cells: int) -> Projection:
-    """The projection on the first k vectors; the gene variances that they leave unexplained are noise."""
-    loadings, singular_values = spectrum.vectors[:, :k], spectrum.singular_values
-    explained = loadings**2 @ (singular_values[:k] ** 2 / (n_cells - 1))
-    gene_noise = np.maximum(spectrum.variances - explained, 0)
-    free = max(np.count_nonzero(spectrum.variances) - k, 1)
-    return Projection(
-        mean=standardizer.mean,
-        scale=standardizer.scale,
-        center=standardizer.center.astype(np.float32),
-        cap=standardizer.cap,
-        loadings=np.ascontiguousarray(loadings, dtype=np.float32),
-        singular_values=singular_values.astype(np.float32),
-        gene_noise=gene_noise.astype(np.float32),
-        noise=float(np.sqrt(gene_noise.sum() / free)),
-        bulk=spectrum.bulk(k),
-    )
-
-
-def fit_standardizer(cells: Summable, *, scale: bool) -> tuple[Standardizer, int]:
-    """Mean and standard deviation (ddof 1; 1 for constant genes) of every gene in one pass, and the number of cells."""
-    n, total, squares = cells.total(_raw_moments)
-    mean = total / n
-    deviation = np.sqrt(np.maximum(squares - n * mean**2, 0) / max(n - 1, 1))
-    constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
-    unit = np.where(constant | (not scale), 1.0, deviation)
-    center = np.zeros_like(mean, dtype=np.float32)
-    cap = CAP if scale else np.inf
-    return Standardizer(mean.astype(np.float32), unit.astype(np.float32), center, cap), int(n)
-
-
-def _raw_moments(chunk: Chunk) -> Sums:
-    """Number of cells, and sum and sum of squares of every gene."""
-    values = chunk.astype(np.float64)
-    squared = values.multiply(values) if sparse.issparse(values) else values * values
-    return values.shape[0], np.asarray(values.sum(0)).ravel(), np.asarray(squared.sum(0)).ravel()
-
-
-def _eigen_gram(cells: Summable, standardizer: Standardizer, size: int) -> Spectrum:
-    """The leading `size` components by the Gram matrix of the genes."""
-
-    def products(chunk: Chunk) -> Sums:
-        values = standardizer(chunk).dense()
-        return len(values), values.sum(0, dtype=np.float64), values.T @ values
-
-    n, total, gram = cells.total(products)
-    center = total / n
-    gram -= n * np.outer(center, center)
-    variances = np.maximum(np.diagonal(gram), 0) / (n - 1)
-    powers = float(np.trace(gram)), float(np.square(gram).sum())
-    # Only the leading eigenvectors: all of them take three times as long.
-    last = len(gram) - 1
-    leading = [last + 1 - size, last]
-    eigenvalues, vectors = linalg.eigh(gram, subset_by_index=leading, overwrite_a=True, check_finite=False)
-    singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))
-    return Spectrum(center, variances, singular_values, fix_signs(vectors[:, ::-1]), powers)
-
-
-def _moments(cells: Summable, standardizer: Standardizer) -> tuple[Floats, Floats]:
-    """Mean and variance (ddof 1) of every standardised gene."""
-
-    def sums(chunk: Chunk) -> Sums:
-        values = standardizer(chunk).dense()
-        return len(values), values.sum(0, dtype=np.float64), np.einsum("ij,ij->j", values, values, dtype=np.float64)
-
-    n, total, squares = cells.total(sums)
-    center = total / n
-    return center, np.maximum(squares - n * center**2, 0) / max(n - 1, 1)
-
-
-def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Spectrum:
-    """The leading `size` components by block subspace iteration, which reads the cells once per iteration.
-
-    It needs no genes x genes matrix, has a fixed start, and stops once the singular values have settled to a relative
-    1e-6.
+    Under x = V U + e with the reference's latent variances, the conditional mean of the latents given the observed
+    genes o is w = (V_o'V_o + s^2 / variances)^-1 V_o' x_o, and that of the missing genes is V_u w. The projection of
+    the completed cell is V_o' x_o + (I - V_o'V_o) w: the projection that all genes would give, with more noise of
+    known size.
     """
-    n_genes = len(standardizer.mean)
-    center, variances = _moments(cells, standardizer)
-    centred = replace(standardizer, center=center.astype(np.float32))
-    guard = min(size + max(10, size // 2), n_genes)
-    basis = linalg.qr(np.random.default_rng(0).normal(size=(n_genes, guard)), mode="economic")[0]
-    previous = np.zeros(size)
-    for _ in range(max_passes):
-        (image,) = cells.total(partial(_apply_gram, centred, basis.astype(np.float32)))
-        eigenvalues, rotation = linalg.eigh(basis.T @ image)
-        singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))[:size]
-        vectors = (basis @ rotation)[:, ::-1][:, :size]
-        if np.allclose(singular_values, previous, rtol=1e-6):
-            break
-        previous = singular_values
-        basis = linalg.qr(image, mode="economic")[0]
-    return Spectrum(center, variances, singular_values, fix_signs(vectors))
 
+    #: Loadings (d, k) of the observed genes, and their products G = V_o'V_o (k, k).
+    loadings: Floats
+    gram: Floats
+    #: Conditional mean of the latents from V_o' x_o (k, k).
+    filter: Floats
+    #: Noise variance (k,) that the missing genes add to every latent.
+    added: Floats
 
-def _apply_gram(standardizer: Standardizer, basis: Floats, chunk: Chunk) -> Sums:
-    values = standardizer(chunk).dense()
-    return (values.T @ (values @ basis),)
+    @classmethod
+    def of(cls, loadings: Floats, variances: Floats, noise: float) -> Completion:
+        """From the observed loadings (d, k), the latents' variances (k,) and the noise of the reference."""
+        gram = loadings.T.astype(np.float64) @ loadings
+        posterior = np.linalg.inv(gram / noise**2 + np.diag(1 / np.maximum(variances, 1e-12)))
+        missing = np.eye(len(gram)) - gram
+        added = np.maximum(np.diagonal(missing @ posterior @ missing), 0)
+        single = (x.astype(np.float32) for x in (gram, posterior / noise**2, added))
+        return cls(loadings, *single)
 
+    @property
+    def readout(self) -> Floats:
+        """What completed latents are made of (d, k): they are the product of the observed genes with it."""
+        return self.loadings @ (np.eye(len(self.gram)) + self.filter @ (np.eye(len(self.gram)) - self.gram))
 
-def elbow(singular_values: Floats) -> int:
-    """Number of latents at the elbow of the scree plot (its leading `SPECTRUM` values): farthest below the chord."""
-    values = np.asarray(singular_values[:SPECTRUM], dtype=np.float64)
-    if len(values) < 3 or values[0] == values[-1]:
-        return max(len(values), 1)
-    height = (values - values[-1]) / (values[0] - values[-1])
-    chord = 1 - np.linspace(0, 1, len(values))
-    # The elbow itself is the first value of the flat part; the values before it are kept.
-    return max(int(np.argmax(chord - height)), 1)
-
-
-def fix_signs(vectors: Floats) -> Floats:
-    """Flip every component so that its loading of largest magnitude is positive.
-
-    Of loadings that are equal up to rounding the first one counts: rounding depends on how the matrix was stored.
-    """
-    magnitudes = np.abs(vectors)
-    largest = (magnitudes >= (1 - 1e-4) * magnitudes.max(0)).argmax(0)
-    signs = np.sign(vectors[largest, np.arange(vectors.shape[1])])
-    return vectors * np.where(signs == 0, 1, signs)
+    def read(self, x: Standardized) -> tuple[Floats, Floats]:
+        """Completed latents (n, k), and the squared norms (n,) of what they leave of the observed genes."""
+        products = x @ self.loadings
+        mean = products @ self.filter
+        explained = 2 * np.einsum("nk,nk->n", mean, products) - np.einsum("nk,nk->n", mean @ self.gram, mean)
+        y = products + mean - mean @ self.gram
+        return np.asarray(y, dtype=np.float32), x.squared_norms() - explained

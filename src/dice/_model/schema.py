@@ -1,11 +1,12 @@
-"""The closed schema of a stored prior: what may be in it is listed here, all else is refused.
+"""The closed schema of a stored prior: every field that it may have is listed here, and all others are refused.
 
-A prior may come from anybody's file. Names, types, shapes, bounds, finiteness and the checksum are verified
-on the raw values before anything is built from them; nothing is ever executed or unpickled.
+A prior may come from any file. Names, types, shapes, bounds, finiteness and the checksum are verified on the raw values
+before anything is built from them. Nothing is executed or unpickled.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,39 +14,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dice._errors import PriorFormatError
-from dice._model.plain_values import checksum, has_plain_text, is_text
+from dice._model.projection import is_orthonormal
 
 #: The one format that is written and read.
 FORMAT = 4
 MAX_GENES = 200_000
 MAX_LATENT = 1_000
-#: Most bytes and most arrays of a stored prior. Both are checked before anything is read.
+#: Largest number of bytes and arrays of a stored prior, checked before anything is read.
 MAX_BYTES, MAX_ARRAYS = 2 * 2**30, 10_000
-#: Longest name of a gene, and of all genes together; longest other text.
+#: Largest length of the name of a gene, of all names together, and of other text.
 MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
-#: Magnitudes that expression and what is computed from it can have, with much room: what is beyond overflows.
+#: Magnitudes of expression and of values computed from it, with a wide margin. Larger ones overflow.
 LARGEST, SMALLEST = 1e12, 1e-12
 
 #: Fields that are tables of arrays, and those that are text.
 TABLES = ("weights", "history", "statistics", "calibration", "soft_clusters", "labels")
 TEXTS = ("config", "params", "sha256", "genes", "card")
 #: Smallest value of each number and vector; none is larger than `LARGEST`.
-_LEAST = {
-    "noise": 0.0,
-    "bulk": 0.0,
-    "latent_scale": SMALLEST,
-    "mean": -LARGEST,
-    "center": -LARGEST,
-    "scale": SMALLEST,
-    "gene_noise": 0.0,
-    "singular_values": 0.0,
-}
+_LEAST = dict.fromkeys(("noise", "bulk", "gene_noise", "singular_values"), 0.0)
+_LEAST |= {"latent_scale": SMALLEST, "scale": SMALLEST, "mean": -LARGEST, "center": -LARGEST}
 _SCALARS, _PER_GENE = ("noise", "bulk", "latent_scale"), ("mean", "scale", "center", "gene_noise")
 FIELDS = {"format", "loadings", *TABLES, *TEXTS, *_LEAST}
 
 
 class Table(NamedTuple):
-    """Columns of a table, which are as wide as the latents or single numbers; one is never negative; most rows."""
+    """Columns of a table (True: as wide as the latents), the one that is never negative, and the largest length."""
 
     columns: dict[str, bool]
     positive: str
@@ -57,8 +50,6 @@ PARTS = {
     "calibration": Table({"y": True, "residual": False}, "residual", 100_000),
     "soft_clusters": Table({"directions": True, "means": True, "variances": True}, "variances", 1_000),
 }
-
-
 CONFIG = {"preset", "kind", "cap", "denoiser"}
 #: Fields that a prior may lack; labels and their card come together.
 OPTIONAL = {*PARTS, "labels", "card"}
@@ -75,24 +66,20 @@ def validate(raw: Any) -> dict[str, Any]:
         raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
     version = raw["format"]
     _require(isinstance(version, int | np.integer) and version is not True, "format", "is not a whole number")
-    if version > FORMAT:
-        raise PriorFormatError(
-            f"The prior has format {version}, but this version of dice reads {FORMAT}: "
-            "install a newer one with 'pip install -U scdice'."
-        )
     if version != FORMAT:
-        raise PriorFormatError(
-            f"The prior has format {version}, but this version of dice reads {FORMAT}: train it again with "
-            "dice.tl.train_prior."
-        )
+        newer = "install a newer one with 'pip install -U scdice'"
+        advice = newer if version > FORMAT else "train it again with dice.tl.train_prior"
+        raise PriorFormatError(f"The prior has format {version}, but this version of dice reads {FORMAT}: {advice}.")
     _same_names({*raw, *OPTIONAL}, FIELDS, "fields")
     _require(("labels" in raw) == ("card" in raw), "labels", "and their card do not come together")
     fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
-    fields |= {name: _finite_float(raw[name], name) for name in _SCALARS}
+    for name in _SCALARS:
+        number = isinstance(raw[name], float | np.floating) and np.isfinite(raw[name])
+        _require(number, name, "is not a finite number")
+        fields[name] = float(raw[name])
     genes = _names(raw["genes"])
     fields |= {name: _array(raw[name], name, (len(genes),)) for name in _PER_GENE}
-    config = _config(fields["config"])
-    n_latent = config["denoiser"]["n_latent"]
+    n_latent = (config := _config(fields["config"]))["denoiser"]["n_latent"]
     fields["singular_values"] = _spectrum(raw["singular_values"], n_latent)
     fields["loadings"] = _array(raw["loadings"], "loadings", (len(genes), n_latent))
     fields |= {name: _table(raw[name], name) for name in ("weights", "history", "statistics")}
@@ -101,23 +88,15 @@ def validate(raw: Any) -> dict[str, Any]:
     fields["card"] = _json(_text(raw["card"], "card"), "card") if "card" in raw else None
     if checksum(raw) != fields["sha256"]:
         raise PriorFormatError(
-            "The stored prior does not match its checksum: it was damaged or edited; "
-            "train it again or take it from its source."
+            "The stored prior does not match its checksum, because it was damaged or edited: train it again or take it "
+            "from its source."
         )
     for name, least in _LEAST.items():
         inside = np.all(fields[name] >= least) and np.all(fields[name] <= LARGEST)
         _require(inside, name, f"is not between {least:g} and {LARGEST:g}")
     _require(is_orthonormal(fields["loadings"]), "loadings", "are not orthonormal")
-    params = _json(fields["params"], "params")
-    return fields | {"format": int(version), "genes": genes, "config": config, "params": params}
-
-
-def is_orthonormal(columns: np.ndarray) -> bool:
-    """Whether the columns of a matrix, or of each of a stack of them, are unit vectors at right angles."""
-    if np.abs(columns).max(initial=0) > 1.01:
-        return False
-    gram = columns.swapaxes(-1, -2) @ columns
-    return bool(np.allclose(gram, np.eye(gram.shape[-1]), atol=1e-3))
+    fields["params"] = _json(fields["params"], "params")
+    return fields | {"format": int(version), "genes": genes, "config": config}
 
 
 def check_weights(weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -152,26 +131,13 @@ def _json(text: str, name: str) -> dict[str, Any]:
 def _config(text: str) -> dict[str, Any]:
     config = _json(text, "config")
     _require(set(config) == CONFIG, "config", "is not readable")
-    cap = config["cap"]
-    sound = (
-        isinstance(config["preset"], str)
-        and isinstance(config["kind"], str)
-        and (cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST))
-        and _is_size(config["denoiser"])
-    )
-    _require(sound, "config", "has values that are out of bounds")
+    cap, size = config["cap"], config["denoiser"]
+    sound = isinstance(config["preset"], str) and isinstance(config["kind"], str)
+    sound &= cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST)
+    # The size holds the constructor arguments of a network.
+    sound &= isinstance(size, dict) and all(type(value) is int for value in size.values())
+    _require(sound and 0 < size.get("n_latent", 0) <= MAX_LATENT, "config", "has values that are out of bounds")
     return config
-
-
-def _is_size(config: Any) -> bool:
-    """Whether these could be the constructor arguments of a network."""
-    whole = isinstance(config, dict) and all(type(value) is int for value in config.values())
-    return whole and 0 < config.get("n_latent", 0) <= MAX_LATENT
-
-
-def _finite_float(value: Any, name: str) -> float:
-    _require(isinstance(value, float | np.floating) and np.isfinite(value), name, "is not a finite number")
-    return float(value)
 
 
 def _text(value: Any, name: str) -> str:
@@ -194,10 +160,9 @@ def _names(value: Any) -> np.ndarray:
 def _spectrum(value: Any, n_latent: int) -> np.ndarray:
     short = isinstance(value, np.ndarray) and value.ndim == 1 and len(value) <= MAX_GENES
     _require(short, "singular_values", "are not one short vector")
-    values = _array(value, "singular_values", value.shape)
-    enough = len(values) >= n_latent and values[:n_latent].any()
+    enough = len(value) >= n_latent and value[:n_latent].any()
     _require(enough, "singular_values", "are fewer than its latents, or all zero")
-    return values
+    return _array(value, "singular_values", value.shape)
 
 
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -208,7 +173,7 @@ def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _table(value: Any, name: str) -> dict[str, Any]:
-    """Named float arrays; only a course of training (``history``) may hold NaN, where nothing was measured."""
+    """Named float arrays; only ``history`` may hold NaN, for steps without a measurement."""
     _require(isinstance(value, Mapping) and len(value) <= MAX_ARRAYS, name, "is not a table of arrays")
     types = (float, np.floating) if name == "statistics" else (np.ndarray,)
     for key, entry in value.items():
@@ -224,7 +189,7 @@ def _table(value: Any, name: str) -> dict[str, Any]:
 
 
 def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
-    """One of the tables of `PARTS`: a row of latents, or a number, for every cell or soft cluster."""
+    """A table of `PARTS`: latents or a number for every cell or soft cluster."""
     part = PARTS[name]
     whole = isinstance(value, Mapping) and set(value) == set(part.columns)
     size: tuple[int, ...] = getattr(value[part.positive], "shape", ()) if whole else ()
@@ -234,3 +199,52 @@ def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
     inside = max(np.abs(array).max() for array in arrays.values()) <= LARGEST and (arrays[part.positive] >= 0).all()
     _require(inside, name, "holds values that are out of bounds")
     return arrays
+
+
+def checksum(raw: Mapping[str, Any]) -> str:
+    """SHA-256 over every field but the checksum itself.
+
+    It reads values in a fixed order, not the bytes of a file, so that it is the same in every file format.
+    """
+    digest = hashlib.sha256()
+    for name, value in _flatten(raw):
+        if name != "sha256":
+            digest.update(f"{name}\0".encode())
+            digest.update(_canonical(value))
+    return digest.hexdigest()
+
+
+def _flatten(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    items: list[tuple[str, Any]] = []
+    for name, value in sorted(raw.items()):
+        items += _flatten(value, f"{prefix}{name}/") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
+    return items
+
+
+def _canonical(value: Any) -> bytes:
+    """Bytes of a value that do not depend on how a file format stored it."""
+    if isinstance(value, str):
+        return b"text" + value.encode()
+    array = np.asarray(value)
+    if array.dtype.kind in "OUT":
+        return b"names" + "\0".join(map(str, array)).encode()
+    if array.dtype.kind in "iu":
+        return b"int" + np.ascontiguousarray(array, dtype="<i8").tobytes()
+    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return f"{little.dtype.str}{array.shape}".encode() + little.tobytes()
+
+
+def is_text(value: Any, longest: int) -> bool:
+    """Whether this is text that files can hold: no surrogates, which have no bytes, and no null characters."""
+    if not isinstance(value, str) or len(value) > longest or "\0" in value:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def has_plain_text(value: Any, longest: int) -> bool:
+    """Whether files can hold all text of a value from JSON, which may spell surrogates."""
+    if isinstance(value, dict):
+        return all(has_plain_text(part, longest) for pair in value.items() for part in pair)
+    if isinstance(value, list):
+        return all(has_plain_text(part, longest) for part in value)
+    return not isinstance(value, str) or is_text(value, longest)

@@ -19,7 +19,7 @@ ResidualDensity = Callable[[Tensor], Tensor]
 
 
 class LikelihoodStep(Protocol):
-    """Draws Z; `z` is its last value, which heavy tails and Langevin steps need."""
+    """Draws Z. `z` is its last value, which only some steps use."""
 
     def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
         """New Z (n, k) given U (n, k) and rho (1 or n, 1)."""
@@ -93,9 +93,9 @@ class StudentGeneStep:
 class LangevinStep:
     """Any differentiable log f: Langevin moves with the quadratic part integrated exactly, and a Metropolis test.
 
-    Without the likelihood the proposal is an Ornstein-Uhlenbeck step, which leaves N(U, rho^2) invariant for every
-    step size; the gradient of log f tilts it and the test removes the error. The step size of a cell adapts while it
-    warms up, then stays, so that the chain is a proper one.
+    Without the likelihood, the proposal is an Ornstein-Uhlenbeck step, which leaves N(U, rho^2) invariant for every
+    step size. The gradient of log f tilts it, and the Metropolis test removes the error. The step size of a cell adapts
+    during the warm-up and is constant afterwards.
     """
 
     x: Tensor
@@ -130,7 +130,7 @@ class LangevinStep:
         return z
 
     def _adapt(self, accept: Tensor) -> None:
-        """Towards 60 % acceptance while warming up; what is accepted later is reported."""
+        """Adapt the step size towards 60 % acceptance during the warm-up, and count accepted moves afterwards."""
         self.moves += 1
         if self.moves <= self.warm_up:
             factor = torch.where(accept, 1.1, 1.1**-1.5)
@@ -140,7 +140,7 @@ class LangevinStep:
 
     @property
     def acceptance(self) -> Tensor:
-        """Share of accepted moves of each cell (n,) after warming up."""
+        """Share of accepted moves of each cell (n,) after the warm-up."""
         return torch.as_tensor(self.accepted) / max(self.moves - self.warm_up, 1)
 
     def _likelihood(self, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -160,8 +160,8 @@ class LangevinStep:
 def draw_gamma(shape: float, rate: Tensor, noise: CellNoise, *, n_rounds: int = 8) -> Tensor:
     """Gamma variables with one `shape` >= 1 and `rate` (n, m), by Marsaglia and Tsang's method.
 
-    Rejection would take a random number of rounds; eight leave fewer than one in 10^10 undecided, which keep their
-    last proposal. Every round has its own random numbers, whatever the others did.
+    The number of rounds is fixed: eight leave fewer than one in 10^10 variables undecided, which keep their last
+    proposal. Every round has its own random numbers, so that the result of a cell does not depend on the others.
     """
     d = shape - 1 / 3
     c = (9 * d) ** -0.5

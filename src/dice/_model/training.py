@@ -1,8 +1,7 @@
 """Training of a denoiser: a loop that the caller drives, one step at a time.
 
-The trainer knows nothing of progress bars, files or clocks. Its whole state (weights, averages, optimiser,
-random generator, best weights so far) can be taken out as plain arrays and put back, and the steps that
-follow are then the same to the bit.
+The trainer does not use progress bars, files or clocks. Its state (weights, averages, optimiser, random generator, best
+weights so far) can be saved as plain arrays and loaded again. The steps that follow are then the same to the bit.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -20,14 +19,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dice._errors import TrainingError
 from dice._model.denoiser import TrainingConfig
-from dice._model.mixup import BatchSampler, LabelMixup, MixingSampler
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What one step reports; losses only where they were evaluated.
+    """Report of one step, with losses if they were evaluated at this step.
 
-    ``loss`` is the mean since the last evaluation: to look at every single one, a GPU would have to wait.
+    ``loss`` is the mean since the last evaluation. Reading the loss of every step would make a GPU wait.
     """
 
     step: int
@@ -35,19 +33,16 @@ class Progress:
     validation: float | None = None
 
 
-class Trainable(Protocol):
-    """A network that knows its own loss."""
+class Batches(Protocol):
+    """Source of training batches."""
 
-    kind: ClassVar[str]
+    latents: Tensor
 
-    @property
-    def config(self) -> dict[str, int]: ...
-
-    def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor: ...
+    def draw(self, size: int, generator: torch.Generator) -> Tensor: ...
 
 
 class Judge(Protocol):
-    """The loss that a training stops on."""
+    """The held-out loss that a training stops on."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]: ...
@@ -56,20 +51,18 @@ class Judge(Protocol):
 
 
 class Trainer:
-    """Drives `denoiser` to the minimum of its own loss over `latents`, stopping on held-out cells.
+    """Minimises the loss of a denoiser over batches and stops on held-out cells.
 
     Parameters
     ----------
     denoiser
-        Trained in place; it ends with the best weights. Must offer ``loss(clean, generator)``.
-    latents
-        Scaled training latents (n, k) on the device to train on.
+        Network to train in place. It ends with the best weights.
+    batches
+        Batches of rows or latents, on the device to train on.
     held_out
         Evaluated every ``config.evaluate_every`` steps, or None to train to the end.
     config
         How to train.
-    mixup
-        Mixup within labels, if any.
     seed
         Seed of batches and noise.
     """
@@ -77,18 +70,17 @@ class Trainer:
     def __init__(
         self,
         denoiser: Any,
-        latents: Tensor,
+        batches: Batches,
         held_out: Judge | None,
         config: TrainingConfig,
         *,
-        mixup: LabelMixup | None = None,
         seed: int = 0,
     ) -> None:
         self.denoiser = denoiser
         self.held_out = held_out
         self.config = config
-        self.batches = MixingSampler(latents, mixup) if mixup else BatchSampler(latents)
-        self.generator = torch.Generator(latents.device).manual_seed(seed)
+        self.batches = batches
+        self.generator = torch.Generator(batches.latents.device).manual_seed(seed)
         self.optimizer = torch.optim.AdamW(
             denoiser.parameters(),
             lr=config.learning_rate,
@@ -103,7 +95,7 @@ class Trainer:
         self.best: dict[str, Tensor] = _clone(denoiser.state_dict())
         #: Step, mean training loss and held-out loss of every evaluation.
         self.history: list[tuple[float, float, float]] = []
-        #: False while a step is under way, when the state is neither that before it nor that after it.
+        #: False during a step, when the state must not be saved.
         self.between_steps = True
         self._losses: list[Tensor] = []
 
@@ -132,7 +124,7 @@ class Trainer:
     def evaluate(self) -> Progress:
         """Check the losses since the last evaluation, and keep the averaged weights if they are the best.
 
-        Without patience or held-out cells the last weights are kept, whatever their loss.
+        Without patience or held-out cells, the last weights are kept.
         """
         loss = self._mean_loss()
         averaged = self.average.module.eval()
@@ -146,7 +138,7 @@ class Trainer:
         return Progress(self.step, loss, validation)
 
     def restore_best(self) -> None:
-        """Put the best weights seen so far into the denoiser and switch it to inference."""
+        """Load the best weights so far into the denoiser and switch it to inference."""
         self.denoiser.load_state_dict(self.best)
         self.denoiser.eval()
 
@@ -167,13 +159,13 @@ class Trainer:
         norm = nn.utils.clip_grad_norm_(self.denoiser.parameters(), self.config.clip_norm)
         self.optimizer.step()
         self.average.update_parameters(self.denoiser)
-        # A gradient that is not finite ruins the weights although the loss still looks well.
+        # The loss becomes NaN with a gradient that is not finite, which would ruin the weights unseen.
         self._losses.append(loss.detach() + 0 * norm)
         self.step += 1
         self.between_steps = True
 
     def _mean_loss(self) -> float:
-        """Mean loss since the last evaluation, read from the device at once."""
+        """Mean loss since the last evaluation, read from the device in one transfer."""
         if not self._losses:
             return math.nan
         losses = torch.stack(self._losses).cpu().numpy()
@@ -192,7 +184,7 @@ class Trainer:
         )
 
     def state(self) -> dict[str, NDArray]:
-        """Everything that the next step depends on, as plain arrays."""
+        """The state of the training as plain arrays."""
         arrays = {f"best/{name}": t.cpu().numpy() for name, t in self.best.items()}
         for part, module in (("model", self.denoiser), ("average", self.average)):
             for name, tensor in module.state_dict().items():
@@ -207,7 +199,7 @@ class Trainer:
         return arrays
 
     def load_state(self, arrays: dict[str, NDArray]) -> None:
-        """Continue from arrays that :meth:`state` gave for the same denoiser and arguments."""
+        """Load the arrays of :meth:`state`, made with the same denoiser and arguments."""
         device = self.batches.latents.device
 
         def part(prefix: str) -> dict[str, Tensor]:
@@ -234,7 +226,7 @@ class Trainer:
 
 
 def _ema(decay: float) -> Callable[..., None]:
-    """Exponential average of the weights that follows closely at first and slowly later."""
+    """Exponential average of the weights, with a decay that grows from 0.1 to `decay`."""
 
     def update(averages: list[Tensor], current: list[Tensor], n_averaged: Tensor | int) -> None:
         n = int(n_averaged)

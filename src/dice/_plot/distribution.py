@@ -1,4 +1,4 @@
-"""The distribution of a number over a map and over labels, and regions of highest density."""
+"""Numbers of cells on a map and by label, and regions of highest density."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Inches per label, and where there are many, so that sixty of them can still be read.
+#: Inches per label, inches per label if there are many, and the number that is many.
 _ROW_HEIGHT, _SMALL_HEIGHT, _MANY_ROWS = 0.2, 0.14, 24
 RING = "#D55E00"
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What stands out: single cells (n,), and groups by their names with the cells (n,) of each."""
+    """Marked cells (n,), and marked groups: a mask of cells (n,) for each name."""
 
     cells: Mask
     groups: Mapping[str, Mask] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class Marks:
 def map_and_distribution(
     where: Floats, numbers: Colors, groups: Colors | None, *, title: str, size: float | None, marks: Marks | None = None
 ) -> tuple[Figure, list[Axes]]:
-    """The cells coloured by a number, and boxes per label or a histogram.
+    """Draw cells coloured by a number, and a box per label or a histogram.
 
-    Novel cells are ringed on the map, and their share is written beside every label; novel groups are named.
+    Marked cells have a ring on the map, and their share is written beside every label. Marked groups are named.
     """
     rows = [] if groups is None else _rows(groups, numbers, marks)
-    # The map is as high as the boxes, so that nothing beside them is empty.
+    # The map is as high as the boxes, which leaves no empty space.
     height = max(PANEL, 0.8 + len(rows) * (_ROW_HEIGHT if len(rows) <= _MANY_ROWS else _SMALL_HEIGHT))
     words = 0.3 + 0.07 * max((len(row.name) for row in rows), default=0)
     widths = height - 0.3 + draw.COLORBAR_WIDTH, PANEL - 0.4 + words
@@ -60,7 +60,7 @@ def map_and_distribution(
 
 
 def _mark(ax: Axes, where: Floats, marks: Marks, size: float | None) -> None:
-    """Rings around novel cells, names over novel groups, and below the map what they mean, if there are any."""
+    """Draw rings around marked cells, names of marked groups, and an explanation below the map."""
     said = []
     if marks.cells.any():
         area = 3 * draw.point_size(len(where), size) + 6
@@ -75,13 +75,13 @@ def _mark(ax: Axes, where: Floats, marks: Marks, size: float | None) -> None:
 
 
 def _name(ax: Axes, where: Floats, groups: Mapping[str, Mask]) -> None:
-    """Names beside the cells of their groups, on the side with more room, and none on another."""
+    """Write names beside the cells of their groups, on the side with more room, without overlaps."""
     low, high = where.min(0), where.max(0)
     middles = {name: np.median(where[cells], axis=0) for name, cells in groups.items()}
     heights = {True: np.inf, False: np.inf}
     for name in sorted(groups, key=lambda name: -middles[name][1]):
         to_the_right = bool(middles[name][0] < (low[0] + high[0]) / 2)
-        # Nine cells of ten: a single one far away would take the name with it.
+        # A quantile, because a single cell far away would move the name.
         edge = np.quantile(where[groups[name], 0], 0.9 if to_the_right else 0.1)
         heights[to_the_right] = min(float(middles[name][1]), heights[to_the_right] - 0.07 * float(high[1] - low[1]))
         ax.annotate(
@@ -92,7 +92,7 @@ def _name(ax: Axes, where: Floats, groups: Mapping[str, Mask]) -> None:
 
 @dataclass(frozen=True)
 class _Row:
-    """One label beside the map, with its known numbers."""
+    """A label beside the map, with its numbers."""
 
     name: str
     color: str
@@ -101,7 +101,7 @@ class _Row:
 
 
 def _rows(groups: Colors, numbers: Colors, marks: Marks | None) -> list[_Row]:
-    """A row for every label, the largest median first and cells without a label last."""
+    """Return a row for every label, the largest median first and cells without a label last."""
     rows = []
     for name, color, mine in groups.groups:
         note = "" if marks is None else f" ({marks.cells[mine].mean():.0%})"
@@ -113,20 +113,20 @@ def _rows(groups: Colors, numbers: Colors, marks: Marks | None) -> list[_Row]:
 
 
 def _boxes(ax: Axes, rows: list[_Row]) -> None:
-    """One horizontal box per label with known numbers, which leaves room for long names."""
+    """Draw a horizontal box per label, which leaves room for long names."""
     rows = [row for row in rows if len(row.values)]
     y = draw.name_rows(ax, [row.name for row in rows], edge=0.6)
     ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY_ROWS else 7)
     for text, row in zip(ax.get_yticklabels(), rows, strict=True):
         if row.novel:
             text.set(color=RING, fontweight="bold")
-    # Drawn by hand: the option of ``boxplot`` for horizontal boxes differs between matplotlib versions.
+    # Not drawn by ``boxplot``: its option for horizontal boxes differs between matplotlib versions.
     marks = np.array([np.quantile(row.values, (0.05, 0.25, 0.5, 0.75, 0.95)) for row in rows])
     low, left, middle, right, high = marks.reshape(-1, 5).T
     ax.hlines(y, low, high, color="black", linewidth=0.8, zorder=2)
     look: dict[str, Any] = {"color": [row.color for row in rows], "edgecolor": "black", "linewidth": 0.8}
     ax.barh(y, right - left, left=left, height=0.7, zorder=3, **look)
-    # A dot shows on every colour, and for a label with one cell only.
+    # A dot is visible on every colour, and for labels with a single cell.
     ax.scatter(middle, y, s=22, color="white", edgecolor="black", linewidths=0.8, zorder=4)
 
 
@@ -135,7 +135,7 @@ _GRID = 150
 
 @dataclass(frozen=True)
 class Region:
-    """A density on a grid, and the height above which it holds the wanted share of the points."""
+    """A density on a grid, and the threshold above which the region contains the wanted share of the points."""
 
     x: Floats
     y: Floats
@@ -144,10 +144,10 @@ class Region:
 
 
 def highest_density_region(points: Floats, level: float, *, min_width: float) -> Region:
-    """Smallest region that holds a share `level` of a sample, by Hyndman's quantile of its density.
+    """Return the smallest region that contains a share `level` of a sample (highest density region of Hyndman, 1996).
 
-    The kernel is as wide as a typical neighbourhood of sqrt(n) points, so that two distant modes
-    stay two: a width taken from the overall spread would join them.
+    The kernel is as wide as a typical neighbourhood of sqrt(n) points, so that two distant modes stay apart. A width
+    taken from the overall spread would join them.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def highest_density_region(points: Floats, level: float, *, min_width: float) ->
     width = max(_typical_spacing(sample), min_width)
     low, high = sample.min(0) - 4 * width, sample.max(0) + 4 * width
     x, y = (np.linspace(low[i], high[i], _GRID) for i in (0, 1))
-    # A Gaussian kernel is a product over the axes, hence so is the sum over the sample.
+    # A Gaussian kernel is a product over the axes, so the density is a product of matrices.
     kernel_x = _kernel(x[:, None] - sample[:, 0], width)
     kernel_y = _kernel(y[:, None] - sample[:, 1], width)
     inside = _kernel(_distances(sample), width).mean(1)
@@ -175,7 +175,7 @@ def highest_density_region(points: Floats, level: float, *, min_width: float) ->
 
 
 def _typical_spacing(sample: Floats) -> float:
-    """Median distance to the sqrt(n)-th neighbour."""
+    """Return the median distance to the sqrt(n)-th neighbour."""
     rank = min(int(np.ceil(np.sqrt(len(sample)))), len(sample) - 1)
     return float(np.median(np.sort(_distances(sample), axis=1)[:, rank]))
 

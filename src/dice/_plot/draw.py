@@ -1,4 +1,4 @@
-"""Cells on a map: points, frame, legend and colour bar in one look for all plots."""
+"""Maps of cells: points, frame, legend and colour bar for all plots."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.lines import Line2D
 
-#: What representations are called over their maps.
+#: Titles of representations.
 TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
 ROWS_PER_LEGEND_COLUMN = 16
 COLORBAR_WIDTH = 0.9  # inches
-#: Vector formats grow with every point; beyond this, points become one image inside the figure.
+#: With more points than this, points are drawn as an image, because vector formats grow with every point.
 RASTERIZE_ABOVE = 2_000
 
 
 def point_size(n_cells: int, size: float | None = None) -> float:
-    """Area of a point that neither vanishes nor hides its neighbours, unless the caller chose one."""
+    """Return the area of a point: the given one, or one that fits the number of cells."""
     return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20)) if size is None else size
 
 
 def scatter(ax: Axes, where: Floats, *, label: str, size: float, zorder: int, **kwargs: Any) -> PathCollection:
-    """Points, by default without edges; as an image where there are many."""
+    """Draw points, without edges by default, and as an image if there are many."""
     look: dict[str, Any] = {"linewidths": 0, "rasterized": len(where) > RASTERIZE_ABOVE} | kwargs
     return ax.scatter(where[:, 0], where[:, 1], s=size, label=label, zorder=zorder, **look)
 
 
 def scatter_reference(ax: Axes, where: Floats, *, label: str = "reference") -> PathCollection:
-    """The reference as a grey ground."""
+    """Draw the reference in grey."""
     return scatter(ax, where, label=label, size=point_size(len(where)), zorder=1, color=REFERENCE)
 
 
 def scatter_colored(
     ax: Axes, where: Floats, colors: Colors | None, *, size: float | None = None, alpha: float | None = None
 ) -> PathCollection:
-    """Cells in their colours: those without a value below the others, high values on top."""
+    """Draw cells in their colours. Cells without a value are below the others, high values on top."""
     look: dict[str, Any] = {"size": point_size(len(where), size), "alpha": alpha}
     if colors is None:
         return scatter(ax, where, label="cells", zorder=3, color=SAFE[0], **look)
@@ -54,7 +54,7 @@ def scatter_colored(
         scatter(ax, where[colors.missing], label="NA", zorder=2, color=colors.absent, **look)
     known = np.flatnonzero(~colors.missing)
     if colors.labels is not None:
-        # In file order, one label would cover another wherever labels come in blocks.
+        # In file order, one label would cover another if labels come in blocks.
         known = np.random.default_rng(0).permutation(known)
         look |= {"color": colors.rgb(known)}
     else:
@@ -73,10 +73,10 @@ def row(
     same_limits: bool = False,
     explained: Axes | None = None,
 ) -> None:
-    """Maps with their titles in the same colours; `ground` is where the reference is.
+    """Draw maps with titles in the same colours, over the reference at `ground`.
 
-    The colours are explained beside the last map, or the one that is to be `explained`; where there are many, by names
-    on all maps.
+    The legend is beside the axes `explained`, by default the last map. If there are many labels, they are named on the
+    maps instead.
     """
     for ax, (title, where) in zip(axes, maps, strict=True):
         if ground is not None:
@@ -99,34 +99,34 @@ def row(
 
 
 def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
-    """Groups that are named on the map, with their colours and cells: all, where there are many."""
+    """Return the groups (name, colour, cells) that are named on the map: all if there are many, else none."""
     named = [] if colors is None else [group for group in colors.groups if group[0] in colors.names]
-    # Cells without a label are everywhere, and have no place for a name.
+    # Unassigned cells are everywhere, so their name has no good place.
     named = [group for group in named if group[0] != UNASSIGNED]
     return named if len(named) > MANY else []
 
 
 def name_many(ax: Axes, colors: Colors | None, where: Floats, *, zorder: float = 5) -> None:
-    """Names of the groups on the map, where they are too many for a legend."""
+    """Write the names of the groups on the map if they are too many for a legend."""
     groups = named_on_map(colors)
     if groups:
         name_groups(ax, groups, where, zorder=zorder)
 
 
 def map_side(colors: Colors | None) -> float:
-    """Inches of a map in these colours."""
+    """Return the side of a map in inches."""
     return side(len(named_on_map(colors)))
 
 
 def legend_of(colors: Colors | None) -> dict[str, str]:
-    """Colours that a legend explains: all, or those that have no name on the map."""
+    """Return the entries of the legend: names that are not on the map, with their colours."""
     entries = {} if colors is None else colors.legend
     named = {name for name, *_ in named_on_map(colors)}
     return {name: color for name, color in entries.items() if name not in named}
 
 
 def row_margin(colors: Colors | None, ground: Floats | None) -> float:
-    """Inches that the legend or the colour bar of a row needs."""
+    """Return the width of the legend or the colour bar of a row in inches."""
     bar = COLORBAR_WIDTH if colors is not None and colors.labels is None else 0.0
     return max(bar, legend_width(legend_of(colors)), legend_width(_entries(None, ground)))
 
@@ -136,7 +136,7 @@ def _entries(colors: Colors | None, ground: Floats | None) -> dict[str, str]:
 
 
 def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
-    """Square panel without ticks: distances on the map of `n_cells` have no unit."""
+    """Make a square panel without ticks, because distances on the map have no unit."""
     axis = "UMAP" if n_cells >= MIN_CELLS_UMAP else "latent"
     ax.set_box_aspect(1)
     ax.set(xticks=[], yticks=[])
@@ -147,7 +147,7 @@ def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
 
 
 def plain(ax: Axes, *, x: str = "", y: str = "") -> None:
-    """Axes without a frame on the far sides, and what they measure in small letters."""
+    """Remove the upper and right frame, and set small axis labels."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=9)
     ax.set_xlabel(x, fontsize=9)
@@ -155,14 +155,14 @@ def plain(ax: Axes, *, x: str = "", y: str = "") -> None:
 
 
 def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
-    """Heights of named rows, the first at the top."""
+    """Name the rows, the first at the top, and return their heights."""
     ax.set_yticks(range(len(names)), names, fontsize=9)
     ax.set_ylim(len(names) - 1 + edge, -edge)
     return np.arange(len(names))
 
 
 def dots(colors: dict[str, str]) -> list[Line2D]:
-    """Legend entries: one dot per label."""
+    """Return legend entries: one dot per label."""
     from matplotlib.lines import Line2D
 
     look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 6}
@@ -170,7 +170,7 @@ def dots(colors: dict[str, str]) -> list[Line2D]:
 
 
 def add_legend(ax: Axes, handles: Sequence[Line2D], *, title: str = "", low: bool = False) -> None:
-    """Legend to the right of a panel, in as many columns as it needs; `low` under a colour bar."""
+    """Add a legend to the right of a panel, or with `low` below its colour bar."""
     ax.legend(
         handles=list(handles),
         title=title,
@@ -188,14 +188,14 @@ def add_legend(ax: Axes, handles: Sequence[Line2D], *, title: str = "", low: boo
 
 
 def legend_width(labels: Iterable[str]) -> float:
-    """Inches that a legend takes beside a panel."""
+    """Return the width of a legend in inches."""
     lengths = [len(label) for label in labels]
     columns = math.ceil(len(lengths) / ROWS_PER_LEGEND_COLUMN)
     return 0.2 + columns * (0.35 + 0.072 * max(lengths)) if lengths else 0.0
 
 
 def add_colorbar(ax: Axes, points: PathCollection | LineCollection, *, label: str) -> None:
-    """Colour bar to the right of a panel, where the legend would be."""
+    """Add a colour bar to the right of a panel."""
     bar = ax.figure.colorbar(points, cax=ax.inset_axes((1.05, 0.15, 0.04, 0.7)))
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=9)

@@ -1,4 +1,4 @@
-"""Panels and figures with scanpy's manners for `ax`, `show` and `save`, and names of groups on a map."""
+"""Panels and figures with `ax`, `show` and `save` as in scanpy, and names of groups on a map."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dice._arguments import whole_number
 from dice._errors import InputError
+from dice._types import Floats, Mask
 
 if TYPE_CHECKING:
     import os
@@ -15,13 +17,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from dice._types import Floats, Mask
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 PANEL = 3.6  # inches
 #: Backends that only write files; all others can show a figure.
@@ -39,33 +34,32 @@ def panels(
     shared: bool = False,
     square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
-    """Axes for `n_panels` in a new figure, with `margin` inches for legends; or the caller's `ax`.
+    """Return a new figure with axes for `n_panels`, or the figure of `ax`.
 
     Parameters
     ----------
     n_panels
-        How many are needed.
+        Number of panels.
     ax
-        The caller's axes, good for one panel.
+        Axes of the caller, for a single panel.
     ncols
-        Panels in a row.
+        Number of panels in a row.
     size
         Width and height of a panel in inches.
     margin
-        Width to add on the right.
+        Inches for legends on the right.
     widths
-        Relative widths of the columns; None for equal ones.
+        Relative widths of the columns. None makes them equal.
     shared
-        Same limits in all panels.
+        Use the same limits in all panels.
     square
-        All panels are square maps, and are moved together as far as that leaves room.
+        Whether all panels are square maps, which are moved close together.
     """
-    if ncols < 1:
-        raise InputError(f"ncols={ncols} leaves no room for panels: pass 1 or more.")
+    ncols = whole_number("ncols", ncols)
     if ax is not None:
         if n_panels != 1:
-            raise InputError(f"ax is one panel, but {n_panels} are drawn: leave ax out.")
-        # Twice, because axes may sit in a subfigure.
+            raise InputError(f"`ax` must be None for {n_panels} panels: draw one panel, or leave ax out.")
+        # Twice, because the axes may be in a subfigure.
         return ax.figure.figure, [ax]
     import matplotlib.pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -84,9 +78,9 @@ def panels(
 
 
 def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> list[str]:
-    """The caller's titles, one for each of the things that are drawn, or else their names."""
+    """Return the titles, one per name, or the names if there are no titles."""
     if titles is not None and len(titles) != len(names):
-        raise InputError(f"There are {len(titles)} titles for {len(names)} {what}: pass one each.")
+        raise InputError(f"`titles` must be {len(names)} titles, one for each of the {what}, got {len(titles)}.")
     return names if titles is None else list(titles)
 
 
@@ -99,9 +93,9 @@ def finish(
     return_fig: bool,
     owned: bool = True,
 ) -> Any:
-    """Save, show or return a figure as scanpy does; a caller's `ax` is not `owned`.
+    """Save, show or return a figure as scanpy does. `owned` is False if the caller passed axes.
 
-    A figure that was neither saved nor shown stays open, for ``plt.savefig``.
+    A figure that is neither saved nor shown stays open for ``plt.savefig``.
     """
     import matplotlib.pyplot as plt
 
@@ -113,7 +107,7 @@ def finish(
     if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
         show = True
     if show:
-        # Not closed afterwards: where show does not block, that would take the window away again.
+        # Not closed afterwards: if show does not block, closing would remove the window.
         plt.show()
     if show is False or not owned:
         return axes
@@ -123,7 +117,7 @@ def finish(
 
 
 def _take_names_literally(figure: Figure) -> None:
-    """Two dollar signs in a name do not make a formula; the only formulas are matplotlib's own numbers at ticks."""
+    """Do not read dollar signs in names as formulas. Only tick labels of matplotlib are formulas."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -131,17 +125,17 @@ def _take_names_literally(figure: Figure) -> None:
             text.set_parse_math(False)
 
 
-#: More groups than this are named on the map: a judgement, not a measurement. A legend of two columns of long names is
-#: as wide as a panel already.
+#: More groups than this are named on the map instead of in a legend. A legend of two columns of long names is as wide
+#: as a panel. Chosen by looking at plots.
 MANY = 20
-#: Width and height of a letter, as parts of the font size: an estimate for bold DejaVu, matplotlib's own font.
+#: Width and height of a letter, as shares of the font size. Estimated for bold DejaVu, the font of matplotlib.
 LETTER, LINE = 0.7, 1.25
-#: Names up to this length stay on the middle cell of their group.
+#: Names of at most this length are placed on the middle cell of their group.
 SHORT = 3
-#: Inches of a panel that its title and the names of its axes take.
+#: Inches of a panel for its title and the names of its axes.
 FRAME = 0.5
-#: Cost of a place for a name, in inches of distance, for every square inch of cells that it covers and of names that it
-#: overlaps, and the gap between names in inches. Chosen by looking at maps of 37 and 60 groups.
+#: Costs of covered cells and of overlapping names, in inches of distance per square inch, and the gap between names in
+#: inches. Chosen by looking at maps of 37 and 60 groups.
 COVERED, CROSSED, GAP = 15.0, 1e3, 0.04
 #: Resolution of a map when places are compared.
 PIXELS = 128
@@ -153,16 +147,16 @@ def side(n_groups: int) -> float:
 
 
 def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats, *, zorder: float = 5) -> None:
-    """Write the name of every group, with its colour and cells, at its middle cell or beside it, none over another.
+    """Write the name of every group (name, colour, cells) at its middle cell or beside it, without overlaps.
 
-    To be called when the limits of the panel are final.
+    The limits of the panel must be final.
     """
     from matplotlib import patheffects
 
     size = 9 if len(groups) <= MANY else 7 if len(groups) <= 40 else 6
     halo = [patheffects.withStroke(linewidth=2, foreground="white")]
     middles = np.array([_middle(where[cells]) for *_, cells in groups], dtype=np.float64).reshape(-1, 2)
-    # Held, so that lines to the names move nothing.
+    # Fixed, so that lines to the names do not change the limits.
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
     low, high = (np.array(edge) for edge in zip(ax.get_xlim(), ax.get_ylim(), strict=True))
     edge = side(len(groups)) - FRAME
@@ -170,7 +164,7 @@ def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats
     half = 0.5 * size / 72 * np.array([(LETTER * len(name), LINE) for name, *_ in groups]).reshape(-1, 2)
     every = (where - low) * inches
     placed = (middles - low) * inches
-    # Numbers of clusters hide little, and belong on them.
+    # Short names, such as cluster numbers, hide few cells and stay on them.
     if max((len(name) for name, *_ in groups), default=0) > SHORT:
         placed = place_boxes(placed, half, every, edge)
     for (name, color, _), start, at, reach in zip(groups, (middles - low) * inches, placed, half, strict=True):
@@ -186,15 +180,15 @@ def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats
 
 
 def _middle(own: Floats) -> Floats:
-    """The cell that is nearest to the median of all: a median itself may lie between two islands."""
+    """Return the cell nearest to the median, because the median itself may lie between two islands."""
     return own[np.square(own - np.median(own, axis=0)).sum(1).argmin()]
 
 
 def place_boxes(centres: Floats, half: Floats, points: Floats, edge: float) -> Floats:
-    """Centres (n, 2) of boxes with `half` sides (n, 2) near where they should be, in a square with `points` (m, 2).
+    """Return centres (n, 2) of boxes with `half` sides (n, 2) near their wanted centres, in a square with `points`.
 
-    One after the other takes the place with the least cost: its distance, the points that it covers and, worst, the
-    boxes that it overlaps.
+    Boxes are placed one after the other. Each takes the place with the least cost: its distance, the points (m, 2) that
+    it covers and the boxes that it overlaps, which costs most.
     """
     bins = np.clip((points / edge * PIXELS).astype(np.intp), 0, PIXELS - 1)
     taken = np.zeros((PIXELS + 1, PIXELS + 1))
@@ -210,7 +204,7 @@ def place_boxes(centres: Floats, half: Floats, points: Floats, edge: float) -> F
         hidden = (covered[c, d] - covered[a, d] - covered[c, b] + covered[a, b]) * (edge / PIXELS) ** 2
         overlap = own + half[:index] + GAP - np.abs(at[:, None] - found[:index])
         crossed = np.prod(np.maximum(overlap, 0), axis=-1).sum(1)
-        # To the nearest edge: what is long stands beside its group rather than above a pile of others.
+        # Distance to the nearest edge: long names are placed beside their group.
         distance = np.linalg.norm(at - centre, axis=1) / 4 + np.linalg.norm(
             np.maximum(np.abs(at - centre) - own, 0), axis=1
         )

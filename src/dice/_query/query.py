@@ -1,4 +1,4 @@
-"""A query under a prior: cells are read once, then everything is decided, then the posterior is computed."""
+"""A query under a prior: read the cells once, decide shift and noise, then compute the posterior."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _gene_sums(chunk: Chunk) -> tuple[Floats]:
     return (np.asarray(np.expm1(chunk).sum(0)).ravel(),)
 
 
-#: Cells that go through the network at once.
+#: Number of cells that go through the network at once.
 NETWORK_CHUNK = 8192
 #: Default rho in latent scales: with the noise of counts, and with assumed noise (docs/rho.md).
 COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
@@ -45,25 +45,25 @@ COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
 
 @dataclass(frozen=True)
 class Query:
-    """What a call knows of its query; everything else is found from it."""
+    """The inputs of a call on a query. Everything else is computed from them."""
 
     prior: Prior
     options: Options
     match: GeneMatch
     matrix: Matrix
     likelihood: GaussianLikelihood
-    #: Cell seeds (n,): the addresses of the cells' random numbers.
+    #: Cell seeds (n,), which determine the random numbers of each cell.
     seeds: NDArray[np.int64]
-    #: Batches of the cells, to be shifted each on its own.
+    #: Batches of the cells. Each has its own shift.
     batches: pd.Categorical | None = None
-    #: Cells (n,) that the loadings were computed from, where the query is the reference itself.
+    #: Cells (n,) that the loadings were computed from, if the query is the reference itself.
     own: Mask | None = None
-    #: Counts beneath the matrix, where the user names them.
+    #: Counts of the matrix, if the user names a layer with them.
     counts: CountsLayer | None = None
 
     @classmethod
     def of(cls, adata: AnnData, prior: Prior, options: Options, *, who: str = "adata") -> Query:
-        """Match the genes and compare the values with the reference's; `who` is what the user calls the object."""
+        """Match the genes and compare the values with the reference's. `who` names the object in errors."""
         found = opened(adata, options, prior.genes, prior.statistics, prior.projection.mean, who=who)
         return cls.matched(prior, options, *found, own_cells(adata, prior))
 
@@ -72,7 +72,7 @@ class Query:
         cls, prior: Prior, options: Options, match: GeneMatch, matrix: Matrix, batches: pd.Categorical | None = None,
         counts: CountsLayer | None = None, own: Mask | None = None,
     ) -> Query:  # fmt: skip
-        """A query whose genes are matched and whose values are known to be right."""
+        """Return a query with matched genes and checked values."""
         chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
         per_gene = options.noise == "per_gene"
         of_genes = partial(
@@ -89,12 +89,12 @@ class Query:
 
     @cached_property
     def sampled(self) -> Codes:
-        """Cells to find the shift by: those with the smallest seeds, wherever they are in the file, in that order."""
+        """Cells to estimate the shift from: those with the smallest seeds, in that order, for any order in the file."""
         return np.argsort(self.seeds, kind="stable")[:SAMPLED_CELLS]
 
     @cached_property
     def latents(self) -> Latents:
-        """Noisy latents of all cells, read in one pass that also finds the noise; those of a lazy matrix stay lazy."""
+        """Noisy latents of all cells, from one pass that also finds the noise. Latents of a lazy matrix stay lazy."""
         if self.matrix.is_lazy:
             kept = np.zeros(self.matrix.n_cells, dtype=bool)
             kept[self.sampled] = True
@@ -113,7 +113,7 @@ class Query:
 
     @cached_property
     def _read(self) -> tuple[Latents, Floats | None]:
-        """Latents of all cells in memory and, where several calls share one reading, the sums of genes."""
+        """Latents of all cells in memory and, if several calls share one reading, the sums of genes."""
         return once(("latents", id(self.matrix), id(self.likelihood)), self._project, self.matrix, self.likelihood)
 
     def _project(self) -> tuple[Latents, Floats | None]:
@@ -128,13 +128,13 @@ class Query:
 
     @cached_property
     def gene_sums(self) -> Floats:
-        """Sum (d,) of every gene's expression, without logarithm, over the cells."""
+        """Sum (d,) of the expression of every gene over the cells, without logarithm."""
         known = self._read[1] if is_shared() and not self.matrix.is_lazy else None
         return self.matrix.total(_gene_sums)[0] if known is None else known
 
     @cached_property
     def measured(self) -> bool:
-        """Whether the noise is that of counts, which the prior has learned and the query's depths tell."""
+        """Whether the noise is that of counts: the prior has learned it, and the depths of the query are known."""
         latents = self.latents
         if not self.prior.measured or not self.options.measurable:
             return False
@@ -144,7 +144,7 @@ class Query:
         return counted
 
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
-        """Expression of a chunk as it is compared with others: as it was measured."""
+        """Return the expression of a chunk as it was measured. Subclasses may thin it."""
         return chunk
 
     def warn_of_empty(self, latents: Latents) -> None:
@@ -153,7 +153,7 @@ class Query:
 
     @property
     def device(self) -> str:
-        """Where the caller computes: what is lazy is computed by others."""
+        """Device of this process. A lazy matrix is computed by workers."""
         return "cpu" if self.matrix.is_lazy else self.options.device
 
     @cached_property
@@ -161,7 +161,7 @@ class Query:
         """The shift, the noise and the plan."""
         prior, options, likelihood, latents = self.prior, self.options, self.likelihood, self.latents
         measured = self.measured
-        # Nothing but labels tells which shift to remove: an embedding is moved on request alone (docs/shift.md).
+        # Only labels show which shift to remove, so an embedding is moved only on request (docs/shift.md).
         left = options.shift is False or (isinstance(options.shift, Shift) and options.shift.strategy == "auto")
         offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self, options.shift)
         df = options.likelihood.df if isinstance(options.likelihood, StudentT) else None
@@ -178,18 +178,18 @@ class Query:
         _log.info(f"Method: {plan.method}; noise {noise:.3g}, rho {plan.rho:.3g} (PCA units).")
         if plan.clipped:
             _log.warn(
-                f"rho is beyond the network's noise schedule; the largest it has was used, {plan.rhos.max():.4g}."
+                f"`rho` is larger than the noise that the network was trained on, so {plan.rhos.max():.4g} was used."
             )
         if plan.method == "split" and options.method == "auto" and len(plan.rhos) == MAX_ITERATIONS:
             _log.warn(
-                f"{self.match}, so few that {MAX_ITERATIONS} iterations may be too short: compare with "
+                f"{self.match}. With so few genes, {MAX_ITERATIONS} iterations may not converge: compare with "
                 "method=dice.Gibbs(fast=True, n_iterations=300)."
             )
         return Decided(plan, noise, cell_noise, offsets, shift)
 
     @cached_property
     def inference(self) -> Inference:
-        """The posterior of any chunk of cells."""
+        """The posterior of a chunk of cells, as a function."""
         decided = self.decided
         depths = None if self.counts is None else self.latents.log_depth
         return Inference(
@@ -199,10 +199,10 @@ class Query:
 
     @cached_property
     def posterior(self) -> Posterior:
-        """The posterior of all cells; expression is read again only where single genes matter or all is lazy."""
+        """The posterior of all cells. Expression is read again only if the plan needs genes or the matrix is lazy."""
         inference, plan, k, n = self.inference, self.decided.plan, self.likelihood.n_latent, len(self.latents)
         if not isinstance(self.latents.y, np.ndarray):
-            # Columns of obs cannot be lazy, so that the uncertainty takes a pass of its own.
+            # Columns of obs cannot be lazy, so the uncertainty needs its own pass.
             variance = self.matrix.each(inference.variance, desc="Uncertainty") if plan.uncertainty else None
             rest = replace(inference, plan=replace(plan, uncertainty=False))
             packed = self.matrix.map_rows(rest.packed, (k + plan.n_samples * k,))
@@ -215,11 +215,11 @@ class Query:
                 chunk = self.matrix.read(rows) if plan.needs_genes else None
                 parts.append(inference(self.latents[rows], rows, chunk))
         if inference.limit:
-            _log.warn(f"The device holds no whole chunk: {inference.limit} cells went at a time.")
+            _log.warn(f"The device has too little memory for a chunk: {inference.limit} cells were computed at a time.")
         return Posterior.joined(parts)
 
     def slots(self, keys: DenoiseKeys, warned: list[str]) -> Slots:
-        """What denoising leaves in an AnnData object: the posterior, and the record of what was decided."""
+        """Return the slots that denoising writes: the posterior and the record."""
         latents, posterior = self.latents, self.posterior
         obsm = {keys.mean: posterior.mean, keys.projection: latents.y}
         obs = {keys.empty: latents.empty} if latents.empty.any() else {}
@@ -232,7 +232,7 @@ class Query:
         return Slots(obsm=obsm, obs=obs, uns=uns, stale=stale)
 
     def record(self) -> dict[str, Any]:
-        """What ``.uns`` keeps: the call, what was decided, and the genes."""
+        """Return the record for ``.uns``: the call, the decisions and the genes."""
         decided, plan, chain = self.decided, self.decided.plan, self.decided.plan.method != "direct"
         rho = plan.rho if np.ndim(self.options.rho) == 0 else self.options.rho
         params = {

@@ -1,4 +1,4 @@
-"""One reading of a query: several calls match its genes, open its matrix and project its cells once."""
+"""Share one reading of a query between several calls: genes are matched and cells are projected once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _known: ContextVar[dict[Hashable, tuple[Any, list[str], tuple[object, ...]]] | N
 
 @contextmanager
 def one_reading() -> Iterator[None]:
-    """Within this block, all calls on one query share what they read of it; their results stay the same."""
+    """Within this block, all calls on one query share one reading. Results do not change."""
     token = _known.set({})
     try:
         yield
@@ -39,14 +39,15 @@ def one_reading() -> Iterator[None]:
 
 
 def is_shared() -> bool:
-    """Whether this context is one of `one_reading`."""
+    """Return whether this code runs within `one_reading`."""
     return _known.get() is not None
 
 
 def once(key: Hashable, function: Callable[[], T], *keep: object) -> T:
-    """Call a function once within `one_reading`, and repeat its warnings for every caller; elsewhere just call it.
+    """Call a function once within `one_reading`, and repeat its warnings for every caller.
 
-    Objects whose `id` is part of the key are kept, so that no other object gets their address.
+    Outside `one_reading` the function is called each time. Objects whose `id` is part of the key are kept alive, so
+    that no other object gets the same `id`.
     """
     known = _known.get()
     if known is None:
@@ -64,19 +65,19 @@ def opened(
     adata: AnnData, options: Options, genes: NDArray[np.object_], known: Statistics, means: Floats | None = None, *,
     who: str = "adata",
 ) -> tuple[GeneMatch, Matrix, pd.Categorical | None, CountsLayer | None]:  # fmt: skip
-    """Match the reference's `genes` in a query, and open their matrix, the batches and the counts beneath.
+    """Match `genes` of the reference in a query, and open the matrix, the batches and the layer of counts.
 
-    Values are compared with the statistics `known` of the reference, and with its `means` if there are any.
+    Values are compared with the statistics `known` of the reference, and with its `means` if they are given.
     """
-    place, overlap = (id(adata), "\0".join(map(str, genes)), options.gene_key), options.check.min_gene_overlap
-    matching = partial(match_genes, adata, genes, gene_key=options.gene_key, min_overlap=overlap)
-    match = once(("genes", *place, overlap), matching, adata)
+    named = {"gene_key": options.gene_key, "species": options.check.species}
+    place, overlap = (id(adata), "\0".join(map(str, genes)), *named.values()), options.check.min_gene_overlap
+    match = once(("genes", *place, overlap), partial(match_genes, adata, genes, min_overlap=overlap, **named), adata)
     _log.info(f"{match}.")
     opening = partial(Matrix, adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who)
-    matrix = once(("matrix", *place, options.layer, options.chunk_size), opening, adata)
+    matrix = once(("matrix", *place, known.get("sum_log"), options.layer, options.chunk_size), opening, adata)
     if options.check.values:  # noqa: PD011 - not pandas
         checking = partial(check_matrix, matrix, match, known, means, options.layer)
-        once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
+        matrix.factor = once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
     batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
     if isinstance(options.shift, Mapping):
         check_record(options.shift, None if batches is None else [str(name) for name in batches.categories])

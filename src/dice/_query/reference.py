@@ -15,12 +15,16 @@ from dice._data.matrix import Matrix
 from dice._data.values import CountsLayer
 from dice._errors import InputError
 from dice._model.likelihood import Latents
-from dice._model.matching import LikeQuery
 from dice._model.presets import ROLES, assign_roles
-from dice._query.held_out import cells_of
+from dice._model.thinning import LikeQuery
 from dice._query.query import Query
-from dice._types import Chunk, Codes
+from dice._types import Chunk, Codes, Mask
 from dice.options import Gaussian, Training
+
+
+def cells_of(roles: Codes, known: Mask, *wanted: str) -> Codes:
+    """Return the positions of the known cells (n,) with one of the `wanted` roles."""
+    return np.flatnonzero(np.isin(roles, [ROLES.index(role) for role in wanted]) & known)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Choosing rho: the cells to score, the criterion, and its curve."""
+"""Choosing rho: the cells to score, the loss of every value, and its curve.
+
+A criterion gives a loss (n, m) for n cells at the m values of a grid, in PCA units. The estimator is that of
+:func:`dice.tl.denoise`: with counts the depth of a cell gives its noise.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import said
 from dice._errors import InputError
-from dice._model import tuning
 from dice._model.counts import judge_counts, recover
+from dice._model.likelihood import GaussianLikelihood
+from dice._model.prior import LearnedPrior
 from dice._query.query import Query
-from dice._types import Floats
+from dice._types import Chunk, Floats
 
-#: Default grid in units of the prior's latent scale, and the number of cells that are scored at most.
+#: Default grid in units of the latent scale of the prior, and the maximum number of cells.
 GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 N_CELLS = 1000
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Loss of every value of rho in a grid, with its standard error over cells."""
+    """Loss of every rho in a grid, with its standard error over cells."""
 
     criterion: str
     grid: Floats
@@ -41,7 +47,7 @@ class Curve:
         return float(self.grid[np.argmin(self.loss)])
 
     def record(self) -> dict[str, Any]:
-        """The curve as ``.uns`` stores it for :func:`dice.pl.rho`."""
+        """Return the record for ``.uns``, which :func:`dice.pl.rho` draws."""
         return {
             "rho": self.best, "criterion": self.criterion, "grid": self.grid, "loss": self.loss, "error": self.error,
             "n_cells": self.n_cells,
@@ -49,30 +55,30 @@ class Curve:
 
 
 def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None) -> Curve:
-    """The curve over at most `N_CELLS` cells, chosen by the seed and the names of the cells."""
+    """Compute the curve on at most `N_CELLS` cells, chosen by the seed and the names of the cells."""
     prior = query.prior
     values = np.array(GRID) * prior.latent_scale if grid is None else check_grid(grid)
     rng = np.random.default_rng(query.options.random_state)
     rows = np.sort(np.argsort(query.seeds, kind="stable")[:N_CELLS])
     if len(rows) < 2:
-        raise InputError(f"rho cannot be tuned on {len(rows)} cells: pass a number for rho.")
+        raise InputError(f"rho cannot be tuned on {len(rows)} cells: pass at least 2 cells, or set rho to a number.")
     chunk = query.matrix.take(rows)
     latents = query.likelihood.latents(chunk)
     if latents.empty.all():
-        raise InputError("rho cannot be tuned on cells that express none of the prior's genes: pass a number for rho.")
+        raise InputError("rho cannot be tuned, because no cell expresses a gene of the prior: set rho to a number.")
     noise, genes = float(np.sqrt(latents.residual[~latents.empty].mean())), query.match.prior
     beneath = recover(chunk) if query.counts is None else query.counts.take(rows)
-    # dice.tl.denoise reads the query in the same way: as counts, or under Gaussian noise.
+    # As in dice.tl.denoise: counts, or Gaussian noise.
     measured = prior.measured and judge_counts(beneath.log_depth, latents.empty)[0]
     if criterion == "auto":
         criterion = "counts" if measured else "genes"
     if criterion == "counts" and not beneath.counts.count_nonzero():
-        raise InputError("criterion='counts' needs log-normalised counts, got other values: pass counts_layer=.")
+        raise InputError("criterion='counts' needs log-normalised counts: set counts_layer to a layer with counts.")
     if criterion == "genes":
-        losses = tuning.by_genes(prior, chunk, genes, values, noise, rng)
+        losses = by_genes(prior, chunk, genes, values, noise, rng)
     else:
         cells, factors = beneath.counts.toarray(), np.nan_to_num(beneath.factor)
-        losses = tuning.by_counts(prior, cells, factors, genes, values, rng, measured=measured)
+        losses = by_counts(prior, cells, factors, genes, values, rng, measured=measured)
     curve = Curve.of(criterion, values, losses)
     _log.info(f"rho {curve.best:.3g} (PCA units) has the least loss by {curve.criterion}.")
     return curve
@@ -84,5 +90,70 @@ def check_grid(grid: Sequence[float]) -> Floats:
     except (TypeError, ValueError):
         values = np.empty(0)
     if not len(values) or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(f"grid={said(grid)} is not a sequence of numbers of at least 0.")
+        raise InputError(f"`grid` must be a sequence of numbers of at least 0, got {said(grid)}.")
     return values
+
+
+#: Expected counts are at least this share of the mean of their gene, so that the loss of a zero is finite.
+SMALLEST_MEAN = 0.05
+
+
+def by_genes(
+    prior: LearnedPrior, chunk: Chunk, genes: NDArray[np.intp], grid: Floats, noise: float, rng: np.random.Generator
+) -> Floats:
+    """Squared error of one half of the standardised genes, predicted from the other half, both ways.
+
+    For Gaussian noise: half of the genes leave noise that is nearly the same in all directions, and its mean stands
+    for all of them.
+    """
+    order = rng.permutation(len(genes))
+    halves = order[: len(order) // 2], order[len(order) // 2 :]
+    total = np.zeros((chunk.shape[0], len(grid)))
+    for seen, hidden in (halves, halves[::-1]):
+        likelihood = GaussianLikelihood.of(prior.projection, genes[seen])
+        y, _ = likelihood.read(chunk[:, seen])
+        level = noise * np.sqrt(np.trace(likelihood.covariance) / prior.n_latent)
+        loadings = prior.projection.loadings[genes[hidden]]
+        truth = prior.projection.standardizer.take(genes[hidden])(chunk[:, hidden]).dense()
+        for column, rho in enumerate(grid):
+            mean = prior.mean(y, rho=float(np.hypot(level, rho)))
+            total[:, column] += np.square(truth - mean @ loadings.T).mean(1) / 2
+    return total
+
+
+def by_counts(
+    prior: LearnedPrior,
+    counts: Floats,
+    factors: Floats,
+    genes: NDArray[np.intp],
+    grid: Floats,
+    rng: np.random.Generator,
+    *,
+    measured: bool,
+) -> Floats:
+    """Poisson loss of one half of the counts, predicted from the other half; cells without counts are left out.
+
+    Binomial thinning makes two independent halves of Poisson counts. `factors` (n,) normalise counts.
+    With `measured` noise each half is denoised at its own depth, else at the noise that its genes leave unexplained.
+    """
+    full = counts.sum(1) > 0
+    counts, factors = counts[full], factors[full]
+    half = rng.binomial(counts.astype(np.int64), 0.5)
+    other = counts - half
+    scale = factors * counts.sum(1) / np.maximum(half.sum(1), 1)
+    likelihood = GaussianLikelihood.of(prior.projection, genes)
+    y, residual = likelihood.read(np.log1p(half * scale[:, None]).astype(np.float32))
+    level = float(np.sqrt(residual.mean()))
+    standardizer, loadings = prior.projection.standardizer.take(genes), prior.projection.loadings[genes]
+    least = SMALLEST_MEAN * np.maximum(other.mean(0), 1 / len(other))
+    losses = []
+    depths = -np.log(np.maximum(scale, 1e-12)) if measured else None
+    for rho in grid:
+        noise = float(rho) if measured else float(np.hypot(level, rho))
+        values = prior.mean(y, depths, noise) @ loadings.T + standardizer.center
+        logged = np.clip(values * standardizer.scale + standardizer.mean, 0, 20)
+        expected = np.expm1(logged) / scale[:, None]
+        # The exponential of a mean logarithm is too small: every gene is scaled to its total in the seen half.
+        expected = np.maximum(expected * (half.sum(0) / np.maximum(expected.sum(0), 1e-12)), least)
+        losses.append((expected - other * np.log(expected)).mean(1))
+    return np.stack(losses, axis=1)

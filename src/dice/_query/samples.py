@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dice._arguments import new_key
 from dice._data import read
+from dice._data.results import from_plain
 from dice._data.store import Prior, find_prior, known_prior
-from dice._data.write import from_plain
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._query.query import Query
@@ -26,7 +26,7 @@ Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 def posterior_samples(
     adata: AnnData, reference: Reference | None, n_samples: int, key: str, prior_key: str = "dice"
 ) -> NDArray[np.float32]:
-    """Stored samples (n, n_samples, k), or new ones drawn as the stored embedding was computed."""
+    """Return stored samples (n, n_samples, k), or draw new ones with the arguments of the stored embedding."""
     keys = DenoiseKeys(new_key("use_rep", key, "X_dice"))
     if keys.samples in read.names(adata, "obsm"):
         stored = read.array(adata, keys.samples, rows=(slice(None), slice(n_samples)))
@@ -34,38 +34,38 @@ def posterior_samples(
             return stored
     query = denoised_query(adata, reference, key, prior_key, n_samples=n_samples, uncertainty=False)
     if query is None:
-        raise SlotError(f"There is no embedding in adata.obsm[{key!r}]: call dice.tl.denoise(adata, reference) first.")
+        raise SlotError(f"adata.obsm has no embedding {key!r}: call dice.tl.denoise(adata, reference) first.")
     return np.asarray(query.posterior.samples)
 
 
 def denoised_query(
     adata: AnnData, reference: Reference | None, key: str, prior_key: str = "dice", **wanted: Any
 ) -> Query | None:
-    """The query as it was denoised into `key`, with other options `wanted`; None if it was not."""
+    """Return the query with the arguments of the stored embedding `key` and the options `wanted`, or None."""
     record = read.record(adata, DenoiseKeys(new_key("use_rep", key, "X_dice")).uns)
     if record is None:
         return None
     if not isinstance(record, Mapping) or not {"call", "params", "shift"} <= record.keys():
         raise SlotError(
-            f"adata.uns[{key!r}] was not written by dice.tl.denoise: set use_rep to an embedding that was, for example "
-            "'X_dice'."
+            f"adata.uns[{key!r}] was not written by dice.tl.denoise: set use_rep to an embedding of that function, for "
+            "example 'X_dice'."
         )
     prior = _prior_of(adata, reference, record, prior_key)
     return Query.of(adata, prior, Options(**stored_call(record), **wanted))
 
 
 def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an earlier call from its entry in ``.uns``, for any cells of the same query."""
+    """Return the arguments of an earlier call from its record in ``.uns``, for any cells of the same query."""
     likelihood, found = record["call"]["likelihood"], record["params"]
     if isinstance(likelihood, str) and likelihood != "auto":
         raise InputError(
-            f"The embedding was made with the function {likelihood!r}, which cannot be stored: call dice.tl.denoise "
-            "itself again."
+            f"The embedding was made with the function {likelihood!r}, which is not stored: call dice.tl.denoise again "
+            "with this function."
         )
     call = from_plain(record["call"], OBJECTS)
     if isinstance(call["method"], Direct):
-        call["method"] = "auto"  # Samples have no deconvolution.
-    # Found once for all cells: a part of them would be shifted, and would have noise, of its own.
+        call["method"] = "auto"  # dice.Direct may deconvolve, which samples do not.
+    # Shift and noise were estimated from all cells; a subset of the cells must not estimate them again.
     call |= {"shift": record["shift"], "check": False}
     assumed = call["likelihood"] if likelihood != "auto" else Gaussian()
     if not found["measured"] and assumed.noise == "estimate" and found["noise"] > 0:
@@ -74,7 +74,7 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prior_of(adata: AnnData, reference: Reference | None, record: Mapping[str, Any], prior_key: str) -> Prior:
-    """The prior that is pointed at, or the one that made the embedding, or the one inside the object."""
+    """Return the prior of `reference`, or the prior of the embedding from memory, or the prior in `adata`."""
     made_by = str(record["params"].get("prior", ""))
     if reference is not None:
         prior: Prior | None = find_prior(reference, key=prior_key)
@@ -86,7 +86,7 @@ def _prior_of(adata: AnnData, reference: Reference | None, record: Mapping[str, 
         raise SlotError("The prior that made the embedding is not in memory: pass the reference as second argument.")
     if prior.sha256 != made_by:
         raise InputError(
-            "The reference holds another prior than the one that made the embedding: pass that one, or call "
+            "The embedding was made with another prior than that of the reference: pass the other reference, or call "
             "dice.tl.denoise again."
         )
     return prior

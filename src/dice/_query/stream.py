@@ -1,4 +1,4 @@
-"""A query whose latents and posterior are kept in a store on disk; each phase does the chunks that are not finished."""
+"""A query whose latents and posterior are in a store on disk. Each phase computes the unfinished chunks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dice._types import Chunk
 
 @dataclass(frozen=True)
 class StreamedQuery(Query):
-    """The same query, from file to file."""
+    """A query that is read from a file and written to a store."""
 
     draft: Draft = field(kw_only=True)
     keys: DenoiseKeys = field(kw_only=True)
 
     @cached_property
     def latents(self) -> Latents:
-        """First phase: the noisy latents, and what is left of the expression, go into the store."""
+        """First phase: write the noisy latents and the residuals into the store."""
         draft, where = self.draft, f"obsm/{self.keys.projection}"
         draft.require(where, (self.prior.n_latent,))
         draft.require("scratch/residual", ())
@@ -47,12 +47,12 @@ class StreamedQuery(Query):
 
     @property
     def device(self) -> str:
-        """Workers have devices of their own."""
+        """Device of this process. Workers have their own."""
         return "cpu"
 
     @cached_property
     def posterior(self) -> Posterior:
-        """Second phase: the posterior into the store, from latents, and from expression where single genes matter."""
+        """Second phase: write the posterior into the store, from latents, or from expression if the plan needs it."""
         import dask.array as da
 
         draft, plan, keys, k = self.draft, self.decided.plan, self.keys, self.prior.n_latent
@@ -61,7 +61,7 @@ class StreamedQuery(Query):
             draft.require("scratch/variance", ())
         if plan.n_samples:
             draft.require(f"obsm/{keys.samples}", (plan.n_samples, k))
-        # The latents stay where they are: workers get them block by block.
+        # The latents stay in the store; workers get them block by block.
         known = replace(self.latents, y=np.empty((0, k), dtype=np.float32))
         into = IntoDraft(draft, "denoise", _Posteriors(self.inference, known, keys))
         done = draft.finished("denoise")
@@ -75,10 +75,10 @@ class StreamedQuery(Query):
 
 @dataclass(frozen=True)
 class _Posteriors:
-    """From a block of latents, or of expression where single genes matter, to the arrays of the store."""
+    """Compute the arrays of the store from a block of latents, or of expression if the plan needs it."""
 
     inference: Inference
-    #: Residuals and empty cells of the whole query, whose latents are in the store.
+    #: Residuals, empty cells and depths of the whole query. Its latents are in the store.
     known: Latents
     keys: DenoiseKeys
 

@@ -18,7 +18,7 @@ from dice._data.matrix import Matrix
 from dice._data.values import CountsLayer
 from dice._errors import InputError
 from dice._model.presets import ROLES, assign_roles
-from dice._model.schema import is_orthonormal
+from dice._model.projection import is_orthonormal
 from dice._train.genes import learned_genes
 from dice._types import Codes, Floats
 from dice.options import Training

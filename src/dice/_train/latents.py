@@ -14,12 +14,13 @@ from dice._data.matrix import Matrix, Part
 from dice._errors import InputError
 from dice._model import networks
 from dice._model.arrays import subsample
-from dice._model.counts import judge_counts, recover
+from dice._model.counts import TARGET_SUM, judge_counts, recover
 from dice._model.likelihood import GaussianLikelihood, Latents
+from dice._model.pca import adopt_projection, fit_projection
 from dice._model.presets import ROLES, TrainingData, plain_data
 from dice._model.prior import LearnedPrior
-from dice._model.projection import Projection, adopt_projection, fit_projection
-from dice._model.thinning import MAX_MEASURED, TARGET_SUM, ReferenceReader, Rows, make_rows
+from dice._model.projection import Projection
+from dice._model.thinning import MAX_MEASURED, ReferenceReader, Rows, make_rows
 from dice._train.cells import Embedding, ReferenceCells
 from dice._types import Mask
 

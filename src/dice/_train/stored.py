@@ -27,7 +27,7 @@ from dice.options import Mixup, Options, Training
 
 
 def fitting_prior(
-    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, gene_key: str | None
+    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, options: Options
 ) -> Prior | None:
     """The prior of a reference if the query has its genes; None if a new one must be trained on the cells.
 
@@ -41,7 +41,7 @@ def fitting_prior(
     if keys.uns not in names(reference, "uns") or keys.split not in names(reference, "obs"):
         return None
     prior = find_prior(reference, key=prior_key)
-    share = share_of_genes(adata, prior.genes, gene_key=gene_key)
+    share = share_of_genes(adata, prior.genes, options)
     found = f"reference.uns[{keys.uns!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
     if share < FEW:
         _log.say(f"{found} of them: another one is learned in its place.")

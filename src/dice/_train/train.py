@@ -14,11 +14,12 @@ import numpy as np
 
 from dice import _log
 from dice._arguments import choice, said
+from dice._data.door import check_archive
 from dice._errors import InputError
 from dice._files import atomic, check_target
 from dice._model import networks, presets
 from dice._model.denoiser import Denoiser
-from dice._model.mixup import LabelMixup
+from dice._model.presets import LabelMixup
 from dice._model.training import Trainer
 from dice._processes import interrupts, one_torch_thread
 from dice._types import Floats
@@ -195,6 +196,7 @@ class Checkpoint:
         if not self.path.exists():
             return
         try:
+            check_archive(self.path)
             # allow_pickle=False is numpy's default; it is explicit because files may come from others.
             with self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 key = str(file["fingerprint"])

@@ -15,6 +15,7 @@ from typing import Any
 
 from dice import DiceError, DiceWarning, __version__, _log, settings
 from dice.cli import _verbs
+from dice.cli._files import check_paths
 from dice.cli._flags import add_flags, first_sentence, parameters, summary_of
 from dice.cli._words import in_flags, table
 
@@ -45,6 +46,8 @@ class Command:
             parser.add_argument(name, type=Path, nargs=nargs, help=text)
         if self.output:
             parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=self.output)
+            text = "let an output replace an input file"
+            parser.add_argument("--overwrite-input", action="store_true", help=text)
         add_flags(parser, self.verb, skip=self.skip)
         for flag, options in self.flags.items():
             parser.add_argument(flag, **options)
@@ -119,7 +122,7 @@ COMMANDS = {
         flags={"--reference": {"type": Path, "help": "file with the prior, for the figures of its training"}},
     ),
 }  # fmt: skip
-DEMO = "Annotate the cells of one study by an atlas of others, and compare with PCA."
+INFO = "Show what a prior was learned from, or list the priors that have a name."
 #: Exit codes beside 0: an error that was told, wrong usage (argparse's), Ctrl-C (a shell's own).
 FAILED, INTERRUPTED = 1, 130
 
@@ -130,6 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.perf_counter()
     with _manners(args) as warned:
         try:
+            check_paths(args)
             with _cluster(args):
                 summary = args.run(args)
         except KeyboardInterrupt:
@@ -157,9 +161,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dice {__version__}")
     _add_common(parser, default=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    demo = _add_command(commands, "demo", DEMO, ("", "--output here --seed 1"))
-    demo.add_argument("--output", type=Path, default=Path("dice_demo"), help="folder to write to")
-    demo.add_argument("--seed", type=int, default=0, dest="random_state", help="seed of everything random (default 0)")
+    info = _add_command(commands, "info", INFO, ("", "pancreas", "trained.h5ad"))
+    info.add_argument(
+        "prior", nargs="?", help="name of a prior, or a file with one (.h5ad or .zarr); none lists all names"
+    )
+    info.add_argument("--prior-key", default="dice", help="key of the prior in a file (default dice)")
     for name, command in COMMANDS.items():
         command.add_arguments(_add_command(commands, name, summary_of(command.verb), command.examples))
     return parser
@@ -190,10 +196,8 @@ def _add_common(parser: argparse.ArgumentParser, default: Any) -> None:
 def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
     """Bars as asked for, and warnings of ours as one line each; both go to standard error."""
     warned: list[str] = []
-    before = settings.verbosity, settings.device, settings.chunk_size
-    settings.verbosity = 0 if args.quiet else settings.verbosity
-    settings.device = getattr(args, "device", settings.device)
-    settings.chunk_size = getattr(args, "chunk_size", settings.chunk_size)
+    chosen = {name: getattr(args, name) for name in ("device", "chunk_size") if hasattr(args, name)}
+    chosen |= {"verbosity": 0} if args.quiet else {}
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         if issubclass(category, DiceWarning):
@@ -201,13 +205,11 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
             if not args.quiet:
                 print(f"dice: warning: {warned[-1]}", file=sys.stderr)
 
-    with warnings.catch_warnings(), _log.worded(lambda message: f"dice: {in_flags(message, args)}"):
+    worded = _log.worded(lambda message: f"dice: {in_flags(message, args)}")
+    with settings.using(**chosen), warnings.catch_warnings(), worded:
         warnings.simplefilter("default")
         warnings.showwarning = show  # type: ignore[assignment]
-        try:
-            yield warned
-        finally:
-            settings.verbosity, settings.device, settings.chunk_size = before
+        yield warned
 
 
 def _cluster(args: argparse.Namespace) -> Any:

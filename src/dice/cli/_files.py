@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dice._errors import InputError
-from dice._files import atomic, check_room, check_target, followed
+from dice._files import atomic, check_room, check_target, same_file
 
 if TYPE_CHECKING:
     from anndata import AnnData
 
+    from dice._data.store import Prior
+
 SUFFIXES = (".h5ad", ".zarr")
-
-
-def add_input(parser: argparse.ArgumentParser, name: str, text: str) -> None:
-    parser.add_argument(name, type=Path, help=f"{text} (.h5ad or .zarr)")
-
-
-def add_output(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help=f"{text} (.h5ad or .zarr); what is there is replaced, once the new file is whole",
-    )
+#: Arguments of commands that are files.
+PATHS = dict.fromkeys(("query", "reference", "cells", "label_map"), "input")
+PATHS |= dict.fromkeys(("output", "trained", "report", "table", "checkpoint"), "output")
 
 
 def check_output(path: Path) -> Path:
@@ -37,28 +29,35 @@ def check_output(path: Path) -> Path:
     return check_target(path, store=path.suffix == ".zarr")
 
 
-def check_apart(**outputs: Path | None) -> None:
-    """Refuse one file for two outputs, of which the last would be all that is left."""
-    named: dict[Path, str] = {}
-    for flag, path in outputs.items():
-        if path is None:
+def check_paths(args: argparse.Namespace) -> None:
+    """Refuse one file for two outputs, and an output that is an input, unless the user says so."""
+    named = {name: path for name, path in vars(args).items() if isinstance(path, str | Path) and name in PATHS}
+    outputs = {name: path for name, path in named.items() if PATHS[name] == "output"}
+    for (flag, path), (other, second) in combinations(named.items(), 2):
+        if not {flag, other} & outputs.keys() or not same_file(path, second):
             continue
-        first = named.setdefault(followed(path), flag)
-        if first != flag:
-            raise InputError(f"Two outputs, --{first} and --{flag}, are the file {str(path)!r}: name another for one.")
+        if {flag, other} <= outputs.keys():
+            raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: name another for one.")
+        if not getattr(args, "overwrite_input", False):
+            output = flag if flag in outputs else other
+            raise InputError(
+                f"The output --{output} {str(outputs[output])!r} is an input of the command and would be lost: name "
+                "another file, or pass --overwrite-input."
+            )
 
 
 def read(path: Path) -> AnnData:
     """All of a file in memory."""
-    import anndata as ad
+    from dice._data import files  # torch and anndata load after the help pages
 
-    if not path.exists():
-        raise InputError(f"There is no file {str(path)!r}: check its name and folder.")
-    try:
-        return ad.read_zarr(path) if path.is_dir() else ad.read_h5ad(path)
-    except Exception as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{str(path)!r} cannot be read as .h5ad or .zarr: {text}.") from error
+    return files.read(path)
+
+
+def read_reference(path: Path, read: Callable[[Path], AnnData] = read) -> AnnData | Prior:
+    """A reference with its cells, or a prior of the shelf."""
+    from dice import priors
+
+    return priors.load(str(path)) if priors.is_name(path) else read(path)
 
 
 def write(adata: AnnData, path: Path) -> None:

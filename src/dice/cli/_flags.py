@@ -166,7 +166,7 @@ def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
     for name in known.keys() & {"training", "sets", "classifier"}:
         found[name] = _read(args, *SETTINGS[name])
     if "check" in known and "Checks" in known["check"].annotation:
-        found["check"] = Checks(values=args.check, min_gene_overlap=args.min_gene_overlap)
+        found["check"] = Checks(args.check, args.min_gene_overlap, args.species)
     if "shift" in known:
         found["shift"] = False if args.shift == "none" else Shift(args.shift, args.batch_key)
     if "mixup" in known:

@@ -36,7 +36,6 @@ def prepare(args: argparse.Namespace) -> Result:
 def train(args: argparse.Namespace) -> Result:
     import dice
 
-    _files.check_apart(output=args.output, checkpoint=args.checkpoint)
     output = _files.check_output(args.output)
     if args.prior_only and output.suffix != ".h5ad":
         raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
@@ -56,12 +55,9 @@ def denoise(args: argparse.Namespace) -> Result:
 
     output = _files.check_output(args.output)
     if output.suffix == ".zarr":
-        import zarr
-        from anndata.io import read_elem
-
         more = {"copy_x": not args.no_x, "overwrite": True, "chunk_size": args.chunk_size}
         dice.tl.denoise_to_zarr(args.query, args.reference, output, **more, **read_flags(args, "tl.denoise"))
-        record = read_elem(zarr.open_group(output, mode="r")[f"uns/{args.key_added}"])
+        record = dice.read_lazy(output).uns[args.key_added]
     else:
         query = _files.read(args.query)
         call("tl.denoise", args, query, args.reference)
@@ -81,14 +77,16 @@ def cluster(args: argparse.Namespace) -> Result:
 
 def transfer(args: argparse.Namespace) -> Result:
     import dice
+    from dice._data.store import find_prior
 
     output = _files.check_output(args.output)
-    query, reference = map(dice.read_lazy if args.stream else _files.read, (args.query, args.reference))
+    read = dice.read_lazy if args.stream else _files.read
+    query, reference = read(args.query), _files.read_reference(args.reference, read)
     if args.features is not None:
         return _features(args, query, reference, output)
     call("tl.transfer_labels", args, query, reference)
     _files.write(query, output)
-    named = args.labels_key or dice.Prior.from_anndata(reference, key=args.prior_key).params.get("labels_key")
+    named = args.labels_key or find_prior(reference, key=args.prior_key).params.get("labels_key")
     key = args.key_added or f"{named}_dice"
     found = {"labels": _counts(query.obs[key]), "status": _counts(query.obs[f"{key}_status"])}
     views = ", ".join(str(name) for name in query.uns[key]["views"]["view"])
@@ -109,7 +107,7 @@ def _features(args: argparse.Namespace, query: Any, reference: Any, output: Path
 
 def novelty(args: argparse.Namespace) -> Result:
     output, query = _files.check_output(args.output), _files.read(args.query)
-    call("tl.novelty", args, query, _files.read(args.reference))
+    call("tl.novelty", args, query, _files.read_reference(args.reference))
     _files.write(query, output)
     record = query.uns[args.key_added]
     found: Result = {"output": str(output), "n_cells": query.n_obs, "n_novel": int(record["params"]["n_novel"])}
@@ -155,12 +153,13 @@ def report(args: argparse.Namespace) -> Result:
 
 
 def annotate(args: argparse.Namespace) -> Result:
-    _files.check_apart(output=args.output, trained=args.trained, report=args.report, checkpoint=args.checkpoint)
     output = _files.check_output(args.output)
     trained = None if args.trained is None else _files.check_output(args.trained)
     if args.report is not None:
         check_target(args.report)
-    query, reference = _files.read(args.query), _files.read(args.reference)
+    query, reference = _files.read(args.query), _files.read_reference(args.reference)
+    if trained is not None and not hasattr(reference, "obs"):
+        raise InputError(f"The prior {args.reference.name!r} comes without cells to write: leave --trained out.")
     call("tl.annotate", args, query, reference)
     _files.write(query, output)
     if trained is not None:
@@ -172,14 +171,17 @@ def annotate(args: argparse.Namespace) -> Result:
     return found | {"text": f"{text}\nwritten   {', '.join(written)}"}
 
 
-def demo(args: argparse.Namespace) -> Result:
-    from dice import _demo
+def info(args: argparse.Namespace) -> Result:
+    import dice
+    from dice._data.store import find_prior
 
-    found = _demo.run(args.output, random_state=args.random_state)
-    files = [str(file) for file in found.files]
-    shown = found.table.round(3).to_string(na_rep="-", float_format=lambda x: f"{x:.3f}".removesuffix(".000"))
-    rows = {name: row.dropna().to_dict() for name, row in found.table.iterrows()}
-    return {"text": f"{found.cells}\n\n{shown}\n\nWritten: {', '.join(files)}", "table": rows, "output": files}
+    if args.prior is None:
+        table = dice.priors.list()
+        return {"text": table.drop(columns="source").to_string(), "table": table.to_dict("index")}
+    prior = find_prior(args.prior, key=args.prior_key)
+    card = dice.priors.card(prior)
+    told = "".join(f"\n{name:<10} {text}" for name, text in card.items() if isinstance(text, str) and text)
+    return {"text": f"{prior}{told}", "genes": len(prior.genes), "sha256": prior.sha256} | card
 
 
 def _counts(column: Any) -> dict[str, int]:

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from dice.datasets._bundled import pbmc68k
-from dice.datasets._neocortex import neocortex, paper_neocortex_pair
 from dice.datasets._pancreas import pancreas
-from dice.datasets._pbmc_citeseq import paper_citeseq_split, pbmc_citeseq
 from dice.datasets._synthetic import mismatch, synthetic
 
-__all__ = [
-    "mismatch",
-    "neocortex",
-    "pancreas",
-    "paper_citeseq_split",
-    "paper_neocortex_pair",
-    "pbmc68k",
-    "pbmc_citeseq",
-    "synthetic",
-]
+__all__ = ["mismatch", "pancreas", "pbmc68k", "synthetic"]
 
 
 def __dir__() -> list[str]:

@@ -101,7 +101,7 @@ def knn_macro_f1(
     """
     values, codes = labelled_cells(embedding, labels, min_labels=2)
     if n_splits < 2 or n_neighbors < 1:
-        raise InputError("Cross-validation needs n_splits of 2 or more and n_neighbors of 1 or more.")
+        raise InputError("`n_splits` must be at least 2 and `n_neighbors` at least 1.")
     n_splits = min(n_splits, len(codes))
     # Dealing shuffled, label-sorted cells stratifies without scikit-learn's demand on rare labels.
     order = np.random.default_rng(seed(random_state)).permutation(len(codes))

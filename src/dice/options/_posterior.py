@@ -1,4 +1,4 @@
-"""Options of the posterior: the method, and the noise that the likelihood assumes."""
+"""Options of the posterior: the method and the noise of the likelihood."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ class Gibbs:
     Parameters
     ----------
     n_chains
-        Independent chains, at least as many as samples are asked for; ``average="chains"`` averages their last states.
+        Number of independent chains; at least ``n_samples`` chains are run.
     n_iterations
-        Iterations of each chain; None chooses (100 for a pair of rho, else 30 or what the noise asks for).
+        Iterations of each chain. None is 100 for a pair of rho, 30 for a single rho, and for ``fast=True`` the number
+        that the noise requires.
     burn_in
-        Iterations left out of averages; None is a third, or what the noise asks for.
+        Iterations left out of averages. None is a third, and for ``fast=True`` the number that the noise requires.
     schedule
         Interpolation of a pair of rho, ``"linear"`` or ``"geometric"``.
     average
-        ``"rao-blackwell"`` averages the denoiser's output along the chain, ``"chains"`` the last states of the chains.
+        ``"rao-blackwell"`` averages the output of the denoiser along the chains, ``"chains"`` their last states.
     fast
-        Divide the noise between the two steps so that the chain mixes fastest, which changes nothing but its length;
-        for Gaussian noise and a single rho. ``method="auto"`` does so where the direct method is not exact.
+        Divide the noise between the two steps so that the chain mixes fastest. The posterior is the same. For Gaussian
+        noise and a single rho. ``method="auto"`` does so if the direct method is not exact.
     """
 
     n_chains: int = 1
@@ -53,14 +54,14 @@ class Gibbs:
 
 @dataclass(frozen=True)
 class Direct:
-    """One network evaluation per cell, exact for Gaussian noise of one variance: pass it as ``method=``.
+    """One evaluation of the denoiser per cell: pass it as ``method=``. It is exact for isotropic Gaussian noise.
 
     Parameters
     ----------
     deconvolve
-        Remove the noise of the reference's own latents from the mean too, which sharpens label transfer.
+        Whether to remove the noise of the reference from the mean, too.
     uncertainty
-        Whether to compute ``adata.obs["dice_uncertainty"]`` (four more evaluations).
+        Whether to compute ``adata.obs["dice_uncertainty"]``. Without counts this takes four more evaluations.
     """
 
     deconvolve: bool = False
@@ -74,9 +75,9 @@ class Gaussian:
     Parameters
     ----------
     noise
-        Standard deviation of the query's noise per scaled gene. ``"estimate"`` measures it from what the loadings do
-        not explain, ``"per_cell"`` does so for each cell (shrunk to the mean), ``"per_gene"`` weighs the genes by their
-        noise in the reference.
+        Standard deviation of the noise of the query per scaled gene. ``"estimate"`` measures it by the residual of the
+        loadings, ``"per_cell"`` does so for each cell (shrunk to the mean), and ``"per_gene"`` weights the genes by
+        their noise in the reference.
     """
 
     noise: Noise = "estimate"
@@ -94,7 +95,7 @@ class StudentT:
     df
         Degrees of freedom.
     per_gene
-        Heavy tails of every gene by itself, instead of one for each cell.
+        Whether every gene has its own heavy tails, instead of one precision per cell.
     noise
         Scale of the noise: a number, ``"estimate"``, ``"per_cell"`` or ``"per_gene"``, as in :class:`Gaussian`.
     """

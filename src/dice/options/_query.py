@@ -60,13 +60,18 @@ class Checks:
         Compare the values with the reference's: raw counts, scaled, unlogged or twice logged values are refused.
     min_gene_overlap
         Smallest share of the prior's genes that the query must have.
+    species
+        Species of the query: ``"human"``, ``"mouse"``, or ``"auto"`` to tell it by the names of its genes. A query of
+        the other species than the prior's is matched by one-to-one orthologs.
     """
 
     values: bool = True
     min_gene_overlap: float = 0.2
+    species: Literal["auto", "human", "mouse"] = "auto"
 
     def __post_init__(self) -> None:
         number("min_gene_overlap", self.min_gene_overlap, least=0, most=1)
+        choice("species", self.species, ("auto", "human", "mouse"))
 
 
 #: Names of settings objects with default values.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._evaluation import evaluation
+from dice.pl._explore import explore
 from dice.pl._features import features
 from dice.pl._label_genes import label_genes
 from dice.pl._novelty import novelty
@@ -21,6 +22,7 @@ __all__ = [
     "clusters",
     "comparison",
     "evaluation",
+    "explore",
     "features",
     "label_genes",
     "novelty",

@@ -31,7 +31,8 @@ TREE_STEP = "dice.tl.cluster"
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
 #: Text of genes, and inches of a row that has them.
 PAPER = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
-GENES, GENE_ROW = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox": PAPER}, 0.34
+GENES: dict[str, Any] = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox": PAPER}
+GENE_ROW = 0.34
 
 
 @shared

@@ -39,35 +39,34 @@ def comparison(
 ) -> Any:
     """Draw UMAPs of the projection and of the denoised embedding side by side.
 
-    Every representation gets a column, every colour a row. The coordinates are computed once and
-    reused by later calls with the same parameters, also for a subset of the cells; scanpy's own
-    ``X_umap`` and ``neighbors`` are neither needed nor touched.
+    Each representation has a column and each colour a row. The coordinates are computed once and reused by later calls
+    with the same parameters, also for a subset of the cells. ``X_umap`` and ``neighbors`` of scanpy are neither needed
+    nor changed.
 
     Parameters
     ----------
     adata
-        Annotated data with the representations in ``obsm``, as of :func:`dice.tl.denoise`.
+        AnnData object with representations in ``obsm``, for example after :func:`dice.tl.denoise`.
     color
-        Column or columns of ``obs``, genes, or columns of tables in ``obsm``, for example
-        ``"protein_dice:CD4"`` for a predicted protein; None draws all cells alike. Labels have the colours
-        of ``uns[f"{color}_colors"]`` where present, numbers the colour map that `palette` names;
-        cells without a value are light grey.
+        Columns of ``obs``, genes, or columns of tables in ``obsm``, for example ``"protein_dice:CD4"`` for a predicted
+        protein. None draws all cells in one colour. Labels have the colours of ``uns[f"{color}_colors"]`` if they
+        exist. Numbers have the colour map `palette`. Cells without a value are light grey.
     use_rep
         Key or keys of ``obsm``.
     reference
-        The reference that the query was denoised with. Its map is then shared by all panels, with
-        the reference in grey and the query placed upon it; `reference` is not written to.
+        The reference of the query. All panels then show the UMAP of the reference in grey, with the query placed on
+        it. `reference` is not changed.
     {reference_map}
     neighbors_key
-        Neighbour graph in ``uns``, as of :func:`dice.tl.neighbors` or :func:`scanpy.pp.neighbors`,
-        to lay out for the representation that it was computed on; not used with `reference`.
+        Key of a neighbour graph in ``uns``, from :func:`dice.tl.neighbors` or :func:`scanpy.pp.neighbors`. The UMAP of
+        its representation is computed from this graph. Not used with `reference`.
     titles
         One title per representation.
     {umap}
     {size}
     {palette}
     ncols
-        Panels in a row, by default one per representation.
+        Number of panels in a row, by default one per representation.
     {figure}
 
     Returns
@@ -75,10 +74,10 @@ def comparison(
     {axes} Sets, unless `adata` is a view:
 
     ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32
-        Coordinates of ``obsm["X_dice"]``; likewise for other representations. With `reference`,
-        ``adata.obsm["X_dice_umap_reference"]``.
+        Coordinates of ``obsm["X_dice"]``, and the same for other representations. With `reference`, the key is
+        ``"X_dice_umap_reference"``.
     ``adata.uns["X_dice_umap"]``
-        The parameters and fingerprints of the cells that these coordinates hold for.
+        Parameters of the coordinates, and fingerprints of the cells.
 
     Examples
     --------
@@ -99,8 +98,8 @@ def comparison(
         _, found = read.neighbors(adata, neighbors_key)
         if found not in keys:
             raise InputError(
-                f"The neighbours {neighbors_key!r} are those of {found!r}, which is not drawn: add it to "
-                "use_rep, or leave neighbors_key out."
+                f"The graph {neighbors_key!r} was computed from {found!r}, which is not drawn: add it to use_rep, or "
+                "leave neighbors_key out."
             )
     maps = [layout(adata, key, neighbors_key=neighbors_key, onto=onto, **options) for key in keys]
     ground = None if onto is None else onto.coordinates

@@ -1,4 +1,4 @@
-"""Scores of representations, or of one representation along a parameter."""
+"""Scores of representations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-#: What to write over a column.
+#: Titles of the columns.
 NAMES = {
     "ari": "ARI (best resolution)",
     "ari_fixed": "ARI (fixed resolution)",
@@ -44,17 +44,17 @@ def evaluation(
 ) -> Any:
     """Draw scores of :func:`dice.tl.evaluate`, one panel per column.
 
-    Rows are bars; where the index of the table holds numbers, for example numbers of latents or values
-    of rho that were tried, rows are points along them.
+    Each row of the table is a bar. If the index of the table holds numbers, for example values of rho, each row is a
+    point of a curve.
 
     Parameters
     ----------
     table
-        Data frame of :func:`dice.tl.evaluate`, or several of them put together with another index.
+        Data frame of :func:`dice.tl.evaluate`, or several of them concatenated, with an index of your own.
     columns
         Columns to draw.
     ncols
-        Panels in a row.
+        Number of panels in a row.
     {figure}
 
     Returns
@@ -72,7 +72,7 @@ def evaluation(
     """
     absent = [column for column in columns if column not in table]
     if absent or not len(columns):
-        raise InputError(f"The table has no columns {absent}: set columns to some of {list(table.columns)}.")
+        raise InputError(f"`columns` must be some of {list(table.columns)}, got {absent}.")
     if not len(table):
         raise InputError("The table has no rows: call dice.tl.evaluate with at least one representation.")
     numbers = pd.api.types.is_numeric_dtype(table.index)
@@ -88,7 +88,7 @@ def evaluation(
 
 
 def _curve(ax: Axes, values: pd.Series[Any]) -> None:
-    """Points at even distances: what is tried is rarely spread evenly."""
+    """Draw points at equal distances, because tried values are rarely spread evenly."""
     position = np.arange(len(values))
     ax.plot(position, values.to_numpy(), color=SAFE[0], marker="o", markersize=5)
     ax.set_xticks(position, [f"{value:g}" for value in values.index], fontsize=9)

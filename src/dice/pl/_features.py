@@ -1,4 +1,4 @@
-"""Predicted features: which of them can be read, and whether they are what was measured."""
+"""Quality of predicted features."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from dice._data.colors import MISSING, SAFE
 from dice._data.features import has_features, title_of
 from dice._data.results import PredictedTable
 from dice._docs import shared
-from dice._features.intervals import correlations
-from dice._model.arrays import subsample
+from dice._model.arrays import correlations, subsample
 from dice._plot import draw
 from dice._plot.figure import finish, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Features whose names are written, and cells that are drawn of one.
+#: Number of features that are named, and maximum number of cells in a scatter plot.
 N_NAMED, MOST_DRAWN = 5, 1000
-#: Features that are drawn by default.
+#: Number of scatter plots by default.
 N_DRAWN = 3
 
 
@@ -39,25 +38,25 @@ def features(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw which predicted features can be read, and, where they were measured too, how right they are.
+    """Draw the quality of predicted features.
 
-    First, all features ranked by how well they were predicted of held-out cells of the reference; those that must not
-    be read are grey. Where features of `adata` were measured, their correlation with the predictions lies beside it;
-    then follow the share of cells whose interval holds the measured value, for each feature in the same order, and
-    measured against predicted values of some features with the intervals as lines.
+    The first panel ranks features by their correlation in held-out reference cells; useless features are grey. If
+    `adata` has measured features, this panel also shows their correlation with the predictions. A second panel shows
+    for each feature the share of cells whose interval contains the measured value. Further panels show measured against
+    predicted values of some features, with intervals as lines.
 
     Parameters
     ----------
     adata
-        Query, as of :func:`dice.tl.transfer_features`.
+        Query after :func:`dice.tl.transfer_features`.
     features_key
-        Features of the reference that were transferred, as :func:`dice.tl.transfer_features` takes them.
+        Features of the reference that were transferred, as in :func:`dice.tl.transfer_features`.
     names
-        Features to draw cell by cell; None is the three best ones.
+        Features with a panel of their own. None draws the three features with the best predictions.
     truth_key
-        Measured features of `adata`, named as those of a reference are; None is `features_key`, if it is there.
+        Measured features of `adata`, given like `features_key`. None uses `features_key` if `adata` has it.
     key
-        Key of the predictions; None is the default one of that call.
+        Key of the predictions. None uses the default of :func:`dice.tl.transfer_features`.
     {figure}
 
     Returns
@@ -91,27 +90,27 @@ def features(
 
 
 def _ranked(ax: Axes, found: PredictedTable) -> None:
-    """Correlations in held-out cells, and in these."""
+    """Draw correlations in held-out reference cells and in the query."""
     order, places = found.ranked, np.arange(len(found.names))
     useless = found.useless[order]
     if found.truth is not None:
         own = correlations(found.mean, found.truth)[order]
         ax.scatter(places, own, s=10, marker="x", linewidths=0.8, color=SAFE[1], label="in these cells", zorder=2)
-    for which, color, label in ((~useless, SAFE[0], "held-out reference"), (useless, MISSING, "do not read")):
+    for which, color, label in ((~useless, SAFE[0], "held-out reference"), (useless, MISSING, "useless")):
         values = found.correlation[order][which]
         ax.scatter(places[which], values, s=14, color=color, linewidths=0, label=label, zorder=3)
     best = [found.names[i] for i in order[:N_NAMED]]
     look: dict[str, Any] = {"fontsize": 8, "ha": "right", "va": "top", "transform": ax.transAxes}
     ax.text(0.99, 0.99, "\n".join(["best predicted:", *best]), **look)
     ax.axhline(0, color="black", linewidth=0.6)
-    ax.set_title(f"{(~useless).sum()} of {len(useless)} features can be read", fontsize=10)
-    # The line of zero correlation runs behind the names.
+    ax.set_title(f"{(~useless).sum()} of {len(useless)} features can be used", fontsize=10)
+    # The line at zero correlation is behind the legend.
     ax.legend(facecolor="white", edgecolor="none", framealpha=0.9, fontsize=8, loc="lower left")
     draw.plain(ax, x="features, ranked", y="correlation")
 
 
 def _coverage(ax: Axes, found: PredictedTable) -> None:
-    """Share of the cells with a measured value whose interval holds it, in the same order."""
+    """Draw the share of cells whose interval contains the measured value, in the same order."""
     order, truth = found.ranked, np.asarray(found.truth)
     known = ~np.isnan(truth)
     n = np.maximum(known.sum(0), 1)
@@ -125,13 +124,13 @@ def _coverage(ax: Axes, found: PredictedTable) -> None:
     ax.scatter(places, share, s=14, c=np.where(useless, MISSING, SAFE[0]), linewidths=0, zorder=3)
     lowest = np.nanmin(share) if np.isfinite(share).any() else 0.5
     ax.set_ylim(min(0.5, float(lowest) - 0.02), 1.01)
-    ax.set_title(f"intervals hold {np.nanmean(share) if known.any() else np.nan:.1%} on average", fontsize=10)
+    ax.set_title(f"intervals cover {np.nanmean(share) if known.any() else np.nan:.1%} on average", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="lower left")
-    draw.plain(ax, x="features, ranked", y="share of intervals that hold")
+    draw.plain(ax, x="features, ranked", y="share of intervals with the value")
 
 
 def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
-    """Measured against predicted values, with the intervals."""
+    """Draw measured against predicted values, with the intervals."""
     truth = np.asarray(found.truth)[:, feature]
     known = np.flatnonzero(~np.isnan(truth))
     some = subsample(known, MOST_DRAWN)
@@ -143,7 +142,7 @@ def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
         where = np.stack([mean[which], truth[some][which]], axis=1)
         draw.scatter(ax, where, label=label, size=draw.point_size(len(some)), zorder=3, color=color)
     correlation = correlations(found.mean[:, [feature]], truth[:, None])[0]
-    note = ", do not read" if found.useless[feature] else ""
+    note = ", useless" if found.useless[feature] else ""
     ax.set_title(f"{found.names[feature]}: correlation {correlation:.2f}{note}", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper left", markerscale=2)
     draw.plain(ax, x="predicted", y="measured")

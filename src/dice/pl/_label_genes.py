@@ -1,4 +1,4 @@
-"""Why cells have their label: genes that carry the decision, and their expression in query and reference."""
+"""Genes that contribute to a label, and their expression in query and reference."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-#: Inches per gene, of bars and of dots, for the names of genes and the title of a panel, and of the legend.
+#: Inches per gene, and heights or widths of bars, dots, text and legend.
 _GENE, _BARS, _DOTS, _WORDS, _LEGEND = 0.28, 0.8, 0.55, 0.95, 1.2
-#: Area of the dot of a gene that all cells express.
+#: Area of a dot if all cells express the gene.
 _AREA = 110.0
 _FOR, _AGAINST = SAFE[0], SAFE[5]
 _SHOWN = (
@@ -42,27 +42,28 @@ def label_genes(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw the genes that carry the decision for a label: what they contribute, and a dot plot of their expression.
+    """Draw the contributions of genes to a label, and a dot plot of their expression.
 
-    Each group has a panel. Bars are contributions, blue for the label and orange against it. Below them, dots as in
-    scanpy's dot plots: colour is the mean expression and size the share of cells that express the gene, in the group
-    and in the reference's cells of that label. With a prior alone that share is not known, and squares tell the mean.
+    Each group has a panel. Bars are contributions: blue supports the label and orange contradicts it. The dots below
+    are those of scanpy's dot plots: the colour is the mean expression and the size is the share of cells that express
+    the gene, in the group and in the reference cells with the label. With a prior alone the share is unknown, and
+    squares show the mean.
 
     Parameters
     ----------
     table
         Data frame of :func:`dice.tl.label_genes`.
     n_genes
-        Genes of each group to draw, the first in the table; None draws all.
+        Number of genes per group, from the top of the table. None draws all genes.
     ncols
-        Panels in a row.
+        Number of panels in a row.
     color_map
         Matplotlib's colour map for mean expression.
     {figure}
 
     Returns
     -------
-    {axes} Each group has two, of bars and of dots.
+    {axes} Each group has two axes: bars and dots.
 
     Examples
     --------
@@ -77,9 +78,9 @@ def label_genes(
     """
     absent = [column for column in _SHOWN if column not in table]
     if absent:
-        raise InputError(f"The table has no columns {absent}: pass what dice.tl.label_genes returns.")
+        raise InputError(f"The table lacks the columns {absent}: pass a table of dice.tl.label_genes.")
     if not len(table):
-        raise InputError("The table has no rows: call dice.tl.label_genes for groups that have cells.")
+        raise InputError("The table has no rows: call dice.tl.label_genes for groups with cells.")
     if n_genes is not None:
         table = table.groupby("group", sort=False).head(whole_number("n_genes", n_genes))
     figure, axes = _draw(table, whole_number("ncols", ncols), color_map)
@@ -110,7 +111,7 @@ def _draw(table: pd.DataFrame, ncols: int, color_map: str) -> tuple[Figure, list
 
 
 def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
-    """What every gene contributes."""
+    """Draw the contribution of every gene."""
     values = rows["contribution"].to_numpy()
     ax.bar(range(len(rows)), values, width=0.7, color=np.where(values >= 0, _FOR, _AGAINST))
     ax.axhline(0, color="black", linewidth=0.8)
@@ -125,7 +126,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
 
 
 def _dots(ax: Axes, rows: pd.DataFrame, most: int, norm: Normalize, color_map: str, *, first: bool) -> None:
-    """Mean expression and share of expressing cells in the query, and below it in the reference."""
+    """Draw the mean expression and the share of expressing cells, in the query and below it in the reference."""
     x = np.arange(len(rows))
     for height, prefix in enumerate(("", "reference_")):
         share = rows[f"{prefix}fraction"].to_numpy()
@@ -143,7 +144,7 @@ def _dots(ax: Axes, rows: pd.DataFrame, most: int, norm: Normalize, color_map: s
 
 
 def _legend(top: Axes, bottom: Axes, norm: Normalize, color_map: str) -> None:
-    """What size and colour mean."""
+    """Explain size and colour."""
     from matplotlib.cm import ScalarMappable
 
     shares = np.array([0.2, 0.6, 1.0])

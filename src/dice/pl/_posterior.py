@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
+from dice._arguments import share
 from dice._data import read
 from dice._data.colors import REFERENCE, Colors, read_colors
 from dice._data.layout import Map, reference_map, umap_options
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-#: Samples on a grey ground, and on a coloured one, where no label must have their colour.
+#: Colours of samples over a grey and over a coloured reference.
 MOST_SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
-#: Fewer samples do not support a contour.
+#: Minimum number of samples for a contour.
 MIN_SAMPLES = 10
-#: Where a cell was observed.
+#: Marker at the projection of a cell.
 CROSS: dict[str, Any] = {"marker": "X", "color": "white"}
 
 
@@ -53,30 +54,30 @@ def posterior(
 ) -> Any:
     """Draw posterior samples of chosen cells over the map of the reference.
 
-    One panel per cell: samples in one cluster mean that the data decide, samples in several that
-    they do not. Areas on a UMAP have no meaning of their own. Writes nothing.
+    Each cell has a panel. Samples in one cluster show a cell whose place is certain. Samples in several clusters show a
+    cell that may belong to any of them. The area of a region on a UMAP has no meaning. Nothing is written.
 
     Parameters
     ----------
     adata
-        Query with samples, as of ``dice.tl.denoise(adata, reference, n_samples=200)``.
+        Query with samples, after ``dice.tl.denoise(adata, reference, n_samples=200)``.
     cells
         Name or position of a cell, or several of them.
     reference
-        The reference that the query was denoised with; None draws the query's own denoised cells.
+        The reference of the query. None draws the denoised cells of the query instead.
     level
-        Share of the samples inside the contour, which is drawn from 10 samples on.
+        Share of the samples inside the contour. It is drawn if there are at least 10 samples.
     color
-        Column of the reference's ``obs`` to colour it by, in the colours of ``uns[f"{color}_colors"]`` where present;
-        None draws it in grey.
+        Column of ``reference.obs`` to colour the reference by, in the colours of ``uns[f"{color}_colors"]`` if they
+        exist. None draws the reference in grey.
     use_rep
-        Key of the denoised embedding, beside its ``obsm[f"{use_rep}_samples"]`` and ``_pca``.
+        Key of the denoised embedding in ``obsm``. The keys of its samples and projection derive from it.
     {reference_map}
     titles
-        One title per cell, by default its name.
+        One title per cell. None uses the names of the cells.
     {umap}
     ncols
-        Panels in a row.
+        Number of panels in a row.
     ax
         Axes to draw into, for a single cell.
     {figure}
@@ -93,8 +94,7 @@ def posterior(
     >>> cells.obsm["U_samples"] = cells.obsm["U_true"][:, None].repeat(50, axis=1)
     >>> figure = dice.pl.posterior(cells, 0, use_rep="U", return_fig=True)
     """
-    if not 0 < level < 1:
-        raise InputError(f"level={level} is not a share: pass a number between 0 and 1.")
+    level = share("level", level)
     keys, rows = DenoiseKeys(use_rep), _positions(adata, cells)
     names = check_titles(titles, list(adata.obs_names[rows]), "cells")
     samples = _samples(adata, keys, rows)
@@ -118,7 +118,7 @@ def posterior(
         _draw_cell(panel, onto, cloud, start, level=level, color=_ink(colors))
         draw.style_map(panel, title=title, n_cells=onto.n_cells)
     for panel in axes:
-        # Below the samples, which are what the picture is about.
+        # Below the samples.
         draw.name_many(panel, colors, onto.coordinates, zorder=3.4)
     draw.add_legend(axes[min(ncols, len(axes)) - 1], legend)
     return finish(figure, axes, show=show, save=save, return_fig=return_fig, owned=ax is None)
@@ -129,17 +129,17 @@ def _ink(colors: Colors | None) -> str:
 
 
 def _positions(adata: AnnData, cells: Any) -> Codes:
-    """Rows of cells that are given by name or by position."""
+    """Return the rows of cells given by name or by position."""
     wanted = [cells] if isinstance(cells, str | int | np.integer) else list(cells)
     if not wanted:
-        raise InputError("cells is empty: name at least one cell of adata.obs_names.")
+        raise InputError("`cells` is empty: pass at least one name of adata.obs_names.")
     named = all(isinstance(cell, str) for cell in wanted)
     absent = [cell for cell in wanted if not (cell in adata.obs_names if named else _is_position(cell, adata.n_obs))]
     found = adata.obs_names.get_indexer_for(wanted) if named else wanted
     if absent or len(found) != len(wanted):
         raise InputError(
-            f"cells names {absent[:3] or 'duplicated names'}, which are not cells of adata: pass "
-            f"unique names of adata.obs_names or positions below {adata.n_obs}."
+            f"`cells` must be unique names of adata.obs_names, or positions below {adata.n_obs}, got "
+            f"{absent[:3] or 'duplicated names'}."
         )
     return np.asarray(found, dtype=np.intp)
 
@@ -150,25 +150,25 @@ def _is_position(cell: Any, n_cells: int) -> bool:
 
 
 def _samples(adata: AnnData, keys: DenoiseKeys, rows: Codes) -> Floats:
-    """Samples (cells, samples, latents) of the chosen cells."""
+    """Return the samples (cells, samples, latents) of the chosen cells."""
     step = "dice.tl.denoise with n_samples=200"
     samples = read.array(adata, keys.samples, step=step, rows=rows).astype(np.float32)
     if samples.ndim != 3 or samples.shape[1] == 0 or not np.isfinite(samples).all():
         raise InputError(
-            f"adata.obsm[{keys.samples!r}] does not hold finite samples of shape (cells, samples, "
-            f"latents): run {step} again."
+            f"adata.obsm[{keys.samples!r}] must hold finite samples of shape (cells, samples, latents): run {step} "
+            "again."
         )
     return samples
 
 
 def _draw_cell(ax: Axes, onto: Map, cloud: Floats, start: Floats, *, level: float, color: str) -> None:
-    """Samples, their contour and the observation of one cell.
+    """Draw the samples of one cell, their contour and its projection.
 
-    Each cell is placed by itself, so that its picture does not depend on which others were chosen.
+    Each cell is placed on its own, so that its panel does not depend on the other cells.
     """
     where = onto.place(cloud)
     area = float(np.clip(2_000 / len(where), 3, 15))
-    # The marker lies below: of a cell that is sure of itself, it would hide all samples.
+    # Below the samples: if the cell is certain, the marker would hide all of them.
     at = onto.place(start[None])
     ax.scatter(at[:, 0], at[:, 1], s=80, edgecolor="black", label="observed", zorder=3.5, **CROSS)
     draw.scatter(ax, where, label="samples", size=area, zorder=4, color=color, alpha=0.4)

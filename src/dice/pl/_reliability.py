@@ -1,4 +1,4 @@
-"""Whether probabilities and prediction sets keep their word."""
+"""Reliability of probabilities and coverage of prediction sets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
+from dice._arguments import whole_number
 from dice._data.colors import REFERENCE, SAFE, read_groups
 from dice._data.results import Transferred
 from dice._docs import shared
@@ -34,25 +35,25 @@ def reliability(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw how often labels are right by their probability, and how often sets hold the true label.
+    """Draw how often labels are correct at each probability, and how often sets contain the true label.
 
-    Left, the reliability diagram: cells binned by the probability of their best label; on the diagonal
-    a label of 70 % is right 7 times in 10, and the reliability error is the mean distance of the cells'
-    bins from it. Right, the coverage of the prediction sets, for all cells and per true label, with the
-    promised coverage as a line and the mean size of the sets in brackets. Bars are 95 % intervals
-    (Wilson). Cells whose true label the reference does not have are left out.
+    The left panel is a reliability diagram. Cells are binned by the probability of their label. On the diagonal, labels
+    with a probability of 70 % are correct for 70 % of the cells. The reliability error is the mean distance from the
+    diagonal over cells. The right panel shows the coverage of the prediction sets, for all cells and for each true
+    label, with the mean size of the sets in brackets. The line is the promised coverage. Bars are 95 % Wilson
+    intervals. Cells with a true label that the reference lacks are left out.
 
     Parameters
     ----------
     adata
-        Query, as of :func:`dice.tl.transfer_labels`, whose true labels are known.
+        Query after :func:`dice.tl.transfer_labels`, with known labels.
     labels_key
-        The column of the reference whose labels were transferred.
+        Column of the reference whose labels were transferred.
     truth_key
-        Column of ``adata.obs`` with the true labels; None is `labels_key`.
+        Column of ``adata.obs`` with the true labels. None uses `labels_key`.
     {transferred}
     n_bins
-        Bins of the reliability diagram.
+        Number of bins of the reliability diagram.
     {figure}
 
     Returns
@@ -70,18 +71,17 @@ def reliability(
     >>> len(figure.axes) >= 2
     True
     """
-    if n_bins < 1:
-        raise InputError(f"n_bins={n_bins} leaves no bin: pass 1 or more.")
+    n_bins = whole_number("n_bins", n_bins)
     found = Transferred.of(adata, labels_key, key)
     colors = read_groups(adata, labels_key if truth_key is None else truth_key, argument="truth_key")
-    # Positions among the reference's labels, -1 for others and missing ones.
+    # Positions of the true labels among those of the reference; -1 for other labels and missing ones.
     places = [found.names.index(name) if name in found.names else -1 for name in colors.names]
     truth = np.array([*places, -1])[colors.codes]
     known = truth >= 0
     if not known.any():
         raise InputError(
-            f"adata.obs[{colors.name!r}] holds none of the reference's labels {found.names[:5]}: set truth_key to "
-            "a column that does."
+            f"adata.obs[{colors.name!r}] has none of the labels of the reference ({found.names[:5]}): set truth_key to "
+            "a column that has them."
         )
     truth, sets = truth[known], found.sets[known]
     present = [code for code in range(len(found.names)) if (truth == code).any()]
@@ -97,7 +97,7 @@ def reliability(
 
 
 def _wilson(right: Floats, n: Floats) -> tuple[Floats, Floats]:
-    """95 % interval of a share, which also holds for few cells and for shares of 0 and 1."""
+    """Return the 95 % Wilson interval of a share. It is also valid for few cells and for shares of 0 and 1."""
     z = 1.96
     middle = (right + z**2 / 2) / (n + z**2)
     half = z / (n + z**2) * np.sqrt(right * (n - right) / n + z**2 / 4)
@@ -105,7 +105,7 @@ def _wilson(right: Floats, n: Floats) -> tuple[Floats, Floats]:
 
 
 def _diagram(ax: Axes, probabilities: Floats, truth: Codes, n_bins: int) -> None:
-    """Share of cells whose label is right by its probability, with the number of cells as bars."""
+    """Draw the share of correct labels at each probability, and the number of cells as bars."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
     full, at = np.unique(bins, return_inverse=True)
@@ -124,7 +124,7 @@ def _diagram(ax: Axes, probabilities: Floats, truth: Codes, n_bins: int) -> None
 
 
 def _coverage(ax: Axes, rows: dict[str, Mask], covered: Mask, size: Codes, promised: float) -> None:
-    """Share of sets that hold the true label, for all cells and for each label."""
+    """Draw the share of sets that contain the true label, for all cells and for each label."""
     y = draw.name_rows(ax, [f"{name} ({size[mine].mean():.1f})" for name, mine in rows.items()])
     n = np.array([mine.sum() for mine in rows.values()], dtype=np.float64)
     n_right = np.array([covered[mine].sum() for mine in rows.values()], dtype=np.float64)

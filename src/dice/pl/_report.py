@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,12 @@ from anndata import AnnData
 from dice._data import read
 from dice._data.layout import as_keys, umap_options
 from dice._docs import shared
-from dice._files import atomic, check_target
-from dice._plot import report as sections
-from dice._plot.report import page, picture
+from dice._files import check_target
+from dice._plot.report import page
 from dice._types import Seed
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
+from dice.pl._explore import _content
 from dice.pl._novelty import novelty
 from dice.pl._reliability import reliability
 from dice.pl._scree import scree
@@ -27,7 +28,6 @@ from dice.pl._uncertainty import uncertainty
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dice._data.colors import Colors
     from dice._data.store import Prior
 
 DPI = 110
@@ -43,18 +43,15 @@ def report(
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
     truth_key: str | None = None,
     title: str = "dice report",
-    max_cells: int = 100_000,
+    max_cells: int = 50_000,
     prior_key: str = "dice",
     n_neighbors: int = 15,
     random_state: Seed = 0,
 ) -> None:
-    """Write one self-contained page about a denoised query: a map to explore, figures, parameters and warnings.
+    """Write one self-contained page about a query: the page of :func:`dice.pl.explore`, figures, parameters, warnings.
 
-    The page needs no network and no server: it can be sent to somebody and opened from a file. Its map switches between
-    the representations, colours the cells by any column of ``obs``, and shows label, probability, prediction set and
-    uncertainty of the cell that is pointed at. It starts with the summary of :func:`dice.tl.annotate`, if that was
-    called. It holds the names of the cells and all of ``obs``; drop columns first
-    that shall not be passed on.
+    The page needs no network and no server: it can be sent to somebody and opened from a file. It holds the names of
+    the cells and all of ``obs``, about 150 bytes a cell; drop columns first that shall not be passed on.
 
     Parameters
     ----------
@@ -63,18 +60,19 @@ def report(
     path
         File to write, for example ``"report.html"``.
     color
-        Column of ``obs`` that colours the map first and groups the figures; None takes transferred labels, or else the
-        first column of labels.
+        Column of ``obs`` that colours the map first and groups the figures; None colours by the status of transferred
+        labels and groups by the labels, or else takes the first column of labels.
     use_rep
         Key or keys of ``obsm`` to switch between.
     reference
-        Where the prior is, for the figures of its training and spectrum; None takes the prior inside `adata`, if any.
+        Where the prior is, for the genes behind labels and the figures of its training and spectrum; None takes the
+        prior inside `adata`, if any, for the figures.
     truth_key
         Column of ``obs`` with known labels, to judge transferred ones.
     title
         Title of the page.
     max_cells
-        Largest number of cells on the map; a random choice if there are more.
+        Largest number of cells that are drawn; a random choice if there are more. Tables hold all cells.
     prior_key
         Key of the prior in ``uns``.
     n_neighbors
@@ -93,49 +91,33 @@ def report(
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
-    check_target(path)
-    keys = as_keys(use_rep)
-    options = umap_options(n_neighbors, random_state)
-    columns = sections.read_columns(adata, color)
-    color = sections.first_color(adata, columns) if color is None else color
-    explorer = sections.explorer(adata, keys, columns, color, max_cells=max_cells, **options)
-    shown = "" if len(explorer.names) == adata.n_obs else f" ({len(explorer.names):,} of them on the map)"
-    content = page(
-        explorer,
-        title=title,
-        summary=f"{adata.n_obs:,} cells{shown}, {adata.n_vars:,} genes.",
-        overview=sections.overview(adata),
-        warnings=sections.warnings(adata),
-        figures=_figures(adata, keys, columns, color, reference, truth_key, prior_key, options),
-        genes=sections.genes(adata),
-        parameters=sections.parameters(adata),
-    )
-    with atomic(path) as draft:
-        draft.write_text(content, encoding="utf-8")
+    check_target(path, inputs=(adata, reference))
+    keys, options = as_keys(use_rep), umap_options(n_neighbors, random_state)
+    content = _content(adata, reference, color, keys, prior_key, max_cells, options)
+    content["figures"] = _figures(adata, keys, color, reference, truth_key, prior_key, options)
+    page(content, title).save(path)
 
 
 def _figures(
-    adata: AnnData,
-    keys: list[str],
-    columns: list[Colors],
-    color: str | None,
-    reference: AnnData | Prior | str | os.PathLike[str] | None,
-    truth_key: str | None,
-    prior_key: str,
+    adata: AnnData, keys: list[str], color: str | None, reference: Any, truth_key: str | None, prior_key: str,
     options: dict[str, Any],
-) -> str:
+) -> list[dict[str, str]]:  # fmt: skip
     """Every plot whose slots are there, as pictures with captions."""
     import matplotlib.pyplot as plt
 
-    found: list[str] = []
+    from dice._plot import explorer
+
+    found: list[dict[str, str]] = []
 
     def add(caption: str, plot: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         figure, stream = plot(*args, return_fig=True, **kwargs), io.BytesIO()
         figure.savefig(stream, format="png", dpi=DPI, bbox_inches="tight")
         plt.close(figure)
-        found.append(picture(stream.getvalue(), caption))
+        found.append({"caption": caption, "png": base64.b64encode(stream.getvalue()).decode("ascii")})
 
     there, records = read.names(adata, "obs", "obsm"), read.names(adata, "uns")
+    columns = explorer.read_columns(adata, color)
+    color = explorer.first_color(adata, columns) if color is None else color
     groups = next((column for column in columns if column.name == color and column.labels is not None), None)
     by_group: dict[str, Any] = {"groupby": None if groups is None else color, "use_rep": keys[-1], **options}
     add("The cells before and after denoising", comparison, adata, use_rep=keys, color=color, **options)
@@ -155,4 +137,4 @@ def _figures(
     if prior is not None:
         add("Training of the prior", training, prior, prior_key=prior_key)
         add("Spectrum of the reference", scree, prior, prior_key=prior_key)
-    return "".join(found)
+    return found

@@ -1,4 +1,4 @@
-"""What rho does: the tuning curve, and cells on their way from what was measured to what the prior knows."""
+"""The tuning curve of rho, and maps of the cells for several values of rho."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
+from dice._arguments import whole_number
 from dice._data import read
 from dice._data.colors import SAFE, Palette, read_colors
 from dice._data.layout import Map, umap_options
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
     from dice._data.store import Prior
 
-#: Inches of panels in a row: what a page can show without making them small.
+#: Maximum width of a row of panels in inches.
 PAGE = 11.0
-#: By default, rho in units of the prior's latent scale, of which half is the usual default of tl.denoise.
+#: Default values of rho in units of the prior's latent scale.
 STEPS = (0.1, 0.5, 2.0)
 
 
@@ -51,32 +52,32 @@ def rho(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw the tuning curve of rho, and the cells for growing rho on one map with the reference in grey.
+    """Draw the tuning curve of rho, and the cells for several values of rho on one UMAP with the reference in grey.
 
-    The curve is that of :func:`dice.tl.tune_rho`, if it was called; without a prior it is drawn alone. The map
-    is fitted on the reference and the projected query together, so that also cells unlike the reference
-    have their place on it; as rho grows, cells move from there towards the reference.
+    The curve is drawn after :func:`dice.tl.tune_rho`. Without a prior, only the curve is drawn. The UMAP is computed
+    from the reference and the projected query together, so that cells unlike the reference have a place on it. As rho
+    grows, cells move towards the reference.
 
     Parameters
     ----------
     adata
-        Query. If it was denoised, its arguments other than rho are used again.
+        Query. If it was denoised, the arguments of that call are used again, except rho.
     reference
-        AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one; None takes the
-        prior inside `adata` itself. Only an AnnData object is drawn.
+        AnnData object with a prior, a :class:`dice.Prior`, or the path of a prior. None uses the prior in `adata`. The
+        reference cells are drawn only if it is an AnnData object.
     rhos
-        Values in the units of the PCA; None takes the best one of the curve and the ends of its grid, or without a
-        curve 0.1, 0.5 and 2 times the prior's latent scale.
+        Values of rho in units of the PCA. None uses the best value of the curve and the ends of its grid. Without a
+        curve it uses 0.1, 0.5 and 2 times the latent scale of the prior.
     color
         Column of ``obs``, or a gene.
     n_cells
-        Largest number of cells of the query, and of the reference, to draw; a random choice.
+        Maximum number of cells of the query, and of the reference, to draw. They are chosen at random.
     use_rep
         Key of the denoised embedding.
     curve_key
-        Key of the curve in ``uns``.
+        Key of the tuning curve in ``uns``.
     prior_key
-        Key of the prior in ``uns``, and of the projection ``reference.obsm[f"X_{prior_key}_pca"]`` to draw.
+        Key of the prior in ``uns``. The projection of the reference is ``reference.obsm[f"X_{prior_key}_pca"]``.
     {umap}
     {size}
     {palette}
@@ -125,7 +126,7 @@ def rho(
 
 
 def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
-    """Loss by rho with its standard error, and the best rho."""
+    """Draw the loss by rho with its standard error, and the best rho."""
     grid, loss, error = (np.asarray(curve[name], dtype=np.float64) for name in ("grid", "loss", "error"))
     ax.fill_between(grid, loss - error, loss + error, color=SAFE[0], alpha=0.2, linewidth=0)
     ax.plot(grid, loss, color=SAFE[0], marker="o", markersize=4)
@@ -136,22 +137,21 @@ def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
 
 
 def _columns(n_panels: int, side: float) -> int:
-    """Panels in a row that fit a page, and leave the fewest places of the last row empty."""
+    """Return the number of panels in a row that fits a page and fills the last row best."""
     most = max(int(PAGE / side), 1)
     return math.ceil(n_panels / math.ceil(n_panels / most))
 
 
 def _choose(n: int, n_cells: int, random_state: int) -> Codes:
-    """Positions of at most `n_cells` cells, in their order."""
-    if n_cells < 1:
-        raise InputError(f"n_cells={n_cells} leaves nothing to draw: pass 1 or more.")
+    """Return the positions of at most `n_cells` random cells, in ascending order."""
+    n_cells = whole_number("n_cells", n_cells)
     return np.sort(np.random.default_rng(random_state).permutation(n)[:n_cells])
 
 
 def _denoise(
     cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
-    """Titles and latents: the projection, and the posterior mean for each rho, otherwise as `cells` were denoised."""
+    """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
     from dice._query.query import Query
     from dice._query.samples import stored_call
     from dice.options import Options
@@ -161,11 +161,11 @@ def _denoise(
         rhos = sorted({*np.asarray(curve["grid"])[[1, -1]].tolist(), float(curve["rho"])})
     steps = [step * prior.latent_scale for step in STEPS] if rhos is None else [float(rho) for rho in rhos]
     if not steps:
-        raise InputError("rhos is empty: pass one or more numbers, or None.")
+        raise InputError("`rhos` is empty: pass one or more numbers, or None.")
     call = {} if record is None else stored_call(record)
     found: list[tuple[str, Floats]] = []
     with warnings.catch_warnings():
-        # One per rho would say the same again; denoising itself has said it, or will.
+        # Each rho would repeat the warnings of dice.tl.denoise.
         warnings.simplefilter("ignore", DiceWarning)
         for step in steps:
             query = Query.of(cells, prior, Options(**call | {"rho": step}, uncertainty=False))

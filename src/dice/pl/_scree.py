@@ -1,4 +1,4 @@
-"""The spectrum of the reference and the number of latents taken from it."""
+"""Singular values of the reference and the number of latents."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def scree(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw the singular values of the reference, with the number of latents that were kept.
+    """Draw the singular values of the reference, and mark the number of latents.
 
     Parameters
     ----------
     {prior}
     n_values
-        Leading singular values to draw, by default those that are examined for an elbow; never
-        fewer than were kept.
+        Number of singular values to draw, at least those of the latents. The default is the number that is searched
+        for an elbow.
     log
-        Logarithmic axis of the values.
+        Draw the values on a logarithmic axis.
     {panel}
     {figure}
 
@@ -63,7 +63,7 @@ def scree(
     k = prior.n_latent
     values = prior.singular_values[: max(n_values, k + 1)]
     if not len(values):
-        raise InputError("The prior holds no singular values: run dice.tl.train_prior again.")
+        raise InputError("The prior has no singular values: call dice.tl.train_prior again.")
     position = np.arange(1, len(values) + 1)
     figure, (panel,) = panels(1, ax=ax, size=(5.2, 3.4), square=False)
     look: dict[str, Any] = {"linewidths": 0, "s": 18, "zorder": 3}

@@ -1,4 +1,4 @@
-"""How the training of a prior went."""
+"""Losses of the training of a prior."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def training(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw loss and held-out loss by step, with the step whose weights were kept.
+    """Draw the training loss and the held-out loss by step, and mark the step whose weights were kept.
 
-    The held-out loss is relative to the best linear denoiser: 1 is what PCA alone could do, less is
-    what the prior adds. The loss of the training itself has another unit and an axis of its own. For
-    a Gaussian mixture, the held-out log-likelihood by number of components is drawn instead.
+    The held-out loss is relative to the best linear denoiser: below 1, the network removes more noise than PCA. The
+    training loss has another unit and its own axis. For a Gaussian mixture, the held-out log-likelihood is drawn by
+    number of components instead.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def training(
     mixture = "log_likelihood" in prior.history
     if not mixture and not len(prior.history.get("validation", ())):
         raise InputError(
-            "The prior has no record of its training: run dice.tl.train_prior with validation_fraction above 0."
+            "The prior has no held-out losses: call dice.tl.train_prior with dice.Training(validation_fraction=0.1)."
         )
     figure, (panel,) = panels(1, ax=ax, size=(5.2, 3.8), square=False)
     if mixture:
@@ -77,7 +77,7 @@ def training(
 
 
 def _draw_losses(ax: Axes, history: Mapping[str, Floats], *, keeps_last: bool) -> None:
-    """Two curves in two units; the presets of the paper keep the last weights, others the best."""
+    """Draw both losses. The presets of the paper keep the last weights, other presets the best."""
     step, held_out = history["step"], history["validation"]
     kept = len(step) - 1 if keeps_last else int(np.nanargmin(held_out))
     marker = "o" if len(step) == 1 else ""
@@ -86,15 +86,15 @@ def _draw_losses(ax: Axes, history: Mapping[str, Floats], *, keeps_last: bool) -
     (curve,) = ax.plot(step, held_out, color=HELD_OUT, marker=marker, label="held-out loss")
     linear = ax.axhline(1, color=HELD_OUT, linestyle=":", linewidth=1, label="linear denoiser")
     line = _mark(ax, step[kept], held_out[kept], f"kept: step {step[kept]:.0f}")
-    # The held-out curve is the point of the picture and lies above the other.
+    # The held-out loss is drawn above the training loss.
     ax.set_zorder(right.get_zorder() + 1)
     ax.patch.set_visible(False)
     ax.set_xlabel("step")
-    ax.set_ylabel("held-out loss / linear denoiser's", color=HELD_OUT)
+    ax.set_ylabel("held-out loss / loss of linear denoiser", color=HELD_OUT)
     right.set_ylabel("training loss", color=LOSS)
     for side in (ax, right):
         side.spines["top"].set_visible(False)
-    # Below the panel: inside, it would cover one of two curves that know nothing of each other.
+    # Below the panel, because it would cover one of the curves.
     where: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
     ax.legend(handles=[curve, loss, linear, line], ncols=2, frameon=False, fontsize=9, **where)
 

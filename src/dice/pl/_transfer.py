@@ -1,4 +1,4 @@
-"""Transferred labels against known ones, and how many labels the sets hold."""
+"""Transferred labels by group, and sizes of the prediction sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Inches per row and column, wide enough for a number and for names at a slant.
+#: Inches per row and column.
 _ROW, _COLUMN = 0.26, 0.36
 #: Sets of this size and larger share a colour.
 _MANY = 4
@@ -40,20 +40,19 @@ def transfer(
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Draw which labels cells were given, and beside that how many labels their prediction sets hold.
+    """Draw a matrix of transferred labels, and the sizes of the prediction sets.
 
-    With `groupby`, for example known labels or clusters, a row tells how the cells of one group were
-    labelled. Without it, a row tells which labels the sets of the cells with one label hold, that is,
-    what they might be instead.
+    With `groupby`, for example known labels or clusters, a row shows the labels of the cells of one group. Without it,
+    a row shows the labels in the prediction sets of the cells with one label, that is, the alternatives.
 
     Parameters
     ----------
     adata
-        Query, as of :func:`dice.tl.transfer_labels`.
+        Query after :func:`dice.tl.transfer_labels`.
     labels_key
-        The column of the reference whose labels were transferred.
+        Column of the reference whose labels were transferred.
     groupby
-        Column of ``obs`` to compare the transferred labels with; None looks at their sets.
+        Column of ``obs`` with groups for the rows. None draws the labels in the sets.
     {transferred}
     title
         Title of the matrix.
@@ -86,7 +85,7 @@ def transfer(
         names = [*colors.names, "NA"]
         groups, order = pd.Series(np.array(names, dtype=object)[colors.codes]), order | dict.fromkeys(names)
         columns = pd.get_dummies(pd.Series(found.label.astype(object)))
-        # A label that no cell was given is a column of zeros: it was there to be given.
+        # A label of the reference that no cell has is a column of zeros.
         columns = columns.reindex(columns=columns.columns.union(found.names), fill_value=False)
         title = "transferred labels, % of a row" if title is None else title
     shares = columns.astype(float).groupby(groups.to_numpy()).mean()
@@ -99,7 +98,7 @@ def transfer(
 
 
 def _ordered(names: pd.Index, order: Iterable[str]) -> list[str]:
-    """Names in a given order: the reference's labels in theirs, then groups in that of their column."""
+    """Return the names in a given order."""
     return [name for name in order if name in names]
 
 
@@ -132,7 +131,7 @@ def _matrix(ax: Axes, shares: pd.DataFrame, color_map: str) -> None:
 
 
 def _bars(ax: Axes, counts: pd.DataFrame) -> None:
-    """Sizes of the sets of every row, stacked."""
+    """Draw the sizes of the sets of every row as stacked bars."""
     share = counts.to_numpy() / np.maximum(counts.sum(axis=1).to_numpy()[:, None], 1)
     left = np.cumsum(share, axis=1) - share
     for i, (name, color) in enumerate(_SIZES.items()):

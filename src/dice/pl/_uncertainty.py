@@ -1,4 +1,4 @@
-"""Uncertainty of every cell: where it is, and which labels have it."""
+"""Uncertainty of cells on a map and by label."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def uncertainty(
 ) -> Any:
     """Draw the embedding coloured by uncertainty, and the distribution of uncertainty per label.
 
-    Labels come in the order of their median, the least certain first; boxes hold the middle half of
-    the cells, whiskers the middle nine tenths, dots are medians.
+    Labels are sorted by their median, the least certain first. Boxes contain the middle 50 % of the cells and whiskers
+    the middle 90 %. Dots are medians.
 
     Parameters
     ----------
     adata
-        Query, as of :func:`dice.tl.denoise`.
+        Query after :func:`dice.tl.denoise`.
     groupby
-        Column of ``obs`` with labels; None draws one histogram of all cells.
+        Column of ``obs`` with labels. None draws one histogram of all cells.
     key
-        Column of ``obs`` with the uncertainty, or any other number per cell.
+        Column of ``obs`` with the uncertainty, or with other numbers.
     use_rep
         Key of ``obsm`` to draw.
     title

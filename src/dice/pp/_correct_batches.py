@@ -15,7 +15,7 @@ from dice._data.matrix import Matrix
 from dice._data.values import check_expression
 from dice._data.write import Slots, as_plain, check_writable, write
 from dice._errors import InputError
-from dice._model.projection import fit_projection
+from dice._model.pca import fit_projection
 from dice._types import Floats, Seed
 
 

@@ -11,7 +11,7 @@ from dice._data.checks import check_counts, read_batches
 from dice._data.genes import check_unique
 from dice._data.recipe import prepared
 from dice._data.write import Slots, as_plain, replace, write
-from dice._model.thinning import TARGET_SUM
+from dice._model.counts import TARGET_SUM
 
 
 def prepare(

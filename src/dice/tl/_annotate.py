@@ -25,7 +25,7 @@ from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
-from dice._model.thinning import TARGET_SUM
+from dice._model.counts import TARGET_SUM
 from dice._query.reading import one_reading
 from dice._query.reference import check_roles
 from dice._train.genes import choose_genes
@@ -72,8 +72,8 @@ def annotate(
     adata
         The query: log-normalised expression, or raw counts. It keeps all of its genes.
     reference
-        The reference: an AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, or the
-        path of a prior. A prior inside the AnnData object is used if the query has 80 % of its genes.
+        An AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path, or its name in
+        :func:`dice.priors.list`. A prior inside the AnnData object is used if the query has 80 % of its genes.
     labels_key
         Column of ``reference.obs`` with labels. None uses the labels of the prior; without them, no labels are given.
     alpha
@@ -81,9 +81,8 @@ def annotate(
     n_top_genes
         Number of genes to learn from: the most variable ones in the reference that the query has too.
     reference_batch_key
-        Column of ``reference.obs`` with technologies or batches. Variable genes are ranked within each of them.
-        ``"auto"`` looks for such a column by its name and uses it if the reference mixes technologies. None ranks genes
-        over all cells.
+        Column of ``reference.obs`` with technologies or batches, within which variable genes are ranked. ``"auto"``
+        looks for one by its name and uses it if the reference mixes technologies; None ranks genes over all cells.
     shift
         As in :func:`transfer_labels`. Only ``"offset"``, ``"clusters"`` and ``"mean"`` also move the embedding.
     layer
@@ -95,8 +94,7 @@ def annotate(
     training
         Settings of the training (:class:`dice.Training`).
     report
-        File for a report of the results of this call, for example ``"report.html"``. :func:`dice.pl.report` also shows
-        results of earlier calls.
+        File for a report of this call, for example ``"report.html"``. :func:`dice.pl.report` also shows earlier ones.
     prior_key
         Key of the prior in the reference.
     random_state
@@ -137,8 +135,10 @@ def annotate(
     prior_key, alpha = new_key("prior_key", prior_key, "dice"), share("alpha", alpha)
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
-    path = None if report is None else check_target(report)
+    path = None if report is None else check_target(report, inputs=(adata, reference))
     known = reference if isinstance(reference, AnnData) else None
+    if known is None:
+        reference = find_prior(reference, key=prior_key)
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
     call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
     call |= {"check": options.check, "prior_key": prior_key, "random_state": options.random_state}
@@ -151,7 +151,7 @@ def annotate(
         _log.progress(total=5, desc="Annotating", unit="step") as bar,
     ):
         query, source = stand_ins[0].stage, reference if known is None else stand_ins[1].stage
-        prior, genes = fitting_prior(query, source, prior_key, gene_key), ""
+        prior, genes = fitting_prior(query, source, prior_key, options), ""
         if prior is None and isinstance(source, AnnData):
             genes, layer = _learn(query, source, call, training, options)
             prior = find_prior(source, key=prior_key)
@@ -167,10 +167,10 @@ def annotate(
             stand_ins[0].leave_out_earlier()
             write_report(query, path, reference=source, prior_key=prior_key, random_state=options.random_state)
     _log.say(str(found), result=True)
+    result = stand_ins[0].perform(*(stand_ins[1:] if genes else []), copy=copy)
     if genes and known is not None:
-        stand_ins[1].perform()
         remember(known, prior, prior_key)
-    return stand_ins[0].perform(copy=copy)
+    return result
 
 
 def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> None:
@@ -190,7 +190,7 @@ def _learn(
 ) -> tuple[str, str | None]:
     """Choose genes, check all inputs and train. Return a description of the genes, and the layer of the query."""
     layer, labels_key, key, values = call["layer"], call["labels_key"], call["prior_key"], options.check.values
-    shared, labels = genes_in_both(query, reference, gene_key=call["gene_key"]), None
+    shared, labels = genes_in_both(query, reference, options), None
     if values:
         layer = expression_layer(reference, layer, target_sum_of(query, layer, "adata"), "reference")
         check_expression(Matrix(reference, layer=layer, who="reference").sample()[:, shared], who="reference")

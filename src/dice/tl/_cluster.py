@@ -23,7 +23,7 @@ from dice._data.values import expression_layer
 from dice._data.write import Slots, check_writable, result_key, transaction, write
 from dice._errors import SlotError
 from dice._keys import ClusterKeys, DenoiseKeys, PriorKeys
-from dice._model.thinning import TARGET_SUM
+from dice._model.counts import TARGET_SUM
 from dice._query.query import Query
 from dice._query.samples import denoised_query
 from dice.options import Options

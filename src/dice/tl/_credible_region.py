@@ -15,7 +15,7 @@ from dice._model.credible import CredibleRegion
 
 @_log.once_per_object
 def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_rep: str = "X_dice") -> CredibleRegion:
-    """Where a cell's true latents are, with probability `level`.
+    """Region that contains the clean latents of a cell with probability `level`.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_
     cell
         Name or position of the cell.
     level
-        Probability that the region covers the truth.
+        Probability that the region contains the clean latents.
     use_rep
         Key of the embedding.
 
@@ -34,8 +34,9 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_
 
     Notes
     -----
-    The coverage is that of the samples. Samples of counts are Gaussian with a learned variance: in the test of twelve
-    known profiles regions of 90 % cover 85 to 97 % of the cells between 5 and 50 % of the depth
+    The probability is exact if the samples come from the exact posterior. With counts, samples are Gaussian with a
+    learned variance, and it is approximate: in a test with twelve known profiles, regions of 90 % contain the clean
+    latents of 85 to 97 % of the cells between 5 and 50 % of the depth. They are too large for deep cells
     (:doc:`/measured_noise`).
 
     Examples

@@ -42,48 +42,49 @@ def denoise(
     Parameters
     ----------
     adata
-        The query: log-normalised expression, as the reference was. Genes are matched by name; genes that the query
-        lacks are unobserved, never zero.
+        The query: expression that is log-normalised like the reference. Genes are matched by name. Genes that the query
+        lacks are treated as unobserved, not as zero.
     reference
-        AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one; None takes the
-        prior inside `adata` itself.
+        AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one. None uses the prior inside
+        `adata`.
     rho
-        Gaussian noise that is assumed on top of the measured one, in the units of the PCA. Larger values pull harder
-        towards the reference. ``"auto"`` is 0 for counts, and half of the prior's latent scale where all noise is
-        assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of split Gibbs, as the paper
-        does. :func:`dice.tl.tune_rho` finds the value that predicts held-out counts or genes best.
+        Standard deviation of Gaussian noise that is assumed on top of the measured noise, in the units of the PCA.
+        Larger values move cells further towards the reference. ``"auto"`` is 0 for counts, and half of the latent scale
+        of the prior if all noise is assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of
+        split Gibbs, as in the paper. :func:`dice.tl.tune_rho` finds the value that predicts held-out counts or genes
+        best.
     n_samples
         Number of posterior samples of each cell to keep.
     likelihood
-        ``"auto"`` is the noise of counts at the depth of each cell, where both reference and query are log-normalised
-        counts, and else Gaussian noise of the size that the loadings do not explain. Or ``"gaussian"``,
+        ``"auto"`` is the noise of counts at the depth of each cell if both reference and query are log-normalised
+        counts, and otherwise Gaussian noise whose variance is that of the residuals. Other values are ``"gaussian"``,
         ``"student_t"`` (heavy tails), a :class:`dice.Gaussian` or :class:`dice.StudentT` with settings, or a function
-        that maps residuals (cells, genes) to their log densities (cells,) with torch operations.
+        that maps residuals (cells, genes) to log densities (cells,) with torch operations.
     method
-        ``"direct"`` takes one network evaluation per cell; it serves counts, and is exact for Gaussian noise of one
-        variance and one rho. Genes that the query lacks are filled in. ``"gibbs"`` is the paper's Algorithm 1.
-        ``"auto"`` is direct where that can be, else a Gibbs chain. :class:`dice.Direct` and :class:`dice.Gibbs` have
-        settings.
+        ``"direct"`` takes one network evaluation per cell. It is used for counts, and it is exact for isotropic
+        Gaussian noise and a single rho. Genes that the query lacks are filled in. ``"gibbs"`` is Algorithm 1 of the
+        paper. ``"auto"`` is direct if possible and otherwise a Gibbs chain. :class:`dice.Direct` and
+        :class:`dice.Gibbs` have settings.
     shift
-        Which difference between query and reference to remove from the embedding: ``"offset"`` (one offset of all
-        cells), ``"clusters"`` (one for each soft cluster of the reference), ``"mean"`` (the difference of the means),
-        or a :class:`dice.Shift`, which also takes batches. ``"auto"`` and False leave cells as they were measured.
+        Difference between query and reference to remove from the embedding: ``"offset"`` (one offset of all cells),
+        ``"clusters"`` (one for each soft cluster of the reference), ``"mean"`` (the difference of the means), or a
+        :class:`dice.Shift`, which also takes batches. ``"auto"`` and False remove nothing.
         ``adata.uns["X_dice"]["shift"]`` of an earlier call applies the same offsets to other cells of the same query.
     layer
         Layer to denoise instead of ``adata.X``.
     counts_layer
-        Layer with the raw counts beneath, where they cannot be recovered from log-normalised values.
+        Layer with the raw counts, if they cannot be recovered from the log-normalised values.
     gene_key
-        Column of ``adata.var`` with the gene names, where ``adata.var_names`` are of another kind than the prior's.
+        Column of ``adata.var`` with the gene names of the prior, if ``adata.var_names`` are other identifiers.
     check
-        Compare the values with the reference's: raw counts, scaled, unlogged or twice logged values are refused.
-        :class:`dice.Checks` also says how many of the prior's genes the query must have.
+        Whether to compare the values with those of the reference, and to refuse raw counts, scaled, unlogged or twice
+        logged values. :class:`dice.Checks` also sets the share of the prior's genes that the query must have.
     prior_key
         Key of the prior in the reference.
     key_added
         Key of the embedding; other slots derive their name from it.
     random_state
-        Seed: a cell's result depends on it and on the cell's name, not on its neighbours in the file.
+        Seed. The result of a cell depends on the seed and the name of the cell, not on other cells.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -94,25 +95,23 @@ def denoise(
     ``adata.obsm["X_dice"]`` (n_obs, k) float32
         Posterior mean of every cell.
     ``adata.obsm["X_dice_pca"]`` (n_obs, k) float32
-        The projection it started from.
+        Projection of every cell on the loadings.
     ``adata.obsm["X_dice_samples"]`` (n_obs, n_samples, k) float32
-        Posterior samples, if asked for.
+        Posterior samples, with `n_samples`.
     ``adata.obs["dice_uncertainty"]`` float32
-        How far a cell may be from where it is drawn: the posterior's standard deviation, root mean square over the
-        coordinates, in the units of the PCA.
+        Posterior standard deviation, root mean square over the coordinates, in the units of the PCA.
     ``adata.obs["dice_empty"]`` bool
-        Cells without any expression of the prior's genes, which get the prior; only if there are any.
+        Cells without any expression of the prior's genes, whose posterior is the prior. Only if there are any.
     ``adata.uns["X_dice"]``
-        ``call`` (every argument that matters), ``params`` (what was decided: method, noise, rho, and the SHA-256 of the
-        prior), ``genes`` (how many were found), ``shift`` (the strategy and the offsets, batches x clusters x k, with
-        one cluster where all cells share an offset) and ``warnings`` (strings).
+        ``call`` (all arguments that affect the result), ``params`` (method, noise, rho, and the SHA-256 of the prior),
+        ``genes`` (the number of genes that were found), ``shift`` (the strategy and the offsets, batches x clusters x
+        k, with one cluster if all cells share an offset) and ``warnings`` (strings).
 
     Notes
     -----
-    Where the matrix is a dask array, one pass over it is made by the call: for the noise, cells without expression and
-    values that are not finite. What it sets in ``obsm`` is lazy, computed whenever it is asked for, for example while
-    ``adata.write_zarr`` writes it. A :class:`dask.distributed.Client` that was started before spreads both over its
-    workers.
+    If the matrix is a dask array, the call reads it once: for the noise, cells without expression and values that are
+    not finite. The results in ``obsm`` are lazy and are computed when they are needed, for example by
+    ``adata.write_zarr``. A :class:`dask.distributed.Client` that was started before distributes both over its workers.
 
     The paper's settings are ``dice.tl.denoise(query, reference, rho=(5, 0.5), method=dice.Gibbs(n_iterations=100,
     n_chains=10, average="chains"))`` for cells and ``rho=20`` with ``n_iterations=200`` for its synthetic experiments.

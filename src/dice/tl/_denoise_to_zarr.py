@@ -94,7 +94,7 @@ def denoise_to_zarr(
     (400, 15)
     """
     check_dask()
-    prior, target = find_prior(reference, key=prior_key), _check_output(output, overwrite)
+    prior, target = find_prior(reference, key=prior_key), _check_output(output, overwrite, (source, reference))
     asked = _options(options, chunk_size)
     size = asked.chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
@@ -115,8 +115,8 @@ def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
         raise InputError(f"denoise_to_zarr does not know this argument: {error}.") from error
 
 
-def _check_output(output: str | os.PathLike[str], overwrite: bool) -> Path:
-    path = check_target(output, store=True)
+def _check_output(output: str | os.PathLike[str], overwrite: bool, inputs: tuple[object, ...]) -> Path:
+    path = check_target(output, store=True, inputs=inputs)
     if path.exists() and not overwrite:
         raise InputError(f"{str(output)!r} is there already: name another output, or pass overwrite=True for a store.")
     return followed(path)

@@ -34,18 +34,18 @@ def neighbors(
 ) -> AnnData | None:
     """Neighbour graph averaged over posterior samples, in scanpy's own layout.
 
-    Each posterior sample of the cells gives one of scanpy's fuzzy graphs; their connectivities are averaged. Edges that
-    survive the cells' own uncertainty stay, accidental ones fade. Use it with ``neighbors_key="dice_neighbors"`` in
+    Each posterior sample of the cells gives one of scanpy's fuzzy graphs, and their connectivities are averaged. Edges
+    that only few samples have become weak. Use the graph with ``neighbors_key="dice_neighbors"`` in
     :func:`scanpy.tl.leiden`, :func:`scanpy.tl.umap`, :func:`scanpy.tl.paga` or :func:`scanpy.tl.diffmap`.
 
     Parameters
     ----------
     adata
-        Query after :func:`dice.tl.denoise`. Its stored samples are used if there are at least `n_samples`; otherwise
-        they are drawn as the stored embedding was computed.
+        Query after :func:`dice.tl.denoise`. Stored samples are used if there are at least `n_samples`. Otherwise
+        samples are drawn with the settings of the stored embedding.
     reference
-        Where the prior is, for drawing samples; None takes the prior that made the embedding where it is in memory, or
-        the one inside `adata`.
+        Object with the prior, for drawing samples. None uses the prior of the embedding if it is in memory, or the one
+        inside `adata`.
     n_neighbors
         Neighbours of each cell in the graph of one sample.
     n_samples

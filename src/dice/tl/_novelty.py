@@ -28,8 +28,8 @@ from dice._labels.novel_cells import (
 )
 from dice._labels.novelty import novelty_scores
 from dice._labels.votes import fine_groups
-from dice._query.domain_shift import query_order
 from dice._query.query import Query
+from dice._query.shift import query_order
 from dice.options import Checks, Options
 
 

@@ -19,8 +19,8 @@ from dice._data.store import Prior, check_order, find_prior
 from dice._data.write import Slots, as_plain, check_writable, result_key, write
 from dice._errors import InputError
 from dice._keys import LabelKeys, SafeKeys
-from dice._labels.learn import read_or_learn
 from dice._labels.model import LabelModel
+from dice._labels.stored import read_or_learn
 from dice._labels.tree import LabelTree, hierarchy_of
 from dice._types import Codes, Floats
 

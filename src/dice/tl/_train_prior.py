@@ -15,9 +15,10 @@ from dice._data.store import Prior, remember
 from dice._data.values import check_expression, takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
-from dice._labels.learn import labels_to_learn, learn_labels
-from dice._model.mixup import LabelMixup
-from dice._model.soft_clusters import SoftClusters
+from dice._labels.learn import learn_labels
+from dice._labels.stored import labels_to_learn
+from dice._model.offsets import SoftClusters
+from dice._model.presets import LabelMixup
 from dice._train.cells import ReferenceCells
 from dice._train.latents import clean_latents, reduce, training_data
 from dice._train.stored import prior_slots, record, statistics
@@ -47,55 +48,55 @@ def train_prior(
 ) -> AnnData | None:
     """Learn PCA loadings and a denoiser on a reference.
 
-    The denoiser removes the noise of counts, which the depth of a cell tells, and Gaussian noise on top. It is learned
-    from thinned copies of the reference's own cells. If the values are not log-normalised counts, it is learned for
-    Gaussian noise alone.
+    The denoiser removes the noise of counts at the depth of a cell, and Gaussian noise on top. It is learned from
+    thinned copies of the cells of the reference. If the values are not log-normalised counts, the denoiser removes
+    Gaussian noise only.
 
-    The prior is stored inside `adata`, self-contained: it survives saving, copying and subsetting, and
-    :func:`dice.tl.denoise` applies it to a query.
+    The prior is stored in `adata`. It survives saving, copying and subsetting. :func:`dice.tl.denoise` applies it to a
+    query.
 
     Parameters
     ----------
     adata
         The reference: log-normalised expression of cells x genes.
     n_latent
-        Number k of principal components. ``"elbow"`` reads it off the singular values, as the paper does. ``"auto"``
-        is 50, or half of the cells or genes where there are fewer than 100.
+        Number k of principal components. ``"elbow"`` is the elbow of the singular values, as in the paper. ``"auto"``
+        is 50, or half of the cells or genes if there are fewer than 100.
     labels_key
-        Column of ``adata.obs`` with labels. The prior then labels queries by itself
+        Column of ``adata.obs`` with labels. The prior then contains classifiers of the labels
         (:func:`dice.tl.transfer_labels`). Labels do not change the denoiser of the default preset.
     preset
         ``"default"`` learns the noise of counts. The others assume Gaussian noise: ``"paper"`` and ``"paper-small"``
         are the paper's networks and schedules, ``"gmm"`` is a Gaussian mixture in closed form, without steps or
         checkpoint.
     mixup
-        Train the paper's networks on random mixtures of cells with the same label, which makes the prior sharper by
-        label than what was measured: ``"auto"`` does so for these presets where `labels_key` is given, None never, and
-        a :class:`dice.Mixup` sets the details.
+        Train the networks of the paper on random mixtures of cells with the same label, so that cells of a label are
+        more alike in the prior than in the data. ``"auto"`` does so for the presets of the paper if `labels_key` is
+        given, None never does, and a :class:`dice.Mixup` has settings.
     layer
         Layer to learn from instead of ``adata.X``.
     mask_var
-        Boolean column of ``adata.var`` or mask of the genes to use; None for all. ``"auto"`` takes
-        ``"highly_variable"`` where present. A column that was chosen before genes were removed is not used: all genes
-        are then, or the 3,000 most variable of more than 5,000, with a warning.
+        Boolean column of ``adata.var`` or mask of the genes to use; None for all. ``"auto"`` uses
+        ``"highly_variable"`` if present. If genes were removed after that column was made, all genes are used, or the
+        3,000 most variable of more than 5,000, with a warning.
     scale
-        Divide every gene by its standard deviation and cap at 10; False only centres.
+        Whether to divide every gene by its standard deviation and cap values at 10, or only to centre them.
     use_rep
         Key in ``adata.obsm`` of a PCA to use instead of a new one, as :func:`scanpy.pp.pca` makes it:
         ``"X_pca"`` with loadings in ``adata.varm["PCs"]``, or another key with loadings in ``adata.varm`` under the
         same key. At most `n_latent` of its components and exactly the genes of its loadings are used; mean and
         scale are taken from the matrix, which must be the one that it was computed on.
     counts_layer
-        Layer with the raw counts beneath the expression. None recovers them from log-normalised values, which needs no
-        layer; name one where that fails, as for values that were rounded.
+        Layer with the raw counts. None recovers them from the log-normalised values. This fails, for example, if the
+        values were rounded.
     training
         Steps, held-out cells, subsampling and checkpoint, as a :class:`dice.Training`.
     check
-        Refuse raw counts, and, without `use_rep`, genes that were scaled.
+        Whether to refuse raw counts and, without `use_rep`, scaled genes.
     key_added
-        Key of the prior; other slots derive their name from it. An earlier prior is replaced, anything else is not.
+        Key of the prior; other slots derive their name from it. An earlier prior is replaced, other data are not.
     random_state
-        Seed, or a :class:`numpy.random.Generator` to draw it from: the same seed and input give the same prior.
+        Seed, or a :class:`numpy.random.Generator` to draw it from. The same seed and input give the same prior.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -108,7 +109,7 @@ def train_prior(
     ``adata.varm["dice_loadings"]`` (n_vars, k) float32
         Orthonormal loadings, zero for genes that were not used.
     ``adata.obsm["X_dice_pca"]`` (n_obs, k) float32
-        Projection of the reference on them.
+        Projection of the reference on the loadings.
     ``adata.obs["dice_split"]`` categorical
         Role of every cell: ``"train"``, ``"validation"`` or ``"calibration"``; missing for those beyond ``max_cells``.
 

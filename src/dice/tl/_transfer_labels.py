@@ -16,16 +16,16 @@ from dice._data.store import Prior, check_order, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
-from dice._labels.card import describe
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
-from dice._labels.learn import read_or_learn, warn_of_unlearned
+from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots
+from dice._labels.stored import read_or_learn, warn_of_unlearned
 from dice._labels.votes import count_votes
-from dice._query.domain_shift import measure_shift
 from dice._query.query import Query
+from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, Options, Sets, Shift
 
 #: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
@@ -121,6 +121,8 @@ def transfer_labels(
         Probability of every label. Slashes in names of labels become ``"_"``, because files cannot hold them.
     ``adata.obsm["cell_type_dice_set"]`` DataFrame (n_obs, n_labels) bool
         The sets: True for labels in the set.
+    ``adata.obsm["cell_type_dice_views"]`` DataFrame (n_obs, 2 n_views)
+        The label that each view alone gives (``"measured"``, ...), and its probability (``"measured_prob"``, ...).
     ``adata.uns["cell_type_dice"]``
         ``call``, ``params`` (``shift_auc``, ``shift_strength``, ``error_ratio``, ``expected_error``,
         ``expected_coverage``, and ``confident_from``, the smallest probability of confident labels), ``views`` (weight
@@ -176,5 +178,5 @@ def transfer_labels(
         "warnings": np.array(warned, dtype=str),
     }
     voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
-    slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, voted)
+    slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, found.by_view, voted)
     return write(adata, slots, copy=copy)

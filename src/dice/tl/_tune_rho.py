@@ -35,23 +35,23 @@ def tune_rho(
     random_state: int = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Find the rho that predicts best what the embedding has not seen; labels of the query are never looked at.
+    """Find the rho that predicts held-out counts or genes best. Labels of the query are not used.
 
-    Pass it on with ``dice.tl.denoise(adata, reference, rho=adata.uns["dice_rho"]["rho"])``.
+    Use the result with ``dice.tl.denoise(adata, reference, rho=adata.uns["dice_rho"]["rho"])``.
 
     Parameters
     ----------
     adata
-        The query. At most 1,000 of its cells are judged by.
+        The query. At most 1,000 of its cells are used.
     reference
         As in :func:`dice.tl.denoise`.
     criterion
         ``"counts"`` splits the counts of a cell in two and predicts one half from the other (Poisson loss).
         ``"genes"`` embeds cells from a random half of their genes and predicts the other half (squared error of
-        standardised expression), under Gaussian noise. ``"auto"`` is ``"counts"`` where :func:`dice.tl.denoise` reads
-        the query as counts, and else ``"genes"``. Both score the mean that :func:`dice.tl.denoise` computes.
+        standardised expression), under Gaussian noise. ``"auto"`` is ``"counts"`` if :func:`dice.tl.denoise` reads the
+        query as counts, and otherwise ``"genes"``. Both score the mean that :func:`dice.tl.denoise` computes.
     grid
-        Values of rho in the units of the PCA coordinates; None is from 0 to 1.5 times the latent scale.
+        Values of rho in the units of the PCA. None is a grid from 0 to 1.5 times the latent scale.
     counts_layer
         Layer with the raw counts; None recovers them from log-normalised values.
     layer, gene_key, check, prior_key
@@ -68,8 +68,8 @@ def tune_rho(
     None, or the copy. Sets:
 
     ``adata.uns["dice_rho"]``
-        ``rho`` (the best), ``grid``, ``loss`` and ``error`` (its standard error over cells), ``criterion``, ``n_cells``
-        and ``call``.
+        ``rho`` (the best value), ``grid``, ``loss`` and ``error`` (its standard error over cells), ``criterion``,
+        ``n_cells`` and ``call``.
 
     Examples
     --------

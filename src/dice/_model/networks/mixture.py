@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dice._arguments import short_seed
 from dice._model.denoiser import SMALLEST_VARIANCE, Denoiser, Preset, as_column
-from dice._model.schema import is_orthonormal
+from dice._model.projection import is_orthonormal
 
 
 class MixtureDenoiser(Denoiser):

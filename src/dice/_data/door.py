@@ -1,0 +1,194 @@
+"""The one door for files: everything in a file is looked at before any of it is read.
+
+Anybody may have written a file. It can link to itself without end, name other files, claim to unpack to more than any
+memory holds, or name a codec that runs code. The walk reads names, shapes and types only, and adds up what reading
+would take.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import h5py
+import zarr
+
+from dice._data.hdf5 import UnusualFileError, attribute_bytes, text_bytes
+from dice._errors import DiceError, InputError
+
+#: Largest prior that is read unless the caller allows more, in bytes: a prior has a few megabytes.
+LIMIT = 2**28
+#: Bytes that a whole file may unpack to for each byte it has; files of ten data sets take 2 to 6.
+MOST_PACKED = 100
+#: Most groups and arrays of a file, and of a prior; how deep they may be nested.
+NODES, DEPTH = (100_000, 10_000), 16
+#: A text of n characters takes up to 4 n bytes in Python, and 64 more for the object.
+PER_CHARACTER, PER_TEXT = 4, 64
+#: Ways of packing that only pack: a codec chosen by the file may do anything, even unpickle.
+HDF5_FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_LZF, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
+ZARR_CODECS = {
+    *("VLenUTF8", "VLenUTF8Codec", "BytesCodec", "Crc32cCodec", "Shuffle"),
+    *("Blosc", "BloscCodec", "Zstd", "ZstdCodec", "GZip", "GzipCodec", "Zlib", "LZ4"),
+}
+#: Names of the files that describe a store of zarr's, and the most bytes of one of them.
+DESCRIPTIONS, LONGEST_DESCRIPTION = {".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"}, 2**24
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str], what: str, failure: type[DiceError]) -> Iterator[Any]:
+    """The root of an .h5ad file or a .zarr folder; errors of other packages become one sentence."""
+    file = Path(path)
+    if not file.is_file() and not file.is_dir():
+        raise InputError(f"There is no file {str(path)!r}: pass the path of {what}.")
+    try:
+        if file.is_dir():
+            _check_folder(file, failure)
+            yield zarr.open_group(file, mode="r")
+        else:
+            with h5py.File(file, "r") as group:
+                yield group
+    except DiceError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise failure(f"{str(path)!r} cannot be read as .h5ad or .zarr: {reason}.") from error
+
+
+def _check_folder(folder: Path, failure: type[DiceError]) -> None:
+    """Refuse links out of a store, and descriptions of arrays that are longer than any."""
+    for place, folders, files in os.walk(folder):
+        for name in chain(folders, files):
+            file = Path(place, name)
+            if file.is_symlink():
+                raise failure(f"{str(file)!r} is a link to somewhere else: copy the folder without links.")
+            if name in DESCRIPTIONS and file.stat().st_size > LONGEST_DESCRIPTION:
+                raise failure(f"{str(file)!r} is too large to describe arrays: take the store from its source.")
+
+
+def size_limit(path: Path) -> int:
+    """Most bytes that a file of cells may unpack to; more is taken for a forgery."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return max(LIMIT, MOST_PACKED * sum(file.stat().st_size for file in files if file.is_file()))
+
+
+@dataclass
+class Walk:
+    """A walk through a file that adds up what reading it would take, and refuses what leads out of it.
+
+    What stays `on_disk`, by its name at the root, is not added up. `strict` bounds packed chunks as well, for priors.
+    """
+
+    path: Path
+    limit: int
+    failure: type[DiceError]
+    strict: bool = False
+    on_disk: tuple[str, ...] = ()
+    n_nodes: int = field(default=0, init=False)
+    n_bytes: int = field(default=0, init=False)
+
+    def check(self, node: Any, name: str = "", depth: int = 0) -> None:
+        """Check a group or an array and all below it."""
+        self.n_nodes += 1
+        is_array = isinstance(node, h5py.Dataset | zarr.Array)
+        if not is_array and not isinstance(node, h5py.Group | zarr.Group):
+            self._refuse(name, "is neither a group nor an array")
+        if self.n_nodes + (0 if is_array else len(node)) > NODES[self.strict] or depth > DEPTH:
+            self._refuse(name, f"is one of more than {NODES[self.strict]:,} arrays, or nested more than {DEPTH} deep")
+        if is_hdf5 := isinstance(node, h5py.Dataset | h5py.Group):
+            self._add(name, self._measured(attribute_bytes, node, name))
+        if is_array:
+            if not (self._plain_hdf5(node) if is_hdf5 else _plain_zarr(node)):
+                self._refuse(name, "is packed in a way that is not read from files, or kept elsewhere")
+            if name.partition("/")[0] not in self.on_disk:
+                self._add(name, _declared(node))
+                if is_hdf5 and _is_long_text(node.dtype):
+                    self._add(name, PER_CHARACTER * self._measured(text_bytes, node, name))
+            return
+        for key in node:
+            self.check(child(node, key, self.failure), f"{name}/{key}" if name else key, depth + 1)
+
+    def _add(self, name: str, n_bytes: int) -> None:
+        self.n_bytes += n_bytes
+        if self.n_bytes > self.limit:
+            size, limit = (f"{number / 2**20:,.0f} MB" for number in (self.n_bytes, self.limit))
+            self._refuse(name, f"brings its claimed size to {size}, and at most {limit} are read")
+
+    def _refuse(self, name: str, problem: str) -> None:
+        failure = self.failure
+        raise failure(
+            f"{str(self.path)!r} is not read, because {name[:80]!r} {problem}: take the file from its source again, or "
+            "write it again with dice.Prior.save or anndata."
+        )
+
+    def _measured(self, measure: Callable[[Any, Path], int], node: Any, name: str) -> int:
+        try:
+            return measure(node, self.path)
+        except (UnusualFileError, struct.error, IndexError):
+            self._refuse(name, "has texts that are laid out in a way that is not read from files")
+        return 0
+
+    def _plain_hdf5(self, data: h5py.Dataset) -> bool:
+        """Whether a dataset is numbers or text inside the file, packed by nothing but the usual filters."""
+        plist = data.id.get_create_plist()
+        filters = {plist.get_filter(index)[0] for index in range(plist.get_nfilters())}
+        if data.is_virtual or data.external or filters - HDF5_FILTERS or not _is_plain(data.dtype):
+            return False
+        if not filters:
+            return True
+        size = math.prod(data.chunks) * data.dtype.itemsize
+        stored: list[int] = []
+        data.id.chunk_iter(lambda chunk: stored.append(chunk.size))
+        # What a chunk really unpacks to is at most 1,032 times its size in the file.
+        return max(stored, default=0) <= 2 * size + 1024 and not (self.strict and size > 2**20)
+
+
+def check_archive(path: Path) -> None:
+    """Refuse an .npz file whose arrays claim more than the checkpoint of a training takes."""
+    with zipfile.ZipFile(path) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    if size > 4 * LIMIT:
+        raise InputError(f"{str(path)!r} claims to hold {size / 2**20:,.0f} MB, more than any checkpoint: delete it.")
+
+
+def child(group: Any, name: str, failure: type[DiceError]) -> Any:
+    """An entry of a group; in HDF5 a link may lead to another place or another file, which is not followed."""
+    if isinstance(group, h5py.Group) and not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise failure(f"The file is not read, because {name!r} is a link to somewhere else: copy it without links.")
+    return group[name]
+
+
+def _is_long_text(dtype: Any) -> bool:
+    """Whether entries are texts of variable length."""
+    info = h5py.check_string_dtype(dtype)
+    return info is not None and info.length is None
+
+
+def _is_plain(dtype: Any) -> bool:
+    """Whether entries are numbers, texts, or records of these."""
+    if dtype.fields:
+        return all(_is_plain(entry[0]) and not _is_long_text(entry[0]) for entry in dtype.fields.values())
+    return dtype.kind in "fiubc" or h5py.check_string_dtype(dtype) is not None
+
+
+def _declared(data: Any) -> int:
+    """Bytes that reading an array takes: a whole chunk is unpacked for any part of it, and may be larger than it."""
+    shapes = [data.shape or (), data.chunks or (), getattr(data, "shards", None) or ()]
+    size = max(map(math.prod, shapes)) if data.shape is not None else 0
+    text = data.dtype.kind in "SUOT"
+    return size * ((PER_CHARACTER if text else 1) * data.dtype.itemsize + PER_TEXT * text)
+
+
+def _plain_zarr(data: Any) -> bool:
+    """Whether chunks are packed by nothing but the usual codecs, and so is the index where shards hold many of them."""
+    codecs = (*data.filters, *data.compressors, *([data.serializer] if data.serializer is not None else []))
+    index = chain.from_iterable(getattr(codec, "index_codecs", ()) for codec in getattr(data.metadata, "codecs", ()))
+    names = {type(codec).__name__ for codec in (*codecs, *index)}
+    return names <= ZARR_CODECS and (data.dtype.kind in "fiubcSUT" or bool(names & {"VLenUTF8", "VLenUTF8Codec"}))

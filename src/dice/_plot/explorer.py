@@ -1,0 +1,213 @@
+"""The cells that a page shows: maps, columns, labels with their tree, clusters with theirs, and genes."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from anndata import AnnData
+
+from dice._clusters.tree import stored_cut
+from dice._data import read
+from dice._data.colors import MOST_COLORS, SEQUENTIAL, Colors, distinct, read_colors
+from dice._data.layout import layout
+from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE, ClusterKeys, LabelKeys, SafeKeys
+from dice._labels.tree import LabelTree
+from dice._plot import draw
+from dice._types import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+#: Labels beyond this are names rather than groups: they are shown, but no colour can tell them apart.
+MAX_LABELS = 256
+#: Labels of a cell whose probabilities the page holds, the most likely first, and genes whose expression it holds.
+KEPT_LABELS, KEPT_GENES = 16, 64
+#: Columns that are shown beside a cell whenever it is pointed at, and what their names end with.
+HOVER = ("dice_uncertainty", "dice_novelty")
+HOVER_ENDS = ("_dice", "_dice_prob", "_dice_set", "_dice_status")
+#: Quiet for labels that can be used, and louder the less they can.
+STATUS_COLORS = {CONFIDENT: "#7fa8c4", AMBIGUOUS: "#e69f00", UNLIKE: "#b5305f"}
+
+
+def read_columns(adata: AnnData, color: str | None) -> list[Colors]:
+    """All columns of ``obs``, lazy numbers that wait in ``obsm``, and `color` where it is neither."""
+    keys = read.names(adata, "obs")
+    lazy = [key for key in HOVER if key in read.names(adata, "obsm")]
+    found = [read_colors(adata, key) for key in dict.fromkeys([*keys, *lazy, *([] if color is None else [color])])]
+    own = [{name: STATUS_COLORS[name] for name in one.names if name in STATUS_COLORS} for one in found]
+    return [
+        replace(one, labels=mine) if mine.keys() == set(one.names) and mine else one
+        for one, mine in zip(found, own, strict=True)
+    ]
+
+
+def transferred(adata: AnnData) -> list[str]:
+    """Keys of the labels that were transferred, with everything that the page needs of them."""
+    there, tables = read.names(adata, "obs"), read.names(adata, "obsm")
+    records = {key: read.record(adata, key) for key in read.names(adata, "uns") if key in there}
+    return [
+        key
+        for key, record in records.items()
+        if isinstance(record, Mapping) and "labels" in record and LabelKeys(key).probability in tables
+    ]
+
+
+def first_color(adata: AnnData, columns: list[Colors]) -> str | None:
+    """Transferred labels, or else the first column of labels with more than one and not too many of them."""
+    labels = [column for column in columns if column.labels is not None]
+    groups = [column.name for column in labels if 1 < len(set(column.legend) - {"NA"}) <= 100]
+    return next(iter([*transferred(adata), *groups, *(column.name for column in labels)]), None)
+
+
+def first_of_page(adata: AnnData, columns: list[Colors]) -> str | None:
+    """The status of transferred labels, or else the column that colours figures."""
+    status = [LabelKeys(key).status for key in transferred(adata)]
+    known = [column.name for column in columns]
+    return next((key for key in status if key in known), first_color(adata, columns))
+
+
+def cells_of(
+    adata: AnnData, keys: list[str], columns: list[Colors], color: str | None, *, max_cells: int, **options: Any
+) -> dict[str, Any]:
+    """All cells with their columns, of which at most `max_cells` are drawn; `options` are those of UMAP."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    maps = {draw.TITLES.get(key, key): layout(adata, key, **options) for key in keys}
+    rng, names = np.random.default_rng(options["random_state"]), [column.name for column in columns]
+    drawn = np.arange(adata.n_obs)
+    if adata.n_obs > max_cells:
+        drawn = np.sort(rng.choice(adata.n_obs, max_cells, replace=False))
+    hover = [at for at, name in enumerate(names) if name in HOVER or name.endswith(HOVER_ENDS)]
+    return {
+        "n": adata.n_obs,
+        "n_genes": adata.n_vars,
+        "names": [str(name) for name in adata.obs_names],
+        "drawn": encode(drawn.astype(np.uint32)),
+        "maps": [{"title": title, "xy": _pixels(where)} for title, where in maps.items()],
+        "columns": [_column(column) for column in columns],
+        "hover": hover,
+        "color": names.index(color) if color in names else -1,
+        "spare": distinct(MOST_COLORS),
+        "scale": [to_hex(shade) for shade in colormaps[SEQUENTIAL](np.linspace(0, 1, 256))],
+    }
+
+
+def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> dict[str, Any]:
+    """Probabilities of transferred labels, their tree, what each view says, and the genes behind every label."""
+    keys, record = LabelKeys(key), read.record(adata, key)
+    names = [str(name) for name in record["labels"]]
+    probabilities = read.array(adata, keys.probability).astype(np.float64)
+    best = np.argsort(-probabilities, axis=1, kind="stable")[:, :KEPT_LABELS]
+    tree = _tree(adata, key, names, probabilities)
+    return {
+        "key": key,
+        "names": names,
+        "kept": best.shape[1],
+        "codes": encode(best.astype(np.uint16)),
+        "probabilities": encode(np.rint(np.take_along_axis(probabilities, best, 1) * 65535).astype(np.uint16)),
+        "tree": {"names": list(tree.names), "parents": tree.parents.tolist()},
+        "alpha": float(record["call"]["alpha"]),
+        "views": _views(adata, keys, record, names),
+        "genes": {} if genes is None else {
+            str(label): part[["gene", "contribution", "reference_mean"]].to_dict("records")
+            for label, part in genes.groupby("label", sort=False)
+        },
+    }  # fmt: skip
+
+
+def _tree(adata: AnnData, key: str, names: list[str], probabilities: Floats) -> LabelTree:
+    """The tree of :func:`dice.tl.safe_labels`, or else one that joins labels which cells of the query confuse."""
+    record = read.record(adata, SafeKeys(f"{key}_safe").uns)
+    if isinstance(record, Mapping) and {"node", "parent"} <= set(record):
+        nodes, above = ([str(name) for name in np.ravel(record[part])] for part in ("node", "parent"))
+        if nodes[: len(names)] == names and len(set(nodes)) == len(nodes):
+            return LabelTree(tuple(nodes), np.array([nodes.index(name) for name in above]), len(names))
+    if len(names) < 2 or not len(probabilities):
+        return LabelTree.of(names, {})
+    given = np.eye(len(names))[probabilities.argmax(1)]
+    return LabelTree.learned(names, given.T @ probabilities / np.maximum(given.sum(0), 1)[:, None])
+
+
+def _views(adata: AnnData, keys: LabelKeys, record: Mapping[str, Any], names: list[str]) -> dict[str, Any] | None:
+    """The label that every view gives to every cell, and its probability."""
+    if keys.views not in read.names(adata, "obsm"):
+        return None
+    table, views = read.feature_table(adata, keys.views), [str(view) for view in np.ravel(record["views"]["view"])]
+    number = {name: code for code, name in enumerate(names)}
+    codes = np.stack([[number[str(label)] for label in table[view]] for view in views], axis=1)
+    given = np.stack([table[f"{view}_prob"].to_numpy(dtype=float) for view in views], axis=1)
+    return {
+        "names": views,
+        "weights": [float(weight) for weight in np.ravel(record["views"]["weight"])],
+        "codes": encode(codes.astype(np.uint16)),
+        "probabilities": encode(np.rint(given * 65535).astype(np.uint16)),
+    }
+
+
+def clusters_of(adata: AnnData) -> dict[str, Any] | None:
+    """The tree of :func:`dice.tl.cluster`, its cut, and the leaf of every cell."""
+    keys = ClusterKeys()
+    record = read.record(adata, keys.uns)
+    tables = read.names(adata, "obsm")
+    if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in tables:
+        return None
+    cut, leaves = stored_cut(record), read.array(adata, keys.leaves)[:, 0].astype(np.int64)
+    return {
+        "key": keys.cluster,
+        "names": [str(name) for name in record["tree"]["names"]],
+        "joined": cut.tree.joined.tolist(),
+        "agreement": np.nan_to_num(np.asarray(record["tree"]["agreement"], dtype=float)).tolist(),
+        "cut": [int(node) for node in cut.nodes],
+        "leaves": encode(np.where(leaves < 0, cut.tree.n_leaves, leaves).astype(np.uint16)),
+        "why": cut.why,
+    }
+
+
+def expression_of(adata: AnnData, genes: Sequence[str], layer: str | None) -> dict[str, Any] | None:
+    """Expression of a few genes in all cells, in 1/255 of the largest value."""
+    from dice._data.matrix import Matrix
+
+    found = [gene for gene in dict.fromkeys(genes) if gene in adata.var_names][:KEPT_GENES]
+    if not found or not adata.n_obs:
+        return None
+    at = np.array([int(np.flatnonzero(adata.var_names == gene)[0]) for gene in found])
+    values = Matrix(adata, layer=layer, genes=at).apply(read.dense)
+    most = float(values.max()) or 1.0
+    return {"genes": found, "most": most, "values": encode(np.rint(values.clip(0) / most * 255).astype(np.uint8))}
+
+
+def encode(values: NDArray[Any]) -> str:
+    """Numbers as base64, little-endian."""
+    return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+
+
+def _pixels(where: Floats) -> str:
+    """Coordinates in 1/65535 of the longer side: all x, then all y, centred."""
+    if not len(where):
+        return ""
+    low, high = where.min(0), where.max(0)
+    extent = float((high - low).max()) or 1.0
+    centred = 0.5 + (where - (low + high) / 2) / extent
+    return encode(np.rint(centred.T * 65535).clip(0, 65535).astype(np.uint16))
+
+
+def _column(column: Colors) -> dict[str, Any]:
+    """A column as the script reads it: codes of labels, one beyond the last where missing; or numbers."""
+    name, given, labels = column.name, np.asarray(column.values), column.labels
+    if labels is None:
+        numbers = given.astype(np.float32)
+        ends = (
+            [float(end(numbers[~column.missing])) for end in (np.min, np.max)] if not column.missing.all() else [0, 1]
+        )
+        return {"name": name, "dtype": "float32", "values": encode(numbers), "range": ends}
+    codes = np.where(column.missing, len(labels), given).astype(np.min_scalar_type(len(labels)))
+    colors = list(labels.values()) if len(labels) <= MAX_LABELS else None
+    return {
+        "name": name, "dtype": codes.dtype.name, "values": encode(codes), "labels": list(labels), "colors": colors
+    }  # fmt: skip

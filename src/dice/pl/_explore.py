@@ -1,0 +1,120 @@
+"""The page to explore, in a notebook."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from anndata import AnnData
+
+from dice._data import read
+from dice._data.layout import as_keys, umap_options
+from dice._docs import shared
+from dice._errors import DiceError
+from dice._plot.report import Page, page, records
+from dice._types import Seed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from dice._data.store import Prior
+
+#: Genes of every label on the page.
+N_GENES = 6
+
+
+@shared
+def explore(
+    adata: AnnData,
+    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    *,
+    color: str | None = None,
+    use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
+    title: str = "dice",
+    height: int = 900,
+    max_cells: int = 50_000,
+    prior_key: str = "dice",
+    n_neighbors: int = 15,
+    random_state: Seed = 0,
+) -> Page:
+    """Explore a query in a notebook: a map, labels at any error rate, trees, probabilities, genes and corrections.
+
+    The page is coloured by the status of labels first. A slider sets the error rate and shows how many cells keep
+    their label, get a coarser one, or none. A click or a lasso selects cells and shows their probabilities level by
+    level and view by view, their sets and the genes behind their labels. Selected cells can be given another label;
+    the page saves corrected labels as csv, with the Python lines that apply them.
+
+    Parameters
+    ----------
+    adata
+        Query, as of :func:`dice.tl.annotate`, or of :func:`dice.tl.denoise` and the steps after it.
+    reference
+        The reference, prior or path that gave the labels, to show the genes behind them; None shows no genes.
+    color
+        Column of ``obs``, or gene, that colours the map first; None takes the status of transferred labels, or else
+        the first column of labels.
+    use_rep
+        Key or keys of ``obsm`` to switch between.
+    title
+        Title of the page.
+    height
+        Height in the notebook, in pixels.
+    max_cells
+        Largest number of cells that are drawn; a random choice if there are more. Lasso, tables and corrections take
+        all cells.
+    prior_key
+        Key of the prior in the reference.
+    {umap}
+
+    Returns
+    -------
+    The page, which notebooks show; ``.save("report.html")`` writes it to a file. Sets the coordinates of the maps
+    unless `adata` is a view, as :func:`dice.pl.comparison` does.
+
+    Examples
+    --------
+    >>> import dice
+    >>> cells, _ = dice.datasets.mismatch(n_reference=300)
+    >>> dice.pl.explore(cells, use_rep="U_true")
+    Page of 1,000 cells: show it in a notebook, or write it with .save('report.html').
+    """
+    options = umap_options(n_neighbors, random_state)
+    return page(_content(adata, reference, color, as_keys(use_rep), prior_key, max_cells, options), title, height)
+
+
+def _content(
+    adata: AnnData, reference: Any, color: str | None, keys: list[str], prior_key: str, max_cells: int,
+    options: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Everything that the page shows, but for figures."""
+    from dice._plot import explorer  # with matplotlib and the trees
+
+    columns = explorer.read_columns(adata, color)
+    color = explorer.first_of_page(adata, columns) if color is None else color
+    labels = explorer.transferred(adata)
+    genes = {key: found for key in labels if (found := _genes(adata, reference, key, prior_key)) is not None}
+    layers = [read.record(adata, key)["call"].get("layer") for key in genes]
+    shown = [str(gene) for table in genes.values() for gene in table["gene"]]
+    return explorer.cells_of(adata, keys, columns, color, max_cells=max_cells, **options) | {
+        "labels": [explorer.labels_of(adata, key, genes.get(key)) for key in labels],
+        "clusters": explorer.clusters_of(adata),
+        "expression": explorer.expression_of(adata, shown, layers[0]) if genes else None,
+        "records": records(adata),
+        "figures": [],
+    }
+
+
+def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataFrame | None:
+    """The genes behind every label, where the reference gave these labels."""
+    if reference is None:
+        return None
+    from dice.tl._label_genes import label_genes  # with torch
+
+    labels_key = read.record(adata, key)["call"].get("labels_key")
+    try:
+        return label_genes(adata, reference, labels_key, n_genes=N_GENES, key=key, prior_key=prior_key)
+    except DiceError:
+        # Labels of another reference, or of a query whose expression is gone: the page goes without genes.
+        return None

@@ -1,0 +1,207 @@
+"""The shelf of priors: ready ones, which are downloaded once, and the user's own, each under a name.
+
+A prior is one .h5ad file of plain arrays in the cache folder. What it was learned from is part of it, under its
+checksum. Files of ready priors must have the SHA-256 checksum that this version of dice knows.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import os
+import re
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pooch
+from anndata import AnnData
+
+from dice import _log, settings
+from dice._arguments import said
+from dice._data.store import Prior, find_prior
+from dice._errors import DiceError, InputError, PriorFormatError
+from dice.datasets._download import DownloadError, cache_folder
+
+__all__ = ["list", "load", "save"]
+#: What a user says of a prior, in ``params["shelf"]`` beside its name, and what the prior says itself.
+DESCRIBED = ("tissue", "species", "technology", "licence", "source")
+SHELF_COLUMNS = ("tissue", "species", "technology", "cells", "labels", "accuracy", "licence", "source", "size")
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def __dir__() -> builtins.list[str]:
+    return __all__
+
+
+def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
+    """All priors of the shelf: those that are ready to be downloaded, and the user's own.
+
+    Returns
+    -------
+    A table with one row for each ``name`` and the columns ``tissue``, ``species``, ``technology``, ``cells`` and
+    ``labels`` (numbers), ``accuracy`` (on held-out cells of the reference), ``licence`` and ``source`` of the data,
+    ``size`` (MB) and ``here`` (whether its file is in the cache folder).
+
+    Examples
+    --------
+    >>> import dice
+    >>> dice.priors.list().loc["pancreas", ["tissue", "species"]].tolist()
+    ['pancreas', 'human']
+    """
+    rows = {name: {column: row[column] for column in SHELF_COLUMNS} for name, row in _ready().items()}
+    for path in _own():
+        try:
+            rows[path.stem] = card(_opened(path, path.stem)) | {"size": round(path.stat().st_size / 1e6, 2)}
+        except DiceError as error:
+            _log.warn(f"A file of the shelf is left out: {error}")
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=SHELF_COLUMNS).rename_axis("name").sort_index()
+    return table.assign(here=[_path(name).exists() for name in table.index])
+
+
+def load(name: str) -> Prior:
+    """The prior of this name, downloaded if it is a ready one that is not in the cache folder yet.
+
+    Parameters
+    ----------
+    name
+        Name in :func:`dice.priors.list`. All tools take it in place of a reference, too:
+        ``dice.tl.annotate(query, "pancreas")``.
+
+    Returns
+    -------
+    The :class:`dice.Prior`. Its file is verified each time.
+
+    Examples
+    --------
+    >>> import dice
+    >>> dice.priors.load("pancreas")  # doctest: +SKIP
+    Prior('default', 3000 genes, 50 latents)
+    """
+    path, row = _path(name), _ready().get(name)
+    if row is None and not path.exists():
+        known = sorted([*_ready(), *(found.stem for found in _own())])
+        raise InputError(
+            f"There is no file and no prior {name!r} (priors: {known}): pass a path or one of these names."
+        )
+    if row is not None and not path.exists():
+        _download(path, row["sha256"])
+    if row is not None and hashlib.sha256(path.read_bytes()).hexdigest() != row["sha256"]:
+        raise PriorFormatError(
+            f"{str(path)!r} is not the prior {name!r} of this version of dice (wrong SHA-256 checksum), but an older "
+            "or a changed one: delete the file to download it again."
+        )
+    return _opened(path, name)
+
+
+def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described: str) -> Path:
+    """Put a prior on the shelf of this user, under a name that tools take in place of a reference.
+
+    Parameters
+    ----------
+    prior
+        A prior, a reference that holds one in ``.uns["dice"]``, or the path of either.
+    name
+        Lower-case letters, digits, ``_`` and ``-``. A prior of the same name is replaced.
+    **described
+        What others should know of it: ``tissue``, ``species``, ``technology``, ``licence`` and ``source``, each a text.
+
+    Returns
+    -------
+    The path of its file, which can be given to others: copied to the cache folder of their own
+    (``~/.cache/scdice/priors`` on Linux, or ``$DICE_CACHE/priors``), it is on their shelf.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, _ = dice.datasets.synthetic(1)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, training=dice.Training(max_steps=20))
+    >>> path = dice.priors.save(reference, "my_lab_lung", tissue="lung")  # doctest: +SKIP
+    >>> dice.priors.load("my_lab_lung")  # doctest: +SKIP
+    Prior('default', 2000 genes, 15 latents)
+    """
+    if name in _ready():
+        raise InputError(f"`name` must not be that of a ready prior, got {name!r}: choose another.")
+    path = _path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    described_prior(prior, name, described).save(path)
+    return path
+
+
+def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, described: dict[str, Any]) -> Prior:
+    """A prior that holds its name and description."""
+    wrong = [key for key, text in described.items() if key not in DESCRIBED or not isinstance(text, str)]
+    if wrong:
+        raise InputError(f"A description must be texts for {DESCRIBED}, got {wrong[0]}={said(described[wrong[0]])}.")
+    found = find_prior(prior)
+    return replace(found, params={**found.params, "shelf": {"name": name} | described})
+
+
+def card(prior: Prior) -> dict[str, Any]:
+    """A row of the table of priors, without the size of the file."""
+    labels = {} if prior.labels is None else prior.labels.card
+    figures = {
+        "cells": labels.get("cells"),
+        "labels": len(labels.get("labels", ())),
+        "accuracy": labels.get("accuracy"),
+    }
+    return {name: str(told(prior).get(name, "")) for name in DESCRIBED} | figures
+
+
+def told(prior: Prior) -> dict[str, Any]:
+    """Name and description of a prior; the file may come from anybody."""
+    shelf = prior.params.get("shelf")
+    return shelf if isinstance(shelf, dict) else {}
+
+
+def is_name(source: str | os.PathLike[str]) -> bool:
+    """Whether this is the name of a prior, known or not, and no file."""
+    return NAME.fullmatch(str(source)) is not None and not Path(source).exists()
+
+
+@cache
+def _ready() -> dict[str, dict[str, Any]]:
+    """The priors that can be downloaded, by name."""
+    with files("dice").joinpath("priors.csv").open("rb") as file:
+        return pd.read_csv(file, index_col="name", keep_default_na=False).to_dict("index")
+
+
+def _path(name: Any) -> Path:
+    if not (isinstance(name, str) and NAME.fullmatch(name)):
+        raise InputError(
+            f"`name` must be lower-case letters, digits, _ and - (at most 64, for example 'my_lab_lung'), got {name!r}."
+        )
+    return cache_folder() / "priors" / f"{name}.h5ad"
+
+
+def _own() -> builtins.list[Path]:
+    """Files of the shelf that are not ready priors."""
+    return sorted(path for path in (cache_folder() / "priors").glob("*.h5ad") if path.stem not in _ready())
+
+
+def _opened(path: Path, name: str) -> Prior:
+    """The prior of a file, which must be of this name."""
+    prior = Prior.load(path)
+    own = told(prior).get("name")
+    if own != name:
+        raise PriorFormatError(
+            f"{str(path)!r} holds {'no prior of a shelf' if own is None else f'the prior {str(own)[:64]!r}'}: give the "
+            "file the name that it was saved under, or save it with dice.priors.save."
+        )
+    return prior
+
+
+def _download(path: Path, sha256: str) -> None:
+    """Get the file of a ready prior; it has its name only once it is whole, whoever else downloads it."""
+    url = f"{settings.priors_url.rstrip('/')}/{path.name}"
+    try:
+        pooch.retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DownloadError(
+            f"The prior {path.stem!r} cannot be downloaded from {url} ({reason}): put its file at {str(path)!r} "
+            "by hand, or set dice.settings.priors_url to an address that has it."
+        ) from error

@@ -1,0 +1,245 @@
+"""Every path by which a file enters: forged files are refused in a moment, with little memory and one sentence."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import anndata as ad
+import h5py
+import numpy as np
+import pytest
+import stored_priors
+import zarr
+
+import dice
+from dice._data.door import Walk
+from dice._data.files import read
+from dice._errors import InputError
+from dice.cli import main
+
+SOURCE = Path(dice.__file__).parent
+TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
+GB = 2**30
+
+
+@contextmanager
+def little_memory():
+    """At most 1 GB more than now, and at most 5 seconds."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("memory is limited on Linux only")
+    import resource
+
+    used = int(re.search(r"VmData:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (used + GB, hard))
+    start = time.process_time()
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    assert time.process_time() - start < 5
+
+
+def unallocated(prior):
+    del prior["format"]
+    prior.create_dataset("format", (1_200_000_000,), "i8").attrs.update(
+        {"encoding-type": "array", "encoding-version": "0.2.0"}
+    )
+
+
+def fixed_texts(length, n):
+    def forge(prior):
+        del prior["genes"]
+        data = prior.create_dataset("genes", (n,), f"S{length}", chunks=(1,), compression="gzip")
+        data.attrs.update(TEXT)
+
+    return forge
+
+
+def long_card(prior):
+    for name in ("params", "sha256"):
+        del prior[name]
+        prior.create_dataset(name, (), "S2000000000").attrs.update(TEXT | {"encoding-type": "string"})
+
+
+def shared_text(prior):
+    """An attribute of 3,901 texts that are all one text of 4 MB."""
+    del prior["mean"].attrs["encoding-type"]
+    prior["mean"].attrs["encoding-type"] = np.array(["x" * 4_000_000] + ["y"] * 3900, dtype=object)
+    path = Path(prior.file.filename)
+    prior.file.close()
+    content = path.read_bytes()
+    record = content.index((4_000_000).to_bytes(4, "little") + content[0:0], 0)
+    while content[record + 16 : record + 20] != (1).to_bytes(4, "little"):
+        record = content.index((4_000_000).to_bytes(4, "little"), record + 1)
+    path.write_bytes(content[:record] + content[record : record + 16] * 3901 + content[record + 16 * 3901 :])
+
+
+def false_length(prior):
+    """An attribute whose text says that it has 4 GB: the library would allocate them before it looks."""
+    del prior["mean"].attrs["encoding-type"]
+    prior["mean"].attrs["encoding-type"] = "x" * 54_321
+    path = Path(prior.file.filename)
+    prior.file.close()
+    content = path.read_bytes()
+    needle = (54_321).to_bytes(4, "little")
+    assert content.count(needle) == 2  # the record, and the text itself
+    path.write_bytes(content.replace(needle, b"\xf0\xff\xff\xff"))
+
+
+def link(prior):
+    file = prior.file
+    del file["uns/dice"]
+    file["uns/dice"] = h5py.ExternalLink(str(stored_priors.path("labels")), "/uns/dice")
+
+
+KINDS = {
+    "unallocated": (unallocated, "'.*format' brings its claimed size to"),
+    "long names": (fixed_texts(60_000_000, 2_000), "'.*genes' (brings its claimed size to|is packed in a way)"),
+    "many names": (fixed_texts(1_000_000, 200_000), "'.*genes' brings its claimed size to"),
+    "long card": (long_card, "brings its claimed size to"),
+    "shared text": (shared_text, "'.*mean' brings its claimed size to"),
+    "false length": (false_length, "'.*mean' brings its claimed size to"),
+    "link": (link, "'dice' is a link to somewhere else"),
+}
+
+
+@pytest.fixture(scope="module")
+def query(tmp_path_factory):
+    path = tmp_path_factory.mktemp("query") / "query.h5ad"
+    stored_priors.cells(60).write_h5ad(path)
+    return path
+
+
+@pytest.fixture(params=KINDS)
+def forged(request, tmp_path):
+    forge, sentence = KINDS[request.param]
+    path = tmp_path / "forged.h5ad"
+    shutil.copy(stored_priors.path("labels"), path)
+    with h5py.File(path, "a") as file:
+        forge(file["uns/dice"])
+    assert path.stat().st_size < 10e6
+    return path, sentence
+
+
+def test_a_forged_prior_is_refused_at_every_door(forged, query, tmp_path, capsys):
+    path, sentence = forged
+    with little_memory(), pytest.raises(dice.DiceError, match=sentence):
+        dice.Prior.load(path)
+    with little_memory(), pytest.raises(dice.DiceError, match=sentence):
+        dice.tl.denoise(stored_priors.cells(20), path)
+    commands = {name: [] for name in ("annotate", "transfer", "novelty", "denoise", "cluster")}
+    commands["transfer --stream"] = commands["annotate"] = ["--labels", "label"]
+    for name, more in commands.items():
+        with little_memory():
+            code = main([*name.split(), str(query), str(path), "-o", str(tmp_path / "out.h5ad"), "--quiet", *more])
+        said = capsys.readouterr().err
+        assert code == 1
+        assert re.search(sentence, said), said
+        assert said.count("\n") == 1
+    assert not (tmp_path / "out.h5ad").exists()
+
+
+@pytest.mark.parametrize("forge", [link, unallocated], ids=["link", "unallocated"])
+def test_a_forged_query_is_refused(forge, tmp_path, capsys):
+    path = tmp_path / "forged.h5ad"
+    shutil.copy(stored_priors.path("labels"), path)
+    with h5py.File(path, "a") as file:
+        forge(file["uns/dice"])
+    for command in ("prepare", "train"):
+        with little_memory():
+            assert main([command, str(path), "-o", str(tmp_path / "out.h5ad"), "--quiet"]) == 1
+        assert re.search("a link to somewhere else|claimed size", capsys.readouterr().err)
+
+
+def test_a_codec_that_unpickles_is_refused_in_cells_too(tmp_path, query, capsys):
+    store = zarr.open_group(tmp_path / "cells.zarr", mode="w", zarr_format=2)
+    ad.io.write_elem(store, "/", stored_priors.cells(20))
+    description = tmp_path / "cells.zarr" / "obs" / "_index" / ".zarray"
+    text = description.read_text()
+    description.write_text(re.sub(r'("id": "vlen-utf8"\s*\})', r'\1, {"id": "pickle", "protocol": 5}', text))
+    assert description.read_text() != text
+    for command in ("annotate", "transfer", "novelty"):
+        arguments = [command, str(query), str(tmp_path / "cells.zarr"), "-o", str(tmp_path / "out.h5ad"), "--quiet"]
+        assert main(arguments) == 1
+        assert "'obs/_index' is packed in a way" in capsys.readouterr().err
+
+
+def test_a_folder_of_cells_with_a_link_is_refused(tmp_path):
+    stored_priors.cells(20).write_zarr(tmp_path / "cells.zarr")
+    (tmp_path / "cells.zarr" / "X").rename(tmp_path / "elsewhere")
+    (tmp_path / "cells.zarr" / "X").symlink_to(tmp_path / "elsewhere")
+    for reader in (read, dice.read_lazy):
+        with pytest.raises(dice.DiceError, match="is a link to somewhere else"):
+            reader(tmp_path / "cells.zarr")
+
+
+@pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
+def test_honest_files_pass_as_they_are(tmp_path, compression):
+    cells = stored_priors.cells(50)
+    cells.obs["text"] = [f"é{i}" * (i % 7) for i in range(50)]
+    cells.uns["nested"] = {"a": {"b": {"c": np.arange(3)}}, "names": np.array(["x", "yy"])}
+    cells.write_h5ad(tmp_path / "cells.h5ad", compression=compression)
+    found = read(tmp_path / "cells.h5ad")
+    assert list(found.obs["text"].astype(str)) == list(cells.obs["text"])
+    with h5py.File(tmp_path / "cells.h5ad") as file:
+        walk = Walk(tmp_path / "cells.h5ad", 10**9, InputError)
+        walk.check(file)
+        exact = Walk(tmp_path / "cells.h5ad", walk.n_bytes, InputError)
+        exact.check(file)
+        with pytest.raises(InputError, match="brings its claimed size to"):
+            Walk(tmp_path / "cells.h5ad", walk.n_bytes - 1, InputError).check(file)
+
+
+def test_a_larger_prior_is_read_if_the_caller_says_so():
+    path = stored_priors.path("plain")
+    with pytest.raises(dice.DiceError, match="at most 0 MB are read"):
+        dice.Prior.load(path, max_bytes=1000)
+    assert dice.Prior.load(path, max_bytes=10**6).n_latent == 3
+
+
+def test_attributes_of_the_newer_layout_are_measured(tmp_path):
+    """Headers of the second version; attributes in a heap of their own are refused."""
+    with h5py.File(tmp_path / "new.h5", "w", libver="latest") as file:
+        file.attrs["text"] = "x" * 1000
+        file.create_group("many").attrs.update({f"a{i}": "b" for i in range(20)})
+    with h5py.File(tmp_path / "new.h5") as file:
+        with pytest.raises(InputError, match="'many' has texts that are laid out in a way"):
+            Walk(tmp_path / "new.h5", 10**6, InputError).check(file)
+        with pytest.raises(InputError, match="claimed size"):
+            Walk(tmp_path / "new.h5", 999, InputError).check(file)
+
+
+def test_a_checkpoint_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "state.npz", fingerprint=np.zeros(10**6))
+    monkeypatch.setattr("dice._data.door.LIMIT", 10**6)
+    training = dice.Training(max_steps=5, checkpoint=tmp_path / "state.npz")
+    with pytest.raises(dice.DiceError, match="cannot be read") as caught:
+        dice.tl.train_prior(stored_priors.cells(60), n_latent=3, training=training)
+    assert "claims to hold 8 MB, more than any checkpoint" in str(caught.value.__cause__)
+
+
+def test_nothing_else_opens_files():
+    """One reader for files of unknown origin: who opens one otherwise has made it himself, or knows its checksum."""
+    opens = re.compile(
+        r"read_h5ad\(|read_zarr\(|h5py\.File\(|zarr\.open|read_elem\(|np\.load\(|torch\.load|open_prior\("
+    )
+    allowed = {
+        "_data/door.py", "_data/files.py",  # the door itself
+        "_data/hdf5.py", "_data/partial_store.py",  # files in memory, and a store of our own
+        "_data/store.py",  # Prior.load and Prior.save
+        "_train/train.py",  # the checkpoint, after check_archive
+        "datasets/_pancreas.py",  # files with known checksums
+    }  # fmt: skip
+    found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if opens.search(_code(path))}
+    assert found <= allowed, found - allowed
+
+
+def _code(path):
+    """The text of a module without examples and strings of several lines."""
+    return re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
