@@ -7,8 +7,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
+from dice._labels.scores import f1_scores, log_loss, macro_f1
 from dice._model.arrays import softmax
-from dice._model.logistic import GENE_STRENGTH, LATENT_STRENGTH, f1_scores, fit_logistic, log_loss, macro_f1
+from dice._model.logistic import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(3, size=300)

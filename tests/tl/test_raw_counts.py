@@ -51,6 +51,21 @@ def test_results_are_those_of_log_normalised_cells(pair):
         assert (query.obs[key].astype(str) == other.obs[key].astype(str)).mean() > 0.99, key
 
 
+def test_clusters_maps_of_rho_and_batches_take_counts(pair):
+    reference, query = logged(pair[0]), pair[1].copy()
+    dice.tl.train_prior(reference, training=TRAINING)
+    dice.pl.rho(query, reference, rhos=[1.0], n_cells=50, show=False)
+    assert not query.layers
+    other = logged(pair[1])
+    for cells in (query, other):
+        cells.obs["batch"] = ["a", "b"] * 100
+        dice.tl.cluster(cells, reference)
+        dice.pp.correct_batches(cells, "batch", n_comps=5)
+    assert (query.obs["dice_cluster"] == other.obs["dice_cluster"]).all()
+    np.testing.assert_allclose(query.obsm["X_dice"], other.obsm["X_dice"], atol=1e-4)
+    np.testing.assert_allclose(query.layers["harmony"], other.layers["harmony"], atol=1e-3)
+
+
 def test_a_layer_is_made_once_and_in_a_copy_alone(pair):
     reference, query = logged(pair[0]), pair[1].copy()
     dice.tl.train_prior(reference, training=TRAINING)

@@ -15,8 +15,8 @@ import numpy as np
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel
 from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels
+from dice._labels.scores import log_loss, macro_f1
 from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
-from dice._model.logistic import log_loss, macro_f1
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 

@@ -14,6 +14,7 @@ from dice._data.read import record
 from dice._labels.cells import LabelCells
 from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel, make_card
 from dice._labels.novelty import within_groups
+from dice._labels.scores import f1_scores
 from dice._labels.views import (
     LabelMoments,
     OwnScale,
@@ -28,7 +29,6 @@ from dice._model.logistic import (
     GENE_STRENGTH,
     LATENT_STRENGTH,
     Logistic,
-    f1_scores,
     fit_logistic,
 )
 from dice._model.prior import LearnedPrior

@@ -18,8 +18,6 @@ GENE_STRENGTH, LATENT_STRENGTH = 0.1, 0.5
 #: Iterations of the regression on genes. Stopping early is a second penalty: on five pairs of technologies 15
 #: iterations were as accurate as 100 or better (.830 against .807 on the mean, one seed), at a fifth of the price.
 GENE_ITERATIONS = 15
-#: Probabilities count as at least this in a log-loss: one sure error is not the end.
-FLOOR = 1e-4
 
 
 @dataclass(frozen=True)
@@ -74,26 +72,6 @@ def fit_logistic(
         optimizer.step(closure)
     slopes = weight.detach().numpy()
     return Logistic(slopes, (bias.detach().numpy() - centre @ slopes).astype(np.float32))
-
-
-def log_loss(probabilities: Floats, codes: NDArray[np.integer]) -> float:
-    """Mean surprise at the true classes."""
-    return float(-np.log(np.maximum(probabilities[np.arange(len(codes)), codes], FLOOR)).mean())
-
-
-def macro_f1(probabilities: Floats, codes: NDArray[np.integer]) -> float:
-    """F1 of the most likely class, averaged over the classes that there are."""
-    return float(np.mean([score for score in f1_scores(probabilities, codes) if not np.isnan(score)]))
-
-
-def f1_scores(probabilities: Floats, codes: NDArray[np.integer]) -> list[float]:
-    """F1 of every class by the most likely one; NaN for those without cells."""
-    guess = probabilities.argmax(1)
-    scores = []
-    for label in range(probabilities.shape[1]):
-        hit, n = np.sum((guess == label) & (codes == label)), np.sum(codes == label)
-        scores.append(float(2 * hit / (np.sum(guess == label) + n)) if n else float("nan"))
-    return scores
 
 
 def _tensor(x: Floats) -> torch.Tensor:

@@ -85,7 +85,12 @@ class Parameter:
 @cache
 def parameters(verb: str) -> dict[str, Parameter]:
     """The parameters of a verb such as ``"tl.denoise"``, read from its source."""
-    function = _source(verb)
+    module, function = _source(verb)
+    types = {
+        ast.unparse(node.target): ast.unparse(node.value)
+        for node in module.body
+        if isinstance(node, ast.AnnAssign) and node.value is not None
+    }
     arguments = function.args
     texts = _texts(ast.get_docstring(function) or "")
     defaults: list[ast.expr | None] = [None] * (len(arguments.args) - len(arguments.defaults))
@@ -95,23 +100,25 @@ def parameters(verb: str) -> dict[str, Parameter]:
     )
     for argument, default in pairs:
         text = texts.get(argument.arg, "")
+        annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
+        annotation = types.get(annotation, annotation)
         elsewhere = re.match(r"As in :func:`(?:dice\.tl\.)?(\w+)`", text)
         if elsewhere:
-            text = parameters(f"tl.{elsewhere[1]}")[argument.arg].text
-        annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
+            same = parameters(f"tl.{elsewhere[1]}")[argument.arg]
+            text, annotation = same.text, same.annotation
         found[argument.arg] = Parameter(argument.arg, annotation, _value(default), text)
     return found
 
 
 def summary_of(verb: str) -> str:
     """The first line of a verb's docstring."""
-    return (ast.get_docstring(_source(verb)) or "").partition("\n")[0]
+    return (ast.get_docstring(_source(verb)[1]) or "").partition("\n")[0]
 
 
-def _source(verb: str) -> ast.FunctionDef:
+def _source(verb: str) -> tuple[ast.Module, ast.FunctionDef]:
     package, name = verb.split(".")
-    source = (Path(__file__).parents[1] / package / f"_{name}.py").read_text(encoding="utf-8")
-    return next(node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    module = ast.parse((Path(__file__).parents[1] / package / f"_{name}.py").read_text(encoding="utf-8"))
+    return module, next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name)
 
 
 def _value(default: ast.expr | None) -> Any:

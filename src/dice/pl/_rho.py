@@ -152,6 +152,8 @@ def _denoise(
     cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
     """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
+    from dice._data.values import expression_layer
+    from dice._model.counts import TARGET_SUM
     from dice._query.query import Query
     from dice._query.samples import stored_call
     from dice.options import Options
@@ -162,7 +164,10 @@ def _denoise(
     steps = [step * prior.latent_scale for step in STEPS] if rhos is None else [float(rho) for rho in rhos]
     if not steps:
         raise InputError("`rhos` is empty: pass one or more numbers, or None.")
-    call = {} if record is None else stored_call(record)
+    call: dict[str, Any] = {} if record is None else stored_call(record)
+    if record is None and not prior.statistics.get("counts"):
+        # These cells are a copy, so a layer of log-normalised counts can be added.
+        call["layer"] = expression_layer(cells, None, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
     found: list[tuple[str, Floats]] = []
     with warnings.catch_warnings():
         # Each rho would repeat the warnings of dice.tl.denoise.

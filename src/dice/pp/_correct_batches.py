@@ -12,13 +12,14 @@ from dice._arguments import new_key, seed, whole_number
 from dice._data.batches import harmony
 from dice._data.checks import gene_mask, named_mask, read_batches
 from dice._data.matrix import Matrix
-from dice._data.values import check_expression
+from dice._data.values import check_expression, takes_counts
 from dice._data.write import Slots, as_plain, check_writable, write
 from dice._errors import InputError
 from dice._model.pca import fit_projection
 from dice._types import Floats, Seed
 
 
+@takes_counts
 def correct_batches(
     adata: AnnData,
     batch_key: str,
@@ -41,7 +42,7 @@ def correct_batches(
     Parameters
     ----------
     adata
-        Log-normalised expression of cells x genes.
+        Log-normalised expression, or raw counts, of cells x genes.
     batch_key
         Column of ``adata.obs`` with two or more batches.
     n_comps

@@ -18,8 +18,9 @@ from dice._clusters.tree import Cut, Level, level_of, stored_cut
 from dice._data import read
 from dice._data.colors import distinct
 from dice._data.graph import graph_slots
+from dice._data.matrix import Matrix
 from dice._data.store import Prior, find_prior
-from dice._data.values import expression_layer
+from dice._data.values import expression_layer, is_raw
 from dice._data.write import Slots, check_writable, result_key, transaction, write
 from dice._errors import SlotError
 from dice._keys import ClusterKeys, DenoiseKeys, PriorKeys
@@ -59,10 +60,11 @@ def cluster(
     Parameters
     ----------
     adata
-        A query after :func:`dice.tl.denoise`, a data set that holds its own prior, or raw counts or log-normalised
-        expression alone: a prior is then trained on these cells first.
+        A query, denoised or not, or a data set with its own prior. Without a reference and a prior, a prior is trained
+        on these cells first. Expression is log-normalised, or raw counts.
     reference
-        Where the prior is; None takes the one that made the embedding where it is in memory, or the one inside `adata`.
+        The reference with the prior. None uses the prior that made the embedding if it is in memory, or the prior in
+        `adata`.
     level
         Agreement of any two clusters: ``"default"`` (0.92), ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a
         level, a tree that is in `adata` is cut again and nothing else is computed. Without one, the tree is computed
@@ -124,11 +126,15 @@ def cluster(
     if level is not None and (slots := _cut_again(adata, keys, wanted)) is not None:
         return write(adata, slots, copy=copy)
     settings: dict[str, Any] = {"n_neighbors": n_neighbors, "n_splits": n_splits, "flavor": flavor}
-    if reference is None and not {use_rep, prior_key} & set(read.names(adata, "uns", "obsm")):
+    known = set(read.names(adata, "uns", "obsm"))
+    learns = reference is None and not {use_rep, prior_key} & known
+    if learns or (use_rep not in known and is_raw(Matrix(adata).sample())):
         with transaction(adata) as stand_ins:
-            _learn(stand_ins[0].stage, use_rep, prior_key, random_state)
-            again = settings | {"use_rep": use_rep, "prior_key": prior_key, "key_added": key_added}
-            cluster(stand_ins[0].stage, level=level, random_state=random_state, **again)
+            stage = stand_ins[0].stage
+            settings |= {"prior_key": prior_key, "random_state": random_state}
+            layer = _learn(stage, prior_key, random_state) if learns else None
+            denoise(stage, reference, layer=layer, prior_key=prior_key, key_added=use_rep, random_state=random_state)
+            cluster(stage, reference, level=level, use_rep=use_rep, key_added=key_added, **settings)
         return stand_ins[0].perform(copy=copy)
     with _log.recorded() as warned:
         query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
@@ -143,12 +149,12 @@ def cluster(
     return write(adata, denoised | slots | Slots(obsm={keys.leaves: found.leaves}, obsp=obsp), copy=copy)
 
 
-def _learn(adata: AnnData, use_rep: str, prior_key: str, random_state: int) -> None:
-    """Train a prior on the cells themselves, and denoise them."""
+def _learn(adata: AnnData, prior_key: str, random_state: int) -> str | None:
+    """Train a prior on the cells themselves, and return the layer with their expression."""
     _log.say(f"adata holds no prior: one is trained on its {adata.n_obs:,} cells, and stored in it.")
     layer = expression_layer(adata, None, TARGET_SUM, "adata")
     train_prior(adata, layer=layer, key_added=PriorKeys(prior_key).uns, random_state=random_state)
-    denoise(adata, layer=layer, prior_key=prior_key, key_added=use_rep, random_state=random_state)
+    return layer
 
 
 def _denoised(

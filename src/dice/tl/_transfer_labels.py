@@ -75,9 +75,9 @@ def transfer_labels(
     alpha
         Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
     groupby
-        Column of ``adata.obs`` with groups of cells, which vote for a label of the group. ``"auto"`` uses fine groups
-        of about 25 cells, and writes votes only if they agree with the labels better than random groups do and
-        change no more labels than are expected to be wrong.
+        Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. Each group votes
+        for a label. Votes of fine groups are written only if they agree with the labels better than random groups do
+        and change no more labels than are expected to be wrong.
     sets
         Settings of the prediction sets (:class:`dice.Sets`).
     classifier
