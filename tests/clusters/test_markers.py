@@ -7,15 +7,15 @@ import pytest
 from scipy import sparse
 from scipy.stats import binomtest, norm
 
-from dice._clusters.markers import LeafSums, Sums, compare
+from dice._clusters.markers import LeafSums, SideSums, compare
 from dice._model.counts import halves, normalised, recover
 
 N, D = 300, 60
 
 
 def group(counts, depth):
-    """Sums of one group of cells, by one half of their counts."""
-    return Sums(
+    """SideSums of one group of cells, by one half of their counts."""
+    return SideSums(
         np.array([len(depth)]), np.array([depth.sum()]), counts.sum(0)[None], (counts**2 / depth[:, None]).sum(0)[None]
     )
 
@@ -59,7 +59,7 @@ def alike():
 
 def p_values(alike, leaves, place=slice(None)):
     sums = LeafSums(leaves, 2, None, alike[1])(alike[0], slice(0, N))
-    sums = Sums(*(part[place] for part in vars(sums).values()))
+    sums = SideSums(*(part[place] for part in vars(sums).values()))
     return 2 * norm.sf(np.abs(compare(sums.of([0]), sums.of([1]))[0]))
 
 

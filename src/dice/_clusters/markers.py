@@ -28,8 +28,8 @@ SMALLEST_TAIL = 1e-300
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Sums over the cells of every leaf, for every half of the counts (h, leaves) or (h, leaves, d)."""
+class SideSums:
+    """SideSums over the cells of every leaf, for every half of the counts (h, leaves) or (h, leaves, d)."""
 
     cells: Floats
     depth: Floats
@@ -37,21 +37,21 @@ class Sums:
     #: Squared counts, divided by the depth of their cell.
     squares: Floats
 
-    def of(self, leaves: Sequence[int]) -> Sums:
-        """Sums over several leaves together."""
-        return Sums(*(part[:, leaves].sum(1) for part in vars(self).values()))
+    def of(self, leaves: Sequence[int]) -> SideSums:
+        """SideSums over several leaves together."""
+        return SideSums(*(part[:, leaves].sum(1) for part in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class LeafSums:
-    """Sums of any chunk of cells: cells by the `leaves` (n, h) of one half, counts of the other half."""
+    """SideSums of any chunk of cells: cells by the `leaves` (n, h) of one half, counts of the other half."""
 
     leaves: NDArray[np.integer]
     n_leaves: int
     counts: CountsLayer | None
     seeds: NDArray[np.int64]
 
-    def __call__(self, chunk: Chunk, rows: slice) -> Sums:
+    def __call__(self, chunk: Chunk, rows: slice) -> SideSums:
         cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
         leaves, sums = self.leaves[rows], []
         pairs = halves(cells, self.seeds[rows], leaves.shape[1] // 2)
@@ -65,10 +65,10 @@ class LeafSums:
             )
             counts = sparse.csr_array(other.counts, dtype=np.float64)
             sums.append((member.sum(1), depths.sum(1), (member @ counts).toarray(), (squared @ counts**2).toarray()))
-        return Sums(*(np.stack(part) for part in zip(*sums, strict=True)))
+        return SideSums(*(np.stack(part) for part in zip(*sums, strict=True)))
 
 
-def compare(first: Sums, second: Sums) -> tuple[Floats, Floats]:
+def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
     """Scores (d,) of the genes that the first group has more of, and log2 fold changes; all halves together.
 
     Given the counts of a gene in both groups, those of the first are binomial, with its share of the depth. Counts are
@@ -95,7 +95,7 @@ def split_genes(query: Query, cut: Cut, leaves: NDArray[np.integer], n_genes: in
     """The genes of both sides of every split above a cut, by `leaves` (n, h) of the halves of the cells."""
     tree = cut.tree
     parts = query.matrix.each(LeafSums(leaves, tree.n_leaves, query.counts, query.seeds), desc="Comparing genes")
-    sums = Sums(*(np.sum(part, axis=0) for part in zip(*(vars(part).values() for part in parts), strict=True)))
+    sums = SideSums(*(np.sum(part, axis=0) for part in zip(*(vars(part).values() for part in parts), strict=True)))
     names, tables = query.prior.genes[query.match.prior].astype(str), []
     for joined in reversed(tree.joined[len(tree.joined) - len(cut.nodes) + 1 :].tolist()):
         sides = [sums.of(tree.leaves(node)) for node in joined]
