@@ -12,6 +12,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import scanpy as sc
+from matplotlib import patheffects
 from scipy import sparse
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
@@ -30,6 +32,9 @@ import dice
 LABELS = "cell_type"
 OURS = "dice.tl.annotate"
 DEPTH = 0.1
+STATUS = {"confident": "#7fa8c4", "ambiguous": "#e69f00", "unlike the reference": "#b5305f"}
+#: Groups of fewer cells have no name in the picture.
+NAMED = 15
 
 
 def cells_of(folder: Path, depth: float, seed: int) -> tuple[str, ad.AnnData, ad.AnnData]:
@@ -68,7 +73,7 @@ def normalised(adata: ad.AnnData) -> ad.AnnData:
 
 
 def by_genes(reference: ad.AnnData, query: ad.AnnData, seed: int) -> dict[str, Any]:
-    """Labels by logistic regression on the genes that dice chose."""
+    """Labels by logistic regression on the genes that dice chose, as far as both studies name them alike."""
     known, cells = matrices(reference, query)
     return {"labels": classifier().fit(known, reference.obs[LABELS].astype(str)).predict(cells)}
 
@@ -93,12 +98,18 @@ def by_celltypist(reference: ad.AnnData, query: ad.AnnData, seed: int) -> dict[s
 
 def by_leiden(reference: ad.AnnData, query: ad.AnnData, seed: int) -> dict[str, Any]:
     """Clusters as scanpy finds them with its defaults."""
+    cells = with_neighbours(query, seed)
+    sc.tl.leiden(cells, flavor="igraph", n_iterations=2, random_state=seed)
+    return {"clusters": cells.obs["leiden"].to_numpy()}
+
+
+def with_neighbours(query: ad.AnnData, seed: int) -> ad.AnnData:
+    """The cells with scanpy's own PCA and neighbours."""
     cells = normalised(query)
     sc.pp.highly_variable_genes(cells)
     sc.pp.pca(cells, random_state=seed)
     sc.pp.neighbors(cells, random_state=seed)
-    sc.tl.leiden(cells, flavor="igraph", n_iterations=2, random_state=seed)
-    return {"clusters": cells.obs["leiden"].to_numpy()}
+    return cells
 
 
 METHODS: dict[str, Callable[[ad.AnnData, ad.AnnData, int], dict[str, Any]]] = {
@@ -110,7 +121,8 @@ METHODS: dict[str, Callable[[ad.AnnData, ad.AnnData, int], dict[str, Any]]] = {
 
 
 def matrices(reference: ad.AnnData, query: ad.AnnData) -> list[np.ndarray]:
-    genes = reference.var_names[reference.var["dice_genes"]]
+    # dice also knows older names of genes, which these methods do not.
+    genes = reference.var_names[reference.var["dice_genes"]].intersection(query.var_names)
     return [normalised(adata)[:, genes].to_df().to_numpy() for adata in (reference, query)]
 
 
@@ -144,8 +156,9 @@ def compared(reference: ad.AnnData, query: ad.AnnData, seed: int, report: Path) 
         start = time.perf_counter()
         try:
             found = method(reference, query, seed, *([report] if name == OURS else []))
-        except ImportError:
-            print(f"{name} is not installed and left out.")
+        except (ImportError, TypeError) as error:
+            # CellTypist 1.7 asks scikit-learn for an option that 1.8 dropped.
+            print(f"{name} is left out: {error}.")
             continue
         table[name] = scores(query, known, **found) | {"seconds": time.perf_counter() - start}
     sets = dice.tl.evaluate(query[known], LABELS, protocol="labels").loc["all cells"]
@@ -154,26 +167,43 @@ def compared(reference: ad.AnnData, query: ad.AnnData, seed: int, report: Path) 
     return pd.DataFrame(table).T[order]
 
 
-def picture(query: ad.AnnData, path: Path) -> None:
-    """The study's own types before and after, the clusters, and how sure the labels are."""
+def picture(query: ad.AnnData, table: pd.DataFrame, path: Path) -> None:
+    """The study's own types before and after, the clusters, and how sure the labels are, in a row."""
     import matplotlib.pyplot as plt
 
-    maps = {"PCA of the shallow cells": "X_dice_pca_umap", "the same cells after dice": "X_dice_umap"}
-    panels = [(title, rep, LABELS) for title, rep in maps.items()]
-    panels += [(f"{query.obs['dice_cluster'].nunique()} clusters, no resolution chosen", "X_dice_umap", "dice_cluster")]
-    panels += [("which labels to believe", "X_dice_umap", f"{LABELS}_dice_status")]
-    query.uns[f"{LABELS}_dice_status_colors"] = [
-        {"confident": "#7fa8c4", "ambiguous": "#e69f00"}.get(name, "#b5305f")
-        for name in query.obs[f"{LABELS}_dice_status"].cat.categories
-    ]
-    figure, axes = plt.subplots(2, 2, figsize=(9.6, 9), layout="constrained")
-    for ax, (title, rep, color) in zip(axes.flat, panels, strict=True):
-        named = color != f"{LABELS}_dice_status"
-        sc.pl.embedding(
-            query, rep, color=color, ax=ax, show=False, title=title, frameon=False, size=18,
-            legend_loc="on data" if named else "right margin", legend_fontsize=8, legend_fontoutline=2,
-        )  # fmt: skip
-    figure.savefig(path, dpi=130)
+    known = query.obs[f"{LABELS}_dice"].astype("category").cat.categories
+    shades = dict(zip(known, cycle(mpl.colormaps["tab20" if len(known) > 10 else "tab10"].colors), strict=False))
+    types, plain = query.obs[LABELS].astype(str), with_neighbours(query, 0)
+    sc.tl.umap(plain, random_state=0)
+    query.obsm["X_plain_umap"] = plain.obsm["X_umap"]
+    clusters = query.obs["dice_cluster"].astype("category")
+    status = query.obs[f"{LABELS}_dice_status"].astype(str)
+    found = table.loc[OURS]
+    panels = [
+        (f"{np.median(np.asarray(query.X.sum(1))):,.0f} counts a cell: PCA, and the study's own types", "X_plain_umap",
+         types, shades, True),
+        (f"the same cells denoised; labels {found['label accuracy']:.0%} right", "X_dice_umap", types, shades, True),
+        (f"{clusters.nunique()} clusters, no resolution chosen (ARI {found['cluster ARI']:.2f})", "X_dice_umap",
+         clusters.astype(str), dict(zip(clusters.cat.categories, query.uns["dice_cluster_colors"], strict=True)), True),
+        ("which labels to believe", "X_dice_umap", status, STATUS, False),
+    ]  # fmt: skip
+    figure, axes = plt.subplots(1, 4, figsize=(17, 4.3), layout="constrained")
+    for ax, (title, rep, values, colors, named) in zip(axes, panels, strict=True):
+        where = query.obsm[rep]
+        ax.scatter(*where.T, s=5, linewidths=0, c=[colors.get(value, "#c8c8c8") for value in values], rasterized=True)
+        for value in colors if named else ():
+            own = where[(values == value).to_numpy()]
+            if len(own) >= NAMED:
+                outline = [patheffects.withStroke(linewidth=2.5, foreground="white")]
+                middle = own[np.square(own - np.median(own, axis=0)).sum(1).argmin()]
+                ax.text(*middle, value, ha="center", va="center", fontsize=9, weight="bold", path_effects=outline)
+        if not named:
+            dots = [ax.scatter([], [], s=25, c=color, label=f"{name} ({(values == name).mean():.0%})")
+                    for name, color in colors.items() if (values == name).any()]  # fmt: skip
+            ax.legend(handles=dots, frameon=False, loc="lower center", bbox_to_anchor=(0.5, -0.09), ncols=len(dots))
+        ax.set_title(title, fontsize=10.5)
+        ax.set_axis_off()
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
@@ -189,7 +219,7 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         table = compared(reference, query, args.seed, args.output / "report.html")
-    picture(query, args.output / "demo.png")
+    picture(query, table, args.output / "demo.png")
     query.write_h5ad(args.output / "query.h5ad")
     table.round(3).to_csv(args.output / "demo.csv", index_label="method")
     shown = table.to_string(na_rep="-", float_format=lambda x: f"{x:.3f}".removesuffix(".000"))

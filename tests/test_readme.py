@@ -44,12 +44,11 @@ def test_python_blocks_run_in_order(tmp_path, monkeypatch):
     plt.close("all")
     query = names["query"]
     assert (tmp_path / "report.html").stat().st_size > 10_000
-    # Every slot that the text names is there, and the summary has the lines that are shown.
+    # Every slot that the text names is there.
     assert not [name for name in re.findall(r'obs\["([^"]+)"\]', TEXT) if name not in query.obs]
     assert not [name for name in re.findall(r'obsm\["([^"]+)"\]', TEXT) if name not in query.obsm]
-    texts = blocks("text")[0], query.uns["dice_annotate"]["summary"]
-    shown, said = (re.findall(r"^([a-z ]+?)  ", text, re.MULTILINE) for text in texts)
-    assert shown == said
+    # Two screens at most, with the picture.
+    assert len(TEXT.splitlines()) < 75
 
 
 def test_make_targets_exist():

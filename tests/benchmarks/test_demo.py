@@ -22,14 +22,14 @@ def test_it_writes_what_it_says(script, tmp_path, monkeypatch, capsys):
 
     demo, folder = script("demo"), tmp_path / "demo"
     monkeypatch.setattr(dice.datasets, "pancreas", unreachable)
-    monkeypatch.setitem(demo.METHODS, "CellTypist", lambda *_: (_ for _ in ()).throw(ImportError))
+    monkeypatch.setitem(demo.METHODS, "CellTypist", lambda *_: (_ for _ in ()).throw(ImportError("no celltypist")))
     monkeypatch.setattr(sys, "argv", ["demo.py", "--output", str(folder)])
     demo.main()
     captured = capsys.readouterr()
     for word in ("pbmc68k", demo.OURS, *demo.METHODS, "macro-F1", "cluster ARI", "set coverage", "seconds", "demo.png"):
         assert word in captured.out
     assert "No connection. Blood cells" in captured.out
-    assert "CellTypist is not installed and left out." in captured.out
+    assert "CellTypist is left out: no celltypist." in captured.out
     query = ad.read_h5ad(folder / "query.h5ad")
     assert {"dice_cluster", "cell_type_dice", "cell_type_dice_status"} <= set(query.obs)
     assert '"png": "' in (folder / "report.html").read_text()

@@ -20,7 +20,7 @@ from dice._data.checks import (
     read_groups,
     read_labels,
 )
-from dice._data.value_checks import is_counts
+from dice._data.sources import is_counts
 from dice._data.values import check_expression
 
 COUNTS = np.random.default_rng(0).poisson(2, size=(30, 20)).astype(np.float32)

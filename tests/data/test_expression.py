@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import anndata as ad
 import numpy as np
 import pytest
 from scipy import sparse
 
 import dice
-from dice._data.value_checks import LOGGED
-from dice._data.values import check_expression, is_raw, is_scaled, is_unlogged
+from dice._data.sources import LOGGED, is_raw, is_scaled, is_unlogged
+from dice._data.values import check_expression
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(2, size=(40, 20)).astype(np.float32)
@@ -28,7 +31,7 @@ def test_raw_counts_reach_three(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_beyond_any_logarithm(kind):
     fractions = COUNTS * np.float32(LOGGED / COUNTS.max())
-    fractions[fractions == fractions.max()] = LOGGED
+    fractions[:, 0] = LOGGED
     assert not is_unlogged(kind(fractions))
     assert is_unlogged(kind(fractions * 1.01))
     assert not is_unlogged(kind(fractions * 1.01 - 1))
@@ -73,3 +76,54 @@ def test_what_was_asked_for_is_not_refused():
         check_expression(COUNTS, who="query", scaled=True)
     with pytest.raises(dice.DiceError, match=r"^The matrix holds values up to 200\.5, too large for logarithms"):
         check_expression(np.array([[0.0, 200.5]]))
+
+
+def logged_cells(n=300, n_genes=40):
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(4 * np.exp(rng.normal(size=(3, n_genes)))[np.arange(n) % 3])
+    cells = ad.AnnData(np.log1p(1e3 * counts / counts.sum(1, keepdims=True)).astype(np.float32))
+    cells.obs["label"] = [f"type {i % 3}" for i in range(n)]
+    return cells
+
+
+@pytest.fixture(scope="module")
+def trained():
+    reference = logged_cells()
+    training = dice.Training(max_steps=20, calibration_fraction=0.3)
+    dice.tl.train_prior(reference, n_latent=4, labels_key="label", training=training)
+    return reference
+
+
+@pytest.mark.parametrize("value", [200.0, 1e38])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_one_wild_value_is_named_and_refused_by_every_verb(trained, value, kind):
+    """`annotate` took the whole query for raw counts and logged it once more."""
+    query = logged_cells(150)
+    query.X[3, 5] = value
+    query.X = kind(query.X)
+    value = re.escape(f"{value:.4g}")
+    sentence = rf"1 values in \w+\.X are too large for logarithms.* {value} of gene '5' in cell '3'"
+    calls = [
+        lambda: dice.tl.annotate(query, trained, "label"),
+        lambda: dice.tl.denoise(query, trained),
+        lambda: dice.tl.transfer_labels(query, trained, "label"),
+        lambda: dice.tl.novelty(query, trained),
+        lambda: dice.tl.train_prior(query, n_latent=4, training=dice.Training(max_steps=5)),
+        lambda: dice.tl.annotate(logged_cells(100), query, training=dice.Training(max_steps=5)),
+    ]
+    for call in calls:
+        with pytest.raises(dice.DiceError, match=sentence):
+            call()
+    assert not query.uns
+    assert not query.obsm
+    assert not [key for key in query.layers if key is not None]
+
+
+def test_values_without_logarithm_are_still_seen():
+    cells = logged_cells(100)
+    assert not is_unlogged(cells.X)
+    assert is_unlogged(np.expm1(cells.X))
+    cells.X[:9, 0] = 300
+    assert not is_unlogged(cells.X)
+    cells.X[:11, 0] = 300
+    assert is_unlogged(cells.X)

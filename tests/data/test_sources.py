@@ -9,19 +9,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dice._data.lazy import LazyRows, _column_ranges, take_rows, turn_around
 from dice._data.sources import (
+    BadValuesError,
     CompressedRows,
-    LazyRows,
-    NotFiniteError,
-    _column_ranges,
     as_scipy,
     by_columns,
     clean,
     is_lazy,
     own,
-    rows_of,
-    take_rows,
-    turn_around,
 )
 
 RNG = np.random.default_rng(0)
@@ -40,8 +36,7 @@ def counted(computed, chunks):
 
 def test_lazy_rows_are_computed_once_in_a_pass():
     computed = []
-    rows = rows_of(counted(computed, (10, 11)))
-    assert isinstance(rows, LazyRows)
+    rows = LazyRows(counted(computed, (10, 11)))
     computed.clear()
     for start in range(0, 23, 5):
         np.testing.assert_array_equal(rows[start : min(start + 5, 23)], DENSE[start : start + 5])
@@ -74,9 +69,10 @@ def test_entries_that_are_stored_twice_are_added():
 def test_cells_that_are_not_finite_are_named(kind, value):
     cells = DENSE.astype(np.float64)
     cells[[4, 9], [2, 5]] = value
-    with pytest.raises(NotFiniteError) as caught:
+    with pytest.raises(BadValuesError) as caught:
         clean(kind(cells), None, 100)
-    assert caught.value.rows == [104, 109]
+    assert caught.value.rows.tolist() == [104, 109]
+    assert caught.value.genes.tolist() == [2, 5]
     assert clean(kind(cells), np.array([0, 1]), 0).shape == (23, 2)
 
 

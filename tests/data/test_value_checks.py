@@ -16,7 +16,8 @@ from scipy import sparse
 import dice
 from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
-from dice._data.value_checks import TRANSFORMED, check_query, is_counts, matrix_statistics
+from dice._data.sources import is_counts
+from dice._data.value_checks import TRANSFORMED, check_query, matrix_statistics
 
 # Only AnnData's advice about index types and the like may be ignored here, never a warning of dice.
 pytestmark = pytest.mark.filterwarnings("error::dice.DiceWarning")

@@ -100,7 +100,7 @@ def test_a_shift_of_all_groups_is_not_new(known):
     called = call_groups(query_of(empty), y, codes, 16, known, 0.1)
     np.testing.assert_array_equal(np.flatnonzero(called.novel), [15])
     with pytest.warns(
-        dice.DiceWarning, match=r"differs from its reference as a whole \(AUC .*no single cell is called"
+        dice.DiceWarning, match="No single cell is called novel, because the query differs .* as a whole"
     ):
         warn_of_doubt(query_of(empty), 200, 0.1, 0, called)
 

@@ -43,7 +43,13 @@ def test_novel_groups_are_named(grouped):
     axes = pl.novelty(grouped, show=False)
     called = grouped.obs["dice_novel"].sum()
     assert axes[0].get_title() == f"{called} of 45 cells and 1 of 3 groups are novel"
-    assert texts(axes[0]) == ["T1", "o novel, name: novel group"]
+    explained = "o: novel cell\nname: novel group, tested as a whole; its cells need no high score"
+    assert texts(axes[0]) == ["T1", explained]
+    # It collided with the name of the axis.
+    axes[0].figure.canvas.draw()
+    below = axes[0].texts[1].get_window_extent()
+    assert not below.overlaps(axes[0].xaxis.label.get_window_extent())
+    assert not below.overlaps(axes[1].get_tightbbox())
     # The name stands beside its cells, level with them.
     own = grouped.obsm["X_dice_pca_umap"][(grouped.obs["cluster"] == "T1").to_numpy()]
     x, y = axes[0].texts[0].xy

@@ -448,3 +448,11 @@ def test_a_failure_while_writing_leaves_both_objects_as_they_were(monkeypatch):
         {name: list(getattr(x, name)) for name in ("obs", "obsm", "uns", "var")} for x in (query, reference)
     ]
     assert not names(query, "layers") + names(reference, "layers")
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+@pytest.mark.parametrize("n", [150, 30])
+def test_a_small_query_says_so(raw, n):
+    query = raw[2][1][:n].copy()
+    dice.tl.annotate(query, raw[0], "cell_type")
+    assert "the query is small" in query.uns["dice_annotate"]["summary"].splitlines()[1]

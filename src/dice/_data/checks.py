@@ -15,7 +15,7 @@ from dice import _log
 from dice._arguments import known_key, said
 from dice._data.matrix import Matrix
 from dice._data.read import is_blank, names
-from dice._data.value_checks import is_counts
+from dice._data.sources import is_counts
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._model.presets import ROLES

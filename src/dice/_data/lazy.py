@@ -1,14 +1,17 @@
-"""Functions over the blocks of a dask array, run by dask: in threads here, or by the user's own cluster.
+"""Matrices that cannot be cut by rows at once: dask arrays, and those that are stored by columns.
 
-A function, with all that it carries (a prior, loadings), is one node of the graph: it reaches each worker once.
+dask runs functions over the blocks of its arrays, in threads here, or by the user's own cluster. A function with all
+that it carries (a prior, loadings) reaches each worker once.
 """
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +39,7 @@ class OnBlock:
     genes: NDArray[np.intp] | None
     size: int
     factor: float = 1.0
+    largest: float = np.inf
 
     def __call__(self, block: Any, rows: slice) -> Any:
         return self.gather(self._chunks(block, rows))
@@ -48,7 +52,7 @@ class OnBlock:
         for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
             stop = min(start + self.size, rows.stop)
             part = block[start - rows.start : stop - rows.start]
-            yield sources.clean(part, self.genes, start, self.factor), slice(start, stop)
+            yield sources.clean(part, self.genes, start, self.factor, self.largest), slice(start, stop)
 
 
 def listed(function: Callable[[Chunk, slice], Any], chunks: Numbered) -> list[Any]:
@@ -108,6 +112,10 @@ def in_rows(data: Any) -> Any:
     return data if len(data.chunks[1]) == 1 else data.rechunk({1: -1})
 
 
+def _call(function: BlockFunction, block: Any, rows: slice) -> Any:
+    return function(block, rows)
+
+
 def _with_rows(block: Any, *, function: BlockFunction, block_info: Any = None) -> NDArray[np.float32]:
     return function(block, slice(*block_info[0]["array-location"][0]))
 
@@ -116,15 +124,11 @@ def _tasks(data: Any, function: BlockFunction, skip: Collection[int] = ()) -> li
     """One delayed call for every block."""
     import dask
 
-    shared, run = _shared(function), dask.delayed(_run, pure=False)
+    shared, run = _shared(function), dask.delayed(_call, pure=False)
     stops = np.cumsum(data.chunks[0]).tolist()
     blocks = in_rows(data).to_delayed().ravel()
     tasks = zip(blocks, [0, *stops], stops, strict=False)
-    return [run(shared, block, start, stop) for block, start, stop in tasks if start not in skip]
-
-
-def _run(function: BlockFunction, block: Any, start: int, stop: int) -> Any:
-    return function(block, slice(start, stop))
+    return [run(shared, block, slice(start, stop)) for block, start, stop in tasks if start not in skip]
 
 
 def _shared(value: Any) -> Any:
@@ -154,3 +158,91 @@ def _progress(keys: Collection[str], desc: str) -> Iterator[None]:
 
         with Callback(posttask=finished):
             yield
+
+
+class LazyRows:
+    """Rows of a dask array, each block computed once in a pass and kept until the next one is needed."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self.shape: tuple[int, int] = data.shape
+        #: Where one block of cells ends and the next one begins.
+        self.edges: NDArray[np.intp] = np.concatenate([[0], np.cumsum(data.chunks[0])]).astype(np.intp)
+        self._range: tuple[int, int] = (0, 0)
+        self._block: Any = None
+
+    def __getitem__(self, rows: slice) -> Any:
+        first = self.edges[max(np.searchsorted(self.edges, rows.start, side="right") - 1, 0)]
+        last = self.edges[np.searchsorted(self.edges, rows.stop)]
+        if self._block is None or self._range != (first, last):
+            self._block = None  # Two blocks are never held at once.
+            block = self.data[first:last].compute()
+            self._block = sources.CompressedRows.of(block.tocsr()) if sparse.issparse(block) else block
+            self._range = (first, last)
+        return self._block[rows.start - first : rows.stop - first]
+
+
+def take_rows(data: Any, rows: NDArray[np.intp]) -> sparse.csr_array:
+    """A few `rows` with all genes of a matrix stored by columns, in one pass over it."""
+    parts = [block[rows] for _, block in _column_blocks(data, np.arange(data.shape[1]))]
+    return sparse.hstack(parts, format="csr") if parts else sparse.csr_array((len(rows), 0), dtype=np.float32)
+
+
+def turn_around(data: Any, genes: NDArray[np.intp]) -> sources.CompressedRows:
+    """The ascending `genes` of a matrix stored by columns as float32 rows.
+
+    From memory this is scipy's conversion. From disk the columns are streamed twice, to count the entries of every cell
+    and to put each in its place in temporary files, of 8 bytes per entry, in the folder that ``TMPDIR`` names.
+    """
+    if sparse.issparse(data):
+        columns = sources.CompressedRows.of(data)[0 : data.shape[1]].T
+        return sources.CompressedRows.of(columns[:, genes].tocsr())
+    counts = np.zeros(data.shape[0], dtype=np.int64)
+    for _, block in _column_blocks(data, genes):
+        counts += np.diff(block.indptr)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indices, values = _scratch(indptr[-1], np.int32), _scratch(indptr[-1], np.float32)
+    free = indptr[:-1].copy()
+    for first, block in _column_blocks(data, genes):
+        counts = np.diff(block.indptr)
+        places = np.repeat(free - block.indptr[:-1], counts) + np.arange(block.nnz)
+        indices[places], values[places] = block.indices + first, block.data
+        free += counts
+    return sources.CompressedRows(values, indices, indptr, (data.shape[0], len(genes)))
+
+
+def _column_blocks(data: Any, genes: NDArray[np.intp]) -> Iterator[tuple[int, sparse.csr_array]]:
+    """Ascending `genes` in blocks of bounded size as float32 CSR, each with the rank of its first gene."""
+    for start, stop in _column_ranges(data):
+        first, last = np.searchsorted(genes, [start, stop])
+        if first < last:
+            block = _columns(data, start, stop)
+            yield int(first), block[:, genes[first:last] - start].tocsr()
+
+
+def _columns(data: Any, start: int, stop: int) -> sparse.csc_array:
+    """Consecutive columns as float32."""
+    if sources.is_lazy(data):
+        data = data[:, start:stop].compute()
+        if not sparse.issparse(data):
+            return sparse.csc_array(sources.to_float32(data))
+        data, start, stop = data.tocsc(), 0, data.shape[1]
+    return sources.CompressedRows.of(data)[start:stop].T
+
+
+def _column_ranges(data: Any) -> list[tuple[int, int]]:
+    """Ranges of columns to read at once: dask's own, or what would fill a block if it were dense."""
+    n_cells, n_genes = data.shape
+    if sources.is_lazy(data):
+        edges = np.concatenate([[0], np.cumsum(data.chunks[1])])
+    else:
+        edges = np.append(np.arange(0, n_genes, max(sources.BLOCK_ENTRIES // max(n_cells, 1), 1)), n_genes)
+    return [(int(start), int(stop)) for start, stop in pairwise(edges)]
+
+
+def _scratch(size: int, dtype: type) -> NDArray[Any]:
+    """An array in a temporary file that has no name and goes when the array does."""
+    if not size:
+        return np.empty(0, dtype)
+    with tempfile.TemporaryFile(prefix="dice-") as file:
+        return np.memmap(file, dtype=dtype, mode="w+", shape=(int(size),))

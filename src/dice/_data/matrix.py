@@ -60,7 +60,7 @@ class Matrix:
         who: str = "adata",
     ) -> None:
         self.who, self.where = who, f"{who}.X" if layer is None else f"{who}.layers[{layer!r}]"
-        self.names = adata.obs_names
+        self.names, self.gene_names = adata.obs_names, adata.var_names
         self.n_cells = adata.n_obs
         self.n_genes = adata.n_vars if genes is None else len(genes)
         self._block_size = max(sources.BLOCK_ENTRIES // max(adata.n_vars, 1), 256)
@@ -72,6 +72,8 @@ class Matrix:
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
         #: What values without logarithm are multiplied by, for another target sum.
         self.factor = 1.0
+        #: Larger values are refused with the names of their cells and genes.
+        self.largest = np.inf
         #: Whether dask can go through the cells, block by block.
         self.is_lazy = sources.is_lazy(self.data) and not sources.by_columns(self.data)
 
@@ -81,9 +83,10 @@ class Matrix:
         data, genes = self.data, self.genes
         if sources.by_columns(data):
             kept, genes = np.unique(genes, return_inverse=True)
-            data = sources.turn_around(data, kept)
+            data = lazy.turn_around(data, kept)
         else:
-            data = sources.rows_of(data)
+            data = lazy.LazyRows(data) if sources.is_lazy(data) else data
+            data = sources.CompressedRows.of(data) if sources.is_compressed(data) else data
         return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
 
     def slices(self) -> list[slice]:
@@ -113,7 +116,7 @@ class Matrix:
         """
         stored, genes = self._opened
         with self._names_in_errors():
-            return clean(stored[rows], genes, rows.start, self.factor)
+            return clean(stored[rows], genes, rows.start, self.factor, self.largest)
 
     def each(
         self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()
@@ -139,7 +142,7 @@ class Matrix:
         if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
             genes = self._opened[1]
             with self._names_in_errors():
-                return clean(self.data[cells], genes, cells, self.factor)
+                return clean(self.data[cells], genes, cells, self.factor, self.largest)
         wanted = np.zeros(self.n_cells, dtype=bool)
         wanted[cells] = True
         parts = self.each(lambda chunk, rows: chunk[wanted[rows]])
@@ -172,14 +175,15 @@ class Matrix:
 
     def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
         identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
-        return lazy.OnBlock(partial(gather, function), None if identity else self.genes, self.chunk_size, self.factor)
+        genes = None if identity else self.genes
+        return lazy.OnBlock(partial(gather, function), genes, self.chunk_size, self.factor, self.largest)
 
     def check_finite(self) -> None:
         """Raise if a cell has a value that is not finite, before other work begins."""
         values = self.data.data if sparse.issparse(self.data) else self.data
         # One sum settles the usual case; float64 may be finite and yet too large for float32.
         small = isinstance(values, np.ndarray) and values.dtype != np.float64
-        if not small or not np.isfinite(np.sum(values, dtype=np.float64)):
+        if not small or not np.isfinite(np.sum(values, dtype=np.float64)) or values.max(initial=0) > self.largest:
             self.each(_nothing, desc="Checking")
 
     @contextmanager
@@ -188,8 +192,14 @@ class Matrix:
         try:
             with readable():
                 yield
-        except sources.NotFiniteError as error:
-            bad = self.names[error.rows]
+        except sources.BadValuesError as error:
+            bad, genes = self.names[np.unique(error.rows)], self.gene_names[self.genes[error.genes]]
+            if np.isfinite(error.values).all():
+                raise InputError(
+                    f"{len(error.values)} values in {self.where} are too large for logarithms, unlike all others, for "
+                    f"example {error.values[0]:.4g} of gene {genes[0]!r} in cell {self.names[error.rows[0]]!r}: "
+                    "correct them, or remove these cells or genes."
+                ) from error
             raise InputError(
                 f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])} in {self.where}: remove "
                 f"them or set these values, for example {self.where} = np.nan_to_num({self.where}, posinf=0, neginf=0)."
@@ -206,7 +216,7 @@ class Matrix:
         size = n_cells // places
         starts = np.linspace(0, self.n_cells - size, places).astype(np.intp)
         if sources.by_columns(self.data):
-            return sources.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
+            return lazy.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
         stored = self._opened[0]
         blocks = [own(stored[int(start) : int(start) + size]) for start in starts]
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)

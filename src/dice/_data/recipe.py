@@ -16,7 +16,7 @@ from scipy import sparse
 from dice import _log
 from dice._data.batches import find_technologies
 from dice._data.matrix import Matrix
-from dice._data.value_checks import is_counts
+from dice._data.sources import is_counts
 from dice._errors import InputError
 from dice._model.counts import TARGET_SUM
 

@@ -16,6 +16,7 @@ from scipy import sparse
 from dice import _log
 from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
+from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, LOGGED, is_counts, stored_values, without_wild
 from dice._errors import InputError
 from dice._types import Chunk, Floats
 
@@ -23,12 +24,6 @@ from dice._types import Chunk, Floats
 SUM_CELLS, FEWEST_TOTALS = 64, 10
 #: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
 SUM_SPREAD = 0.02
-#: Larger values cannot be logarithms: their exponentials overflow.
-LARGEST_LOG = 100.0
-#: Fewest values other than zero that tell counts from expression that happens to be whole.
-FEWEST_COUNTS = 20
-#: More than any logarithm: that of a million to base 2 is 20. The largest value without logarithm was at least 300.
-LOGGED = 25.0
 #: Logging once more makes a maximum x about log1p(x), 2.3 at most; without, it was at least 5.8. Between lies this
 #: factor times log1p(x).
 ROOM = 1.3
@@ -50,14 +45,6 @@ TRANSFORMED: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
 Statistics = Mapping[str, float]
 
 
-def is_counts(chunk: Chunk, *, least: int = 0) -> bool:
-    """Return whether all values are whole numbers of at least 0, and at least `least` of them are not 0."""
-    values = stored_values(chunk)
-    if np.count_nonzero(values) < least:
-        return False
-    return not values.size or bool(values.min() >= 0 and values.max() < np.inf and not np.any(values % 1))
-
-
 def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
     """Figures of a sample of cells with all genes, to be compared later; none where values are not finite.
 
@@ -66,6 +53,7 @@ def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> d
     sum of expm1, or 0 where that makes no sense. Of *all* genes, for each entry of `TRANSFORMED`: ``sum_<name>``, the
     total that every cell has once it is undone, or 0 where the cells do not agree on one.
     """
+    sample = without_wild(sample)
     used = sample if genes is None else sample[:, genes]
     values = stored_values(used)
     if not used.shape[0] or not np.isfinite(np.sum(values, dtype=np.float64)):
@@ -83,11 +71,6 @@ def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> d
         "cell_total": 0.0 if low < 0 or high > LARGEST_LOG else float(np.median(_row_sums(used, np.expm1))),
         **{f"sum_{name}": _common_total(sample[cells], undo) for name, (_, undo) in TRANSFORMED.items()},
     }
-
-
-def stored_values(chunk: Chunk) -> Floats:
-    """All values of a dense matrix, and those of a sparse one that are stored."""
-    return chunk.data if sparse.issparse(chunk) else chunk
 
 
 def _row_sums(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
@@ -119,6 +102,13 @@ def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
     return float(middle) if middle > 0 and high - low < SUM_SPREAD * middle else 0.0
 
 
+def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
+    """Have a matrix refuse values beyond logarithms where a `sample` of it, or of its reference, holds logarithms."""
+    values = stored_values(without_wild(sample))
+    if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
+        matrix.largest = LOGGED
+
+
 def check_query(
     sample: Chunk, match: GeneMatch, known: Statistics, means: Floats | None = None, *, layer: str | None = None
 ) -> float:
@@ -143,7 +133,10 @@ def check_query(
 
 def check_matrix(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floats | None, layer: str | None) -> float:
     """Compare a sample of a query's matrix with its reference; the factor is that of :func:`check_query`."""
-    return check_query(matrix.sample(), match, known, means, layer=layer)
+    sample = matrix.sample()
+    if known.get("maximum", np.inf) <= LOGGED:
+        refuse_wild(matrix, sample)
+    return check_query(sample, match, known, means, layer=layer)
 
 
 @dataclass(frozen=True)

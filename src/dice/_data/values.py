@@ -17,8 +17,9 @@ from dice import _log
 from dice._data.matrix import Matrix
 from dice._data.read import names
 from dice._data.recipe import log_normalised
+from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged, stored_values
 from dice._data.store import find_prior
-from dice._data.value_checks import FEWEST_COUNTS, LARGEST_LOG, LOGGED, is_counts, matrix_statistics, stored_values
+from dice._data.value_checks import matrix_statistics
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
 from dice._keys import AnnotateKeys
@@ -27,38 +28,6 @@ from dice._types import Chunk, Codes
 
 P = ParamSpec("P")
 R = TypeVar("R")
-#: A scaled gene averages out and has a standard deviation of one, each within this bound (of the latter). Of the genes
-#: of pbmc68k and of a pancreas atlas sorted by donor, .99 and more average out once scaled; .22 as they are, up to .59
-#: corrected by Harmony or ComBat, and .12 of simulated ones with negative values.
-CENTRED, MOST = 0.2, 0.8
-#: Share of the cells that have a gene's smallest value, once its zeros: .67 in pbmc68k, .11 in those of its genes that
-#: more than four of five cells express. Values without zeros, as of regressed genes, have it once.
-TIED = 0.05
-
-
-def is_raw(chunk: Chunk) -> bool:
-    """Whether a sample of cells holds raw counts; zeros, ones and twos alone may be either."""
-    return bool(stored_values(chunk).max(initial=0) >= 3) and is_counts(chunk)
-
-
-def is_unlogged(chunk: Chunk) -> bool:
-    """Whether a sample of cells holds raw counts, or fractions of them that are too large for logarithms."""
-    values = stored_values(chunk)
-    return is_raw(chunk) or bool(values.min(initial=0) >= 0 and LOGGED < values.max(initial=0) < np.inf)
-
-
-def is_scaled(chunk: Chunk) -> bool:
-    """Whether most genes of a sample of cells were centred, by their zeros, which are a negative value, or scaled."""
-    if stored_values(chunk).min(initial=0) >= 0 or not np.isfinite(stored_values(chunk)).all():
-        return False
-    values = np.asarray(chunk.toarray() if sparse.issparse(chunk) else chunk, dtype=np.float64)
-    values = values[:, values.std(0) > 0]
-    if not values.size:
-        return False
-    spread = values.std(0)
-    centred = np.abs(values.mean(0)) <= CENTRED * spread
-    tied = (values == values.min(0)).mean() > TIED + 1 / len(values)
-    return bool(centred.mean() > MOST and (tied or (np.abs(spread - 1) <= CENTRED).mean() > MOST))
 
 
 def check_expression(chunk: Chunk, *, who: str = "adata", scaled: bool = False) -> None:

@@ -105,9 +105,9 @@ def warn_of_doubt(query: Query, n_calibration: int, fdr: float, n_novel: int, ca
     """Warn if the test has no power to call single cells, or if a shift prevents calls."""
     if called is not None and called.shifted:
         _log.warn(
-            f"The query differs from its reference as a whole (AUC {called.auc:.2f}), so calibration cells cannot show "
-            f"which single cells are novel, and no single cell is called. With groupby='auto', groups of at least "
-            f"{LEAST_CELLS} cells are compared with each other if there are at least {FEWEST_GROUPS} of them."
+            "No single cell is called novel, because the query differs from its reference as a whole. Look at novel "
+            f"groups, which are compared with each other: groupby='auto', from {FEWEST_GROUPS} groups of {LEAST_CELLS} "
+            "cells on."
         )
         return
     n_cells = int((~query.latents.empty).sum())

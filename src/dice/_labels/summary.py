@@ -24,6 +24,8 @@ LAYER = AnnotateKeys().layer
 LOOKED_AT, DOUBTED = 20, 0.5
 #: Maximum number of labels listed in the summary.
 NAMED = 4
+#: Fewer cells are said to be few. Fewer genes, or a smaller share of confident labels, get an advice what to try next.
+SMALL_QUERY, FEW_GENES, WEAK = 200, 500, 0.5
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def summarize(
     if isinstance(reference, AnnData):
         known = median_depth(reference, prior.params.get("layer"))
         figures["n_reference"], cells = reference.n_obs, f"{cells}, {reference.n_obs:,} in the reference"
+    if adata.n_obs < SMALL_QUERY:
+        cells += "; the query is small: fewer labels are confident, and small clusters and novel groups are not found"
     figures |= {"depth": depth, "reference_depth": known}
     text = read.record(adata, DenoiseKeys().uns, step="dice.tl.denoise")["genes"]["text"]
     new = [who for who, used in (("query", layer), ("reference", prior.params.get("layer"))) if used == LAYER]
@@ -85,12 +89,16 @@ def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
     lines["shift"] = f"the query {differ} (AUC {auc:.2f}); labels are {_views(record)}"
     given = read.column(adata, keys.label, step="dice.tl.transfer_labels").value_counts()
     named = ", ".join(f"{name} {count:,}" for name, count in given.iloc[:NAMED].items())
-    lines["labels"] = f"{len(given)} of {len(record['labels'])}: {named}{', ...' if len(given) > NAMED else ''}"
+    lines["labels"] = (
+        f"{len(given)} of the reference's {len(record['labels'])}: {named}{', ...' if len(given) > NAMED else ''}"
+    )
     status = read.column(adata, keys.status, step="dice.tl.transfer_labels")
     shares = {name: float((status == name).mean()) for name in STATUSES} if len(status) else {}
     lines["status"] = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
     lines["novel"] = _novel(adata)
     lines["look at"] = _first_advice(adata, keys, status, auc)
+    if advice := _next_step(figures["n_genes"], adata.n_vars, shares.get(CONFIDENT, 1.0)):
+        lines["try next"] = advice
     figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()}
     figures["n_novel"] = int(read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty").sum())
     return Overview(lines, figures)
@@ -142,6 +150,15 @@ def _novel(adata: AnnData) -> str:
 def _in_novel_groups(adata: AnnData) -> int:
     keys = NoveltyKeys()
     return int(read.column(adata, keys.group_flag).sum()) if keys.group_flag in read.names(adata, "obs") else 0
+
+
+def _next_step(n_genes: int, n_vars: int, confident: float) -> str | None:
+    """Return what to try if the results look weak. A panel has few genes, but the reference knows most of them."""
+    if n_genes < min(FEW_GENES, n_vars / 2):
+        return f"check that both name genes alike (gene_key=): {n_genes:,} of the query's {n_vars:,} genes are used"
+    if confident < WEAK:
+        return "coarser labels (dice.tl.safe_labels), or a reference of the same technology: few labels are confident"
+    return None
 
 
 def _first_advice(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float) -> str:

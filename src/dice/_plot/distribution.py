@@ -66,12 +66,13 @@ def _mark(ax: Axes, where: Floats, marks: Marks, size: float | None) -> None:
         area = 3 * draw.point_size(len(where), size) + 6
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": RING, "linewidths": 0.7}
         draw.scatter(ax, where[marks.cells], label="novel", size=area, zorder=4, **look)
-        said.append("o novel")
+        said.append("o: novel cell")
     if marks.groups:
         _name(ax, where, marks.groups)
-        said.append("name: novel group")
+        said.append("name: novel group, tested as a whole; its cells need no high score")
     if said:
-        ax.text(1, -0.01, ", ".join(said), color=RING, fontsize=9, transform=ax.transAxes, ha="right", va="top")
+        # Below the name of the axis.
+        ax.text(0, -0.075, "\n".join(said), color=RING, fontsize=8, transform=ax.transAxes, ha="left", va="top")
 
 
 def _name(ax: Axes, where: Floats, groups: Mapping[str, Mask]) -> None:

@@ -126,10 +126,10 @@ def _introduction(
     if labels is None:
         return f"{text}, without labels."
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
-    rare = [f"{labels.categories[code]} ({counts[code]})" for code in np.argsort(counts) if counts[code] < RARE]
+    rare = [f"{labels.categories[code]} ({counts[code]})" for code in np.argsort(counts) if 0 < counts[code] < RARE]
     listed = f", rare are {', '.join(rare[:5])}{' and others' if len(rare) > 5 else ''}" if rare else ""
     unlabelled = f"; {(labels.codes < 0).sum():,} cells have none" if (labels.codes < 0).any() else ""
-    return f"{text} with {len(labels.categories)} labels{listed}{unlabelled}."
+    return f"{text} with {(counts > 0).sum()} labels{listed}{unlabelled}."
 
 
 def limit_roles(roles: NDArray[np.int8], labels: Codes | None, max_cells: int, seed: int) -> NDArray[np.int8]:

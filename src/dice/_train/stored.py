@@ -16,7 +16,7 @@ from dice._data.genes import FEW, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
 from dice._data.store import Prior, find_prior
-from dice._data.value_checks import matrix_statistics
+from dice._data.value_checks import matrix_statistics, refuse_wild
 from dice._data.write import Slots, as_plain
 from dice._keys import PriorKeys
 from dice._model.presets import ROLES
@@ -56,6 +56,8 @@ def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options
     `layer` is that of the reference. The calls that use the prior would fail with the same errors, minutes later.
     """
     known = Matrix(reference, layer=layer, genes=np.flatnonzero(genes), who="reference")
+    if options.check.values:  # noqa: PD011 - not pandas
+        refuse_wild(known, known.sample())
     known.check_finite()
     learned = reference.var_names.to_numpy(dtype=object)[genes]
     _, matrix, _, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))

@@ -39,7 +39,8 @@ def novelty(
 
     Labels come in the order of their median, the most novel first, with the share of their cells that
     were called novel. Groups that were called novel as a whole (``dice.tl.novelty(groupby=)``) have
-    their name on the map, and in colour beside it. The map is that of the projection: denoising may
+    their name on the map, and in colour beside it. They are compared with the other groups of the query, so that the
+    scores of their cells need not be high. The map is that of the projection: denoising may
     move unknown cells onto known ones.
 
     Parameters

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dice import _log, settings
 from dice._arguments import seed, short_seed
 from dice._data.store import Prior, remember
+from dice._data.value_checks import refuse_wild
 from dice._data.values import check_expression, takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
@@ -134,6 +135,7 @@ def train_prior(
     if check:
         # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
         check_expression(sample if cells.genes is None else sample[:, cells.genes], scaled=use_rep is not None)
+        refuse_wild(cells.matrix, sample)
 
     reduced, figures = reduce(cells, n_latent=k, scale=scale), statistics(sample, cells)
     data = training_data(cells, reduced, preset, figures, random_state, device)
