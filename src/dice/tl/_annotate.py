@@ -23,6 +23,7 @@ from dice._data.write import Slots, check_writable, prior_slot, transaction, wri
 from dice._errors import InputError
 from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
+from dice._labels.several import takes_several
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
 from dice._model.counts import TARGET_SUM
@@ -42,6 +43,7 @@ from dice.tl._transfer_labels import LabelShift, transfer_labels
 N_NEIGHBORS = 15
 
 
+@takes_several
 @_log.once_per_object
 def annotate(
     adata: AnnData,
@@ -63,17 +65,17 @@ def annotate(
 ) -> AnnData | None:
     """Denoise, cluster and label a query with a reference in one call.
 
-    This function chooses genes, trains a prior on the reference unless the reference has a suitable one, and calls
-    :func:`denoise`, :func:`cluster` and, with labels, :func:`transfer_labels` and :func:`novelty`. Results are written
-    at the end. If a step fails, both objects are unchanged. A summary of ten lines is printed and stored.
+    This function chooses genes, trains a prior unless the reference has a suitable one, and calls :func:`denoise`,
+    :func:`cluster` and, with labels, :func:`transfer_labels` and :func:`novelty`. Results are written at the end; if a
+    step fails, both objects are unchanged. A summary of ten lines is printed and stored.
 
     Parameters
     ----------
     adata
         The query: log-normalised expression, or raw counts. It keeps all of its genes.
     reference
-        An AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path, or its name in
-        :func:`dice.priors.list`. A prior inside the AnnData object is used if the query has 80 % of its genes.
+        An AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path or name, or a
+        list of these (:doc:`/priors`). A prior in an AnnData object is used if the query has 80 % of its genes.
     labels_key
         Column of ``reference.obs`` with labels. None uses the labels of the prior; without them, no labels are given.
     alpha
@@ -124,8 +126,7 @@ def annotate(
     >>> cells = anndata.AnnData(rng.poisson(profiles[types]).astype("float32"))
     >>> cells.obs["cell_type"] = np.array(["B", "T", "NK", "DC"])[types]
     >>> reference, query = cells[:500].copy(), cells[500:].copy()
-    >>> training = dice.Training(max_steps=20, calibration_fraction=0.3)
-    >>> dice.tl.annotate(query, reference, "cell_type", training=training)
+    >>> dice.tl.annotate(query, reference, "cell_type", training=dice.Training(max_steps=20, calibration_fraction=0.3))
     >>> query.obs[["dice_cluster", "cell_type_dice", "cell_type_dice_status", "dice_novel"]].shape
     (200, 4)
     """
@@ -137,8 +138,7 @@ def annotate(
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
     path = None if report is None else check_target(report, inputs=(adata, reference))
     known = reference if isinstance(reference, AnnData) else None
-    if known is None:
-        reference = find_prior(reference, key=prior_key)
+    reference = find_prior(reference, key=prior_key) if known is None else reference
     call: dict[str, Any] = {"labels_key": labels_key, "alpha": alpha, "n_top_genes": n_top_genes}
     call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
     call |= {"check": options.check, "prior_key": prior_key, "random_state": options.random_state}

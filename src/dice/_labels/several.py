@@ -1,0 +1,164 @@
+"""Labels by several references: each labels the query by itself, and counts by how well it explains the cells."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+
+from dice import _log
+from dice._arguments import said
+from dice._data import read
+from dice._data.store import find_prior
+from dice._data.write import Slots, check_writable, column_names, write
+from dice._errors import InputError
+from dice._keys import UNLIKE, LabelKeys, NoveltyKeys
+from dice._labels.slots import _labels, _set_texts
+from dice._types import Floats, Mask
+
+P = ParamSpec("P")
+R = TypeVar("R")
+#: Status of cells that no reference explains.
+UNLIKE_ALL = "unlike the references"
+#: A set holds those of all references that count at least half as much as the one that counts most.
+COUNTS = 0.5
+#: Novelty begins where a quarter of the cells are: a technology of its own makes all cells of a query novel alike.
+EXPLAINED = 0.25
+
+
+class Opinion(NamedTuple):
+    """What one reference says of n cells."""
+
+    name: str
+    #: Probabilities and sets (n, labels), by the names that all references share.
+    probabilities: pd.DataFrame
+    sets: pd.DataFrame
+    status: np.ndarray
+    #: Novelty (n,): the mean of the cell's and of its group's.
+    novelty: Floats
+    #: Whether the cell, and its group, are called novel (n, 2).
+    novel: Mask
+
+
+def takes_several(verb: Callable[P, R]) -> Callable[P, R]:
+    """Let a verb take a list of references, each alone or as a pair with names for its labels."""
+    signature = inspect.signature(verb)
+
+    @functools.wraps(verb)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = dict(signature.bind_partial(*args, **kwargs).arguments)
+        if not isinstance(given.get("reference"), list | tuple):
+            return verb(*args, **kwargs)
+        return cast("R", _by_each(verb, given))
+
+    return call
+
+
+def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
+    """Run a verb by every reference, the first one last: its embedding and its clusters stay."""
+    adata, references, copy = given.pop("adata"), given.pop("reference"), bool(given.pop("copy", False))
+    check_writable(adata, copy=copy)
+    if not references or given.get("report") is not None:
+        raise InputError("Several references must be at least one, without `report`: call dice.pl.report afterwards.")
+    pairs = [one if isinstance(one, tuple) else (one, {}) for one in references]
+    opinions: list[Opinion] = []
+    keys, query = LabelKeys("cell_type_dice"), adata
+    for place, (one, renamed) in reversed([*enumerate(pairs)]):
+        if not isinstance(renamed, Mapping):
+            raise InputError(f"Names for the labels of a reference must be a mapping, got {said(renamed)}.")
+        known = given.get("labels_key") if isinstance(one, AnnData) else find_prior(one).params.get("labels_key")
+        if known is None:
+            raise InputError(
+                f"Reference {place + 1} has no labels: pass `labels_key`, or a prior that was trained with it."
+            )
+        _log.say(f"Reference {place + 1} of {len(pairs)}.")
+        query = verb(adata, one, **given | {"labels_key": known}, copy=copy or place > 0) or adata
+        keys = LabelKeys(f"{known}_dice")
+        opinions.insert(0, _opinion(query, keys, _name(one, place), renamed))
+    write(query, combined(opinions, keys, read.record(query, keys.uns)), copy=False)
+    return query if copy else None
+
+
+def _name(reference: Any, place: int) -> str:
+    """What the column of references calls one."""
+    if isinstance(reference, AnnData):
+        return f"reference {place + 1}"
+    shelf = find_prior(reference).params.get("shelf")
+    named = shelf.get("name") if isinstance(shelf, dict) else None
+    return str(named) if named else Path(reference).stem if isinstance(reference, str) else f"reference {place + 1}"
+
+
+def _opinion(adata: AnnData, keys: LabelKeys, name: str, renamed: Mapping[str, str]) -> Opinion:
+    """What an annotated query holds of the reference that it was annotated by."""
+    names = [str(renamed.get(label, label)) for label in read.record(adata, keys.uns)["labels"].astype(str)]
+    tables = [read.feature_table(adata, key).set_axis(names, axis=1) for key in (keys.probability, keys.set)]
+    # Labels that are given one name are one label.
+    probabilities, sets = (table.astype(float).T.groupby(level=0, sort=False).sum().T for table in tables)
+    novelty = NoveltyKeys()
+    score, group = read.column(adata, novelty.score).astype(float), read.column(adata, novelty.group)
+    mean = score.groupby(group.to_numpy(), observed=True).transform("mean").fillna(score)
+    flags = [read.column(adata, flag).to_numpy(dtype=bool) for flag in (novelty.flag, novelty.group_flag)]
+    status = read.column(adata, keys.status).astype(str).to_numpy()
+    return Opinion(name, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), np.stack(flags, axis=1))
+
+
+def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]) -> Slots:
+    """The slots of labels that all references agree on, each weighted by exp(-novelty) of the cell.
+
+    A reference that a cell is unlike does not count where the cell is like another one.
+    """
+    names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
+    probabilities, sets = (
+        np.stack([getattr(one, part).reindex(columns=names, fill_value=0).to_numpy(float) for one in opinions])
+        for part in ("probabilities", "sets")
+    )
+    novelty, unlike = (
+        np.stack(x) for x in zip(*((one.novelty, one.status == UNLIKE) for one in opinions), strict=True)
+    )
+    novelty = novelty - np.quantile(novelty, EXPLAINED, axis=1, keepdims=True)
+    weights = np.exp(novelty.min(0) - novelty) * np.where(unlike & ~unlike.all(0), 0.0, 1.0)
+    weights = weights / np.maximum(weights.sum(0), 1e-12)
+    mixed = np.einsum("rn,rnc->nc", weights, probabilities)
+    top, code = np.sort(mixed, axis=1)[:, ::-1].astype(np.float32), mixed.argmax(1)
+    cells = np.arange(len(mixed))
+    source = (weights * probabilities[:, cells, code]).argmax(0)
+    status = np.stack([one.status for one in opinions])[source, cells]
+    status = np.where((status == "confident") & (top[:, 0] < COUNTS), "ambiguous", status)
+    status = np.where(unlike.all(0), UNLIKE_ALL, status)
+    likely = (sets * (weights >= COUNTS * weights.max(0))[:, :, None]).any(0)
+    likely[cells, code] = True
+    novel = np.all([one.novel for one in opinions], axis=0)
+    frame = {"index": opinions[0].probabilities.index, "columns": column_names(names)}
+    used = [one.name for one in opinions]
+    told = {
+        "name": np.array(used, dtype=str),
+        "weight": weights.mean(1),
+        "cells": np.bincount(source, minlength=len(used)),
+    }
+    _log.say(f"Labels by {', '.join(f'{n} ({k:,} cells)' for n, k in zip(used, told['cells'], strict=True))}.")
+    return Slots(
+        stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}),
+        obs={
+            keys.label: _labels(names, None, mixed, 0.0)[0],
+            keys.probability: top[:, 0],
+            keys.margin: top[:, 0] - (top[:, 1] if len(names) > 1 else 0),
+            keys.set: _set_texts(likely, names),
+            keys.status: pd.Categorical(status),
+            f"{keys.label}_reference": pd.Categorical(
+                np.array(used, dtype=object)[source], categories=list(dict.fromkeys(used))
+            ),
+            NoveltyKeys().flag: novel[:, 0],
+            NoveltyKeys().group_flag: novel[:, 1],
+        },
+        obsm={
+            keys.probability: pd.DataFrame(mixed.astype(np.float32), **frame),
+            keys.set: pd.DataFrame(likely, **frame),
+        },
+        uns={keys.uns: dict(record) | {"labels": np.array(names, dtype=str), "references": told}},
+    )

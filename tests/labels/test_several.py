@@ -1,0 +1,68 @@
+"""Labels by several references: who counts for which cell, and what is left in the query."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import stored_priors
+
+import dice
+from dice._keys import LabelKeys
+from dice._labels.several import UNLIKE_ALL, Opinion, combined
+
+CELLS = ["c0", "c1", "c2", "c3"]
+
+
+def opinion(name, labels, probabilities, novelty, status=("confident",) * 4):
+    table = pd.DataFrame(np.array(probabilities), index=CELLS, columns=labels)
+    flags = np.stack([np.array(novelty) > 4] * 2, axis=1)
+    return Opinion(name, table, table > 0.2, np.array(status), np.array(novelty, float), flags)
+
+
+def test_the_reference_that_explains_a_cell_labels_it():
+    """T cells are unknown to the second reference, B cells to the first; the last cell is like none."""
+    unlike = "unlike the reference"
+    first = opinion(
+        "a", ["T", "NK"], [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]], [0, 6, 0, 9],
+        ("confident", "confident", "confident", unlike),
+    )  # fmt: skip
+    second = opinion(
+        "b", ["NK", "B"], [[0.95, 0.05], [0.1, 0.9], [0.7, 0.3], [0.5, 0.5]], [6, 0, 0, 9],
+        (unlike, "confident", "ambiguous", unlike),
+    )  # fmt: skip
+    slots = combined([first, second], LabelKeys("x"), {})
+    assert list(slots.obs["x"]) == ["T", "B", "NK", "NK"]
+    assert list(slots.obs["x_reference"]) == ["a", "b", "a", "a"]
+    assert list(slots.obs["x_status"]) == ["confident", "confident", "confident", UNLIKE_ALL]
+    assert list(slots.obs["dice_novel"]) == [False, False, False, True]
+    assert list(slots.obsm["x_prob"].columns) == ["T", "NK", "B"]
+    np.testing.assert_allclose(slots.obsm["x_prob"].sum(axis=1), 1, rtol=1e-6)
+    np.testing.assert_allclose(slots.obsm["x_prob"].loc["c0"], [0.9, 0.1, 0], atol=1e-6)  # the second does not count
+    np.testing.assert_allclose(slots.obsm["x_prob"].loc["c2"], [0.1, 0.75, 0.15], atol=1e-6)  # both count the same
+    assert list(slots.obs["x_set"]) == ["T", "B", "NK | B", "T | NK | B"]
+
+
+def test_one_reference_twice_is_that_reference():
+    one = opinion("a", ["T", "NK"], [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.3, 0.7]], [0, 1, 2, 3])
+    both, alone = (combined([one] * n, LabelKeys("x"), {}) for n in (2, 1))
+    for key in ("x", "x_prob", "x_set", "x_status"):
+        assert list(both.obs[key]) == list(alone.obs[key])
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_annotate_takes_a_list():
+    prior, query = dice.Prior.load(stored_priors.path("labels")), stored_priors.cells(60)
+    alone = dice.tl.annotate(query, prior, copy=True)
+    dice.tl.annotate(query, [prior, (str(stored_priors.path("labels")), {"alpha": "A"})])
+    assert list(query.uns["label_dice"]["labels"]) == ["alpha", "beta/gamma", "δ", "A"]
+    names = query.obs["label_dice"].astype(str).replace("A", "alpha")
+    assert (names == alone.obs["label_dice"].astype(str)).all()
+    assert list(query.uns["label_dice"]["references"]["name"]) == ["reference 1", stored_priors.path("labels").stem]
+    np.testing.assert_allclose(query.obsm["X_dice"], alone.obsm["X_dice"], atol=1e-5)
+    with pytest.raises(dice.DiceError, match="must be at least one"):
+        dice.tl.annotate(query, [])
+    with pytest.raises(dice.DiceError, match="must be a mapping, got"):
+        dice.tl.annotate(query, [(prior, "A")])
+    with pytest.raises(dice.DiceError, match="Reference 1 has no labels"):
+        dice.tl.annotate(query, [stored_priors.path("counts")])
