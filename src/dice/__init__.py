@@ -16,18 +16,7 @@ if TYPE_CHECKING:
     from dice import datasets, metrics, pl, pp, priors, tl
     from dice._data.files import read_lazy
     from dice._data.store import Prior
-    from dice.options import (
-        Checks,
-        Classifier,
-        Direct,
-        Gaussian,
-        Gibbs,
-        Mixup,
-        Sets,
-        Shift,
-        StudentT,
-        Training,
-    )
+    from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training
 
 __version__ = version("scdice")
 __all__ = [

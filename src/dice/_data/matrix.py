@@ -51,14 +51,9 @@ class Matrix:
     """
 
     def __init__(
-        self,
-        adata: AnnData,
-        *,
-        layer: str | None = None,
-        genes: Codes | None = None,
-        chunk_size: int | None = None,
+        self, adata: AnnData, *, layer: str | None = None, genes: Codes | None = None, chunk_size: int | None = None,
         who: str = "adata",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.who, self.where = who, f"{who}.X" if layer is None else f"{who}.layers[{layer!r}]"
         self.names, self.gene_names = adata.obs_names, adata.var_names
         self.n_cells = adata.n_obs
