@@ -20,28 +20,9 @@ if TYPE_CHECKING:
 
 __version__ = version("scdice")
 __all__ = [
-    "Checks",
-    "Classifier",
-    "DiceError",
-    "DiceWarning",
-    "Direct",
-    "Gaussian",
-    "Gibbs",
-    "Mixup",
-    "Prior",
-    "Sets",
-    "Shift",
-    "StudentT",
-    "Training",
-    "datasets",
-    "metrics",
-    "pl",
-    "pp",
-    "priors",
-    "read_lazy",
-    "settings",
-    "tl",
-]
+    "Checks", "Classifier", "DiceError", "DiceWarning", "Direct", "Gaussian", "Gibbs", "Mixup", "Prior", "Sets",
+    "Shift", "StudentT", "Training", "datasets", "metrics", "pl", "pp", "priors", "read_lazy", "settings", "tl",
+]  # fmt: skip
 
 _LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "priors", "tl"})
 _OPTIONS = ("Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Mixup", "Sets", "Shift", "StudentT", "Training")
