@@ -14,8 +14,8 @@ Whole sets are clustered by themselves, with a prior of their own, and so are ce
 (thinned to equal depth, then every gene shuffled between all cells), ``depth only`` (drawn from one profile at the
 depths of the cells), and ``one type`` (a tenth of the cells of one type). There ``n_clusters`` should be 1.
 
-PhenoGraph chooses for itself. Could not be run: ESCHR (not in the
-registry), scstability (Python 3.12 and later), SCCAF 0.0.10 (an argument that scikit-learn no longer has).
+PhenoGraph chooses for itself. Could not be run: ESCHR (not in the registry), CHOIR (R), scICE (Julia), scstability
+(Python 3.12 and later), SCCAF 0.0.10 (an argument that scikit-learn no longer has).
 
     make bench-clusters
 

@@ -2,10 +2,9 @@
 
     python benchmarks/several.py
 
-writes docs/benchmarks/several.csv and .md. `split` divides the cells of a reference by study or site; `lacking` takes
-every other type out of each half, so that each half knows types that the other does not. `first` and `second` are the
-references alone, `both` is ``dice.tl.annotate(query, [first, second])``. Scored are all query cells whose type one of
-the references has.
+`split` divides the cells of a reference by study or site; `lacking` takes every other type out of each half, so that
+each half knows types that the other does not. `first` and `second` are the references alone, `both` are the labels of
+``dice.tl.annotate(query, [first, second])``. Scored are all query cells whose type one of the references has.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from dice._keys import LabelKeys
 from dice._labels import several
 
 KEY, FIGURES = "cell_type", ["accuracy", "macro_f1"]
-#: Reference, column and values of its first part, query, column and values of the query.
+#: Reference, the column that divides it, its first values or their share of the cells, query, and the query's value.
 PAIRS = {
     "pancreas atlas -> Baron": ("pancreas_cellhint_atlas", "batch", 0.5, "pancreas_baron_h1", None),
     "bmmc sites 1-3 -> site 4": ("bmmc_neurips_cite", "site", ("site1", "site2"), "bmmc_neurips_cite", "site4"),

@@ -489,3 +489,27 @@ def test_labels_of_several_levels(files, tmp_path, capsys):
     assert again["safe labels"] == said["safe labels"]
     assert main([str(word) for word in (*command, "--hierarchy", tree)]) == 1
     assert "pass --labels as well" in capsys.readouterr().err
+
+
+def test_a_table_holds_no_formulas(tmp_path, capsys):
+    cells = ad.AnnData(np.zeros((60, 2), np.float32), obs={"label": ["a", "b"] * 30})
+    cells.obsm["=1+1"] = np.random.default_rng(0).normal(size=(60, 3))
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    arguments = ["evaluate", tmp_path / "cells.h5ad", "--labels", "label", "--use-rep", "=1+1", "--quiet"]
+    assert main([*map(str, arguments), "--table", str(tmp_path / "scores.csv")]) == 0
+    assert "\n'=1+1," in (tmp_path / "scores.csv").read_text()
+
+
+def test_a_damaged_store_is_one_sentence(files, tmp_path, capsys):
+    """A chunk that ends too early ended in a traceback of `concurrent.futures`."""
+    folder, _, query = files
+    query.write_zarr(tmp_path / "query.zarr")
+    chunk = max(
+        (path for path in (tmp_path / "query.zarr" / "obsm").rglob("*") if path.is_file()),
+        key=lambda p: p.stat().st_size,
+    )
+    chunk.write_bytes(chunk.read_bytes()[:20])
+    for more in ([], ["--stream"]):
+        arguments = ["transfer", tmp_path / "query.zarr", folder / "trained.h5ad", "-o", tmp_path / "out.h5ad", *more]
+        assert main([*map(str, arguments), "--quiet"]) == 1
+        assert "Traceback" not in capsys.readouterr().err

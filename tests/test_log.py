@@ -156,7 +156,8 @@ def stated(lines):
 def test_a_log_has_a_line_for_every_tenth_of_the_work(log, clock):
     run(clock, total=300, seconds=1)
     lines = log()
-    assert lines[0] == "Training: 10 % after 30 s, loss 0.5"
+    assert lines[0] == "Training: 10 % after 30 s, about 270 s left, loss 0.5"
+    assert "left" not in lines[-2]
     assert stated(lines) == [*(f"Training: {10 * i} %" for i in range(1, 11)), "Training: done"]
     assert not any("\r" in line for line in lines)
 
@@ -176,6 +177,17 @@ def test_work_of_unknown_length_has_ever_fewer_lines(log, clock):
 def test_work_that_goes_on_from_a_checkpoint_counts_from_there(log, clock):
     run(clock, total=300, initial=270, n=30, seconds=10)
     assert stated(log()) == ["Training: 100 %", "Training: done"]
+
+
+def test_stages_have_names(log, clock):
+    with _log.progress(total=100, desc="Annotating: the prior") as bar:
+        clock[0] += 60
+        _log.next_stage(bar, 60, "Annotating: labels")
+        clock[0] += 40
+        bar.update(40)
+    prior, labels, _ = log()
+    assert prior == "Annotating: the prior: 60 % after 60 s, about 40 s left"
+    assert labels == "Annotating: labels: 100 % after 100 s"
 
 
 def test_silent(log, clock, monkeypatch):

@@ -16,50 +16,18 @@ if TYPE_CHECKING:
     from dice import datasets, metrics, pl, pp, priors, tl
     from dice._data.files import read_lazy
     from dice._data.store import Prior
-    from dice.options import (
-        Checks,
-        Classifier,
-        Direct,
-        Gaussian,
-        Gibbs,
-        Levels,
-        Mixup,
-        Sets,
-        Shift,
-        StudentT,
-        Training,
-    )
+    from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Levels, Mixup, Sets, Shift, StudentT, Training
 
 __version__ = version("scdice")
 __all__ = [
-    "Checks",
-    "Classifier",
-    "DiceError",
-    "DiceWarning",
-    "Direct",
-    "Gaussian",
-    "Gibbs",
-    "Levels",
-    "Mixup",
-    "Prior",
-    "Sets",
-    "Shift",
-    "StudentT",
-    "Training",
-    "datasets",
-    "metrics",
-    "pl",
-    "pp",
-    "priors",
-    "read_lazy",
-    "settings",
-    "tl",
-]
+    "Checks", "Classifier", "DiceError", "DiceWarning", "Direct", "Gaussian", "Gibbs", "Levels", "Mixup", "Prior",
+    "Sets", "Shift", "StudentT", "Training", "datasets", "metrics", "pl", "pp", "priors", "read_lazy", "settings", "tl",
+]  # fmt: skip
 
 _LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "priors", "tl"})
-_OPTIONS = frozenset(
-    {"Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Levels", "Mixup", "Sets", "Shift", "StudentT", "Training"}
-)
+_OPTIONS = (
+    "Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Levels", "Mixup", "Sets", "Shift", "StudentT", "Training",
+)  # fmt: skip
 _LAZY_NAMES = {"Prior": "dice._data.store", "read_lazy": "dice._data.files"}
 _LAZY_NAMES |= dict.fromkeys(_OPTIONS, "dice.options")
 

@@ -103,7 +103,7 @@ def followed(path: object) -> Path:
 
 
 def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether two paths lead to one file or store, by links of any kind, or one into the other."""
+    """Return whether two paths are the same file or store, also through links, or one is inside the other."""
     first, second = followed(one), followed(other)
     if first == second or first in second.parents or second in first.parents:
         return True
@@ -155,7 +155,7 @@ def _flush(draft: Path) -> None:
 
 @contextmanager
 def refusals(path: str | os.PathLike[str], advice: str, only: Container[int] | None = None) -> Iterator[None]:
-    """Say in one sentence that a file system refuses `path`; where reading may fail too, for some reasons `only`."""
+    """Turn errors of the file system about `path` into one sentence, all of them or `only` some kinds."""
     try:
         yield
     except FileError:

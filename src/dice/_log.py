@@ -145,7 +145,7 @@ class Lines:
 
     def __init__(self, total: int | None, desc: str, initial: int = 0, *, silent: bool = False) -> None:
         self.total, self.desc, self.n, self.silent = total, desc, initial, silent
-        self._note = ""
+        self._note, self._first = "", initial
         self._tenth = self._tenths()
         self._start = self._last = time.monotonic()
         self._lines = 0
@@ -169,17 +169,25 @@ class Lines:
         now, tenth = time.monotonic(), self._tenths()
         due = now - self._last >= max(BETWEEN_LINES, 0 if self.total else self._last - self._start)
         if due and (tenth > self._tenth or not self.total):
-            self._write(f"{100 * self.n / self.total:.0f} %" if self.total else f"{self.n:,}")
+            left = (now - self._start) * (self.total - self.n) / max(self.n - self._first, 1) if self.total else 0
+            coming = f", about {left:.0f} s left" if left >= BETWEEN_LINES else ""
+            self._write(f"{100 * self.n / self.total:.0f} %" if self.total else f"{self.n:,}", coming)
             self._tenth, self._last = tenth, now
 
     def _tenths(self) -> int:
         return 10 * self.n // self.total if self.total else 0
 
-    def _write(self, how_far: str) -> None:
+    def _write(self, how_far: str, coming: str = "") -> None:
         self._lines += 1
         if not self.silent and sys.stderr is not None:
             elapsed = time.monotonic() - self._start
-            sys.stderr.write(f"{self.desc}: {how_far} after {elapsed:.0f} s{self._note}\n")
+            sys.stderr.write(f"{self.desc}: {how_far} after {elapsed:.0f} s{coming}{self._note}\n")
+
+
+def next_stage(bar: Any, share: int, name: str) -> None:
+    """Report that a share of the work, in units of the bar, is done, and name what comes next."""
+    bar.update(share)
+    bar.set_description(name)
 
 
 def _is_watched() -> bool:

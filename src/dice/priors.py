@@ -111,8 +111,8 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
 
     Returns
     -------
-    The path of its file, which can be given to others: copied to the cache folder of their own
-    (``~/.cache/scdice/priors`` on Linux, or ``$DICE_CACHE/priors``), it is on their shelf.
+    The path of the file. To share the prior, give this file to others. They copy it to their own cache folder
+    (``~/.cache/scdice/priors`` on Linux, or ``$DICE_CACHE/priors``).
 
     Examples
     --------
@@ -152,7 +152,7 @@ def card(prior: Prior) -> dict[str, Any]:
 
 
 def told(prior: Prior) -> dict[str, Any]:
-    """Name and description of a prior; the file may come from anybody."""
+    """Return the name and description of a prior as safe text, because files may come from anybody."""
     shelf = prior.params.get("shelf")
     return shelf if isinstance(shelf, dict) else {}
 
@@ -178,7 +178,7 @@ def _path(name: Any) -> Path:
 
 
 def _own() -> builtins.list[Path]:
-    """Files of the shelf that are not ready priors."""
+    """Return the files of priors that the user has saved."""
     return sorted(path for path in (cache_folder() / "priors").glob("*.h5ad") if path.stem not in _ready())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dice._clusters.separation import CONTINUUM, MOST_SEPARATE, Measured, agreement, separation
+from dice._clusters.separation import CONTINUUM, MOST_SEPARATE, Measured, agreement, lower_bound, separation
 
 
 def measured(first, second, noise=0.0, seed=0, k=6):
@@ -35,20 +35,23 @@ def test_agreement_and_separation_are_inverse():
 def test_the_halves_of_an_even_continuum_are_sqrt_12_apart(length):
     values = np.linspace(0, length, 600)
     cells, first, second = measured(values[:300], values[300:])
-    assert cells.apart(first, second) == pytest.approx(CONTINUUM, rel=0.03)
+    assert cells.apart(first, second) == pytest.approx(lower_bound(CONTINUUM, 300, 300), rel=0.03)
+    assert cells.apart(first, second) < CONTINUUM
 
 
 def test_the_halves_of_a_normal_cloud_are_closer():
     values = np.sort(np.random.default_rng(1).normal(size=600)) * 20
     cells, first, second = measured(values[:300], values[300:])
-    assert cells.apart(first, second) == pytest.approx(4 * norm.pdf(0) / np.sqrt(1 - 2 / np.pi), rel=0.06)
+    assert cells.apart(first, second) == pytest.approx(
+        lower_bound(4 * norm.pdf(0) / np.sqrt(1 - 2 / np.pi), 300, 300), rel=0.06
+    )
 
 
 @pytest.mark.parametrize("distance", [3.0, 5.0])
 def test_normal_clusters_have_their_distance(distance):
     rng = np.random.default_rng(2)
     cells, first, second = measured(rng.normal(size=300), distance + rng.normal(size=300))
-    assert cells.apart(first, second) == pytest.approx(distance, rel=0.1)
+    assert cells.apart(first, second) == pytest.approx(lower_bound(distance, 300, 300), rel=0.1)
 
 
 def test_halves_that_know_nothing_tell_nothing_apart():
@@ -68,7 +71,7 @@ def test_halves_are_corrected_to_the_depth_of_the_cells():
     halves = truth[:, None, None] + rng.normal(size=(2000, 1, 2, 3)) * np.sqrt(2)
     cells = Measured(halves.mean((1, 2)), halves)
     first, second = np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)
-    assert cells.apart(first, second) == pytest.approx(3.0, rel=0.12)
+    assert cells.apart(first, second) == pytest.approx(lower_bound(3.0, 600, 600), rel=0.12)
 
 
 def test_clusters_that_depth_sets_apart_are_one():
@@ -84,3 +87,28 @@ def test_few_cells_are_not_told_apart():
     cells, first, second = measured(np.zeros(4), np.full(300, 9.0))
     assert cells.apart(first, second) == 0
     assert cells.apart(second, first) == 0
+
+
+def test_few_cells_have_to_be_further_apart():
+    """The bound holds for 95 % of samples of two normal clusters, whatever their sizes."""
+    rng = np.random.default_rng(6)
+    for sizes in ((10, 10), (15, 400)):
+        found = []
+        for _ in range(2000):
+            first, second = (at + rng.normal(size=n) for at, n in zip((0, CONTINUUM), sizes, strict=True))
+            distance = (second.mean() - first.mean()) / np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)
+            found.append(lower_bound(distance, *sizes))
+        assert 0.92 < (np.array(found) < CONTINUUM).mean() < 0.99
+    assert lower_bound(CONTINUUM, 10**9, 10**9) == pytest.approx(CONTINUUM, rel=1e-3)
+
+
+def test_halves_have_a_discriminant_of_their_own():
+    """Halves that are spread where cells are not: the direction of the cells would say little of halves."""
+    rng = np.random.default_rng(7)
+    codes = np.arange(400) % 2
+    whole = rng.normal(size=(400, 2)) * [1.0, 0.05]
+    whole[:, 0] += 8 * codes
+    whole[:, 1] += 0.4 * codes
+    halves = whole[:, None, None] + rng.normal(size=(400, 2, 2, 2)) * [0.5, 20.0]
+    cells = Measured(whole, halves)
+    assert cells.apart(np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)) > 5

@@ -183,3 +183,10 @@ def test_what_does_not_hold_counts_is_named():
         check_counts(adata, None)
     with pytest.raises(dice.DiceError, match=r"^adata.layers\['half'\] does not hold raw .*available: \['counts'\]"):
         check_counts(adata, "half")
+
+
+def test_labels_that_no_file_can_hold_are_refused():
+    """A lone surrogate in a label ended a training with an error about the prior's card."""
+    adata = ad.AnnData(np.zeros((4, 2), np.float32), obs={"label": ["x", "y\ud800", "x", "y\ud800"]})
+    with pytest.raises(dice.DiceError, match=r"obs\['label'\] holds 1 names that no file can hold, .*: rename them"):
+        read_labels(adata, "label")

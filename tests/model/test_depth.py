@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dice._model.linear_filter import MIDDLE, RIDGES
+from dice._model.linear_filter import MIDDLE, RIDGES, LinearFilter
 from dice._model.networks import depth
 from dice._model.networks.depth import DepthDenoiser
 from dice._model.random_numbers import CellNoise
@@ -185,3 +185,13 @@ def test_settings_that_results_depend_on():
     assert (config.max_steps, config.batch_size, config.warmup, config.evaluate_every) == (400, 512, 30, 50)
     assert (config.learning_rate, config.weight_decay, config.ema_decay, config.patience) == (4e-3, 1e-2, 0.99, 4)
     assert dict(DepthDenoiser.bounds) == {"width": 1024, "depth": 16}
+
+
+def test_depths_may_all_be_far_from_their_mean():
+    """Cells of one or a few counts have two or three depths; the variance was NaN, and so was the loss of training."""
+    values = torch.randn(400, 11, generator=torch.Generator().manual_seed(0))
+    values[:, 8:] = torch.tensor([[-1.0], [1.0]]).repeat(200, 3)
+    found = LinearFilter(2)
+    found.fit(Rows(values, 2), None, 0.0)
+    assert found.is_sound()
+    assert all(torch.isfinite(x).all() for x in found.state_dict().values())

@@ -79,5 +79,5 @@ def test_other_batches_are_refused(stored, names):
     ],
 )
 def test_offsets_of_another_prior_are_refused(prior, offsets):
-    with pytest.raises(dice.DiceError, match=r"do not fit the prior: call dice.tl.denoise with shift='auto'"):
+    with pytest.raises(dice.DiceError, match=r"do not fit the prior: pass the shift that dice.tl.denoise stored"):
         recall(prior, record(offsets), CELLS, None)

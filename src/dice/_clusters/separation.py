@@ -17,8 +17,8 @@ from dice._types import Codes, Floats, Mask
 CONTINUUM = float(np.sqrt(12))
 #: Largest separation that is told: at 10, one cell in three million is placed wrongly.
 MOST_SEPARATE = 10.0
-#: Cells of each cluster that a test looks at, and fewest cells of each that a discriminant can be learned from.
-TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 300, 3
+#: Most cells of each cluster that a test looks at, and fewest cells of each that a discriminant can be learned from.
+TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 600, 3
 #: Random halves of the cells that a test is averaged over.
 REPEATS = 4
 #: Share of the mean variance that is added to the covariance of a discriminant.
@@ -69,39 +69,48 @@ class Measured:
         """
         by_depth = [_left(*(part[cells].mean(0) for part in space for cells in (first, second)))
                     for space in self.spaces]  # fmt: skip
-        if by_depth and max(by_depth) < LEFT:
+        first, second = first[:TESTED_CELLS], second[:TESTED_CELLS]
+        if (by_depth and max(by_depth) < LEFT) or min(len(first), len(second)) < 2 * FEWEST_FOR_DISCRIMINANT:
             return 0.0
-        found = [self._apart(first[:TESTED_CELLS], second[:TESTED_CELLS], fold) for fold in self.folds]
-        return float(np.clip(np.mean(found, axis=0).min(), 0, MOST_SEPARATE))
+        by_spread, by_halves = np.mean([self._apart(first, second, fold) for fold in self.folds], axis=0)
+        return float(np.clip(min(lower_bound(by_spread, len(first), len(second)), by_halves), 0, MOST_SEPARATE))
 
     def _apart(self, first: Codes, second: Codes, fold: Mask) -> tuple[float, float]:
         """Separation by the spread of cells, and by halves."""
-        scores = self.scores(first, second, fold)
-        if scores is None:
-            return 0.0, 0.0
-        member, cells, halves = scores
-        spread = np.sqrt((cells[member].var(ddof=1) + cells[~member].var(ddof=1)) / 2)
-        by_spread = (cells[member].mean() - cells[~member].mean()) / max(spread, 1e-12)
-        return by_spread, float(np.sqrt(self.depth) * separation(_agreed(halves > 0, member)))
-
-    def scores(self, first: Codes, second: Codes, fold: Mask) -> tuple[Mask, Floats, Floats] | None:
-        """Scores of the cells (n,) and of their halves (n, s, 2) by a discriminant that other cells have taught.
-
-        Cells that are a `member` (n,) of the second cluster score above 0. None where there are too few cells.
-        """
         cells = np.concatenate([first, second])
-        member, fold = np.arange(len(cells)) >= len(first), fold[cells]
-        whole, halves = self.whole[cells].astype(np.float64), self.halves[cells].astype(np.float64)
-        score, score_halves = np.zeros(len(cells)), np.zeros(halves.shape[:3])
-        for taught in (fold, ~fold):
-            if min((taught & member).sum(), (taught & ~member).sum()) < FEWEST_FOR_DISCRIMINANT:
-                return None
-            direction, middle = _discriminant(whole[taught & ~member], whole[taught & member])
-            score[~taught] = (whole[~taught] - middle) @ direction
-            # Halves are closer to the mean of all cells: they have a middle of their own.
-            between = (halves[taught & member].mean((0, 1, 2)) + halves[taught & ~member].mean((0, 1, 2))) / 2
-            score_halves[~taught] = (halves[~taught] - between) @ direction
-        return member, score, score_halves
+        member = np.arange(len(cells)) >= len(first)
+        halves = self.halves[cells]
+        score = _scores(self.whole[cells][:, None], member, fold[cells])
+        # Halves have more noise, and another discriminant.
+        score_halves = _scores(halves.reshape(len(cells), -1, halves.shape[-1]), member, fold[cells])
+        if score is None or score_halves is None:
+            return 0.0, 0.0
+        spread = np.sqrt((score[member].var(ddof=1) + score[~member].var(ddof=1)) / 2)
+        by_spread = float(score[member].mean() - score[~member].mean()) / max(float(spread), 1e-12)
+        agreed = _agreed(score_halves.reshape(halves.shape[:3]) > 0, member)
+        return by_spread, float(np.sqrt(self.depth) * separation(agreed))
+
+
+def lower_bound(distance: float, n_first: int, n_second: int) -> float:
+    """Lower end of a one-sided 95 % interval of a distance of two means in units of the spread."""
+    means, spreads = 1 / n_first + 1 / n_second, 1 / (n_first - 1) + 1 / (n_second - 1)
+    return float(distance - norm.isf(0.05) * np.sqrt(means + distance**2 / 8 * spreads))
+
+
+def _scores(values: Floats, member: Mask, fold: Mask) -> Floats | None:
+    """Scores (n, m) of m measurements (n, m, k) of cells, by a discriminant that other cells have taught.
+
+    Cells that are a `member` (n,) of the second cluster score above 0. None where there are too few cells.
+    """
+    values = values.astype(np.float64)
+    scores = np.zeros(values.shape[:2])
+    for taught in (fold, ~fold):
+        if min((taught & member).sum(), (taught & ~member).sum()) < FEWEST_FOR_DISCRIMINANT:
+            return None
+        first, second = (np.concatenate(values[taught & side]) for side in (~member, member))
+        direction, middle = _discriminant(first, second)
+        scores[~taught] = (values[~taught] - middle) @ direction
+    return scores
 
 
 def _discriminant(first: Floats, second: Floats) -> tuple[Floats, Floats]:

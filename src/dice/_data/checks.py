@@ -19,7 +19,7 @@ from dice._data.sources import is_counts
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._model.presets import ROLES
-from dice._model.schema import MAX_LATENT
+from dice._model.schema import MAX_LATENT, MAX_TEXT, is_text
 from dice._types import Codes
 
 #: More different values than this are names of cells rather than labels.
@@ -123,6 +123,11 @@ def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
     where = f"{who}.obs[{known_key(key, adata.obs, 'column', f'{who}.obs')!r}]"
     found = pd.Categorical(adata.obs[key]).remove_unused_categories()
     texts = found.categories.astype(str)
+    odd = [text for text in texts if not is_text(text, MAX_TEXT)]
+    if odd:
+        raise InputError(
+            f"{where} holds {len(odd)} names that no file can hold, for example {said(odd[0])}: rename them."
+        )
     if texts.has_duplicates:
         same = sorted(set(texts[texts.duplicated()]))[:5]
         raise InputError(f"{where} holds values that differ but read the same, {same}: set it to {where}.astype(str).")

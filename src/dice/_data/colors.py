@@ -98,7 +98,7 @@ class Colors:
 def read_colors(
     adata: AnnData, key: str, palette: Palette | None = None, *, argument: str = "color", step: str | None = None
 ) -> Colors:
-    """Colours for a column of ``obs`` or a gene of ``X``, which `argument` asks for or the call `step` writes."""
+    """Return colours for a column of ``obs`` or a gene. `argument` and `step` are named in errors."""
     column = read.column(adata, key, argument=argument, step=step)
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -172,7 +172,7 @@ def _colormap(palette: Palette | None) -> Colormap:
 
 
 def distinct(n: int) -> list[str]:
-    """`n` colours: safe ones as far as they reach, then those that are farthest from all before, then repeated."""
+    """Return `n` colours: first colour-blind safe ones, then those farthest from all before, then repeats."""
     return [ALL_COLORS[i % len(ALL_COLORS)] for i in range(n)]
 
 

@@ -187,7 +187,7 @@ def _declared(data: Any) -> int:
 
 
 def _plain_zarr(data: Any) -> bool:
-    """Whether chunks are packed by nothing but the usual codecs, and so is the index where shards hold many of them."""
+    """Return whether chunks, and the index of shards, use only the usual codecs."""
     codecs = (*data.filters, *data.compressors, *([data.serializer] if data.serializer is not None else []))
     index = chain.from_iterable(getattr(codec, "index_codecs", ()) for codec in getattr(data.metadata, "codecs", ()))
     names = {type(codec).__name__ for codec in (*codecs, *index)}

@@ -37,7 +37,7 @@ class Features:
 
     @property
     def known(self) -> Mask:
-        """Cells (n,) in which any was measured."""
+        """Mask (n,) of cells with at least one measured feature."""
         return np.asarray(~np.isnan(self.values).all(axis=1))
 
 
@@ -152,7 +152,7 @@ def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
     if not found.obs_names.is_unique:
         raise InputError(f"Cells of the modality {name!r} have names that repeat: call obs_names_make_unique on it.")
     if found.X is None:
-        raise InputError(f"The modality {name!r} has no X, and so no features: put them there.")
+        raise InputError(f"The modality {name!r} has no X: put the features there.")
     rows = found.obs_names.get_indexer(cells.obs_names)
     if (rows < 0).all():
         raise InputError(f"No cell of the reference is in its modality {name!r}: give both the same obs_names.")

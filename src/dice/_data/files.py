@@ -65,7 +65,7 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
 
 
 def check_dask() -> None:
-    """What reads and writes chunk by chunk needs dask, which is optional."""
+    """Raise an error if dask, which reads and writes chunk by chunk, is not installed."""
     try:
         import dask.array  # noqa: F401
     except ImportError as error:

@@ -164,7 +164,7 @@ def _as_text(values: Any) -> pd.Index:
 
 
 def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tuple[NDArray[np.intp], dict[str, int]]:
-    """Position in `names` of every wanted gene, -1 where it is missing, and how many were found by what."""
+    """Return the position in `names` of every wanted gene, -1 if missing, and how many each kind of match found."""
     exact = _indexer(names, wanted)
     if (exact >= 0).all():
         return exact, {"name": len(exact)}

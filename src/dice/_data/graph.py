@@ -96,13 +96,8 @@ def graph_slots(
 ) -> tuple[dict[str, Any], dict[str, sparse.csr_matrix]]:
     """The entry of ``uns`` and those of ``obsp`` that scanpy looks for under ``neighbors_key=key_added``."""
     names = {f"{part}_key": f"{key_added}_{part}" for part in ("connectivities", "distances")}
-    params = {
-        "n_neighbors": n_neighbors,
-        "method": "umap",
-        "random_state": random_state,
-        "metric": metric,
-        "use_rep": use_rep,
-    }
+    params = {"n_neighbors": n_neighbors, "method": "umap", "random_state": random_state}
+    params |= {"metric": metric, "use_rep": use_rep}
     return names | {"params": params}, dict(zip(names.values(), graph, strict=True))
 
 

@@ -34,7 +34,7 @@ _maps: OrderedDict[tuple[str, int, int], Map] = OrderedDict()
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep to themselves what umap and numba do: warnings that nobody can act upon, and threads."""
+    """Silence warnings of umap and numba that users cannot act upon, and restore the number of threads."""
     with openmp_threads_kept(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -63,15 +63,12 @@ class Map:
             if placeable and len(values) < _FEW:
                 self._search = NearestNeighbors(n_neighbors=n_neighbors).fit(values)
             self._umap = UMAP(
-                n_neighbors=n_neighbors,
-                metric="euclidean" if self._search is None else "precomputed",
+                n_neighbors=n_neighbors, metric="euclidean" if self._search is None else "precomputed",
                 precomputed_knn=(None, None, None) if placeable else _neighbors(values, n_neighbors),
                 # The spectrum of a graph of a handful of cells cannot be computed.
                 init="spectral" if len(values) > 15 else "random",
-                random_state=random_state,
-                transform_seed=random_state,
-                n_jobs=1,
-            )
+                random_state=random_state, transform_seed=random_state, n_jobs=1,
+            )  # fmt: skip
             known = values if self._search is None else _distances(values)
             self.coordinates = np.asarray(self._umap.fit_transform(known), dtype=np.float32)
 
@@ -106,14 +103,9 @@ def umap_options(n_neighbors: int, random_state: Seed) -> dict[str, Any]:
 
 
 def layout(
-    adata: AnnData,
-    key: str,
-    *,
-    n_neighbors: int,
-    random_state: int,
-    neighbors_key: str | None = None,
+    adata: AnnData, key: str, *, n_neighbors: int, random_state: int, neighbors_key: str | None = None,
     onto: Map | None = None,
-) -> Floats:
+) -> Floats:  # fmt: skip
     """UMAP of ``obsm[key]``, or its place on the map of a reference; from or to the cache in ``obsm``."""
     values = read.embedding(adata, key)
     slot, graph = f"{key}_umap", None

@@ -51,14 +51,9 @@ class Matrix:
     """
 
     def __init__(
-        self,
-        adata: AnnData,
-        *,
-        layer: str | None = None,
-        genes: Codes | None = None,
-        chunk_size: int | None = None,
+        self, adata: AnnData, *, layer: str | None = None, genes: Codes | None = None, chunk_size: int | None = None,
         who: str = "adata",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.who, self.where = who, f"{who}.X" if layer is None else f"{who}.layers[{layer!r}]"
         self.names, self.gene_names = adata.obs_names, adata.var_names
         self.n_cells = adata.n_obs
@@ -121,9 +116,9 @@ class Matrix:
     def each(
         self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()
     ) -> list[T]:
-        """``function(chunk, rows)`` of all chunks in order; dask's workers call it where the matrix is lazy.
+        """Return ``function(chunk, rows)`` of all chunks in order. Workers of dask call it if the matrix is lazy.
 
-        Chunks (of a lazy matrix: blocks) that begin at a cell in `skip` are left out.
+        Chunks, or blocks of a lazy matrix, that begin at a cell in `skip` are left out.
         """
         if self.is_lazy:
             with self._names_in_errors():

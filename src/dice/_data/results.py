@@ -43,7 +43,7 @@ class Summary:
 def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Summary:
     """Read the summary of a prior from an AnnData object, a prior or a file.
 
-    From an AnnData object without the network, so that a plot neither builds it nor needs torch.
+    The network of a prior in an AnnData object is not read, so that plots do not need torch.
     """
     if isinstance(source, AnnData):
         raw = read.record(source, key, what="prior", step="dice.tl.train_prior")

@@ -85,6 +85,8 @@ def clean(
     chunk = own(block)
     if genes is not None:
         chunk = chunk[:, genes]
+        if sparse.issparse(chunk):  # Sums are taken in the order of the prior's genes, whatever that of the file is.
+            chunk.sort_indices()
     values = chunk.data if sparse.issparse(chunk) else chunk
     # A sum is finite only if its terms are.
     if not np.isfinite(np.sum(values, dtype=np.float64)) or values.max(initial=-np.inf) > largest:

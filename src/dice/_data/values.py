@@ -149,7 +149,7 @@ def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
 
 
 def median_depth(adata: AnnData, layer: str | None) -> float | None:
-    """Median number of counts of a cell in all genes, by a sample; None without counts."""
+    """Return the median number of counts per cell over all genes, from a sample of cells; None without counts."""
     sample = Matrix(adata, layer=layer).sample()
     if is_raw(sample):
         totals, counted = np.asarray(sample.sum(1)).ravel(), np.ones(sample.shape[0], dtype=bool)
@@ -203,7 +203,7 @@ class CountsLayer:
         return self._recovered(self.expression.take(cells), self.counts.take(cells))
 
     def beneath(self, chunk: Chunk, rows: slice) -> Recovered:
-        """The same of the cells at `rows`, whose expression is at hand."""
+        """Return the counts of the cells at `rows`, whose expression is `chunk`."""
         return self._recovered(chunk, self.counts.read(rows))
 
     def _recovered(self, chunk: Chunk, beneath: Chunk) -> Recovered:

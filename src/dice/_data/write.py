@@ -164,7 +164,7 @@ def _taken(adata: AnnData) -> set[str]:
 
 
 def column_names(names: list[str]) -> list[str]:
-    """Names of columns, which are names of entries in files: short, without slashes, and still told apart."""
+    """Return column names that files can hold: short, without slashes, and unique."""
     columns: list[str] = []
     for name in names:
         column = name.replace("/", "_").replace("\\", "_")[:MAX_COLUMN]

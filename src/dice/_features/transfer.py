@@ -52,12 +52,9 @@ class PredictedFeatures:
     @property
     def params(self) -> dict[str, Any]:
         return {
-            "n_cells": self.n_cells,
-            "n_samples": N_SAMPLES,
-            "depth_share": self.share,
-            "shift_auc": self.shift.auc,
+            "n_cells": self.n_cells, "n_samples": N_SAMPLES, "depth_share": self.share, "shift_auc": self.shift.auc,
             "widened": self.widened,
-        }
+        }  # fmt: skip
 
 
 def predict_features(

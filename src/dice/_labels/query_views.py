@@ -158,7 +158,7 @@ def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
     if len(cells.sampled) >= FEWEST_CELLS:
         return MATCHED
     _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells, but the query has {len(cells.sampled)}.")
-    return MATCHED[:2]
+    return tuple(name for name in MATCHED if name != "correlated")
 
 
 def taught(cells: LabelCells, probabilities: Floats, rows: Codes, **settings: Any) -> Floats:

@@ -105,7 +105,8 @@ class LinearFilter(nn.Module):
         self._fit_variances(rows.noisy, depth[:, 0])
         zero = torch.zeros(1, 1, device=depth.device)
         self._fit_weights(self._features(rows.noisy, depth, zero), rows.target, held_out)
-        middle = depth[:, 0].abs() < MIDDLE
+        # Cells of one to three counts have few depths, and none of them may be near the mean.
+        middle = depth[:, 0].abs() < max(MIDDLE, float(depth[:, 0].abs().min()) + 1e-6)
         filtered = self(rows.noisy, half, zero)
         products = ((rows.first - filtered) * (rows.second - filtered))[middle].mean(0)
         self.posterior_variance.copy_(products.clamp_min(LEAST_VARIANCE * rows.target.var(0)))

@@ -153,7 +153,7 @@ def fit_cluster_offsets(clusters: SoftClusters, y: Floats, batches: Codes, n_bat
 
 
 def _beyond_composition(offsets: Floats, variances: Floats) -> Floats:
-    """Offsets (..., c, k) less what another composition of each cluster could make of its mean."""
+    """Return offsets (..., c, k), shrunk by the part that a different composition of each cluster could explain."""
     squares = np.square(offsets)
     return offsets * squares / np.maximum(squares + COMPOSITION * variances, TINY)
 

@@ -27,7 +27,7 @@ def cell_seeds(names: Iterable[str], seed: int) -> NDArray[np.int64]:
     keys = []
     for name in names:
         occurrence = seen[name] = seen.get(name, -1) + 1
-        text = f"{seed}\0{occurrence}\0{name}".encode()
+        text = f"{seed}\0{occurrence}\0{name}".encode(errors="surrogatepass")
         keys.append(hashlib.blake2b(text, digest_size=8).digest())
     return np.frombuffer(bytearray(b"".join(keys)), dtype="<i8")
 

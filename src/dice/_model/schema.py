@@ -242,7 +242,7 @@ def is_text(value: Any, longest: int) -> bool:
 
 
 def has_plain_text(value: Any, longest: int) -> bool:
-    """Whether files can hold all text of a value from JSON, which may spell surrogates."""
+    """Return whether files can store all text of a JSON value, which may contain surrogates."""
     if isinstance(value, dict):
         return all(has_plain_text(part, longest) for pair in value.items() for part in pair)
     if isinstance(value, list):

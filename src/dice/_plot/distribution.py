@@ -168,10 +168,7 @@ def highest_density_region(points: Floats, level: float, *, min_width: float) ->
     kernel_y = _kernel(y[:, None] - sample[:, 1], width)
     inside = _kernel(_distances(sample), width).mean(1)
     return Region(
-        x=x,
-        y=y,
-        density=kernel_y @ kernel_x.T / len(sample),
-        threshold=float(np.quantile(inside, 1 - level)),
+        x=x, y=y, density=kernel_y @ kernel_x.T / len(sample), threshold=float(np.quantile(inside, 1 - level))
     )
 
 

@@ -35,7 +35,7 @@ STATUS_COLORS = {CONFIDENT: "#7fa8c4", AMBIGUOUS: "#e69f00", UNLIKE: "#b5305f"}
 
 
 def read_columns(adata: AnnData, color: str | None) -> list[Colors]:
-    """All columns of ``obs``, lazy numbers that wait in ``obsm``, and `color` where it is neither."""
+    """Return all columns of ``obs``, lazy numbers of ``obsm``, and `color` if it is neither."""
     keys = read.names(adata, "obs")
     lazy = [key for key in HOVER if key in read.names(adata, "obsm")]
     found = [read_colors(adata, key) for key in dict.fromkeys([*keys, *lazy, *([] if color is None else [color])])]

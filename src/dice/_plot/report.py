@@ -1,4 +1,4 @@
-"""The page of :func:`dice.pl.report` and :func:`dice.pl.explore`: one HTML file around what was prepared as JSON."""
+"""The page of :func:`dice.pl.report` and :func:`dice.pl.explore`: one HTML file with its data as JSON."""
 
 from __future__ import annotations
 

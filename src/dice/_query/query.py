@@ -236,15 +236,9 @@ class Query:
         decided, plan, chain = self.decided, self.decided.plan, self.decided.plan.method != "direct"
         rho = plan.rho if np.ndim(self.options.rho) == 0 else self.options.rho
         params = {
-            "rho": rho,
-            "method": plan.method,
-            "measured": plan.measured,
-            "noise": decided.noise,
-            "n_iterations": len(plan.rhos) if chain else None,
-            "n_chains": plan.gibbs.n_chains if chain else None,
-            "acceptance": self.posterior.acceptance,
-            "preset": self.prior.preset,
-            "prior": self.prior.sha256,
-        }
+            "rho": rho, "method": plan.method, "measured": plan.measured, "noise": decided.noise,
+            "n_iterations": len(plan.rhos) if chain else None, "n_chains": plan.gibbs.n_chains if chain else None,
+            "acceptance": self.posterior.acceptance, "preset": self.prior.preset, "prior": self.prior.sha256,
+        }  # fmt: skip
         call, genes = as_plain(self.options.arguments(rho=rho)), self.match.report()
         return {"call": call, "params": as_plain(params), "shift": decided.shift, "genes": genes}

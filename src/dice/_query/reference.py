@@ -121,7 +121,7 @@ class ReferenceQuery(Query):
 
 
 def own_genes(reference: AnnData, query: Query) -> Codes:
-    """Where a reference has the genes that its prior shares with a query."""
+    """Return the positions in a reference of the genes that its prior shares with a query."""
     names = query.prior.genes[query.match.prior].astype(str)
     positions = reference.var_names.astype(str).get_indexer(names)
     if (positions < 0).any():

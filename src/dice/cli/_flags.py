@@ -126,7 +126,7 @@ def _source(verb: str) -> tuple[ast.Module, ast.FunctionDef]:
 
 
 def _value(default: ast.expr | None) -> Any:
-    """A default that is written out; settings objects are read by their fields."""
+    """Return a literal default, or None for a settings object, whose fields have their own flags."""
     if default is None:
         return MISSING
     return None if isinstance(default, ast.Call) else ast.literal_eval(default)

@@ -127,9 +127,14 @@ def evaluate(args: argparse.Namespace) -> Result:
     table = call("tl.evaluate", args, _files.read(args.cells), label_map=names)
     if args.table is not None:
         with atomic(args.table) as draft:
-            table.to_csv(draft)
+            table.rename(index=_unformula, columns=_unformula).map(_unformula).to_csv(draft)
     rows = {str(name): row.to_dict() for name, row in table.iterrows()}
     return {"text": table.round(3).T.to_string(), "table": rows}
+
+
+def _unformula(value: Any) -> Any:
+    """Text that a spreadsheet would take for a formula, with a mark that makes it text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
 def _label_map(path: Path | None) -> dict[str, Any] | None:

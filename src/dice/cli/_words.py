@@ -38,9 +38,7 @@ def in_flags(sentence: str, args: argparse.Namespace) -> str:
     for pattern, words in _PHRASES:
         sentence = re.sub(pattern, words, sentence)
     sentence = re.sub(
-        rf"dice\.({'|'.join(map(re.escape, VERBS))})\b(\([^()]*\))?",
-        lambda m: _command(VERBS[m[1]], m[2]),
-        sentence,
+        rf"dice\.({'|'.join(map(re.escape, VERBS))})\b(\([^()]*\))?", lambda m: _command(VERBS[m[1]], m[2]), sentence
     )
     known = set(vars(args)) | ELSEWHERE
     # "gene_key='symbol'" with its value, "labels_key=" without one, and "n_top_genes" as a word of its own.

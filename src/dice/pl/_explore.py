@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from anndata import AnnData
@@ -10,7 +11,7 @@ from anndata import AnnData
 from dice._data import read
 from dice._data.layout import as_keys, umap_options
 from dice._docs import shared
-from dice._errors import DiceError
+from dice._errors import DiceError, DiceWarning
 from dice._plot.report import Page, page, records
 from dice._types import Seed
 
@@ -114,7 +115,9 @@ def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataF
 
     labels_key = read.record(adata, key)["call"].get("labels_key")
     try:
-        return label_genes(adata, reference, labels_key, n_genes=N_GENES, key=key, prior_key=prior_key)
+        # What there is to warn of was said when the cells were labelled.
+        with warnings.catch_warnings(action="ignore", category=DiceWarning):
+            return label_genes(adata, reference, labels_key, n_genes=N_GENES, key=key, prior_key=prior_key)
     except DiceError:
         # Labels of another reference, or of a query whose expression is gone: the page goes without genes.
         return None

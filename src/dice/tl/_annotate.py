@@ -148,7 +148,7 @@ def annotate(
         _log.recorded() as warned,
         one_reading(),
         transaction(adata, *([] if known is None else [known])) as stand_ins,
-        _log.progress(total=5, desc="Annotating", unit="step") as bar,
+        _log.progress(total=100, desc="Annotating: the prior", unit="%") as bar,
     ):
         query, source = stand_ins[0].stage, reference if known is None else stand_ins[1].stage
         prior, genes = fitting_prior(query, source, prior_key, options), ""
@@ -158,7 +158,7 @@ def annotate(
         elif prior is not None and options.check.values:
             layer = expression_layer(query, layer, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
         assert prior is not None
-        bar.update()
+        _log.next_stage(bar, 42, "Annotating: denoising")
         found = _run_steps(query, source, prior, call | {"layer": layer}, genes, bar)
         write(query, Slots(uns={AnnotateKeys().uns: found.record(call, warned)}), copy=False)
         if path is not None:
@@ -218,18 +218,18 @@ def _run_steps(
     layer, seeded = call["layer"], {"random_state": call["random_state"]}
     options: dict[str, Any] = {name: call[name] for name in ("layer", "check", "gene_key", "prior_key")}
     denoise(query, source, shift=_of_embedding(call["shift"]), **seeded, **options)
-    bar.update()
+    _log.next_stage(bar, 4, "Annotating: clusters")
     clustered = _cluster(query, source, call["prior_key"], call["random_state"]) is not None
     write_umap(query, DenoiseKeys().mean, call["random_state"])
-    bar.update()
+    _log.next_stage(bar, 22, "Annotating: labels")
     labels_key = prior.params.get("labels_key") if call["labels_key"] is None else call["labels_key"]
     if labels_key is not None:
         chosen = {"alpha": call["alpha"], "groupby": "auto", "shift": call["shift"]}
         transfer_labels(query, source, call["levels"] or labels_key, **chosen, **seeded, **options)
-        bar.update()
+        _log.next_stage(bar, 7, "Annotating: novelty")
         novelty(query, source, groupby="auto", labels_key=labels_key, **options)
         write(query, agreed_status(query, LabelKeys(f"{labels_key}_dice")), copy=False)
-        bar.update()
+    _log.next_stage(bar, 2 if labels_key else 9, "Annotating: the report")
     return summarize(query, source, prior, layer=layer, genes=genes, labels_key=labels_key, clustered=clustered)
 
 
