@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from anndata import AnnData
 
+from dice._arguments import said, whole_number
+from dice._clusters.markers import MARKER_COLUMNS
 from dice._clusters.separation import MOST_SEPARATE, separation
 from dice._clusters.tree import Cut, Tree, stored_cut
 from dice._data import read
@@ -21,11 +23,16 @@ from dice._plot.figure import finish, name_groups, panels, side
 from dice._types import Seed
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 TREE_STEP = "dice.tl.cluster"
 #: Colour of branches that join clusters, and agreements that the upper axis names.
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
+#: Text of genes, and inches of a row that has them.
+PAPER = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
+GENES: dict[str, Any] = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox": PAPER}
+GENE_ROW = 0.34
 
 
 @shared
@@ -33,6 +40,8 @@ def clusters(
     adata: AnnData,
     *,
     key: str = "dice_cluster",
+    markers: pd.DataFrame | None = None,
+    n_genes: int = 3,
     title: str | None = None,
     n_neighbors: int = 15,
     random_state: Seed = 0,
@@ -55,6 +64,10 @@ def clusters(
         Cells after :func:`dice.tl.cluster`.
     key
         Column of ``obs`` with the clusters.
+    markers
+        Genes from :func:`dice.tl.cluster_markers`. The first of each side of a split are written on its branch.
+    n_genes
+        Number of genes on a branch, at most; those with an adjusted p-value below 0.05.
     title
         Title of the map, by default the number of clusters.
     {umap}
@@ -75,7 +88,7 @@ def clusters(
     >>> profiles = 3 * rng.gamma(0.3, size=(4, 300))
     >>> cells = anndata.AnnData(rng.poisson(profiles[np.arange(400) % 4]).astype("float32"))
     >>> dice.tl.cluster(cells)
-    >>> figure = dice.pl.clusters(cells, return_fig=True)
+    >>> figure = dice.pl.clusters(cells, markers=dice.tl.cluster_markers(cells), return_fig=True)
     >>> len(figure.axes)
     3
     """
@@ -88,9 +101,9 @@ def clusters(
     sure = read_numbers(adata, keys.confidence, color_map, step=TREE_STEP)
     options = umap_options(n_neighbors, random_state)
     where = layout(adata, record["params"]["use_rep"], neighbors_key=keys.uns, **options)
-    height = side(len(named))
+    height = side(len(named)) if markers is None else max(side(len(named)), GENE_ROW * len(named))
     figure, axes = panels(3, ncols=3, size=(height + 0.4, height), margin=draw.COLORBAR_WIDTH)
-    _tree(axes[0], stored_cut(record), colors.labels or {})
+    _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers, n_genes))
     draw.scatter_colored(axes[1], where, colors, size=size)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=title or counted, n_cells=len(where))
@@ -101,8 +114,19 @@ def clusters(
     return finish(figure, axes, show=show, save=save, return_fig=return_fig)
 
 
-def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str]) -> None:
-    """The merges above a cut, by the separation of their parts."""
+def _first_genes(markers: Any, n_genes: int) -> dict[tuple[str, str], str]:
+    """The first genes of every side of a split, by the names of both sides."""
+    if markers is None:
+        return {}
+    if not {*MARKER_COLUMNS} <= set(getattr(markers, "columns", ())):
+        raise InputError(f"`markers` must be a table from dice.tl.cluster_markers, got {said(markers)}.")
+    known = markers[(markers["pvals_adj"] < 0.05) & (markers["scores"] > 0)]
+    sides = known.groupby(["group", "reference"], sort=False)["names"]
+    return {side: ", ".join(names[: whole_number("n_genes", n_genes)]) for side, names in sides}
+
+
+def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str, str], str]) -> None:
+    """The merges above a cut, by the separation of their parts, and the genes of their parts."""
     tree, names = cut.tree, cut.node_names
     rows = _from_left(tree, tree.n_leaves + len(tree.joined) - 1, set(cut.nodes))
     place = {node: (float(row), 0.0) for row, node in enumerate(rows)}
@@ -114,6 +138,11 @@ def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str]) -> None:
         x, y = min(float(tree.separation[i]), top), (y1 + y2) / 2
         ax.plot([x1, x, x, x2], [y1, y1, y2, y2], color=BRANCH, linewidth=1.2, solid_joinstyle="miter")
         place[tree.n_leaves + i] = y, x
+        for (begin, at), (node, other) in zip(((x1, y1), (x2, y2)), (pair, pair[::-1]), strict=True):
+            # Genes of clusters begin at the left and those of larger branches end at the right, apart from each other.
+            end, offset, to = (x, -2, "right") if begin else (0.0, 6, "left")
+            text = genes.get((names[node], names[other]), "")
+            ax.annotate(text, (end, at), (offset, 1), textcoords="offset points", ha=to, va="bottom", **GENES)
     ax.set_yticks(range(len(rows)), [names[node] for node in rows], fontsize=8)
     for node in rows:
         ax.plot(0, place[node][0], marker="o", color=inks.get(names[node], BRANCH), clip_on=False, zorder=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dice.tl._annotate import annotate
 from dice.tl._cluster import cluster
+from dice.tl._cluster_markers import cluster_markers
 from dice.tl._credible_region import credible_region
 from dice.tl._denoise import denoise
 from dice.tl._denoise_to_zarr import denoise_to_zarr
@@ -20,6 +21,7 @@ from dice.tl._tune_rho import tune_rho
 __all__ = [
     "annotate",
     "cluster",
+    "cluster_markers",
     "credible_region",
     "denoise",
     "denoise_to_zarr",

@@ -143,7 +143,9 @@ def cluster(
     cut = Cut(found.tree, wanted, found.measured)
     _log.info(cut.why)
     entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
-    entry |= {"call": settings | {"use_rep": use_rep}, "warnings": np.array(warned, dtype=str)}
+    # The seed of the halves: dice.tl.cluster_markers has to split the counts in the same way.
+    called = settings | {"use_rep": use_rep, "halves": query.options.random_state}
+    entry |= {"call": called, "warnings": np.array(warned, dtype=str)}
     slots = _cut_slots(keys, cut, found.leaves, entry)
     return write(adata, denoised | slots | Slots(obsm={keys.leaves: found.leaves}, obsp=obsp), copy=copy)
 

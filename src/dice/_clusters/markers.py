@@ -1,0 +1,112 @@
+"""Genes of the splits of a tree, tested on counts that did not place the cells.
+
+Both halves of the counts of a cell are placed in the tree on their own. Cells are grouped by one half, and genes are
+compared by the other one. Counts are Poisson given the cell, so that the halves are independent given the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import betainc
+from scipy.stats import false_discovery_control, norm
+
+from dice._clusters.tree import Cut
+from dice._data.values import CountsLayer
+from dice._model.counts import halves, recover
+from dice._query.query import Query
+from dice._types import Chunk, Codes, Floats
+
+MARKER_COLUMNS = ("group", "reference", "names", "scores", "logfoldchanges", "pvals", "pvals_adj")
+#: Smallest tail probability: that of 37 standard deviations.
+SMALLEST_TAIL = 1e-300
+
+
+@dataclass(frozen=True)
+class SideSums:
+    """SideSums over the cells of every leaf, for every half of the counts (h, leaves) or (h, leaves, d)."""
+
+    cells: Floats
+    depth: Floats
+    counts: Floats
+    #: Squared counts, divided by the depth of their cell.
+    squares: Floats
+
+    def of(self, leaves: Sequence[int]) -> SideSums:
+        """SideSums over several leaves together."""
+        return SideSums(*(part[:, leaves].sum(1) for part in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class LeafSums:
+    """SideSums of any chunk of cells: cells by the `leaves` (n, h) of one half, counts of the other half."""
+
+    leaves: NDArray[np.integer]
+    n_leaves: int
+    counts: CountsLayer | None
+    seeds: NDArray[np.int64]
+
+    def __call__(self, chunk: Chunk, rows: slice) -> SideSums:
+        cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
+        leaves, sums = self.leaves[rows], []
+        pairs = halves(cells, self.seeds[rows], leaves.shape[1] // 2)
+        for place, other in enumerate(part for pair in pairs for part in reversed(pair)):
+            one, factor = leaves[:, place], other.factor
+            used = np.flatnonzero((one >= 0) & cells.whole & (factor > 0))
+            shape = self.n_leaves, len(leaves)
+            member, depths, squared = (
+                sparse.csr_array((weight, (one[used], used)), shape=shape)
+                for weight in (np.ones(len(used)), 1 / factor[used], factor[used])
+            )
+            counts = sparse.csr_array(other.counts, dtype=np.float64)
+            sums.append((member.sum(1), depths.sum(1), (member @ counts).toarray(), (squared @ counts**2).toarray()))
+        return SideSums(*(np.stack(part) for part in zip(*sums, strict=True)))
+
+
+def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
+    """Scores (d,) of the genes that the first group has more of, and log2 fold changes; all halves together.
+
+    Given the counts of a gene in both groups, those of the first are binomial, with its share of the depth. Counts are
+    divided by their dispersion within the groups where that is above one. The score is the mean over the halves of
+    standard normal deviates. They depend on each other, so that their mean varies less than one of them.
+    """
+    share = (first.depth / (first.depth + second.depth))[:, None]
+    spread: Floats = np.zeros_like(first.counts)
+    rates = []
+    for group in (first, second):
+        rate = group.counts / group.depth[:, None]
+        spread = spread + group.squares / np.maximum(rate, 1e-300) - group.counts
+        rates.append((group.counts + 0.5) / group.depth[:, None])
+    dispersion = np.maximum(spread / np.maximum(first.cells + second.cells - 2, 1)[:, None], 1.0)
+    one, other = first.counts / dispersion, second.counts / dispersion
+    more = np.where(one > 0, betainc(np.maximum(one, 1e-9), other + 1, share), 1.0)
+    fewer = np.where(other > 0, betainc(np.maximum(other, 1e-9), one + 1, 1 - share), 1.0)
+    tail = np.clip(np.minimum(more, fewer), SMALLEST_TAIL, 0.5)
+    scores = np.where(more < fewer, 1, -1) * norm.isf(tail)
+    return scores.mean(0), np.log2(rates[0] / rates[1]).mean(0)
+
+
+def split_genes(query: Query, cut: Cut, leaves: NDArray[np.integer], n_genes: int | None) -> pd.DataFrame:
+    """The genes of both sides of every split above a cut, by `leaves` (n, h) of the halves of the cells."""
+    tree = cut.tree
+    parts = query.matrix.each(LeafSums(leaves, tree.n_leaves, query.counts, query.seeds), desc="Comparing genes")
+    sums = SideSums(*(np.sum(part, axis=0) for part in zip(*(vars(part).values() for part in parts), strict=True)))
+    names, tables = query.prior.genes[query.match.prior].astype(str), []
+    for joined in reversed(tree.joined[len(tree.joined) - len(cut.nodes) + 1 :].tolist()):
+        sides = [sums.of(tree.leaves(node)) for node in joined]
+        if min(side.cells.min() for side in sides) < 1:
+            continue
+        scores, change = compare(*sides)
+        p_values = 2 * norm.sf(np.abs(scores))
+        adjusted = false_discovery_control(p_values)
+        for (node, against), sign in ((joined, 1), (joined[::-1], -1)):
+            best: Codes = np.argsort(-sign * scores, kind="stable")[:n_genes]
+            columns = names, sign * scores, sign * change, p_values, adjusted
+            found = (cut.node_names[node], cut.node_names[against], *(column[best] for column in columns))
+            tables.append(pd.DataFrame(dict(zip(MARKER_COLUMNS, found, strict=True))))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(MARKER_COLUMNS))
