@@ -162,14 +162,14 @@ def transfer_labels(
         cells = LabelCells.of(Query.of(adata, prior, options))
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
         separated = measure_shift(cells.query, *scaled, options.random_state)
+        params = {"n_calibration": len(model.calibration_codes)} | separated.params
         found = classify(cells, model, kind, options.shift, separated.auc)
         unlike = unlike_cells(cells, model)
         judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
     asked = {"labels_key": named, "alpha": alpha, "groupby": groupby, "sets": sets, "classifier": kind}
-    params = {"n_calibration": len(model.calibration_codes)}
     record = {
         "call": as_plain(options.arguments() | asked),
-        "params": params | separated.params | judged.params,
+        "params": params | judged.params,
         "views": found.views,
         "composition": found.composition,
         "candidates": found.table,
