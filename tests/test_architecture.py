@@ -28,7 +28,7 @@ MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 MAX_FILES, MAX_LINES = 172, 15_350
 WALKS = {
     "denoise": (25, 13),
-    "transfer_labels": (50, 48),
+    "transfer_labels": (50, 49),
     "train_prior": (52, 78),
     "cluster": (37, 33),
     "annotate": (82, 146),

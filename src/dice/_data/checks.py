@@ -19,7 +19,7 @@ from dice._data.sources import is_counts
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._model.presets import ROLES
-from dice._model.schema import MAX_LATENT, MAX_TEXT, is_text
+from dice._model.schema import MAX_LATENT
 from dice._types import Codes
 
 #: More different values than this are names of cells rather than labels.
@@ -123,7 +123,7 @@ def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
     where = f"{who}.obs[{known_key(key, adata.obs, 'column', f'{who}.obs')!r}]"
     found = pd.Categorical(adata.obs[key]).remove_unused_categories()
     texts = found.categories.astype(str)
-    odd = [text for text in texts if not is_text(text, MAX_TEXT)]
+    odd = [text for text in texts if re.search("[\0\ud800-\udfff]", text)]
     if odd:
         raise InputError(
             f"{where} holds {len(odd)} names that no file can hold, for example {said(odd[0])}: rename them."

@@ -79,7 +79,7 @@ def explore(
     >>> import dice
     >>> cells, _ = dice.datasets.mismatch(n_reference=300)
     >>> dice.pl.explore(cells, use_rep="U_true")
-    Page of 1,000 cells: show it in a notebook, or write it with .save('report.html').
+    Page of 300 cells: show it in a notebook, or write it with .save('report.html').
     """
     options = umap_options(n_neighbors, random_state)
     return page(_content(adata, reference, color, as_keys(use_rep), prior_key, max_cells, options), title, height)
