@@ -98,7 +98,9 @@ def test_no_byte_of_the_input_changes(form, call):
     assert content(adata) == before
 
 
-@pytest.mark.filterwarnings("ignore:Posterior samples do not hold:dice.DiceWarning", "ignore:The query differs")
+@pytest.mark.filterwarnings(
+    "ignore:Posterior samples do not hold:dice.DiceWarning", "ignore:No single cell is called novel"
+)
 @pytest.mark.filterwarnings("ignore:With 36 calibration cells none of")
 def test_no_byte_of_the_input_changes_in_a_whole_analysis():
     adata = query()

@@ -16,13 +16,12 @@ from scipy import sparse
 from scipy.special import betainc
 from scipy.stats import false_discovery_control, norm
 
-from dice._clusters.tree import Cut
+from dice._clusters.tree import MARKER_COLUMNS, Cut
 from dice._data.values import CountsLayer
 from dice._model.counts import halves, recover
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats
 
-MARKER_COLUMNS = ("group", "reference", "names", "scores", "logfoldchanges", "pvals", "pvals_adj")
 #: Smallest tail probability: that of 37 standard deviations.
 SMALLEST_TAIL = 1e-300
 

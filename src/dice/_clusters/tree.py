@@ -16,6 +16,9 @@ from dice._clusters.separation import CONTINUUM, agreement, separation
 from dice._errors import InputError
 from dice._types import Codes, Floats
 
+#: Columns of a table of marker genes, as of :func:`scanpy.get.rank_genes_groups_df`.
+MARKER_COLUMNS = ("group", "reference", "names", "scores", "logfoldchanges", "pvals", "pvals_adj")
+
 
 @dataclass(frozen=True)
 class Tree:

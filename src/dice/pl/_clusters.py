@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from anndata import AnnData
 
 from dice._arguments import said, whole_number
-from dice._clusters.markers import MARKER_COLUMNS
 from dice._clusters.separation import MOST_SEPARATE, separation
-from dice._clusters.tree import Cut, Tree, stored_cut
+from dice._clusters.tree import MARKER_COLUMNS, Cut, Tree, stored_cut
 from dice._data import read
 from dice._data.colors import Palette, read_colors, read_numbers
 from dice._data.layout import layout, umap_options
