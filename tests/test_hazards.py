@@ -99,7 +99,9 @@ def test_no_byte_of_the_input_changes(form, call):
 
 
 @pytest.mark.filterwarnings(
-    "ignore:Posterior samples do not hold:dice.DiceWarning", "ignore:No single cell is called novel"
+    "ignore:Posterior samples do not hold:dice.DiceWarning",
+    "ignore:No single cell is called novel",
+    "ignore:The query differs",
 )
 @pytest.mark.filterwarnings("ignore:With 36 calibration cells none of")
 def test_no_byte_of_the_input_changes_in_a_whole_analysis():

@@ -24,7 +24,7 @@ PACKAGES = {
 }
 #: What is written here, or is dice itself.
 OWN = re.compile(
-    r"DICE|PCA|k?NN-\d+|\d+-NN|kNN on|LR on|MLP on|ridge on|ALRA|GMM|exact|no |mean of|Symphony's score|"
+    r"DICE|dice\.|PCA|k?NN-\d+|\d+-NN|kNN on|LR on|MLP on|ridge on|ALRA|GMM|exact|no |mean of|Symphony's score|"
     r"1 - max|uncertainty|aps|lac|raps|Leiden|logistic regression|first|second|both|given|built-in"
 )
 VERSIONED = re.compile(r"(?:.* of )?(?P<name>[\w.-]+) (?P<version>\d+\.\d+[\w.]*)(?:,.*)?")

@@ -67,8 +67,8 @@ def label_tree(
     >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
     >>> dice.tl.transfer_labels(query, reference, "cell_type")
     >>> figure = dice.pl.label_tree(query, "cell_type", return_fig=True)
-    >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    ['Cluster 1 (200)', 'Cluster 2 (200)']
+    >>> [text.get_text().split(" (")[0] for text in figure.axes[0].get_yticklabels()]
+    ['Cluster 1', 'Cluster 2']
     """
     import matplotlib.pyplot as plt
 

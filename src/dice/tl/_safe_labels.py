@@ -92,7 +92,7 @@ def safe_labels(
     >>> dice.tl.transfer_labels(query, reference, "cell_type")
     >>> dice.tl.safe_labels(query, reference, "cell_type")
     >>> sorted(query.obs["cell_type_dice_safe"].unique())
-    ['Cluster 1', 'Cluster 2']
+    ['Cluster 1', 'Cluster 2', 'unresolved']
     """
     check_writable(adata, copy=copy)
     check_order(adata, reference, prior_key)
