@@ -47,6 +47,25 @@ def log_odds(query, label, groups):
 
 
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_cells_with_a_coarse_label_have_no_expression_of_their_own():
+    cells = marked(900, 0)
+    names = cells.obs["cell_type"].astype(str).to_numpy()
+    fine, coarse = [name for name in MARKERS if name != "Mono"], "lymphocyte"
+    hidden = np.isin(names, fine) & (np.arange(900) % 3 == 0)
+    cells.obs["cell_type"] = np.where(hidden, coarse, names)
+    tree = dice.Levels("cell_type", dict.fromkeys(fine, coarse) | {"Mono": "myeloid"})
+    dice.tl.train_prior(cells, n_latent=6, preset="gmm", mixup=None, labels_key=tree)
+    query = marked(300, 1)
+    dice.tl.transfer_labels(query, cells, tree, shift=False, check=False)
+    table = dice.tl.label_genes(query, cells, "cell_type", n_genes=1)
+    assert coarse not in set(table["label"])
+    kept = cells[~hidden]
+    for row in table[table["gene"] == table["label"].map(MARKERS)].itertuples():
+        known = kept[kept.obs["cell_type"] == row.label][:, row.gene].X.mean()
+        np.testing.assert_allclose(row.reference_mean, known, rtol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 @pytest.mark.parametrize("classifier", ["projection", "genes"])
 @pytest.mark.parametrize(("n_genes", "shift"), [(60, False), (60, "offset"), (40, False)])
 def test_contributions_add_up_to_the_log_odds(reference, classifier, n_genes, shift):

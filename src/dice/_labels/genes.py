@@ -160,7 +160,9 @@ def known_expression(reference: object, query: Query, model: LabelModel, labels_
     """Return the expression (C, d) of the reference's labels, from its cells or from the means stored in the prior."""
     if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
         labelled = read_reference(reference, labels_key, prior_key)
-        order = np.array([model.names.index(name) for name in labelled.names] + [-1], dtype=np.intp)
+        # A coarse label of the column, which only teaches the labels below it, has no expression of its own.
+        place = {name: code for code, name in enumerate(model.names)}
+        order = np.array([place.get(name, -1) for name in labelled.names] + [-1], dtype=np.intp)
         matrix = Matrix(
             reference, layer=query.prior.params.get("layer"), genes=own_genes(reference, query), who="reference"
         )

@@ -18,9 +18,10 @@ from dice._data import read
 from dice._data.store import find_prior
 from dice._data.write import Slots, check_writable, column_names, write
 from dice._errors import InputError
-from dice._keys import UNLIKE, LabelKeys, NoveltyKeys
+from dice._keys import UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
 from dice._labels.slots import _labels, _set_texts
 from dice._types import Floats, Mask
+from dice.options import Levels
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,15 +74,21 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
         if not isinstance(renamed, Mapping):
             raise InputError(f"Names for the labels of a reference must be a mapping, got {said(renamed)}.")
         known = given.get("labels_key") if isinstance(one, AnnData) else find_prior(one).params.get("labels_key")
-        if known is None:
+        levels = Levels.of(known)
+        if levels is None:
             raise InputError(
                 f"Reference {place + 1} has no labels: pass `labels_key`, or a prior that was trained with it."
             )
         _log.say(f"Reference {place + 1} of {len(pairs)}.")
         query = verb(adata, one, **given | {"labels_key": known}, copy=copy or place > 0) or adata
-        keys = LabelKeys(f"{known}_dice")
+        keys = LabelKeys(f"{levels.key}_dice")
         opinions.insert(0, _opinion(query, keys, _name(one, place), renamed))
-    write(query, combined(opinions, keys, read.record(query, keys.uns)), copy=False)
+    # Safe labels would be those of the first reference alone.
+    keys_safe = SafeKeys(keys.key)
+    each = [f"{keys_safe.at}{level}" for level in read.record(query, keys_safe.uns)["levels"]]
+    stale = {keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns, *each}
+    slots = Slots(stale=frozenset(stale | {f"{level}_prob" for level in each}))
+    write(query, combined(opinions, keys, read.record(query, keys.uns)) | slots, copy=False)
     return query if copy else None
 
 
