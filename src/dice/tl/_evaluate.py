@@ -100,9 +100,8 @@ def evaluate(
       reference are merged and share their ``f1``;
     - ``coverage``, the share of prediction sets with the true label, and their mean ``set_size``;
     - ``confident``, the share of cells with the status ``"confident"``, and ``confident_accuracy``, their accuracy;
-    - ``safe_error``, the share of cells whose safe label (:func:`dice.tl.safe_labels`) does not hold the true one,
-      ``safe_resolved`` and ``safe_finest``, the shares with a safe label below the root and with a label of the
-      reference;
+    - ``safe_error``, the share of cells whose safe label (:func:`dice.tl.safe_labels`) does not hold the true one;
+    - ``safe_resolved`` and ``safe_finest``, the shares of cells with a safe label below the root and at a leaf;
     - with levels of labels, for example ``"class"``, ``accuracy_class`` at that level, and ``resolved_class``, the
       share of cells whose safe label is at this level or a finer one. Known labels may be those of any level.
 
