@@ -191,7 +191,7 @@ def next_stage(bar: Any, share: int, name: str) -> None:
 
 
 def _is_watched() -> bool:
-    """Whether somebody sees the bar move: a terminal, or the kernel of a notebook."""
+    """Whether a progress bar is visible: in a terminal, or in a notebook."""
     return (sys.stderr is not None and sys.stderr.isatty()) or _in_notebook()
 
 

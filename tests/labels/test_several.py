@@ -60,9 +60,9 @@ def test_annotate_takes_a_list():
     assert (names == alone.obs["label_dice"].astype(str)).all()
     assert list(query.uns["label_dice"]["references"]["name"]) == ["reference 1", stored_priors.path("labels").stem]
     np.testing.assert_allclose(query.obsm["X_dice"], alone.obsm["X_dice"], atol=1e-5)
-    # Safe labels were those of one reference.
-    assert "label_dice_safe" in alone.obs
-    assert not [name for name in (*query.obs, *query.uns) if "safe" in name]
+    # Safe labels and labels by view are those of one reference.
+    assert {"label_dice_safe", "label_dice_views"} <= {*alone.obs, *alone.obsm}
+    assert not [name for name in (*query.obs, *query.obsm, *query.uns) if "safe" in name or "_views" in name]
     with pytest.raises(dice.DiceError, match="must be at least one"):
         dice.tl.annotate(query, [])
     with pytest.raises(dice.DiceError, match="must be a mapping, got"):

@@ -262,7 +262,7 @@ def with_other_shape(adata):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (without_loadings, "There are no loadings"),
+        (without_loadings, "are missing in adata.varm"),
         (with_stretched_loadings, "not orthonormal"),
         (with_other_cells, r"differs from adata.obsm\['X_pca'\] by"),
         (with_other_shape, "do not fit adata.obsm"),

@@ -157,7 +157,7 @@ def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
     if (rows < 0).all():
         raise InputError(f"No cell of the reference is in its modality {name!r}: give both the same obs_names.")
     values = dense(found.X)[rows]
-    if values.dtype.kind in "biuf":  # what is no number is refused later, by its name
+    if values.dtype.kind in "biuf":  # other values are refused later, by their name
         values = np.where(rows[:, None] < 0, np.nan, values)
     return named_table(values, cells, list(found.var_names))
 

@@ -162,7 +162,7 @@ def pca(adata: AnnData, use_rep: str) -> tuple[Floats, Floats, str]:
     key = "PCs" if use_rep == "X_pca" else use_rep
     if key not in adata.varm:
         raise SlotError(
-            f"There are no loadings of adata.obsm[{use_rep!r}] in adata.varm[{key!r}]: pass the key of an embedding "
+            f"Loadings of adata.obsm[{use_rep!r}] are missing in adata.varm[{key!r}]: pass the key of an embedding "
             "that sc.pp.pca made as use_rep, or leave it out to compute the loadings here."
         )
     return np.asarray(adata.obsm[use_rep]), np.asarray(adata.varm[key]), key

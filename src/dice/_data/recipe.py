@@ -203,8 +203,8 @@ VARIANCE = 1.0
 def left_over(adata: AnnData) -> bool:
     """Whether ``var["highly_variable"]`` is left over from before genes were removed.
 
-    scanpy keeps no record of the genes that it chose from, but what it writes beside shows it: ranks with gaps, and
-    dispersions that are no longer centred. Flavor ``"cell_ranger"`` leaves no such trace.
+    scanpy does not record the genes that it chose from, but its other columns show removed genes: ranks have gaps, and
+    dispersions are not centred. Marks of the flavor ``"cell_ranger"`` cannot be checked in this way.
     """
     marked = np.asarray(adata.var["highly_variable"])
     if marked.dtype != bool or marked.all() or not marked.any():

@@ -124,7 +124,7 @@ def check_writable(adata: Any, *, copy: bool, who: str = "adata") -> None:
 
 
 def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: str = "adata") -> str:
-    """A key for a prior, under which nobody else keeps anything: only another prior is replaced."""
+    """Return a key for a prior. Only another prior may be replaced under this key."""
     key = new_key(argument, key, "dice")
     if adata.uns.get(key) is not None and not holds_prior(adata, key):
         raise InputError(
@@ -207,7 +207,7 @@ class Transaction:
         adata = self.adata
         slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp")}
         slots["layers"] = {name: adata.layers[name] for name in names(adata, "layers")}
-        # AnnData warns of names that are numbers, which nobody can act upon here.
+        # AnnData warns of names that are numbers. The user cannot change them here.
         obs, var = (table.set_axis(table.index.astype(str), axis=0) for table in (adata.obs, adata.var))
         self.stage = AnnData(adata.X, obs=obs, var=var, **slots)
 

@@ -83,12 +83,12 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
         query = verb(adata, one, **given | {"labels_key": known}, copy=copy or place > 0) or adata
         keys = LabelKeys(f"{levels.key}_dice")
         opinions.insert(0, _opinion(query, keys, _name(one, place), renamed))
-    # Safe labels would be those of the first reference alone.
+    # Safe labels and labels by view would be those of the first reference alone.
     keys_safe = SafeKeys(keys.key)
-    each = [f"{keys_safe.at}{level}" for level in read.record(query, keys_safe.uns)["levels"]]
-    stale = {keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns, *each}
-    slots = Slots(stale=frozenset(stale | {f"{level}_prob" for level in each}))
-    write(query, combined(opinions, keys, read.record(query, keys.uns)) | slots, copy=False)
+    stale = {keys.views, keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns}
+    stale |= {name for name in read.names(query, "obs") if name.startswith(keys_safe.at)}
+    slots = combined(opinions, keys, read.record(query, keys.uns)) | Slots(stale=frozenset(stale))
+    write(query, slots, copy=False)
     return query if copy else None
 
 

@@ -78,7 +78,7 @@ class LabelTree:
         return path
 
     def at_level(self, depth: int) -> Codes:
-        """The node (C,) that holds every label so many steps below the root, or the label itself if it is higher."""
+        """The node (C,) above every label that is `depth` steps below the root, or the label itself if it is higher."""
         return np.array([path[max(len(path) - 1 - depth, 0)] for path in map(self.path, range(self.n_labels))])
 
     @classmethod

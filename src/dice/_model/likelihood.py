@@ -54,8 +54,8 @@ class Latents:
     @classmethod
     def joined(cls, parts: Sequence[Latents], n_latent: int) -> Latents:
         """The cells of several chunks, one after the other."""
-        nobody = np.empty(0, np.float32)
-        none = cls(np.empty((0, n_latent), np.float32), nobody, np.empty(0, bool), nobody)
+        empty = np.empty(0, np.float32)
+        none = cls(np.empty((0, n_latent), np.float32), empty, np.empty(0, bool), empty)
         columns = ([getattr(part, name) for part in (none, *parts)] for name in ("y", "residual", "empty", "log_depth"))
         return cls(*(np.concatenate(column) for column in columns))
 

@@ -24,7 +24,7 @@ COUNTED_LEVELS = (0.0, 0.5)
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Training data in scaled units: rows of thinned copies, or latents if there are no counts."""
+    """Training data in scaled units: rows of thinned copies, or latents for values that are not counts."""
 
     train: Tensor
     #: Data of held-out cells; None if there are none.

@@ -23,7 +23,7 @@ PATHS |= dict.fromkeys(("output", "trained", "report", "table", "checkpoint"), "
 
 
 def check_output(path: Path) -> Path:
-    """Find out before the work, not after it, that there is no way to write."""
+    """Check before the work that the output can be written."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"The output {str(path)!r} is neither .h5ad nor .zarr: give it one of these endings.")
     return check_target(path, store=path.suffix == ".zarr")

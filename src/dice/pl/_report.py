@@ -50,7 +50,7 @@ def report(
 ) -> None:
     """Write one self-contained page about a query: the page of :func:`dice.pl.explore`, figures, parameters, warnings.
 
-    The page needs no network and no server: it can be sent to somebody and opened from a file. It holds the names of
+    The page needs no network and no server: it can be sent by mail and opened from a file. It holds the names of
     the cells and all of ``obs``, about 150 bytes a cell; drop columns first that shall not be passed on.
 
     Parameters

@@ -39,7 +39,7 @@ from dice.tl._novelty import novelty
 from dice.tl._train_prior import train_prior
 from dice.tl._transfer_labels import LabelShift, transfer_labels
 
-#: Number of neighbours in the graphs of :func:`dice.tl.cluster`. With fewer cells there are no clusters.
+#: Number of neighbours in the graphs of :func:`dice.tl.cluster`. Smaller queries are not clustered.
 N_NEIGHBORS = 15
 
 

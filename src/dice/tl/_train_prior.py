@@ -124,8 +124,7 @@ def train_prior(
     (1600, 15)
     """
     check_writable(adata, copy=copy)
-    levels = None if isinstance(labels_key, str) else Levels.of(labels_key)
-    key = labels_key if isinstance(labels_key, str) else None if levels is None else levels.key
+    key = labels_key if isinstance(labels_key, str) else getattr(Levels.of(labels_key), "key", None)
     mixup = check_settings(preset, training, mixup, key)
     random_state, keys = seed(random_state), PriorKeys(prior_slot(adata, key_added))
     device = torch_device(settings.device)

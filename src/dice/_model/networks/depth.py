@@ -2,7 +2,7 @@
 
 A noisy latent carries the noise of counts, which the depth of its cell tells, and Gaussian noise of standard deviation
 s on top. The network learns both at once: from thinned copies of the reference's cells with Gaussian noise added
-(:mod:`dice._model.thinning`), or, where there are no counts, from latents with Gaussian noise alone. log1p bends with
+(:mod:`dice._model.thinning`), or, without counts, from latents with Gaussian noise alone. log1p bends with
 depth, so that the mean latents of a cell differ between depths. The depth of the target is therefore a coordinate as
 well, and the network predicts all cells at one depth, the typical depth of the reference.
 """
