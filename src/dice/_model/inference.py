@@ -24,6 +24,9 @@ from dice._model.steps import GaussianStep, LangevinStep, likelihood_step
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device
 
+#: The likelihood of "auto" if noise was not measured.
+GAUSSIAN = Gaussian()
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -74,22 +77,23 @@ class Plan:
         was trained for.
         """
         method: Method = "direct" if measured else options.computed_by(isotropic=isotropic)
-        gibbs = options.gibbs
+        gibbs, burn_in = options.gibbs, None
         if method == "direct":
-            rhos, burn_in = np.full(1, float(np.asarray(rho))), gibbs.burn_in
+            rhos = np.full(1, float(np.asarray(rho)))
         elif method == "gibbs":
             rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
-            burn_in = len(rhos) // 3 if gibbs.burn_in is None else gibbs.burn_in
+            burn_in = len(rhos) // 3
         else:
             constant = float(np.asarray(rho))
-            length, needed = split_length(*(value + constant**2 for value in noise_range))
-            burn_in = needed if gibbs.burn_in is None else gibbs.burn_in
+            length, burn_in = split_length(*(value + constant**2 for value in noise_range))
             rhos = np.full(gibbs.n_iterations or length, constant)
+        if gibbs.burn_in is None and burn_in is not None:
+            gibbs = replace(gibbs, burn_in=burn_in)
         return cls(
             method,
-            Gaussian() if isinstance(options.likelihood, str) else options.likelihood,
+            GAUSSIAN if isinstance(options.likelihood, str) else options.likelihood,
             np.minimum(rhos, largest),
-            gibbs if burn_in == gibbs.burn_in else replace(gibbs, burn_in=burn_in),
+            gibbs,
             options.n_samples,
             options.uncertainty and options.direct.uncertainty,
             measured=measured,
