@@ -54,7 +54,7 @@ class Embedding:
                 f"The loadings in adata.varm[{key!r}] are not orthonormal, as those of PCA are: "
                 "run sc.pp.pca again, or leave use_rep out."
             )
-        return cls(use_rep, latents, loadings, by_name(adata, loadings.any(1)))
+        return cls(use_rep, latents, loadings, by_name(adata, np.flatnonzero(loadings.any(1))))
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,7 @@ N_TOP_GENES = 3000
 MOST_GENES = 5000
 
 
-def learned_genes(
-    adata: AnnData, mask_var: str | NDArray[np.bool_] | None, *, layer: str | None
-) -> tuple[Codes, str]:
+def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None, *, layer: str | None) -> tuple[Codes, str]:
     """Positions of the genes to learn from, in the order of their names, and which these are in words.
 
     scanpy's column of variable genes, where ``"auto"`` has found one that was chosen among other genes, is chosen
