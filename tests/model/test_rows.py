@@ -13,8 +13,9 @@ from scipy import sparse
 from dice._model import thinning
 from dice._model.counts import recover
 from dice._model.pca import fit_projection
-from dice._model.presets import TrainingData, make_trainer
 from dice._model.thinning import ReferenceReader, Rows, make_rows
+from dice._model.training import make_trainer
+from dice._model.training_data import TrainingData
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(RNG.gamma(1, 20, size=(3, 25))[RNG.integers(3, size=80)]) + (np.arange(25) == 0)

@@ -15,10 +15,13 @@ from dice._data import read
 from dice._data.checks import check_n_latent, read_labels
 from dice._data.genes import by_name, check_storable
 from dice._data.matrix import Matrix
+from dice._data.store import Prior
 from dice._data.values import CountsLayer
+from dice._data.write import Slots
 from dice._errors import InputError
-from dice._model.presets import ROLES, assign_roles
+from dice._keys import PriorKeys
 from dice._model.projection import is_orthonormal
+from dice._model.training_data import ROLES, assign_roles
 from dice._train.genes import learned_genes
 from dice._types import Codes, Floats
 from dice.options import Training
@@ -114,6 +117,17 @@ class ReferenceCells:
             wanted = max(min(AUTO_LATENT, n_cells // 2, n_genes // 2), 1)
         check_n_latent(wanted, n_cells, n_genes)
         return wanted
+
+    def slots(self, prior: Prior, latents: NDArray[np.float32], keys: PriorKeys) -> Slots:
+        """The prior, its loadings, and the projection and roles of the cells."""
+        loadings = np.zeros((len(self.matrix.gene_names), prior.n_latent), dtype=np.float32)
+        loadings[self.matrix.genes] = prior.projection.loadings
+        return Slots(
+            obs={keys.split: pd.Categorical.from_codes(self.roles, ROLES)},
+            obsm={keys.projection: latents},
+            varm={keys.loadings: loadings},
+            uns={keys.uns: prior.to_arrays()},
+        )
 
 
 def _introduction(

@@ -17,10 +17,10 @@ from dice._model.arrays import subsample
 from dice._model.counts import TARGET_SUM, judge_counts, recover
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.pca import adopt_projection, fit_projection
-from dice._model.presets import ROLES, TrainingData, plain_data
 from dice._model.prior import LearnedPrior
 from dice._model.projection import Projection
 from dice._model.thinning import MAX_MEASURED, ReferenceReader, Rows, make_rows
+from dice._model.training_data import ROLES, TrainingData, plain_data
 from dice._train.cells import Embedding, ReferenceCells
 from dice._types import Mask
 
