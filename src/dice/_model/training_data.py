@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._model.denoiser import Denoiser
+from dice._model.thinning import Rows
 from dice._types import Codes
 from dice.options import Mixup
 
@@ -55,6 +56,14 @@ def plain_data(latents: NDArray[np.floating], roles: NDArray[np.int8], device: t
     return TrainingData(
         values[cells], values[held_out] if len(held_out) else None, scale, values.shape[1], cells.astype(np.intp)
     )
+
+
+def thinned_data(copies: Tensor, cells: Codes, roles: NDArray[np.int8], n_latent: int, typical: float) -> TrainingData:
+    """Thinned copies (copies, n, 4 k + 3) of `cells` (n,) with these roles, in PCA units, as training data."""
+    learned, judged = (Rows(copies[:, roles == role].flatten(0, 1), n_latent) for role in (0, 1))
+    scale = learned.clean_scale()
+    held_out = judged.scaled(scale) if len(judged) else None
+    return TrainingData(learned.scaled(scale), held_out, scale, n_latent, cells[roles == 0], typical)
 
 
 class Batches:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from dice import _log, settings
 from dice._arguments import seed, short_seed
 from dice._data.store import Prior, remember
-from dice._data.value_checks import matrix_statistics, refuse_wild
-from dice._data.values import check_expression, takes_counts
+from dice._data.values import takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
 from dice._labels.learn import learn_labels
@@ -122,23 +121,16 @@ def train_prior(
     (1600, 15)
     """
     check_writable(adata, copy=copy)
+    keys, random_state = PriorKeys(prior_slot(adata, key_added)), seed(random_state)
     key = labels_key if isinstance(labels_key, str) else getattr(Levels.of(labels_key), "key", None)
-    mixup = check_settings(preset, training, mixup, key)
-    random_state, keys = seed(random_state), PriorKeys(prior_slot(adata, key_added))
-    device = torch_device(settings.device)
+    mixup, device = check_settings(preset, training, mixup, key), torch_device(settings.device)
     cells = ReferenceCells.read(
         adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, use_rep=use_rep,
-        counts_layer=counts_layer,
+        counts_layer=counts_layer, check=check,
     )  # fmt: skip
-    k, sample = cells.n_latent(n_latent), cells.matrix.sample()
-    labelled = labels_to_learn(adata, cells.roles, labels_key)
-    if check:
-        # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
-        check_expression(sample[:, cells.genes], scaled=use_rep is not None)
-        refuse_wild(cells.matrix, sample)
-
-    reduced, figures = reduce(cells, n_latent=k, scale=scale), matrix_statistics(sample, cells.genes)
-    data = training_data(cells, reduced, preset, figures, random_state, device)
+    k, labelled = cells.n_latent(n_latent), labels_to_learn(adata, cells.roles, labels_key)
+    reduced = reduce(cells, n_latent=k, scale=scale)
+    data = training_data(cells, reduced, preset, random_state, device)
     labels = None if mixup is None or cells.labels is None else cells.labels[data.cells]
     noise = reduced.projection.noise / data.scale
     denoiser, history = train_denoiser(
@@ -153,7 +145,7 @@ def train_prior(
         latent_scale=data.scale,
         preset=preset,
         history=history,
-        statistics={name: x for name, x in figures.items() if np.isfinite(x)},
+        statistics=cells.statistics,
         params=record(training, mixup, **arguments, random_state=random_state),
         calibration=reduced.calibration,
     )
