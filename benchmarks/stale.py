@@ -3,8 +3,8 @@
     python benchmarks/stale.py
 
 Every page names the commit that it was made at. For each of them, the code of the package at that commit is compared
-with the code of today, folder by folder and without comments and docstrings. The answer is docs/benchmarks/stale.md,
-and `make trial` fails if it is not up to date.
+with the code of today, folder by folder and without comments and docstrings. The answer is docs/benchmark_ages.md, and
+`make trial` fails if it is not up to date.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from report import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE, PAGES = "src/dice", ROOT / "docs" / "benchmarks"
+ANSWER = ROOT / "docs" / "benchmark_ages.md"
 #: Folders that every figure depends on, and those that only some pages depend on.
 EVERYWHERE = ("_data", "_model", "_query", "_train", "options")
 ALSO = {
@@ -87,12 +88,12 @@ def table() -> pd.DataFrame:
         changed = [folder for folder in folders(path.stem) if digest(folder, commit) != digest(folder)]
         unknown = digest("_model", commit) is None
         since = "commit is not in the history" if unknown else ", ".join(changed) or "nothing"
-        rows.append({"page": f"[{path.stem}]({path.name})", "commit": commit, "changed since": since})
+        rows.append({"page": f"[{path.stem}](benchmarks/{path.name})", "commit": commit, "changed since": since})
     return pd.DataFrame(rows)
 
 
 def page() -> str:
-    """Return the text of docs/benchmarks/stale.md."""
+    """Return the text of docs/benchmark_ages.md."""
     found = table()
     today = (found["changed since"] == "nothing").sum()
     return (
@@ -105,4 +106,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (PAGES / "stale.md").write_text(page())
+    ANSWER.write_text(page(), encoding="utf-8")
