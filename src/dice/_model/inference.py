@@ -24,8 +24,8 @@ from dice._model.steps import GaussianStep, LangevinStep, likelihood_step
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device
 
-#: The likelihood of "auto" if noise was not measured.
-GAUSSIAN = Gaussian()
+#: The likelihood of "auto" if noise was not measured, and the number of cells that go through the network at once.
+GAUSSIAN, NETWORK_CHUNK = Gaussian(), 8192
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Plan:
             np.minimum(rhos, largest),
             gibbs,
             options.n_samples,
-            options.uncertainty and options.direct.uncertainty,
+            options.uncertainty,
             measured=measured,
             **decided,
         )
@@ -124,20 +124,20 @@ class Inference:
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
         """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` if the plan needs genes.
 
-        If the memory of the device is too small, the cells are computed in halves. The result is the same, because
-        cells do not depend on each other.
+        Many cells, and those that do not fit the memory of the device, are computed in halves. The result is the same.
         """
-        try:
-            return self._posterior(latents, rows, chunk)
-        except torch.cuda.OutOfMemoryError as error:
-            if len(latents) < 2:
-                raise InputError(
-                    "The memory of the device is too small for a single cell: set dice.settings.device = 'cpu'."
-                ) from error
-        # Only here, where the error no longer holds on to the tensors of the failed attempt.
-        torch.cuda.empty_cache()
         half = len(latents) // 2
-        self.halved.append(half)
+        if len(latents) <= NETWORK_CHUNK:
+            try:
+                return self._posterior(latents, rows, chunk)
+            except torch.cuda.OutOfMemoryError as error:
+                if not half:
+                    raise InputError(
+                        "The memory of the device is too small for a single cell: set dice.settings.device = 'cpu'."
+                    ) from error
+            # Only here, where the error no longer holds on to the tensors of the failed attempt.
+            torch.cuda.empty_cache()
+            self.halved.append(half)
         parts = []
         for part in (slice(0, half), slice(half, len(latents))):
             place = slice(rows.start + part.start, rows.start + part.stop)
