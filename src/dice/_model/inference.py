@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dice._errors import InputError
 from dice._model.denoiser import Denoiser
-from dice._model.gibbs import exact_split, rho_schedule, silent, split_gibbs, split_length, wiener_start
+from dice._model.gibbs import fastest_gibbs, rho_schedule, silent, split_gibbs, split_length
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import Offsets
 from dice._model.posterior import MAX_NOISE, Posterior, direct
@@ -67,9 +67,16 @@ class Plan:
 
     @classmethod
     def of(
-        cls, options: Options, rho: float | Sequence[float], *, isotropic: bool, noise_range: tuple[float, float],
-        largest: float, measured: bool, **decided: Any,
-    ) -> Plan:  # fmt: skip
+        cls,
+        options: Options,
+        rho: float | Sequence[float],
+        *,
+        isotropic: bool,
+        noise_range: tuple[float, float],
+        largest: float,
+        measured: bool,
+        **decided: Any,
+    ) -> Plan:
         """The plan for given options and other fields of the plan.
 
         A ``burn_in`` of None becomes a third of the iterations, or follows from the mixing. `noise_range` are the
@@ -170,12 +177,9 @@ class Inference:
             result = replace(result, mean=result.mean - away, samples=samples)
         if latents.empty.any():
             self._set_prior(result, latents.empty, rows)
-        for part in (result.mean, result.variance):
-            if part is not None and not np.isfinite(part).all():
-                raise InputError(
-                    f"The posterior is not finite with noise {plan.cell_noise[rows].max():.3g} and rho "
-                    f"{plan.rhos.max():.3g}: pass values of the latents' own size."
-                )
+        if not all(np.isfinite(part).all() for part in (result.mean, result.variance) if part is not None):
+            noisy = f"noise {plan.cell_noise[rows].max():.3g} and rho {plan.rhos.max():.3g}"
+            raise InputError(f"The posterior is not finite with {noisy}: pass values of the latents' own size.")
         return result
 
     def _direct(self, y: Tensor, latents: Latents, rows: slice, noise: CellNoise) -> Posterior:
@@ -203,9 +207,7 @@ class Inference:
         gaussian = GaussianStep(y, (self._tensor(s) / scale)[:, None].square() * spread, axes)
         told: dict[str, Any] = {"n_samples": plan.n_samples, "tell": partial(self.tell, len(y))}
         if plan.method == "split":
-            rest, level = exact_split(gaussian, plan.rho / scale)
-            start, levels = wiener_start(gaussian, plan.rho / scale), [level] * len(plan.rhos)
-            return split_gibbs(self._denoiser, rest, start, levels, noise, plan.gibbs, **told)
+            return fastest_gibbs(self._denoiser, gaussian, plan.rhos / scale, noise, plan.gibbs, **told)
         step = likelihood_step(plan.likelihood, gaussian, self.likelihood, latents.residual, s, x, scale)
         rhos = (plan.rhos / scale).tolist()
         result = split_gibbs(self._denoiser, step, y, rhos, noise, plan.gibbs, literal=True, **told)
@@ -221,9 +223,7 @@ class Inference:
             result.variance[empty] = scale**2
         if result.samples is not None:
             origin, noise = self._tensor(result.mean[empty]), self._random(self.seeds[rows][empty])
-            drawn = direct(
-                self._denoiser, origin, torch.tensor(MAX_NOISE), noise, n_samples=self.plan.n_samples, uncertainty=False
-            )
+            drawn = direct(self._denoiser, origin, torch.tensor(MAX_NOISE), noise, n_samples=self.plan.n_samples)
             result.samples[empty] = scale * drawn.samples.cpu().numpy()
 
     def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
