@@ -1,4 +1,4 @@
-"""Numbers of cells on a map and by label, and regions of highest density."""
+"""Numbers of cells on a map and by label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from dice._data.colors import SAFE, Colors
 from dice._plot import draw
-from dice._plot.figure import PANEL, panels
+from dice._plot.figure import PANEL, name_groups, panels
 from dice._types import Floats, Mask
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def map_and_distribution(
 
     Marked cells have a ring on the map, and their share is written beside every label. Marked groups are named.
     """
-    rows = [] if groups is None else _rows(groups, numbers, marks)
+    rows = {} if groups is None else _rows(groups, numbers)
+    share = {name: "" if marks is None else f" ({marks.cells[mine].mean():.0%})" for name, (_, mine) in rows.items()}
     # The map is as high as the boxes, which leaves no empty space.
     height = max(PANEL, 0.8 + len(rows) * (_ROW_HEIGHT if len(rows) <= _MANY_ROWS else _SMALL_HEIGHT))
-    words = 0.3 + 0.07 * max((len(row.name) for row in rows), default=0)
+    words = 0.3 + 0.07 * max((len(name) + len(note) for name, note in share.items()), default=0)
     widths = height - 0.3 + draw.COLORBAR_WIDTH, PANEL - 0.4 + words
     figure, axes = panels(2, ncols=2, size=(sum(widths) / 2, height), widths=widths, square=False)
     points = draw.scatter_colored(axes[0], where, numbers, size=size)
@@ -50,11 +51,17 @@ def map_and_distribution(
     draw.add_colorbar(axes[0], points, label="")
     if marks is not None:
         _mark(axes[0], where, marks, size)
+    known = ~numbers.missing
     if groups is None:
-        known = numbers.values[~numbers.missing]
-        axes[1].hist(known, bins=int(np.clip(np.sqrt(len(known)), 5, 50)), color=SAFE[0])
+        bins = int(np.clip(np.sqrt(known.sum()), 5, 50))
+        axes[1].hist(numbers.values[known], bins=bins, color=SAFE[0])
     else:
-        _boxes(axes[1], rows)
+        boxes = {name + share[name]: (color, numbers.values[mine & known]) for name, (color, mine) in rows.items()}
+        _boxes(axes[1], {name: box for name, box in boxes.items() if len(box[1])})
+    if marks is not None and marks.in_rows:
+        for text in axes[1].get_yticklabels():
+            if text.get_text().rpartition(" (")[0] in marks.groups:
+                text.set(color=RING, fontweight="bold")
     draw.plain(axes[1], x=numbers.name, y="cells" if groups is None else "")
     return figure, axes
 
@@ -68,119 +75,33 @@ def _mark(ax: Axes, where: Floats, marks: Marks, size: float | None) -> None:
         draw.scatter(ax, where[marks.cells], label="novel", size=area, zorder=4, **look)
         said.append("o: novel cell")
     if marks.groups:
-        _name(ax, where, marks.groups)
+        name_groups(ax, [(name, RING, cells) for name, cells in marks.groups.items()], where, ink=RING)
         said.append("name: novel group, tested as a whole; its cells need no high score")
     if said:
         # Below the name of the axis.
         ax.text(0, -0.075, "\n".join(said), color=RING, fontsize=8, transform=ax.transAxes, ha="left", va="top")
 
 
-def _name(ax: Axes, where: Floats, groups: Mapping[str, Mask]) -> None:
-    """Write names beside the cells of their groups, on the side with more room, without overlaps."""
-    low, high = where.min(0), where.max(0)
-    middles = {name: np.median(where[cells], axis=0) for name, cells in groups.items()}
-    heights = {True: np.inf, False: np.inf}
-    for name in sorted(groups, key=lambda name: -middles[name][1]):
-        to_the_right = bool(middles[name][0] < (low[0] + high[0]) / 2)
-        # A quantile, because a single cell far away would move the name.
-        edge = np.quantile(where[groups[name], 0], 0.9 if to_the_right else 0.1)
-        heights[to_the_right] = min(float(middles[name][1]), heights[to_the_right] - 0.07 * float(high[1] - low[1]))
-        ax.annotate(
-            name, (float(edge), heights[to_the_right]), (9 if to_the_right else -9, 0), textcoords="offset points",
-            va="center", ha="left" if to_the_right else "right", color=RING, fontsize=9, fontweight="bold", zorder=5,
-        )  # fmt: skip
+def _rows(groups: Colors, numbers: Colors) -> dict[str, tuple[str, Mask]]:
+    """Return the colour and the cells of every label, the largest median first and cells without a label last."""
+
+    def order(group: tuple[str, str, Mask]) -> tuple[bool, float]:
+        name, _, mine = group
+        values = numbers.values[mine & ~numbers.missing]
+        return name not in groups.names, -float(np.median(values)) if len(values) else np.inf
+
+    return {name: (color, mine) for name, color, mine in sorted(groups.groups, key=order)}
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A label beside the map, with its numbers."""
-
-    name: str
-    color: str
-    values: Floats
-    novel: bool
-
-
-def _rows(groups: Colors, numbers: Colors, marks: Marks | None) -> list[_Row]:
-    """Return a row for every label, the largest median first and cells without a label last."""
-    rows = []
-    for name, color, mine in groups.groups:
-        note = "" if marks is None else f" ({marks.cells[mine].mean():.0%})"
-        novel = marks is not None and marks.in_rows and name in marks.groups
-        rows.append(_Row(name + note, color, numbers.values[mine & ~numbers.missing], novel))
-    n_labels = len(rows) - bool(groups.missing.any())
-    order = sorted(rows[:n_labels], key=lambda row: -float(np.median(row.values)) if len(row.values) else np.inf)
-    return [*order, *rows[n_labels:]]
-
-
-def _boxes(ax: Axes, rows: list[_Row]) -> None:
+def _boxes(ax: Axes, rows: Mapping[str, tuple[str, Floats]]) -> None:
     """Draw a horizontal box per label, which leaves room for long names."""
-    rows = [row for row in rows if len(row.values)]
-    y = draw.name_rows(ax, [row.name for row in rows], edge=0.6)
+    y = draw.name_rows(ax, list(rows), edge=0.6)
     ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY_ROWS else 7)
-    for text, row in zip(ax.get_yticklabels(), rows, strict=True):
-        if row.novel:
-            text.set(color=RING, fontweight="bold")
     # Not drawn by ``boxplot``: its option for horizontal boxes differs between matplotlib versions.
-    marks = np.array([np.quantile(row.values, (0.05, 0.25, 0.5, 0.75, 0.95)) for row in rows])
+    marks = np.array([np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)) for _, values in rows.values()])
     low, left, middle, right, high = marks.reshape(-1, 5).T
     ax.hlines(y, low, high, color="black", linewidth=0.8, zorder=2)
-    look: dict[str, Any] = {"color": [row.color for row in rows], "edgecolor": "black", "linewidth": 0.8}
+    look: dict[str, Any] = {"color": [color for color, _ in rows.values()], "edgecolor": "black", "linewidth": 0.8}
     ax.barh(y, right - left, left=left, height=0.7, zorder=3, **look)
     # A dot is visible on every colour, and for labels with a single cell.
     ax.scatter(middle, y, s=22, color="white", edgecolor="black", linewidths=0.8, zorder=4)
-
-
-_GRID = 150
-
-
-@dataclass(frozen=True)
-class Region:
-    """A density on a grid, and the threshold above which the region contains the wanted share of the points."""
-
-    x: Floats
-    y: Floats
-    density: Floats
-    threshold: float
-
-
-def highest_density_region(points: Floats, level: float, *, min_width: float) -> Region:
-    """Return the smallest region that contains a share `level` of a sample (highest density region of Hyndman, 1996).
-
-    The kernel is as wide as a typical neighbourhood of sqrt(n) points, so that two distant modes stay apart. A width
-    taken from the overall spread would join them.
-
-    Parameters
-    ----------
-    points
-        Sample (n, 2).
-    level
-        Share of the sample inside, between 0 and 1.
-    min_width
-        Smallest width of the kernel, for samples that coincide.
-    """
-    sample = points.astype(np.float64)
-    width = max(_typical_spacing(sample), min_width)
-    low, high = sample.min(0) - 4 * width, sample.max(0) + 4 * width
-    x, y = (np.linspace(low[i], high[i], _GRID) for i in (0, 1))
-    # A Gaussian kernel is a product over the axes, so the density is a product of matrices.
-    kernel_x = _kernel(x[:, None] - sample[:, 0], width)
-    kernel_y = _kernel(y[:, None] - sample[:, 1], width)
-    inside = _kernel(_distances(sample), width).mean(1)
-    return Region(
-        x=x, y=y, density=kernel_y @ kernel_x.T / len(sample), threshold=float(np.quantile(inside, 1 - level))
-    )
-
-
-def _typical_spacing(sample: Floats) -> float:
-    """Return the median distance to the sqrt(n)-th neighbour."""
-    rank = min(int(np.ceil(np.sqrt(len(sample)))), len(sample) - 1)
-    return float(np.median(np.sort(_distances(sample), axis=1)[:, rank]))
-
-
-def _distances(sample: Floats) -> Floats:
-    return np.asarray(np.linalg.norm(sample[:, None] - sample, axis=-1))
-
-
-def _kernel(distance: Floats, width: float) -> Floats:
-    return np.asarray(np.exp(-0.5 * (distance / width) ** 2))

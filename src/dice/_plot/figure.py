@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dice._arguments import whole_number
+from dice._docs import shared
 from dice._errors import InputError
 from dice._types import Floats, Mask
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+#: Figure and axes, as functions under :func:`plot` return them.
+Drawn = tuple["Figure", Any]
 PANEL = 3.6  # inches
 #: Backends that only write files; all others can show a figure.
 _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
@@ -31,7 +36,7 @@ def panels(
     size: tuple[float, float] = (PANEL, PANEL),
     margin: float = 0.0,
     widths: tuple[float, ...] | None = None,
-    shared: bool = False,
+    same_limits: bool = False,
     square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """Return a new figure with axes for `n_panels`, or the figure of `ax`.
@@ -50,7 +55,7 @@ def panels(
         Inches for legends on the right.
     widths
         Relative widths of the columns. None makes them equal.
-    shared
+    same_limits
         Use the same limits in all panels.
     square
         Whether all panels are square maps, which are moved close together.
@@ -70,7 +75,7 @@ def panels(
         figsize=(n_cols * size[0] + margin, n_rows * size[1]),
         layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square),
     )
-    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=shared, sharey=shared, width_ratios=widths)
+    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=same_limits, sharey=same_limits, width_ratios=widths)
     axes = list(np.ravel(cells))
     for spare in axes[n_panels:]:
         spare.remove()
@@ -84,26 +89,35 @@ def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> l
     return names if titles is None else list(titles)
 
 
-def finish(
-    figure: Figure,
-    axes: Any,
-    *,
-    show: bool | None,
-    save: str | os.PathLike[str] | None,
-    return_fig: bool,
-    owned: bool = True,
-) -> Any:
-    """Save, show or return a figure as scanpy does. `owned` is False if the caller passed axes.
+def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
+    """Give a function that returns a figure and its axes the manners of scanpy's plots, and the shared docstrings."""
 
-    A figure that is neither saved nor shown stays open for ``plt.savefig``.
-    """
+    @wraps(function)
+    def drawn(
+        *args: Any,
+        show: bool | None = None,
+        save: str | os.PathLike[str] | None = None,
+        return_fig: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        figure, axes = function(*args, **kwargs)
+        _take_names_literally(figure)
+        if save is not None:
+            figure.savefig(Path(save), dpi=150, bbox_inches="tight")
+        return figure if return_fig else _shown(figure, axes, show, save is None, owned=kwargs.get("ax") is None)
+
+    signature = inspect.signature(function)
+    common = list(inspect.signature(drawn, follow_wrapped=False).parameters.values())[1:-1]
+    drawn.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *common], return_annotation=Any
+    )
+    return shared(drawn)
+
+
+def _shown(figure: Figure, axes: Any, show: bool | None, keep: bool, *, owned: bool) -> Any:
+    """Show a figure as scanpy does. A figure that is neither saved nor shown stays open for ``plt.savefig``."""
     import matplotlib.pyplot as plt
 
-    _take_names_literally(figure)
-    if save is not None:
-        figure.savefig(Path(save), dpi=150, bbox_inches="tight")
-    if return_fig:
-        return figure
     if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
         show = True
     if show:
@@ -111,7 +125,7 @@ def finish(
         plt.show()
     if show is False or not owned:
         return axes
-    if save is not None and not show:
+    if not (keep or show):
         plt.close(figure)
     return None
 
@@ -146,7 +160,9 @@ def side(n_groups: int) -> float:
     return PANEL if n_groups <= MANY else PANEL + min(n_groups / 20, 2.5)
 
 
-def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats, *, zorder: float = 5) -> None:
+def name_groups(
+    ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats, *, zorder: float = 5, ink: str = "black"
+) -> None:
     """Write the name of every group (name, colour, cells) at its middle cell or beside it, without overlaps.
 
     The limits of the panel must be final.
@@ -173,10 +189,8 @@ def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats
             line: dict[str, Any] = {"color": color, "linewidth": 1.0, "zorder": zorder - 0.5}
             ax.plot(*(np.stack([start, end], axis=1) / inches[:, None] + low[:, None]), **line)
         x, y = at / inches + low
-        ax.text(
-            float(x), float(y), name, ha="center", va="center", fontweight="bold", fontsize=size, zorder=zorder,
-            path_effects=halo,
-        )  # fmt: skip
+        look: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": ink, "path_effects": halo}
+        ax.text(float(x), float(y), name, ha="center", va="center", zorder=zorder, **look)
 
 
 def _middle(own: Floats) -> Floats:

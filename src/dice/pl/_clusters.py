@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,10 @@ from dice._clusters.tree import MARKER_COLUMNS, Cut, Tree, stored_cut
 from dice._data import read
 from dice._data.colors import Palette, read_colors, read_numbers
 from dice._data.layout import layout, umap_options
-from dice._docs import shared
 from dice._errors import InputError
 from dice._keys import ClusterKeys
 from dice._plot import draw
-from dice._plot.figure import finish, name_groups, panels, side
+from dice._plot.figure import Drawn, name_groups, panels, plot, side
 from dice._types import Seed
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ GENES: dict[str, Any] = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox":
 GENE_ROW = 0.34
 
 
-@shared
+@plot
 def clusters(
     adata: AnnData,
     *,
@@ -47,10 +45,7 @@ def clusters(
     size: float | None = None,
     color_map: str = "viridis",
     palette: Palette | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the tree of clusters, the clusters on the map, and how sure every cell is of its own.
 
     The tree has one row for each cluster. A merge is drawn at the separation of its two parts, and the axis above
@@ -110,7 +105,7 @@ def clusters(
     name_groups(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by halves of the counts", where)], None, size)
     axes[2].collections[-1].set_clim(0, 1)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return figure, axes
 
 
 def _first_genes(markers: Any, n_genes: int) -> dict[tuple[str, str], str]:

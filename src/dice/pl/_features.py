@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,9 @@ from anndata import AnnData
 from dice._data.colors import MISSING, SAFE
 from dice._data.features import has_features, title_of
 from dice._data.results import PredictedTable
-from dice._docs import shared
 from dice._model.arrays import correlations, subsample
 from dice._plot import draw
-from dice._plot.figure import finish, panels
+from dice._plot.figure import Drawn, panels, plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +24,7 @@ N_NAMED, MOST_DRAWN = 5, 1000
 N_DRAWN = 3
 
 
-@shared
+@plot
 def features(
     adata: AnnData,
     features_key: str | Sequence[str],
@@ -34,10 +32,7 @@ def features(
     names: str | Sequence[str] | None = None,
     truth_key: str | Sequence[str] | None = None,
     key: str | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the quality of predicted features.
 
     The first panel ranks features by their correlation in held-out reference cells; useless features are grey. If
@@ -86,7 +81,7 @@ def features(
         _coverage(axes[1], found)
         for ax, feature in zip(axes[2:], drawn, strict=True):
             _cells(ax, found, feature)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return figure, axes
 
 
 def _ranked(ax: Axes, found: PredictedTable) -> None:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from typing import Any
 
 from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import Palette, read_groups, read_numbers
 from dice._data.layout import layout, umap_options
-from dice._docs import shared
 from dice._keys import NoveltyKeys
 from dice._plot.distribution import Marks, map_and_distribution
-from dice._plot.figure import finish
+from dice._plot.figure import Drawn, plot
 from dice._types import Seed
 
 
-@shared
+@plot
 def novelty(
     adata: AnnData,
     *,
@@ -31,10 +28,7 @@ def novelty(
     size: float | None = None,
     color_map: str = "viridis",
     palette: Palette | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the cells coloured by novelty with the novel ones ringed, and novelty per label.
 
     Labels come in the order of their median, the most novel first, with the share of their cells that
@@ -93,8 +87,7 @@ def novelty(
         said += f" and {len(novel)} of {len(named)} groups"
     marks = Marks(called, novel, in_rows=groupby == tested)
     title = f"{said} are novel" if title is None else title
-    figure, axes = map_and_distribution(where, numbers, groups, title=title, size=size, marks=marks)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return map_and_distribution(where, numbers, groups, title=title, size=size, marks=marks)
 
 
 def _tested(adata: AnnData, keys: NoveltyKeys) -> str | None:

@@ -13,15 +13,13 @@ from dice._data import read
 from dice._data.layout import as_keys, umap_options
 from dice._docs import shared
 from dice._files import check_target
-from dice._plot.report import page
 from dice._types import Seed
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
-from dice.pl._explore import _content
+from dice.pl._explore import explore
 from dice.pl._novelty import novelty
+from dice.pl._prior import prior
 from dice.pl._reliability import reliability
-from dice.pl._scree import scree
-from dice.pl._training import training
 from dice.pl._transfer import transfer
 from dice.pl._uncertainty import uncertainty
 
@@ -92,10 +90,11 @@ def report(
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
     check_target(path, inputs=(adata, reference))
-    keys, options = as_keys(use_rep), umap_options(n_neighbors, random_state)
-    content = _content(adata, reference, color, keys, prior_key, max_cells, options)
-    content["figures"] = _figures(adata, keys, color, reference, truth_key, prior_key, options)
-    page(content, title).save(path)
+    options = umap_options(n_neighbors, random_state)
+    more: dict[str, Any] = {"use_rep": use_rep, "max_cells": max_cells, "prior_key": prior_key, **options}
+    page = explore(adata, reference, color=color, title=title, **more)
+    page.content["figures"] = _figures(adata, as_keys(use_rep), color, reference, truth_key, prior_key, options)
+    page.save(path)
 
 
 def _figures(
@@ -133,8 +132,7 @@ def _figures(
             add(f"{what}reliability and coverage", reliability, adata, labels, truth_key=truth_key)
     if "dice_cluster" in records and "dice_cluster" in there:
         add("Clusters: the tree of merges, where they are, and how sure every cell is", clusters, adata)
-    prior = adata if reference is None and prior_key in records else reference
-    if prior is not None:
-        add("Training of the prior", training, prior, prior_key=prior_key)
-        add("Spectrum of the reference", scree, prior, prior_key=prior_key)
+    source = adata if reference is None and prior_key in records else reference
+    if source is not None:
+        add("Spectrum of the reference, and training of the prior", prior, source, prior_key=prior_key)
     return found

@@ -15,11 +15,10 @@ from dice._arguments import whole_number
 from dice._data import read
 from dice._data.colors import SAFE, Palette, read_colors
 from dice._data.layout import Map, umap_options
-from dice._docs import shared
 from dice._errors import DiceWarning, InputError
 from dice._keys import PriorKeys
 from dice._plot import draw
-from dice._plot.figure import finish, panels
+from dice._plot.figure import Drawn, panels, plot
 from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ PAGE = 11.0
 STEPS = (0.1, 0.5, 2.0)
 
 
-@shared
+@plot
 def rho(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
@@ -48,10 +47,7 @@ def rho(
     random_state: Seed = 0,
     size: float | None = None,
     palette: Palette | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the tuning curve of rho, and the cells for several values of rho on one UMAP with the reference in grey.
 
     The curve is drawn after :func:`dice.tl.tune_rho`. Without a prior, only the curve is drawn. The UMAP is computed
@@ -122,7 +118,7 @@ def rho(
     if maps:
         explained = axes[min(ncols, n_panels) - 1] if n_panels > 1 else axes[0]
         draw.row(axes[-len(maps) :], colors, maps, ground, size, same_limits=True, explained=explained)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return figure, axes
 
 
 def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:

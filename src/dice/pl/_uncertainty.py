@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
 from anndata import AnnData
 
 from dice._data.colors import Palette, read_groups, read_numbers
 from dice._data.layout import layout, umap_options
-from dice._docs import shared
 from dice._plot.distribution import map_and_distribution
-from dice._plot.figure import finish
+from dice._plot.figure import Drawn, plot
 from dice._types import Seed
 
 
-@shared
+@plot
 def uncertainty(
     adata: AnnData,
     *,
@@ -28,10 +24,7 @@ def uncertainty(
     size: float | None = None,
     color_map: str = "viridis",
     palette: Palette | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the embedding coloured by uncertainty, and the distribution of uncertainty per label.
 
     Labels are sorted by their median, the least certain first. Boxes contain the middle 50 % of the cells and whiskers
@@ -72,6 +65,4 @@ def uncertainty(
     numbers = read_numbers(adata, key, color_map, step="dice.tl.denoise")
     groups = None if groupby is None else read_groups(adata, groupby, palette)
     where = layout(adata, use_rep, **umap_options(n_neighbors, random_state))
-    title = key if title is None else title
-    figure, axes = map_and_distribution(where, numbers, groups, title=title, size=size)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return map_and_distribution(where, numbers, groups, title=key if title is None else title, size=size)
