@@ -148,7 +148,7 @@ def on_reference() -> Figure:
 
 
 def uncertainty() -> Figure:
-    return dice.pl.uncertainty(teaseq()[1], groupby="cell_type", return_fig=True)
+    return dice.pl.distribution(teaseq()[1], groupby="cell_type", return_fig=True)
 
 
 def novelty() -> Figure:
@@ -158,7 +158,7 @@ def novelty() -> Figure:
     dice.tl.train_prior(reference, labels_key="cell_type")
     dice.tl.denoise(query, reference)
     dice.tl.novelty(query, reference, groupby="cell_type")
-    return dice.pl.novelty(query, return_fig=True)
+    return dice.pl.distribution(query, "dice_novelty", return_fig=True)
 
 
 def prior() -> Figure:

@@ -50,7 +50,7 @@ def test_names_are_taken_literally(labelled):
     labelled.uns["cell_type_dice"]["labels"] = list(names.values())
     drawn = {
         "legend": pl.comparison(labelled, color="cell_type", show=False)[1].get_legend().get_texts(),
-        "boxes": pl.uncertainty(labelled, groupby="cell_type", show=False)[1].get_yticklabels(),
+        "boxes": pl.distribution(labelled, groupby="cell_type", show=False)[1].get_yticklabels(),
         "coverage": pl.reliability(labelled, "cell_type", show=False)[1].get_yticklabels()[1:],
     }
     for texts in drawn.values():

@@ -111,7 +111,7 @@ def read_colors(
     return Colors(key, codes, dict(zip(names, _assign(names, stored, palette), strict=True)))
 
 
-def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str) -> Colors:
+def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str | None) -> Colors:
     """Colours for a number per cell that the call `step` writes."""
     numbers = read_colors(adata, key, color_map, step=step)
     if numbers.labels is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from dice._arguments import whole_number
 from dice._docs import shared
 from dice._errors import InputError
+from dice._model.arrays import subsample
 from dice._types import Floats, Mask
 
 if TYPE_CHECKING:
@@ -144,15 +145,13 @@ def _take_names_literally(figure: Figure) -> None:
 MANY = 20
 #: Width and height of a letter, as shares of the font size. Estimated for bold DejaVu, the font of matplotlib.
 LETTER, LINE = 0.7, 1.25
-#: Names of at most this length are placed on the middle cell of their group.
-SHORT = 3
 #: Inches of a panel for its title and the names of its axes.
 FRAME = 0.5
-#: Costs of covered cells and of overlapping names, in inches of distance per square inch, and the gap between names in
-#: inches. Chosen by looking at maps of 37 and 60 groups.
-COVERED, CROSSED, GAP = 15.0, 1e3, 0.04
-#: Resolution of a map when places are compared.
-PIXELS = 128
+#: Costs of a name over all cells and of overlapping names (per square inch), in inches of distance, and the gap between
+#: names in inches. Chosen by looking at maps of 37 and 60 groups.
+COVERED, CROSSED, GAP = 10.0, 1e3, 0.04
+#: Places that are compared along each side, and cells that they may cover.
+PLACES, POINTS = 48, 400
 
 
 def side(n_groups: int) -> float:
@@ -178,12 +177,9 @@ def name_groups(
     edge = side(len(groups)) - FRAME
     inches = edge / (high - low)
     half = 0.5 * size / 72 * np.array([(LETTER * len(name), LINE) for name, *_ in groups]).reshape(-1, 2)
-    every = (where - low) * inches
-    placed = (middles - low) * inches
-    # Short names, such as cluster numbers, hide few cells and stay on them.
-    if max((len(name) for name, *_ in groups), default=0) > SHORT:
-        placed = place_boxes(placed, half, every, edge)
-    for (name, color, _), start, at, reach in zip(groups, (middles - low) * inches, placed, half, strict=True):
+    starts = (middles - low) * inches
+    placed = place_boxes(starts, half, (subsample(where, POINTS) - low) * inches, edge)
+    for (name, color, _), start, at, reach in zip(groups, starts, placed, half, strict=True):
         end = np.clip(start, at - reach, at + reach)
         if (end != start).any():
             line: dict[str, Any] = {"color": color, "linewidth": 1.0, "zorder": zorder - 0.5}
@@ -204,23 +200,17 @@ def place_boxes(centres: Floats, half: Floats, points: Floats, edge: float) -> F
     Boxes are placed one after the other. Each takes the place with the least cost: its distance, the points (m, 2) that
     it covers and the boxes that it overlaps, which costs most.
     """
-    bins = np.clip((points / edge * PIXELS).astype(np.intp), 0, PIXELS - 1)
-    taken = np.zeros((PIXELS + 1, PIXELS + 1))
-    taken[bins[:, 0] + 1, bins[:, 1] + 1] = 1
-    covered = taken.cumsum(0).cumsum(1)
-    lattice = (np.arange(0, PIXELS, 2) + 0.5) * edge / PIXELS
-    places = np.stack(np.meshgrid(lattice, lattice, indexing="ij"), axis=-1).reshape(-1, 2)
+    lattice = np.linspace(0, edge, PLACES)
+    places = np.stack(np.meshgrid(lattice, lattice), axis=-1).reshape(-1, 2)
     found = np.zeros_like(centres)
     for index, (centre, own) in enumerate(zip(centres, half, strict=True)):
-        at = np.clip(places, own, np.maximum(edge - own, own))
-        low, high = (np.clip((corner / edge * PIXELS).astype(np.intp), 0, PIXELS) for corner in (at - own, at + own))
-        (a, b), (c, d) = low.T, high.T
-        hidden = (covered[c, d] - covered[a, d] - covered[c, b] + covered[a, b]) * (edge / PIXELS) ** 2
-        overlap = own + half[:index] + GAP - np.abs(at[:, None] - found[:index])
-        crossed = np.prod(np.maximum(overlap, 0), axis=-1).sum(1)
-        # Distance to the nearest edge: long names are placed beside their group.
-        distance = np.linalg.norm(at - centre, axis=1) / 4 + np.linalg.norm(
-            np.maximum(np.abs(at - centre) - own, 0), axis=1
+        at = np.clip(np.vstack([centre, places]), own, np.maximum(edge - own, own))
+        # Distance to the box: long names are placed beside their group.
+        cost = (
+            np.linalg.norm(np.maximum(np.abs(at - centre) - own, 0), axis=1) + np.linalg.norm(at - centre, axis=1) / 4
         )
-        found[index] = at[(distance + COVERED * hidden + CROSSED * crossed).argmin()]
+        cost += COVERED * (np.abs(at[:, None] - points) < own).all(-1).mean(1)
+        overlap = own + half[:index] + GAP - np.abs(at[:, None] - found[:index])
+        cost += CROSSED * np.maximum(overlap, 0).prod(-1).sum(1)
+        found[index] = at[cost.argmin()]
     return found

@@ -39,7 +39,6 @@ def clusters(
     key: str = "dice_cluster",
     markers: pd.DataFrame | None = None,
     n_genes: int = 3,
-    title: str | None = None,
     n_neighbors: int = 15,
     random_state: Seed = 0,
     size: float | None = None,
@@ -62,8 +61,6 @@ def clusters(
         Genes from :func:`dice.tl.cluster_markers`. The first of each side of a split are written on its branch.
     n_genes
         Number of genes on a branch, at most; those with an adjusted p-value below 0.05.
-    title
-        Title of the map, by default the number of clusters.
     {umap}
     {size}
     color_map
@@ -100,7 +97,7 @@ def clusters(
     _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers, n_genes))
     draw.scatter_colored(axes[1], where, colors, size=size)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
-    draw.style_map(axes[1], title=title or counted, n_cells=len(where))
+    draw.style_map(axes[1], title=counted, n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
     name_groups(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by halves of the counts", where)], None, size)

@@ -16,12 +16,11 @@ from dice._files import check_target
 from dice._types import Seed
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
+from dice.pl._distribution import distribution
 from dice.pl._explore import explore
-from dice.pl._novelty import novelty
 from dice.pl._prior import prior
 from dice.pl._reliability import reliability
 from dice.pl._transfer import transfer
-from dice.pl._uncertainty import uncertainty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,9 +120,9 @@ def _figures(
     by_group: dict[str, Any] = {"groupby": None if groups is None else color, "use_rep": keys[-1], **options}
     add("The cells before and after denoising", comparison, adata, use_rep=keys, color=color, **options)
     if "dice_uncertainty" in there:
-        add("Uncertainty: posterior standard deviation of every cell", uncertainty, adata, **by_group)
+        add("Uncertainty: posterior standard deviation of every cell", distribution, adata, **by_group)
     if "dice_novelty" in there:
-        add("Novelty: cells that the reference does not know", novelty, adata, **by_group)
+        add("Novelty: cells that the reference does not know", distribution, adata, "dice_novelty", **by_group)
     for key in [key for key in records if key.endswith("_dice") and f"{key}_set" in there]:
         labels, what = key.removesuffix("_dice"), f"Labels {key}: "
         caption = f"{what}what cells were called, and how many labels their sets hold"

@@ -32,7 +32,6 @@ def transfer(
     *,
     groupby: str | None = None,
     key: str | None = None,
-    title: str | None = None,
     color_map: str = "Blues",
 ) -> Drawn:
     """Draw a matrix of transferred labels, the sizes of the prediction sets, and the levels of safe labels.
@@ -49,8 +48,6 @@ def transfer(
     groupby
         Column of ``obs`` with groups for the rows. None draws the labels in the sets.
     {transferred}
-    title
-        Title of the matrix.
     color_map
         Matplotlib's colour map for shares.
     {figure}
@@ -74,7 +71,7 @@ def transfer(
     order = dict.fromkeys([*found.names, UNASSIGNED])
     if groupby is None:
         groups, columns = pd.Series(found.label.astype(object)), pd.DataFrame(found.sets, columns=found.names)
-        title = "labels in the sets, % of a row" if title is None else title
+        title = "labels in the sets, % of a row"
     else:
         colors = read_groups(adata, groupby)
         names = [*colors.names, "NA"]
@@ -82,7 +79,7 @@ def transfer(
         columns = pd.get_dummies(pd.Series(found.label.astype(object)))
         # A label of the reference that no cell has is a column of zeros.
         columns = columns.reindex(columns=columns.columns.union(found.names), fill_value=False)
-        title = "transferred labels, % of a row" if title is None else title
+        title = "transferred labels, % of a row"
     shares = columns.astype(float).groupby(groups.to_numpy()).mean()
     shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
     bars = [(np.clip(found.sets.sum(1), 1, len(_SIZES)) - 1, _SIZES, "size of the sets")]
