@@ -22,6 +22,9 @@ from dice._files import atomic, check_target
 #: Scripts of the page, in the order in which they need each other.
 SCRIPTS = ("data", "levels", "map", "selection", "corrections", "panels", "sections", "main")
 
+#: Records of the coordinates of plots.
+COORDINATES = ("_umap", "_umap_reference")
+
 
 @dataclass(frozen=True, repr=False)
 class Page:
@@ -69,15 +72,12 @@ def _hash(content: str) -> str:
 
 def records(adata: AnnData) -> dict[str, dict[str, Any]]:
     """What the calls left in ``uns``, as text, without the coordinates of plots."""
-    found = {key: read.record(adata, key) for key in read.names(adata, "uns")}
-    kept = {
-        key: record
+    found = {key: read.record(adata, key) for key in read.names(adata, "uns") if not key.endswith(COORDINATES)}
+    return {
+        key: _texts(record)
         for key, record in found.items()
-        if isinstance(record, Mapping)
-        and {"params", "call"} & set(record)
-        and not key.endswith(("_umap", "_umap_reference"))
+        if isinstance(record, Mapping) and {"params", "call"} & set(record)
     }
-    return {key: _texts(record) for key, record in kept.items()}
 
 
 def _texts(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -111,14 +111,13 @@ def _coverage(ax: Axes, found: PredictedTable) -> None:
     n = np.maximum(known.sum(0), 1)
     held = (found.low <= truth) & (truth <= found.high)
     share = np.where(known.any(0), held.sum(0) / n, np.nan)[order]
-    useless, places = found.useless[order], np.arange(len(order))
     promised = 1 - found.alpha
     half = 1.96 * np.sqrt(promised * found.alpha / np.median(n))
     ax.axhspan(promised - half, promised + half, color=SAFE[4], alpha=0.25, linewidth=0, label="95 % by chance")
     ax.axhline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
-    ax.scatter(places, share, s=14, c=np.where(useless, MISSING, SAFE[0]), linewidths=0, zorder=3)
-    lowest = np.nanmin(share) if np.isfinite(share).any() else 0.5
-    ax.set_ylim(min(0.5, float(lowest) - 0.02), 1.01)
+    inks = np.where(found.useless[order], MISSING, SAFE[0])
+    ax.scatter(np.arange(len(order)), share, s=14, c=inks, linewidths=0, zorder=3)
+    ax.set_ylim(min(0.5, float(np.min(share[np.isfinite(share)], initial=0.5)) - 0.02), 1.01)
     ax.set_title(f"intervals cover {np.nanmean(share) if known.any() else np.nan:.1%} on average", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="lower left")
     draw.plain(ax, x="features, ranked", y="share of intervals with the value")
