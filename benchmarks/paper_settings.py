@@ -119,7 +119,8 @@ class Course:
 
     def projected(self) -> dict[str, object]:
         """The query as it is projected, for comparison."""
-        return {"network": "none (PCA)", **self.clusters(self.prior.projection.project(self.query.X))}
+        expression = self.query[:, self.prior.genes].X
+        return {"network": "none (PCA)", **self.clusters(self.prior.projection.project(expression))}
 
 
 def clocks() -> np.ndarray:

@@ -59,7 +59,7 @@ PAGES = {"real": "Real data", "real_pairs": "Real data from other sites, studies
 
 def at_hand(name: str) -> bool:
     """Whether the files of a data set can be had; says what is missing."""
-    files = [file for file, _ in SHIFTS[name]] if name in SHIFTS else [FILES.get(name, FILES["bmmc"])]
+    files = [cells.file for cells in SHIFTS[name]] if name in SHIFTS else [FILES.get(name, FILES["bmmc"])]
     try:
         for file in files:
             find(file)

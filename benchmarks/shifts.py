@@ -3,30 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import anndata as ad
 import numpy as np
 from data import hold_out, load, variable_genes, without_single_cells
 
-Cells = tuple[str, Callable[[ad.AnnData], np.ndarray] | None]
+Choice = Callable[[ad.AnnData], np.ndarray]
 
 
-def _where(column: str, *values: str) -> Callable[[ad.AnnData], np.ndarray]:
+@dataclass(frozen=True)
+class Cells:
+    """Some cells of a data set: its file, the cells (by default all), and a column of ``var`` with other gene names."""
+
+    file: str
+    which: Choice | None = None
+    gene_key: str | None = None
+
+    def load(self) -> ad.AnnData:
+        adata = load(self.file)
+        if self.which is not None:
+            adata = adata[self.which(adata)].copy()
+        if self.gene_key is not None:
+            adata = adata[:, ~adata.var[self.gene_key].duplicated().to_numpy()].copy()
+            adata.var_names = adata.var[self.gene_key].astype(str).to_numpy()
+        return adata
+
+
+def _where(column: str, *values: str) -> Choice:
     return lambda adata: adata.obs[column].astype(str).isin(values).to_numpy()
 
 
-_ATLAS: Cells = ("pancreas_cellhint_atlas", None)
-_CELLS: Cells = ("pancreas_cellhint_atlas", _where("suspension_type", "cell"))
-_NUCLEI: Cells = ("pancreas_cellhint_atlas", _where("suspension_type", "nucleus"))
-_BARON: Cells = ("pancreas_baron_h1", None)
+def _of_batch_1(condition: str) -> Cells:
+    """Liu's cells of one condition within one batch."""
+    return Cells(
+        "pbmc_liu_covid_citeseq",
+        lambda adata: _where("batch", "B1")(adata) & _where("cond_group", condition)(adata),
+    )
+
+
+_ATLAS = Cells("pancreas_cellhint_atlas")
+_CELLS = Cells("pancreas_cellhint_atlas", _where("suspension_type", "cell"))
+_NUCLEI = Cells("pancreas_cellhint_atlas", _where("suspension_type", "nucleus"))
+_BARON = Cells("pancreas_baron_h1")
+_HUMAN = Cells("pancreas_human_baron_came")
+_MOUSE = Cells("pancreas_mouse_baron", gene_key="human_symbol")
 
 
 def _chemistry(tech: str) -> Cells:
-    return ("pbmc_symphony_3chem", _where("batch", tech))
+    return Cells("pbmc_symphony_3chem", _where("batch", tech))
 
 
 def _liu(batch: str) -> Cells:
-    return ("pbmc_liu_covid_citeseq", _where("batch", batch))
+    return Cells("pbmc_liu_covid_citeseq", _where("batch", batch))
 
 
 CHEMISTRIES = ("3pv1", "3pv2", "5p")
@@ -40,8 +69,24 @@ PAIRS: dict[str, tuple[Cells, Cells]] = {
     "Liu 1 -> 2": (_liu("B1"), _liu("B2")),
     "Liu 1 -> 3": (_liu("B1"), _liu("B3")),
     "bmmc 1-3 -> 4": (
-        ("bmmc_neurips_cite", _where("site", "site1", "site2", "site3")),
-        ("bmmc_neurips_cite", _where("site", "site4")),
+        Cells("bmmc_neurips_cite", _where("site", "site1", "site2", "site3")),
+        Cells("bmmc_neurips_cite", _where("site", "site4")),
+    ),
+}
+#: Donors, libraries, conditions and species, for label transfer alone.
+_MOP_FIRST = [f"lib{i}" for i in range(1, 9)]
+MORE_PAIRS: dict[str, tuple[Cells, Cells]] = {
+    "human -> mouse": (_HUMAN, _MOUSE),
+    "mouse -> human": (_MOUSE, _HUMAN),
+    "human donors": (
+        Cells(_HUMAN.file, _where("donor", "human1", "human2", "human4")),
+        Cells(_HUMAN.file, _where("donor", "human3")),
+    ),
+    "mouse donors": (Cells(_MOUSE.file, _where("donor", "mouse1")), Cells(_MOUSE.file, _where("donor", "mouse2"))),
+    "Liu healthy -> severe": (_of_batch_1("HC"), _of_batch_1("Severe")),
+    "MOp libraries": (
+        Cells("mop_mouse_10x_500genes", _where("batch", *_MOP_FIRST)),
+        Cells("mop_mouse_10x_500genes", lambda adata: ~_where("batch", *_MOP_FIRST)(adata)),
     ),
 }
 #: Larger data sets are sampled.
@@ -50,8 +95,7 @@ MAX_CELLS = 4000
 TRANSFER: dict[str, tuple[str | None, str]] = {
     "bmmc sites": ("bmmc 1-3 -> 4", "cell_type"),
     "bmmc sites, fine": ("bmmc 1-3 -> 4", "cell_type_l2"),
-    **{name: (name, "cell_type") for name in list(PAIRS)[:5] if name != "nuclei -> cells"},
-    "Liu 1 -> 3": ("Liu 1 -> 3", "cell_type"),
+    **{name: (name, "cell_type") for name in (*PAIRS, *MORE_PAIRS) if not name.startswith("bmmc")},
     "TEA-seq": (None, "cell_type"),
 }
 
@@ -61,8 +105,7 @@ def pair_of(name: str, seed: int, *, n_top_genes: int = 3000) -> tuple[ad.AnnDat
 
     Types of a single reference cell are left out: it could be learned from or checked by, not both.
     """
-    (source, of_reference), (target, of_query) = PAIRS[name]
-    reference, query = _take(source, of_reference, seed), _take(target, of_query, seed + 1000)
+    reference, query = (_some(cells.load(), seed + i) for i, cells in zip((0, 1000), PAIRS[name], strict=True))
     reference = reference[:, reference.var_names.isin(query.var_names)].copy()
     shared = set(without_single_cells(reference, "cell_type").obs["cell_type"]) & set(query.obs["cell_type"])
     reference, query = (a[a.obs["cell_type"].isin(shared)].copy() for a in (reference, query))
@@ -89,7 +132,7 @@ def transfer(name: str, seed: int, *, n_top_genes: int = 2000) -> tuple[ad.AnnDa
         adata = load("pbmc_teaseq")
         reference, query = hold_out(adata, adata.n_obs // 5, seed)
     else:
-        reference, query = (_all(*cells) for cells in PAIRS[pair])
+        reference, query = (cells.load() for cells in (PAIRS | MORE_PAIRS)[pair])
     rng = np.random.default_rng(seed)
     reference = without_single_cells(reference, key)
     reference = without_single_cells(reference[rng.random(reference.n_obs) >= 0.1], key)
@@ -102,13 +145,8 @@ def transfer(name: str, seed: int, *, n_top_genes: int = 2000) -> tuple[ad.AnnDa
     return reference, query[:, reference.var_names].copy(), key
 
 
-def _all(name: str, which: Callable[[ad.AnnData], np.ndarray] | None) -> ad.AnnData:
-    adata = load(name)
-    return adata if which is None else adata[which(adata)].copy()
-
-
-def _take(name: str, which: Callable[[ad.AnnData], np.ndarray] | None, seed: int) -> ad.AnnData:
-    adata = _all(name, which)
+def _some(adata: ad.AnnData, seed: int) -> ad.AnnData:
+    """At most `MAX_CELLS` random cells."""
     if adata.n_obs <= MAX_CELLS:
         return adata
     return adata[np.sort(np.random.default_rng(seed).choice(adata.n_obs, MAX_CELLS, replace=False))].copy()

@@ -132,6 +132,12 @@ def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
     return _as_text(adata.var_names if gene_key is None else adata.var[gene_key])
 
 
+def by_name(adata: AnnData, genes: NDArray[Any] | None = None) -> NDArray[np.intp]:
+    """Return positions of genes (a mask, positions, or all) in the order of their names, for any order in the file."""
+    positions = np.arange(adata.n_vars) if genes is None else np.arange(adata.n_vars)[genes]
+    return positions[np.argsort(adata.var_names.to_numpy(dtype=str)[positions], kind="stable")]
+
+
 def check_unique(names: pd.Index, where: str) -> None:
     """Duplicate gene names cannot be matched: name five of them."""
     if not names.is_unique:

@@ -24,7 +24,7 @@ LEAST_CELLS, LEAST_KNOWN = 10, 5
 MARGIN, LEAST_ALLOWED = 1.5, 0.04
 #: Under a shift, a group is called if its displacement and its distance to the nearest known group both exceed this
 #: multiple of the median over groups; and the minimum number of groups. On 8 shifted pairs with each type left out, 13
-#: of 14 called groups were new, and no group was called with nothing left out (docs/labels.md).
+#: of 14 called groups were new, and no group was called with nothing left out (docs/novelty.md).
 FARTHER, FEWEST_GROUPS = 5.0, 8
 #: Weight, in calibration cells, of the common scatter in the scatter of a label.
 COMMON_CELLS = 10

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._data import read
 from dice._data.checks import check_n_latent, read_labels
-from dice._data.genes import check_storable
+from dice._data.genes import by_name, check_storable
 from dice._data.matrix import Matrix
 from dice._data.values import CountsLayer
 from dice._errors import InputError
@@ -54,7 +54,7 @@ class Embedding:
                 f"The loadings in adata.varm[{key!r}] are not orthonormal, as those of PCA are: "
                 "run sc.pp.pca again, or leave use_rep out."
             )
-        return cls(use_rep, latents, loadings, np.flatnonzero(loadings.any(1)))
+        return cls(use_rep, latents, loadings, by_name(adata, np.flatnonzero(loadings.any(1))))
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class ReferenceCells:
     """The cells of a reference before they are projected."""
 
     matrix: Matrix
-    #: Positions (d,) of the genes in use; None for all.
-    genes: Codes | None
+    #: Positions (d,) of the genes in use, in the order of their names.
+    genes: Codes
     #: Label code (n,) of every cell, -1 where it is missing; None without labels.
     labels: Codes | None
     embedding: Embedding | None

@@ -12,7 +12,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._data.genes import FEW, share_of_genes
+from dice._data.genes import FEW, by_name, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
 from dice._data.store import Prior, find_prior
@@ -55,11 +55,11 @@ def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options
 
     `layer` is that of the reference. The calls that use the prior would fail with the same errors, minutes later.
     """
-    known = Matrix(reference, layer=layer, genes=np.flatnonzero(genes), who="reference")
+    known = Matrix(reference, layer=layer, genes=by_name(reference, genes), who="reference")
     if options.check.values:  # noqa: PD011 - not pandas
         refuse_wild(known, known.sample())
     known.check_finite()
-    learned = reference.var_names.to_numpy(dtype=object)[genes]
+    learned = reference.var_names.to_numpy(dtype=object)[known.genes]
     _, matrix, _, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))
     matrix.check_finite()
 

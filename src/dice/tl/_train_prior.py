@@ -136,7 +136,7 @@ def train_prior(
     labelled = labels_to_learn(adata, cells.roles, labels_key)
     if check:
         # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
-        check_expression(sample if cells.genes is None else sample[:, cells.genes], scaled=use_rep is not None)
+        check_expression(sample[:, cells.genes], scaled=use_rep is not None)
         refuse_wild(cells.matrix, sample)
 
     reduced, figures = reduce(cells, n_latent=k, scale=scale), statistics(sample, cells)

@@ -7,16 +7,14 @@ standard deviation s is such an x_t up to the factor sqrt(1 + s^2), at the t whe
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dice._model.denoiser import Denoiser, Preset, TrainingConfig, as_column
-
-if TYPE_CHECKING:
-    from dice._model.random_numbers import CellNoise
+from dice._model.random_numbers import CellNoise
 
 N_STEPS = 512
 BETA_START, BETA_END = 1e-4, 2e-2
