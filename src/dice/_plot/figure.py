@@ -150,8 +150,8 @@ FRAME = 0.5
 #: Costs of a name over all cells and of overlapping names (per square inch), in inches of distance, and the gap between
 #: names in inches. Chosen by looking at maps of 37 and 60 groups.
 COVERED, CROSSED, GAP = 10.0, 1e3, 0.04
-#: Places that are compared along each side, and cells that they may cover.
-PLACES, POINTS = 48, 400
+#: Places that are compared along each side, cells that they may cover, and the length of short names.
+PLACES, POINTS, SHORT = 48, 400, 3
 
 
 def side(n_groups: int) -> float:
@@ -178,7 +178,9 @@ def name_groups(
     inches = edge / (high - low)
     half = 0.5 * size / 72 * np.array([(LETTER * len(name), LINE) for name, *_ in groups]).reshape(-1, 2)
     starts = (middles - low) * inches
-    placed = place_boxes(starts, half, (subsample(where, POINTS) - low) * inches, edge)
+    # Short names, such as cluster numbers, hide few cells and stay on them.
+    short = all(len(name) <= SHORT for name, *_ in groups)
+    placed = starts if short else place_boxes(starts, half, (subsample(where, POINTS) - low) * inches, edge)
     for (name, color, _), start, at, reach in zip(groups, starts, placed, half, strict=True):
         end = np.clip(start, at - reach, at + reach)
         if (end != start).any():

@@ -25,7 +25,7 @@ WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.no
 _ROW_HEIGHT, _SMALL_HEIGHT, _MANY_ROWS = 0.2, 0.14, 24
 RING = "#D55E00"
 #: The cells of every tested group, and whether it was called novel.
-Groups = Mapping[str, tuple[Mask, bool]]
+Tested = Mapping[str, tuple[Mask, bool]]
 
 
 @plot
@@ -128,7 +128,7 @@ def _flags(adata: AnnData, key: str) -> Mask:
     return read.column(adata, key).fillna(False).to_numpy(dtype=bool)
 
 
-def _mark(axes: list[Axes], where: Floats, novel: Mask, size: float | None, groups: Groups, in_rows: bool) -> None:
+def _mark(axes: list[Axes], where: Floats, novel: Mask, size: float | None, groups: Tested, in_rows: bool) -> None:
     """Draw rings around novel cells, names of novel groups, and an explanation below the map."""
     ax, said, title = axes[0], [], f"{novel.sum()} of {len(novel)} cells"
     if novel.any():
@@ -144,9 +144,9 @@ def _mark(axes: list[Axes], where: Floats, novel: Mask, size: float | None, grou
         if text.get_text().rpartition(" (")[0] in {name for name, *_ in named}:
             text.set(color=RING, fontweight="bold")
     ax.set_title(f"{title}{f' and {len(named)} of {len(groups)} groups' if groups else ''} are novel", fontsize=11)
-    # Below the name of the axis.
-    look = {"transform": ax.transAxes, "ha": "left", "va": "top"}
-    ax.text(0, -0.075, "\n".join(said), color=RING, fontsize=8, **look)
+    if said:
+        # Below the name of the axis.
+        ax.text(0, -0.075, "\n".join(said), color=RING, fontsize=8, transform=ax.transAxes, ha="left", va="top")
 
 
 def _rows(groups: Colors, numbers: Colors) -> dict[str, tuple[str, Mask]]:

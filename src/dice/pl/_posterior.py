@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Colours of samples over a grey and over a coloured reference.
 MOST_SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
 #: Minimum number of samples for a contour, and points of its grid along each axis.
-MIN_SAMPLES, GRID = 10, 100
+MIN_SAMPLES, N_GRID = 10, 100
 #: Marker at the projection of a cell.
 CROSS: dict[str, Any] = {"marker": "X", "color": "white"}
 
@@ -178,9 +178,14 @@ def highest_density_region(points: Floats, level: float, *, min_width: float) ->
     def density(at: Floats) -> Floats:
         return np.asarray(np.exp(-0.5 * (cdist(at, sample) / width) ** 2).mean(1))
 
-    x, y = np.linspace(sample.min(0) - 4 * width, sample.max(0) + 4 * width, GRID).T
+    x, y = np.linspace(sample.min(0) - 4 * width, sample.max(0) + 4 * width, N_GRID).T
     grid = np.stack(np.meshgrid(x, y), axis=-1)
-    return x, y, density(grid.reshape(-1, 2)).reshape(GRID, GRID), float(np.quantile(density(sample), 1 - level))
+    return (
+        x,
+        y,
+        density(grid.reshape(-1, 2)).reshape(N_GRID, N_GRID),
+        float(np.quantile(density(sample), 1 - level)),
+    )
 
 
 def _legend(colors: Colors | None, ground: str, level: float) -> list[Line2D]:
