@@ -230,6 +230,24 @@ def test_annotation_clusters_and_novelty_equal_the_calls(files, tmp_path, capsys
     assert said["clusters"] == {str(n): int(c) for n, c in query.obs["dice_cluster"].value_counts().items()}
 
 
+def test_annotate_takes_several_references(files, tmp_path, monkeypatch, capsys):
+    folder, *_ = files
+    given = []
+
+    def annotate(query, references, **_):
+        given.extend(references)
+        query.uns["dice_annotate"] = {"summary": "done", "params": {}}
+
+    monkeypatch.setattr(dice.tl, "annotate", annotate)
+    command = ["annotate", folder / "query.h5ad", folder / "trained.h5ad", folder / "reference.h5ad"]
+    assert summary(capsys, *command, "-o", tmp_path / "out.h5ad")["summary"] == "done"
+    assert [cells.n_obs for cells in given] == [500, 500]
+    assert main([*map(str, command), "-o", str(tmp_path / "o.h5ad"), "--trained", str(tmp_path / "t.h5ad")]) == 1
+    assert "no single reference with cells" in capsys.readouterr().err
+    assert main([*map(str, command), "-o", str(command[-1])]) == 1
+    assert "is an input of the command" in capsys.readouterr().err
+
+
 def test_results_are_tables(files, tmp_path, capsys):
     folder, *_ = files
     command = ["transfer", folder / "query.h5ad", folder / "trained.h5ad", "-o", tmp_path / "out.h5ad", "--quiet"]

@@ -92,33 +92,39 @@ def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> l
 
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
     """Give a function that returns a figure and its axes the manners of scanpy's plots, and the shared docstrings."""
+    own, common = inspect.signature(function), list(inspect.signature(_finish).parameters.values())[3:]
 
     @wraps(function)
-    def drawn(
-        *args: Any,
-        show: bool | None = None,
-        save: str | os.PathLike[str] | None = None,
-        return_fig: bool = False,
-        **kwargs: Any,
-    ) -> Any:
-        figure, axes = function(*args, **kwargs)
-        _take_names_literally(figure)
-        if save is not None:
-            figure.savefig(Path(save), dpi=150, bbox_inches="tight")
-        return figure if return_fig else _shown(figure, axes, show, save is None, owned=kwargs.get("ax") is None)
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        manners = {name: kwargs.pop(name) for name in [parameter.name for parameter in common] if name in kwargs}
+        return _finish(*function(*args, **kwargs), kwargs.get("ax") is None, **manners)
 
-    signature = inspect.signature(function)
-    common = list(inspect.signature(drawn, follow_wrapped=False).parameters.values())[1:-1]
-    drawn.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*signature.parameters.values(), *common], return_annotation=Any
-    )
+    del drawn.__wrapped__  # Sphinx looks for the defaults of all parameters in its source.
+    parameters = [*own.parameters.values(), *common]
+    drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
     return shared(drawn)
 
 
-def _shown(figure: Figure, axes: Any, show: bool | None, keep: bool, *, owned: bool) -> Any:
-    """Show a figure as scanpy does. A figure that is neither saved nor shown stays open for ``plt.savefig``."""
+def _finish(
+    figure: Figure,
+    axes: Any,
+    owned: bool,
+    *,
+    show: bool | None = None,
+    save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
+) -> Any:
+    """Save, show or return a figure as scanpy does. `owned` is False if the caller passed axes.
+
+    A figure that is neither saved nor shown stays open for ``plt.savefig``.
+    """
     import matplotlib.pyplot as plt
 
+    _take_names_literally(figure)
+    if save is not None:
+        figure.savefig(Path(save), dpi=150, bbox_inches="tight")
+    if return_fig:
+        return figure
     if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
         show = True
     if show:
@@ -126,7 +132,7 @@ def _shown(figure: Figure, axes: Any, show: bool | None, keep: bool, *, owned: b
         plt.show()
     if show is False or not owned:
         return axes
-    if not (keep or show):
+    if save is not None and not show:
         plt.close(figure)
     return None
 
