@@ -49,7 +49,7 @@ def clusters(
 
     The tree has one row for each cluster. A merge is drawn at the separation of its two parts, and the axis above
     translates separations into the share of cells that a second measurement would place alike. The dotted line is the
-    cut. The map is that of the graph that was clustered.
+    cut.
 
     Parameters
     ----------
@@ -90,8 +90,7 @@ def clusters(
     colors = read_colors(adata, keys.cluster, palette, step=TREE_STEP)
     named = [group for group in colors.groups if group[0] in colors.names]
     sure = read_numbers(adata, keys.confidence, color_map, step=TREE_STEP)
-    options = umap_options(n_neighbors, random_state)
-    where = layout(adata, record["params"]["use_rep"], neighbors_key=keys.uns, **options)
+    where = layout(adata, record["params"]["use_rep"], **umap_options(n_neighbors, random_state))
     height = side(len(named)) if markers is None else max(side(len(named)), GENE_ROW * len(named))
     figure, axes = panels(3, ncols=3, size=(height + 0.4, height), margin=draw.COLORBAR_WIDTH)
     _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers, n_genes))

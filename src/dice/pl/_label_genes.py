@@ -92,10 +92,8 @@ def _draw(table: pd.DataFrame, ncols: int, color_map: str) -> Drawn:
     grid = figure.subplots(2 * n_rows, ncols, squeeze=False, height_ratios=[_BARS, _DOTS] * n_rows)
     pairs = grid.reshape(n_rows, 2, ncols).transpose(0, 2, 1).reshape(-1, 2)
     means = table[["mean", "reference_mean"]].to_numpy()
-    look: dict[str, Any] = {
-        "norm": Normalize(min(float(means.min()), 0.0), max(float(means.max()), 1e-6)),
-        "cmap": color_map,
-    }
+    norm = Normalize(min(float(means.min()), 0.0), max(float(means.max()), 1e-6))
+    look: dict[str, Any] = {"norm": norm, "cmap": color_map, "edgecolors": "black", "linewidths": 0.5}
     for at, (rows, (top, bottom)) in enumerate(zip(groups, pairs, strict=False)):
         _bars(top, rows, most, first=at % ncols == 0)
         points = _dots(bottom, rows, most, look, first=at % ncols == 0)

@@ -109,7 +109,7 @@ def _figures(
 
     def add(caption: str, plot: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         figure, stream = plot(*args, return_fig=True, **kwargs), io.BytesIO()
-        figure.savefig(stream, format="png", dpi=DPI, bbox_inches="tight")
+        figure.savefig(stream, format="png", dpi=DPI)
         plt.close(figure)
         found.append({"caption": caption, "png": base64.b64encode(stream.getvalue()).decode("ascii")})
 
