@@ -162,7 +162,7 @@ def test_constant_genes_say_nothing():
     ("arguments", "sentence"),
     [
         ({"n_latent": 40}, "n_latent=40 cannot be learned from .. cells and 20 genes: pass a number from 1 to 19"),
-        ({"labels_key": "one"}, "1 distinct label"),
+        ({"labels_key": "one"}, "at least two labels, got 1"),
         ({"layer": "none"}, "no layer 'none'"),
     ],
 )

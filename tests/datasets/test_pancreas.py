@@ -59,6 +59,6 @@ def test_downloaded_once(wheels, tmp_path, monkeypatch):
 
 def test_a_wheel_that_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.setattr(_download.sys, "executable", "false")
-    with pytest.raises(DownloadError, match=r"hormone2cell==0.1.2 cannot be downloaded .*: call again"):
+    with pytest.raises(DownloadError, match=r"hormone2cell==0.1.2 cannot be downloaded .*: try again"):
         dice.datasets.pancreas(cache_dir=tmp_path / "cache")
     assert not list((tmp_path / "cache").iterdir())

@@ -84,7 +84,7 @@ def test_other_keys_and_errors(reference, plot):
     with pytest.raises(SlotError, match=r"run dice\.tl\.train_prior first"):
         plot(reference)
     reference.uns["dice"] = {"config": "{"}
-    with pytest.raises(PriorFormatError, match="train it again"):
+    with pytest.raises(PriorFormatError, match=r"call dice.tl.train_prior again"):
         plot(reference)
     with pytest.raises(InputError):
         plot(3)

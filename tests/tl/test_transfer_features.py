@@ -324,7 +324,7 @@ def test_bad_features_are_told_in_one_sentence(reference, query, spoil, error, m
 def test_bad_arguments_are_told_in_one_sentence(reference, query):
     for arguments, error, message in [
         ({"features_key": "layer:counts"}, KeyError, "no layer 'counts'"),
-        ({"features_key": "mod:protein"}, ValueError, "names a modality, which needs a MuData object"),
+        ({"features_key": "mod:protein"}, ValueError, "names a modality: pass a MuData object"),
         ({"features_key": ["age"]}, KeyError, "no column 'age'"),
         ({"features_key": None}, ValueError, "columns, got None"),
         ({"features_key": b"protein"}, ValueError, "columns, got b'protein'"),

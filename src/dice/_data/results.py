@@ -1,4 +1,4 @@
-"""Results of earlier calls, as plots and scores read them: priors, labels and features."""
+"""Read the results of earlier calls for plots and scores: priors, labels and features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dice._types import Codes, Mask
 
 @dataclass(frozen=True)
 class Summary:
-    """Course of the training and spectrum of the reference."""
+    """Losses of the training and singular values of the reference."""
 
     preset: str
     n_latent: int
@@ -60,9 +60,7 @@ def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Sum
             singular_values=np.asarray(raw["singular_values"], dtype=np.float64),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise PriorFormatError(
-            f"adata.uns[{key!r}] is not a stored prior: train it again with dice.tl.train_prior."
-        ) from error
+        raise PriorFormatError(f"adata.uns[{key!r}] is not a prior: call dice.tl.train_prior again.") from error
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Transferred:
     label: pd.Categorical
     probabilities: Floats
     sets: Mask
-    #: Cells whose label is beyond doubt.
+    #: Cells with the status "confident".
     confident: Mask
     alpha: float
 
@@ -97,22 +95,22 @@ class Transferred:
 
 @dataclass(frozen=True)
 class PredictedTable:
-    """Features as of :func:`dice.tl.transfer_features`, and what was measured of them, where that is known."""
+    """Features as of :func:`dice.tl.transfer_features`, and their measured values if known."""
 
     names: list[str]
     mean: Floats
     low: Floats
     high: Floats
-    #: Correlation (F,) in held-out cells of the reference, and features that must not be read.
+    #: Correlation (F,) in held-out cells of the reference, and features that cannot be predicted.
     correlation: Floats
     useless: Mask
     alpha: float
-    #: Measured values (n, F), NaN where there are none.
+    #: Measured values (n, F), NaN if missing.
     truth: Floats | None
 
     @classmethod
     def of(cls, adata: AnnData, key: str, truth_key: str | Sequence[str] | None) -> PredictedTable:
-        """Read the slots that begin with `key`; without a `truth_key`, measured values are not looked for."""
+        """Read the slots that begin with `key`, and measured values if there is a `truth_key`."""
         keys, step = FeatureKeys(key), f"dice.tl.transfer_features(adata, reference, {key.removesuffix('_dice')!r})"
         record = read.record(adata, keys.uns, what="record of predicted features", step=step)
         table = record["features"]
@@ -126,11 +124,11 @@ class PredictedTable:
 
     @property
     def ranked(self) -> Codes:
-        """Features in the order of their correlation, the best first; those without one last."""
+        """Features by correlation, the best first; features without a correlation last."""
         return np.argsort(-np.nan_to_num(self.correlation, nan=-2.0), kind="stable")
 
     def chosen(self, features: Sequence[str] | None, n: int) -> list[int]:
-        """Positions of the features that the caller names, or of the best ones."""
+        """Return the positions of the named features, or of the best `n`."""
         if features is None:
             return [int(i) for i in self.ranked[:n]]
         wanted = [features] if isinstance(features, str) else list(features)
@@ -138,7 +136,7 @@ class PredictedTable:
 
 
 def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) -> Floats:
-    """Measured values (n, F) of the predicted features, by name, wherever a reference might keep them."""
+    """Return the measured values (n, F) of the predicted features, by name."""
     table = find_table(adata, adata, truth_key, "adata")
     table = table.set_axis(column_names([str(name) for name in table.columns]), axis=1)
     found = [name for name in names if name in table.columns]
@@ -158,7 +156,7 @@ def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[st
 
 
 def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
-    """Arguments of a stored call, as the verb takes them; `classes` are the settings objects that it may name."""
+    """Return the arguments of a stored call; `classes` are the settings objects among them."""
     restored: dict[str, Any] = {}
     for name, value in call.items():
         if isinstance(value, Mapping) and value.get("name") in classes:
@@ -169,5 +167,5 @@ def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str
 
 
 def _scalar(value: Any) -> Any:
-    """Files give numpy's numbers back."""
+    """Return a number of Python. Files return numbers of numpy."""
     return value.item() if isinstance(value, np.generic) else value

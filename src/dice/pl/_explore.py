@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.layout import as_keys, umap_options
+from dice._data.graph import umap_options
 from dice._docs import shared
 from dice._errors import DiceError, DiceWarning
 from dice._plot.report import Page, page, records
@@ -82,7 +82,7 @@ def explore(
     Page of 300 cells: show it in a notebook, or write it with .save('report.html').
     """
     options = umap_options(n_neighbors, random_state)
-    return page(_content(adata, reference, color, as_keys(use_rep), prior_key, max_cells, options), title, height)
+    return page(_content(adata, reference, color, read.as_keys(use_rep), prior_key, max_cells, options), title, height)
 
 
 def _content(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.layout import as_keys, umap_options
+from dice._data.graph import umap_options
 from dice._docs import shared
 from dice._files import check_target
 from dice._plot.report import page
@@ -92,7 +92,7 @@ def report(
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
     check_target(path, inputs=(adata, reference))
-    keys, options = as_keys(use_rep), umap_options(n_neighbors, random_state)
+    keys, options = read.as_keys(use_rep), umap_options(n_neighbors, random_state)
     content = _content(adata, reference, color, keys, prior_key, max_cells, options)
     content["figures"] = _figures(adata, keys, color, reference, truth_key, prior_key, options)
     page(content, title).save(path)

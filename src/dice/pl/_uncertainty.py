@@ -8,7 +8,7 @@ from typing import Any
 from anndata import AnnData
 
 from dice._data.colors import Palette, read_groups, read_numbers
-from dice._data.layout import layout, umap_options
+from dice._data.graph import layout, umap_options
 from dice._docs import shared
 from dice._plot.distribution import map_and_distribution
 from dice._plot.figure import finish
