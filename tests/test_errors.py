@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dice
 from dice import _errors
-from dice.datasets._download import DownloadError
+from dice.datasets._real import DownloadError
 
 SOURCE = Path(dice.__file__).parent
 #: What scanpy's users catch for the same mistake.

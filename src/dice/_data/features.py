@@ -13,10 +13,11 @@ from anndata import AnnData
 
 from dice._arguments import known_key, new_key, said
 from dice._data.files import read
-from dice._data.read import dense, feature_table, named_table, names
-from dice._data.write import Slots, is_mudata, result_key
+from dice._data.read import array, dense, feature_table, named_table, names, record
+from dice._data.write import Slots, column_names, is_mudata, result_key
 from dice._errors import InputError, SlotError
-from dice._types import Floats, Mask
+from dice._keys import FeatureKeys
+from dice._types import Codes, Floats, Mask
 
 #: Prefixes of the names of layers and modalities.
 LAYER_PREFIX, MODALITY = "layer:", "mod:"
@@ -189,3 +190,58 @@ def centred_log_ratios(counts: Floats, *, axis: int) -> Floats:
     known = ~np.isnan(logs)
     mean = np.where(known, logs, 0).sum(axis, keepdims=True) / np.maximum(known.sum(axis, keepdims=True), 1)
     return np.log1p(counts / np.exp(mean))
+
+
+@dataclass(frozen=True)
+class PredictedTable:
+    """Features as of :func:`dice.tl.transfer_features`, and their measured values if known."""
+
+    names: list[str]
+    mean: Floats
+    low: Floats
+    high: Floats
+    #: Correlation (F,) in held-out cells of the reference, and features that cannot be predicted.
+    correlation: Floats
+    useless: Mask
+    alpha: float
+    #: Measured values (n, F), NaN if missing.
+    truth: Floats | None
+
+    @classmethod
+    def of(cls, adata: AnnData, key: str, truth_key: str | Sequence[str] | None) -> PredictedTable:
+        """Read the slots that begin with `key`, and measured values if there is a `truth_key`."""
+        keys, step = FeatureKeys(key), f"dice.tl.transfer_features(adata, reference, {key.removesuffix('_dice')!r})"
+        made = record(adata, keys.uns, what="record of predicted features", step=step)
+        table = made["features"]
+        names = [str(name) for name in table["name"]]
+        mean, low, high = (
+            array(adata, name, step=step).astype(np.float64) for name in (keys.mean, keys.low, keys.high)
+        )
+        truth = None if truth_key is None else _measured(adata, truth_key, names)
+        correlation, useless = np.asarray(table["correlation"], dtype=float), np.asarray(table["useless"], dtype=bool)
+        return cls(names, mean, low, high, correlation, useless, float(made["call"]["alpha"]), truth)
+
+    @property
+    def ranked(self) -> Codes:
+        """Features by correlation, the best first; features without a correlation last."""
+        return np.argsort(-np.nan_to_num(self.correlation, nan=-2.0), kind="stable")
+
+    def chosen(self, features: Sequence[str] | None, n: int) -> list[int]:
+        """Return the positions of the named features, or of the best `n`."""
+        if features is None:
+            return [int(i) for i in self.ranked[:n]]
+        wanted = [features] if isinstance(features, str) else list(features)
+        return [self.names.index(known_key(name, self.names, "feature", "the predicted ones")) for name in wanted]
+
+
+def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) -> Floats:
+    """Return the measured values (n, F) of the predicted features, by name."""
+    table = find_table(adata, adata, truth_key, "adata")
+    table = table.set_axis(column_names([str(name) for name in table.columns]), axis=1)
+    found = [name for name in names if name in table.columns]
+    if not found:
+        raise InputError(
+            f"truth_key={said(truth_key)} has none of the predicted features {names[:3]}, but "
+            f"{list(table.columns[:3])}: set truth_key to what was measured of these."
+        )
+    return pd.DataFrame(as_numbers(table[found], truth_key, "adata"), columns=found).reindex(columns=names).to_numpy()

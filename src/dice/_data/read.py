@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 
 from dice._arguments import as_embedding, known_key, said
 from dice._errors import InputError, SlotError
-from dice._types import Floats
+from dice._keys import CONFIDENT, LabelKeys, SafeKeys
+from dice._labels.tree import LabelTree
+from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -168,3 +171,40 @@ def pca(adata: AnnData, use_rep: str) -> tuple[Floats, Floats, str]:
             "that sc.pp.pca made as use_rep, or leave it out to compute the loadings here."
         )
     return np.asarray(adata.obsm[use_rep]), np.asarray(adata.varm[key]), key
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """Labels, probabilities and prediction sets of all cells, as of :func:`dice.tl.transfer_labels`."""
+
+    #: Labels that the reference has, in its order.
+    names: list[str]
+    #: Label of every cell, or ``"unassigned"``.
+    label: pd.Categorical
+    probabilities: Floats
+    sets: Mask
+    #: Cells with the status "confident".
+    confident: Mask
+    alpha: float
+
+    @classmethod
+    def of(cls, adata: AnnData, labels_key: str, key: str | None) -> Transferred:
+        """Read the slots that begin with `key`, by default ``f"{labels_key}_dice"``."""
+        keys = LabelKeys(f"{labels_key}_dice" if key is None else key)
+        step = f"dice.tl.transfer_labels(adata, reference, {labels_key!r})"
+        made = record(adata, keys.uns, what="record of transferred labels", step=step)
+        return cls(
+            names=[str(name) for name in made["labels"]],
+            label=pd.Categorical(column(adata, keys.label, step=step).astype(str)),
+            probabilities=array(adata, keys.probability, step=step).astype(np.float64),
+            sets=array(adata, keys.set, step=step).astype(bool),
+            confident=(column(adata, keys.status, step=step).astype(str) == CONFIDENT).to_numpy(),
+            alpha=float(made["call"]["alpha"]),
+        )
+
+
+def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[str, Any]]:
+    """Return the tree of labels, the node (n,) of every cell, and the record of safe labels."""
+    table = record(adata, keys.uns, what="record of safe labels", step="dice.tl.safe_labels")
+    tree, given = LabelTree.from_plain(table), column(adata, keys.label, step="dice.tl.safe_labels")
+    return tree, pd.Index(tree.names).get_indexer(given.astype(str)), dict(table)

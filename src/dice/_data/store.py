@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import weakref
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from typing import Any, NamedTuple, Self
@@ -19,12 +21,13 @@ from anndata.io import write_elem
 from dice._arguments import new_key, said
 from dice._data.door import LIMIT
 from dice._data.files import open_prior
+from dice._data.read import record
 from dice._data.write import holds_prior
-from dice._errors import InputError, SlotError
+from dice._errors import InputError, PriorFormatError, SlotError
 from dice._files import atomic
 from dice._keys import PriorKeys
 from dice._model import prior as core
-from dice._types import Mask
+from dice._types import Floats, Mask
 
 
 class Prior(core.LearnedPrior):
@@ -171,3 +174,31 @@ def own_cells(adata: AnnData, prior: Prior) -> Mask | None:
         if isinstance(raw, Mapping) and raw.get("sha256") == prior.sha256 and PriorKeys(key).split in adata.obs:
             return adata.obs[PriorKeys(key).split].isin(["train", "validation"]).to_numpy(dtype=bool)
     return None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Losses of the training and singular values of the reference."""
+
+    preset: str
+    n_latent: int
+    history: Mapping[str, Floats]
+    singular_values: Floats
+
+
+def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Summary:
+    """Return the summary of a prior in an AnnData object, of a prior, or of a file. The network is not built."""
+    if isinstance(source, AnnData):
+        raw = record(source, key, what="prior", step="dice.tl.train_prior")
+    else:
+        raw = find_prior(source, key=key).to_arrays()
+    try:
+        config = json.loads(raw["config"])
+        return Summary(
+            preset=str(config["preset"]),
+            n_latent=int(config["denoiser"]["n_latent"]),
+            history={name: np.asarray(values, dtype=np.float64) for name, values in raw["history"].items()},
+            singular_values=np.asarray(raw["singular_values"], dtype=np.float64),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PriorFormatError(f"adata.uns[{key!r}] is not a prior: call dice.tl.train_prior again.") from error

@@ -189,6 +189,22 @@ def as_plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
+def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
+    """Return the arguments of a stored call; `classes` are the settings objects among them."""
+    restored: dict[str, Any] = {}
+    for name, value in call.items():
+        if isinstance(value, Mapping) and value.get("name") in classes:
+            entries = {key: _scalar(entry) for key, entry in value.items() if key != "name"}
+            value = classes[str(value["name"])](**entries)
+        restored[name] = list(value) if np.ndim(value) == 1 else _scalar(value)
+    return restored
+
+
+def _scalar(value: Any) -> Any:
+    """Return a number of Python. Files return numbers of numpy."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 @dataclass
 class Transaction:
     """A user's object, and a stand-in with the same matrices, whose slots are written in its place."""

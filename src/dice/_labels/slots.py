@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dice._arguments import is_key, said
 from dice._data import read
 from dice._data.colors import MISSING, UNASSIGNED, are_colors
-from dice._data.results import read_safe
+from dice._data.read import read_safe
 from dice._data.write import Slots, column_names, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys

@@ -10,7 +10,7 @@ import pandas as pd
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.results import read_safe
+from dice._data.read import read_safe
 from dice._docs import shared
 from dice._keys import LabelKeys, SafeKeys
 from dice._plot import draw

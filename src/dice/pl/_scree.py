@@ -9,7 +9,6 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data.colors import MISSING, SAFE
-from dice._data.results import summarize
 from dice._docs import shared
 from dice._errors import InputError
 from dice._plot.figure import finish, panels
@@ -59,6 +58,8 @@ def scree(
     >>> figure.axes[0].get_xlabel()
     'component'
     """
+    from dice._data.store import summarize  # Loads torch.
+
     prior = summarize(reference, prior_key)
     k = prior.n_latent
     values = prior.singular_values[: max(n_values, k + 1)]

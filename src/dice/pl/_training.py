@@ -9,7 +9,6 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data.colors import SAFE
-from dice._data.results import summarize
 from dice._docs import shared
 from dice._errors import InputError
 from dice._plot.figure import finish, panels
@@ -61,6 +60,8 @@ def training(
     >>> figure.axes[0].get_xlabel()
     'step'
     """
+    from dice._data.store import summarize  # Loads torch.
+
     prior = summarize(reference, prior_key)
     mixture = "log_likelihood" in prior.history
     if not mixture and not len(prior.history.get("validation", ())):
