@@ -116,7 +116,7 @@ def test_names_of_cells_are_no_batches():
 
 @pytest.mark.parametrize("n_latent", [0, 10, 2.5, True, "many"])
 def test_impossible_numbers_of_latents(n_latent):
-    with pytest.raises(dice.DiceError, match=r"pass a (whole )?number"):
+    with pytest.raises(dice.DiceError, match=r"must be a number from 1 to|larger reference"):
         check_n_latent(n_latent, n_cells=10, n_genes=50)
 
 
@@ -145,7 +145,7 @@ def test_mask():
     for mask in ("hv", np.array([True, False, True])):
         np.testing.assert_array_equal(gene_mask(adata, mask), [0, 2])
     for mask in ("score", np.zeros(3, bool), np.ones(2, bool)):
-        with pytest.raises(dice.DiceError, match="at least one of the 3 genes and boolean throughout"):
+        with pytest.raises(dice.DiceError, match="True for at least one gene"):
             gene_mask(adata, mask)
     with pytest.raises(dice.DiceError, match=r"no column 'hvg' in adata\.var"):
         gene_mask(adata, "hvg")
@@ -177,7 +177,7 @@ def test_latents_have_to_leave_room_in_both_dimensions():
 def test_what_does_not_hold_counts_is_named():
     adata = ad.AnnData(np.log1p(COUNTS), layers={"counts": COUNTS, "half": COUNTS / 2})
     check_counts(adata, "counts")
-    with pytest.raises(dice.DiceError, match=r"^adata.X does not hold raw counts.*available: \['counts', 'half'\]"):
+    with pytest.raises(dice.DiceError, match=r"^adata.X does not hold raw counts.*of \['counts', 'half'\]"):
         check_counts(adata, None)
     with pytest.raises(dice.DiceError, match=r"^adata.layers\['half'\] does not hold raw .*available: \['counts'\]"):
         check_counts(adata, "half")

@@ -132,10 +132,7 @@ def check_counts(adata: AnnData, layer: str | None) -> None:
         raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")
     if not holds_counts(matrix):
         others = [name for name in names(adata, "layers") if name != layer]
-        raise InputError(
-            f"{matrix.where} does not hold raw counts (whole numbers from 0 on), but they are needed: name their layer "
-            f"with layer= (available: {others}), or start from the unnormalised matrix."
-        )
+        raise InputError(f"{matrix.where} does not hold raw counts: name their layer with layer= (of {others}).")
 
 
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
@@ -145,10 +142,7 @@ def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
         raise InputError(f"No prior can be learned from {n_cells} cells and {n_genes} genes: pass a larger reference.")
     whole = isinstance(n_latent, int | np.integer) and not isinstance(n_latent, bool) and 1 <= n_latent <= most
     if n_latent != "elbow" and not whole:
-        raise InputError(
-            f"n_latent={said(n_latent)} cannot be learned from {n_cells} cells and {n_genes} genes: pass a number from "
-            f"1 to {most}, or 'elbow'."
-        )
+        raise InputError(f"`n_latent` must be a number from 1 to {most} or 'elbow', got {said(n_latent)}.")
 
 
 def named_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> str | NDArray[np.bool_] | None:
@@ -167,8 +161,5 @@ def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArr
         mask_var = adata.var[known_key(mask_var, adata.var, "column", "adata.var")].to_numpy()
     mask = np.asarray(mask_var)
     if mask.dtype != bool or mask.shape != (adata.n_vars,) or not mask.any():
-        raise InputError(
-            f"mask_var must be True for at least one of the {adata.n_vars} genes and boolean throughout: pass such a "
-            "column of adata.var or a mask, or None for all genes."
-        )
+        raise InputError("`mask_var` must be a boolean mask or column of adata.var that is True for at least one gene.")
     return np.flatnonzero(mask)

@@ -51,10 +51,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     if is_mudata(reference):
         found = [cells for cells in reference.mod.values() if cells.uns.get(prior_key) is not None]
         if len(found) != 1:
-            raise InputError(
-                f"{len(found)} modalities of the reference have a prior, but one is needed: call "
-                f"dice.tl.train_prior(reference.mod[...]) on that with the expression of genes."
-            )
+            raise InputError(f"One modality must have a prior, got {len(found)}: train it on the modality of genes.")
         reference = found[0]
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
         raise InputError("Features are learned from the reference's cells, which a prior alone has not: pass these.")
@@ -71,19 +68,14 @@ def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> 
         raise InputError(f"Features have names that repeat, for example {list(repeated[:5])}: make them unique.")
     values = as_numbers(table, key, "the reference")
     size = np.nanmax(np.abs(values), axis=0, initial=0.0)
-    if (size > LARGEST_FEATURE).any():
+    large = list(table.columns[size > LARGEST_FEATURE])
+    if large:
         what = "infinite" if np.isinf(size).any() else f"larger than {LARGEST_FEATURE:g}"
-        raise InputError(
-            f"The features {list(table.columns[size > LARGEST_FEATURE][:5])} are {what} in some cells: set these "
-            "values to NaN, which is 'not measured', or divide the features by a constant."
-        )
+        raise InputError(f"The features {large[:5]} are {what} in some cells: set these values to NaN.")
     n_cells = (~np.isnan(values)).sum(0)
     few = table.columns[n_cells < FEWEST_MEASURED]
     if len(few):
-        raise InputError(
-            f"{len(few)} features are known in fewer than {FEWEST_MEASURED} cells of the reference, for example "
-            f"{list(few[:5])}: leave them out."
-        )
+        raise InputError(f"Features must be known in {FEWEST_MEASURED} cells or more: leave out {list(few[:5])}.")
     return Features(values, [str(name) for name in table.columns], title_of(key))
 
 

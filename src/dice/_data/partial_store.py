@@ -54,10 +54,7 @@ class Draft:
         note = self.folder / "call.json"
         if note.exists():
             if note.read_text() != text:
-                raise InputError(
-                    f"{str(self.folder)!r} belongs to a call with other arguments or other cells: repeat that "
-                    "call, name another output, or delete the folder to start again."
-                )
+                raise InputError(f"{str(self.folder)!r} belongs to another call: name another output, or delete it.")
             _log.info(f"Going on with {str(self.folder)!r}.")
             return
         remove(self.folder)  # Without a note, the call was killed before its first chunk.

@@ -166,10 +166,7 @@ def pca(adata: AnnData, use_rep: str) -> tuple[Floats, Floats, str]:
     known_key(use_rep, adata.obsm, "embedding", "adata.obsm")
     key = "PCs" if use_rep == "X_pca" else use_rep
     if key not in adata.varm:
-        raise SlotError(
-            f"Loadings of adata.obsm[{use_rep!r}] are missing in adata.varm[{key!r}]: pass the key of an embedding "
-            "that sc.pp.pca made as use_rep, or leave it out to compute the loadings here."
-        )
+        raise SlotError(f"There are no loadings in adata.varm[{key!r}]: pass an embedding of sc.pp.pca as use_rep.")
     return np.asarray(adata.obsm[use_rep]), np.asarray(adata.varm[key]), key
 
 

@@ -111,10 +111,7 @@ def is_mudata(adata: object) -> bool:
 def check_writable(adata: Any, *, copy: bool, who: str = "adata") -> None:
     """Check that results can be written, before the work: copies and views of objects on disk cannot."""
     if is_mudata(adata):
-        raise InputError(
-            f"{who} is a {type(adata).__name__} of several modalities: pass the one that is meant, out of "
-            f"{list(adata.mod)[:5]}, for example mdata.mod['rna']."
-        )
+        raise InputError(f"{who} has several modalities: pass one of them, out of {list(adata.mod)[:5]}.")
     if not isinstance(adata, AnnData):
         raise InputError(f"`{who}` must be an AnnData object, as ad.read_h5ad returns it, got {said(adata)}.")
     if adata.isbacked and (copy or adata.is_view):

@@ -111,20 +111,17 @@ def correct_batches(
 
 
 def _possible(n_comps: int, matrix: Matrix) -> int:
-    """The number of components, lowered to what the matrix has."""
+    """Return the number of components, at most one less than cells or genes."""
     most = min(matrix.n_cells, matrix.n_genes) - 1
     if most < 1:
-        raise InputError(
-            f"n_comps={n_comps} cannot be had from {matrix.n_cells} cells and {matrix.n_genes} genes: use 1 or more, "
-            "and at least two cells and two genes."
-        )
+        raise InputError(f"n_comps={n_comps} needs two cells and two genes, got {matrix.n_cells} and {matrix.n_genes}.")
     if n_comps > most:
         _log.info(f"n_comps={n_comps} is lowered to {most}, all that there are.")
     return min(n_comps, most)
 
 
 def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp] | None) -> NDArray[np.float32]:
-    """Expression of all genes, dense, with ``shift @ back`` added to the genes that were used."""
+    """Return the dense expression of all genes, with ``shift @ back`` added to the genes that were used."""
     expression = np.empty((matrix.n_cells, matrix.n_genes), dtype=np.float32)
     columns = slice(None) if genes is None else genes
     for rows in matrix.slices():
@@ -135,7 +132,7 @@ def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp
 
 
 def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floats:
-    """Latents (n, k) after Harmony, whatever way around this version of harmonypy returns them."""
+    """Return latents (n, k) after Harmony, for any version of harmonypy."""
     from harmonypy import run_harmony
 
     n_cells, n_comps = latents.shape
@@ -162,7 +159,7 @@ def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floa
 
 @contextmanager
 def _global_random_state_kept() -> Iterator[None]:
-    """Undo what harmonypy does to global random states: old versions seed numpy's, some torch's."""
+    """Restore global random states: old versions of harmonypy seed numpy's, some torch's."""
     import torch
 
     state = np.random.get_state()  # noqa: NPY002 (the legacy state is what is being protected)
