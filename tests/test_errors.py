@@ -27,7 +27,7 @@ INNER = {"AttributeError", "TypeError", "RuntimeError", "NotImplementedError", "
 INNER |= {"ImportError", "requests.ConnectionError"}
 #: What a sentence says to do, or what it names as possible.
 ADVICE = re.compile(
-    r"[:;]|available|pass |call |use |install |train |is not |are not |not between|unknown|needs |must be |<…>$"
+    r"[:;]|available|pass |call |use |install |train |is not |are not |not between|unknown|needs |must |<…>$"
 )
 
 

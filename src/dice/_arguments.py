@@ -110,5 +110,5 @@ def as_embedding(values: Any) -> Floats:
         raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}.")
     broken = np.flatnonzero(~np.isfinite(embedding).all(axis=1))
     if broken.size:
-        raise InputError(f"The embedding is NaN or infinite in {broken.size} cells, the first is row {broken[0]}.")
+        raise InputError(f"The embedding must be finite, got NaN or infinity in {broken.size} rows, as {broken[0]}.")
     return embedding

@@ -189,6 +189,9 @@ class Transferred:
         """Read the slots that begin with `key`, by default ``f"{labels_key}_dice"``."""
         keys = LabelKeys(f"{labels_key}_dice" if key is None else key)
         step = f"dice.tl.transfer_labels(adata, reference, {labels_key!r})"
+        others = [name for name in names(adata, "uns") if LabelKeys(name).status in names(adata, "obs")]
+        if others and keys.uns not in others:
+            raise SlotError(f"There are no labels {keys.label!r}: set key={others[0]!r}, or run {step} first.")
         made = record(adata, keys.uns, what="record of transferred labels", step=step)
         return cls(
             names=[str(name) for name in made["labels"]],
