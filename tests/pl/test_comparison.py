@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 from dice import pl
-from dice._data import layout as _layout
+from dice._data import graph as _layout
 from dice._errors import InputError, SlotError
 
 
@@ -310,7 +310,7 @@ def test_many_points_are_rasterised(query, monkeypatch):
         ({"color": "cell_type", "palette": ["red"]}, InputError, "1 colours for 3 labels"),
         ({"color": "cell_type", "palette": {"B": "red"}}, InputError, r"no colour for \['NK', 'T'\]"),
         ({"color": "cell_type", "palette": "no map"}, InputError, "must be a colour map of matplotlib"),
-        ({"n_neighbors": 1}, InputError, "pass 2 or more"),
+        ({"n_neighbors": 1}, InputError, "must be a whole number of at least 2"),
         ({"ncols": 0}, InputError, "must be a whole number of at least 1"),
         ({"use_rep": "X_dice_samples"}, InputError, "cannot be drawn"),
     ],
