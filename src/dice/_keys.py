@@ -92,10 +92,10 @@ class ClusterKeys(Keys):
 
 
 class AnnotateKeys(Keys):
-    """Slots of :func:`dice.tl.annotate` beside those of its steps; the layer is log-normalised expression."""
+    """Slots of :func:`dice.tl.annotate` beside those of its steps: layers of log-normalised expression."""
 
     default = "dice_annotate"
-    table: ClassVar[dict[str, str]] = {"layer": "dice_lognorm"}
+    table: ClassVar[dict[str, str]] = {"layer": "dice_lognorm", "panel": "dice_panel"}
 
 
 class FeatureKeys(Keys):

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
+from dice._data.genes import match_genes
 from dice._data.matrix import Matrix
+from dice._data.panel import is_panel, panel_layer
 from dice._data.read import names
 from dice._data.recipe import log_normalised
 from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged, stored_values
@@ -24,6 +26,7 @@ from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
 from dice._keys import AnnotateKeys
 from dice._model.counts import MOSTLY, TARGET_SUM, Recovered, normalised, recover
+from dice._model.prior import LearnedPrior
 from dice._types import Chunk, Codes
 
 P = ParamSpec("P")
@@ -106,16 +109,17 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
         except TypeError:  # which the verb itself tells
             return verb(*args, **kwargs)
         arguments, adata = given.arguments, next(iter(given.arguments.values()))
-        target_sum = _target_of_counts(adata, arguments, learns="reference" not in signature.parameters)
-        if target_sum is None:
+        counted, prior = _like_prior(adata, arguments, learns="reference" not in signature.parameters)
+        if not counted:
             return verb(*args, **kwargs)
-        arguments["layer"] = key = own_layer(adata, Matrix(adata))
-        if key in adata.layers:
+        panel = prior is not None and is_panel(prior)
+        arguments["layer"] = key = AnnotateKeys().panel if panel else own_layer(adata, Matrix(adata))
+        if key in adata.layers and not panel:
             return verb(*given.args, **given.kwargs)
         copy = bool(arguments.get("copy", False))
         check_writable(adata, copy=copy)
         with transaction(adata) as (begun,):
-            expression_layer(begun.stage, None, target_sum, "adata")
+            layer_like(begun.stage, None, prior, arguments.get("gene_key"))
             arguments[next(iter(arguments))], arguments["copy"] = begun.stage, False
             verb(*given.args, **given.kwargs)
         return cast("R", begun.perform(copy=copy))
@@ -123,22 +127,34 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _target_of_counts(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> float | None:
-    """The counts per cell to normalise to, if an object in memory holds raw counts that a verb is to read."""
+def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tuple[bool, LearnedPrior | None]:
+    """Whether a verb is to read values in memory that must be normalised, and the prior that they should be like."""
     check = arguments.get("check", True)
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
     if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs:
-        return None
-    if not (isinstance(adata.X, np.ndarray) or sparse.issparse(adata.X)) or not is_raw(Matrix(adata).sample()):
-        return None
+        return False, None
+    if not (isinstance(adata.X, np.ndarray) or sparse.issparse(adata.X)):
+        return False, None
+    raw = is_raw(Matrix(adata).sample())
     if learns:
-        return TARGET_SUM
+        return raw, None
     try:
         source = arguments.get("reference")
         prior = find_prior(adata if source is None else source, key=arguments.get("prior_key", "dice"))
     except DiceError:  # which the verb itself tells
-        return None
-    return None if prior.statistics.get("counts") else prior.statistics.get("sum_log") or TARGET_SUM
+        return False, None
+    return is_panel(prior) or (raw and not prior.statistics.get("counts")), prior
+
+
+def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, gene_key: str | None) -> str | None:
+    """The layer of a query with values like those of a prior, new where they must be normalised first."""
+    if prior is None or not is_panel(prior):
+        target_sum = TARGET_SUM if prior is None else prior.statistics.get("sum_log") or TARGET_SUM
+        return expression_layer(adata, layer, target_sum, "adata")
+    if layer is not None:
+        return layer
+    genes = match_genes(adata, prior.genes, gene_key=gene_key, min_overlap=0.0).query
+    return panel_layer(adata, layer, genes, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
 
 
 def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:

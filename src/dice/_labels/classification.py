@@ -48,6 +48,11 @@ class Classified:
     #: Classifiers used by the views, with their weights and their scores on calibration cells.
     table: dict[str, Any]
 
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the classifiers."""
+        return dict(zip(self.table["candidate"][:-1].tolist(), self.table["weight"][:-1].tolist(), strict=True))
+
 
 @dataclass(frozen=True)
 class _Average:
@@ -107,7 +112,7 @@ def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     table = _view_table(average, given[cells.seen].mean(0), weight)
     composition = composition_of(probabilities[cells.seen], views.moments.composition)
     return Classified(
-        probabilities, measured, strength, composition, table, by_view, record, _scores(model, views.representations)
+        probabilities, measured, strength, composition, table, by_view, record, _scores(model, views.weights)
     )
 
 
@@ -162,15 +167,15 @@ def _without_expression(views: Views, record: dict[str, Any]) -> Classified:
     names = np.array(list(views.offsets), dtype=str)
     table = {"view": names, "weight": np.full(len(names), 1 / len(names)), "agreement": np.ones(len(names))}
     likely, given = (np.repeat(values[:, None], len(names), 1) for values in (same.max(1), same.argmax(1)))
-    scores = _scores(views.model, views.representations)
+    scores = _scores(views.model, views.weights)
     return Classified(same, same, 1.0, composition, table, (given, likely), record, scores)
 
 
-def _scores(model: LabelModel, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the scores of each classifier, and of their mean, on calibration cells."""
-    codes = model.calibration_codes
-    weights = np.append(np.full(len(names), 1 / len(names)), 1.0)
-    table: dict[str, Any] = {"candidate": np.array([*names, "blend"]), "weight": weights, "n_cells": len(codes)}
-    rows = [*(model.calibration((name,)) for name in names), model.calibration(names)]
+def _scores(model: LabelModel, weights: Mapping[str, float]) -> dict[str, Any]:
+    """Return the scores of each classifier, and of their weighted mean, on calibration cells."""
+    codes, names = model.calibration_codes, list(weights)
+    table: dict[str, Any] = {"candidate": np.array([*names, "blend"]), "n_cells": len(codes)}
+    table["weight"] = np.array([*weights.values(), 1.0])
+    rows = [*(model.calibration({name: 1.0}) for name in names), model.calibration(weights)]
     table["accuracy"] = np.array([float((p.argmax(1) == codes).mean()) for p in rows])
     return table | {score.__name__: np.array([score(p, codes) for p in rows]) for score in (log_loss, macro_f1)}

@@ -58,7 +58,7 @@ def judge(
 
     Cells that are `unlike` the reference (n,), and labels less likely than `min_probability`, are never confident.
     """
-    calibration, codes, seen = model.calibration(_names(found)), model.calibration_codes, cells.seen
+    calibration, codes, seen = model.calibration(found.weights), model.calibration_codes, cells.seen
     ratio = error_ratio(model.batch_evidence)
     error = expected_error(found.probabilities[seen], ratio, found.strength)
     probabilities = found.probabilities.copy()
@@ -81,11 +81,6 @@ def judge(
     }  # fmt: skip
     _warn(settings, alpha, model, shift, sets, error, strength)
     return JudgedLabels(probabilities, sets, conformal.status_codes(confident, unlike | ~seen), params)
-
-
-def _names(found: Classified) -> tuple[str, ...]:
-    """Return the names of the classifiers used by the views."""
-    return tuple(str(name) for name in found.table["candidate"][:-1])
 
 
 def _p_values(

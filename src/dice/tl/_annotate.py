@@ -17,8 +17,9 @@ from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
 from dice._data.layout import write_umap
 from dice._data.matrix import Matrix
+from dice._data.panel import normalise_pair, shares_panel
 from dice._data.store import Prior, find_prior, remember
-from dice._data.values import check_expression, expression_layer, target_sum_of
+from dice._data.values import check_expression, expression_layer, layer_like, target_sum_of
 from dice._data.write import Slots, check_writable, prior_slot, transaction, write
 from dice._errors import InputError
 from dice._files import check_target
@@ -26,7 +27,6 @@ from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorK
 from dice._labels.several import takes_several
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
-from dice._model.counts import TARGET_SUM
 from dice._query.reading import one_reading
 from dice._query.reference import check_roles
 from dice._train.genes import choose_genes
@@ -156,7 +156,7 @@ def annotate(
             genes, layer = _learn(query, source, call, training, options)
             prior = find_prior(source, key=prior_key)
         elif prior is not None and options.check.values:
-            layer = expression_layer(query, layer, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
+            layer = layer_like(query, layer, prior, gene_key)
         assert prior is not None
         _log.next_stage(bar, 42, "Annotating: denoising")
         found = _run_steps(query, source, prior, call | {"layer": layer}, genes, bar)
@@ -191,7 +191,10 @@ def _learn(
     """Choose genes, check all inputs and train. Return a description of the genes, and the layer of the query."""
     layer, labels_key, key, values = call["layer"], call["labels_key"], call["prior_key"], options.check.values
     shared, labels = genes_in_both(query, reference, options), None
-    if values:
+    if shares_panel(query, reference, shared, options):
+        layer = normalise_pair(query, reference, shared, options)
+        options = replace(options, layer=layer)
+    elif values:
         layer = expression_layer(reference, layer, target_sum_of(query, layer, "adata"), "reference")
         check_expression(Matrix(reference, layer=layer, who="reference").sample()[:, shared], who="reference")
         target_sum = target_sum_of(reference, layer, "reference")
