@@ -26,6 +26,7 @@ FOREIGN = {"_model": {"anndata", "scanpy", "pandas", "tqdm", "dice._log"}}
 PURE = {
     "dice._labels.model",
     "dice._labels.novelty",
+    "dice._labels.scores",
     "dice._labels.tree",
     "dice._labels.views",
     "dice._labels.conformal",
