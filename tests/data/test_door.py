@@ -234,7 +234,7 @@ def test_nothing_else_opens_files():
         "_data/hdf5.py", "_data/partial_store.py",  # files in memory, and a store of our own
         "_data/store.py",  # Prior.load and Prior.save
         "_train/train.py",  # the checkpoint, after check_archive
-        "datasets/_pancreas.py",  # files with known checksums
+        "datasets/_real.py",  # files with known checksums
     }  # fmt: skip
     found = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if opens.search(_code(path))}
     assert found <= allowed, found - allowed

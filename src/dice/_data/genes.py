@@ -13,10 +13,10 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._arguments import known_key, number, said
+from dice._arguments import is_text, known_key, number, said
 from dice._data.gene_names import Species, species_of, unified
 from dice._errors import InputError
-from dice._model.schema import MAX_NAME, is_text
+from dice._model.schema import MAX_NAME
 from dice.options import Options
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.
@@ -130,6 +130,12 @@ def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
     if gene_key is not None:
         known_key(gene_key, adata.var, "column", "adata.var")
     return _as_text(adata.var_names if gene_key is None else adata.var[gene_key])
+
+
+def by_name(adata: AnnData, genes: NDArray[Any] | None = None) -> NDArray[np.intp]:
+    """Return positions of genes (a mask, positions, or all) in the order of their names, for any order in the file."""
+    positions = np.arange(adata.n_vars) if genes is None else np.arange(adata.n_vars)[genes]
+    return positions[np.argsort(adata.var_names.to_numpy(dtype=str)[positions], kind="stable")]
 
 
 def check_unique(names: pd.Index, where: str) -> None:

@@ -68,18 +68,17 @@ def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> d
         "nonzero": float(np.count_nonzero(values)),
         "counts": float(is_counts(used, least=FEWEST_COUNTS)),
         "centred": float(low < 0 and _is_centred(used)),
-        "cell_total": 0.0 if low < 0 or high > LARGEST_LOG else float(np.median(_row_sums(used, np.expm1))),
+        "cell_total": 0.0 if low < 0 or high > LARGEST_LOG else float(np.median(_row_sums(used[cells], np.expm1))),
         **{f"sum_{name}": _common_total(sample[cells], undo) for name, (_, undo) in TRANSFORMED.items()},
     }
 
 
 def _row_sums(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
     """Sum of ``function(x)`` over the genes of every cell, for functions that keep zero; infinite if it overflows."""
+    values = (chunk.toarray() if sparse.issparse(chunk) else chunk).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        values = function(stored_values(chunk).astype(np.float64))
-        if sparse.issparse(chunk):
-            values = sparse.csr_array((values, chunk.indices, chunk.indptr), shape=chunk.shape)
-        return np.asarray(values.sum(1)).ravel()
+        # In the order of size, so that the order of the genes does not change the rounding.
+        return np.sort(function(values), axis=1).sum(1)
 
 
 def _is_centred(chunk: Chunk) -> bool:

@@ -1,7 +1,8 @@
-"""The genes that a prior is learned from."""
+"""The genes that a prior is learned from, and whether a stored prior has those of a query."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,16 @@ from scipy import sparse
 from dice import _log
 from dice._data.batches import find_technologies
 from dice._data.checks import gene_mask, named_mask, read_batches
+from dice._data.genes import FEW, by_name, share_of_genes
 from dice._data.matrix import Matrix
+from dice._data.read import names
 from dice._data.recipe import left_over, variable_genes
-from dice._types import Codes
+from dice._data.store import Prior, find_prior
+from dice._data.value_checks import matrix_statistics, refuse_wild
+from dice._keys import PriorKeys
+from dice._query.reading import opened
+from dice._types import Codes, Mask
+from dice.options import Options
 
 #: Default number of genes, as in the paper and in :func:`dice.pp.prepare`.
 N_TOP_GENES = 3000
@@ -24,10 +32,8 @@ N_TOP_GENES = 3000
 MOST_GENES = 5000
 
 
-def learned_genes(
-    adata: AnnData, mask_var: str | NDArray[np.bool_] | None, *, layer: str | None
-) -> tuple[Codes | None, str]:
-    """Positions of the genes to learn from (None: all), and which these are in words.
+def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None, *, layer: str | None) -> tuple[Codes, str]:
+    """Positions of the genes to learn from, in the order of their names, and which these are in words.
 
     scanpy's column of variable genes, where ``"auto"`` has found one that was chosen among other genes, is chosen
     again.
@@ -38,27 +44,28 @@ def learned_genes(
         return _chosen_again(adata, layer)
     genes = gene_mask(adata, named)
     if genes is None:
-        return genes, "all"
-    return genes, f"marked in adata.var[{named!r}]" if isinstance(named, str) else "of the mask that was passed"
+        return by_name(adata), "all"
+    which = f"marked in adata.var[{named!r}]" if isinstance(named, str) else "of the mask that was passed"
+    return by_name(adata, genes), which
 
 
-def _chosen_again(adata: AnnData, layer: str | None) -> tuple[Codes | None, str]:
+def _chosen_again(adata: AnnData, layer: str | None) -> tuple[Codes, str]:
     """Variable genes among those that there are, or all of them where they are few; with a warning."""
-    marked = gene_mask(adata, "highly_variable")
-    n_marked = 0 if marked is None else len(marked)
+    marked = by_name(adata, gene_mask(adata, "highly_variable"))
     stale = (
-        f"adata.var['highly_variable'] was chosen before genes were removed, and marks {n_marked} of the "
+        f"adata.var['highly_variable'] was chosen before genes were removed, and marks {len(marked)} of the "
         f"{adata.n_vars} that are left"
     )
     keep = "Pass mask_var='highly_variable' to keep to it, or choose variable genes after removing others."
     if adata.n_vars <= MOST_GENES:
         _log.warn(f"{stale}: all are used. {keep}")
-        return None, "all"
+        return by_name(adata), "all"
     if not _in_memory(Matrix(adata, layer=layer).data):
         _log.warn(f"{stale}: these are used all the same, as the matrix is not in memory. {keep}")
         return marked, "marked in adata.var['highly_variable']"
     _log.warn(f"{stale}: the {N_TOP_GENES} most variable ones are chosen again. {keep}")
-    return np.flatnonzero(variable_genes(adata, N_TOP_GENES, "adata", layer=layer)), "chosen again"
+    genes = by_name(adata)
+    return genes[variable_genes(adata[:, genes], N_TOP_GENES, "adata", layer=layer)], "chosen again"
 
 
 @dataclass(frozen=True)
@@ -96,12 +103,49 @@ def choose_genes(
                 "genes are ranked within each (reference_batch_key=None ranks them over all cells)."
             )
     batches = None if batch_key is None else read_batches(reference, batch_key, "reference")
-    cells = reference[:, shared]
-    found = variable_genes(cells, n_top_genes, "reference", layer=layer, batches=batches, counts=False)
-    mask = shared.copy()
-    mask[shared] = found
-    return Chosen(mask, n_shared, batch_key)
+    genes = by_name(reference, shared)
+    cells = reference[:, genes]
+    chosen = genes[variable_genes(cells, n_top_genes, "reference", layer=layer, batches=batches, counts=False)]
+    return Chosen(np.isin(np.arange(reference.n_vars), chosen), n_shared, batch_key)
 
 
 def _in_memory(data: Any) -> bool:
     return isinstance(data, np.ndarray) or sparse.issparse(data)
+
+
+def fitting_prior(
+    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, options: Options
+) -> Prior | None:
+    """The prior of a reference if the query has its genes; None if a new one must be trained on the cells.
+
+    A prior or a file without cells is used as it is.
+    """
+    if not isinstance(reference, AnnData):
+        return find_prior(reference, key=prior_key)
+    keys = PriorKeys(prior_key)
+    if keys.uns in names(reference, "uns") and not reference.n_obs:
+        return find_prior(reference, key=prior_key)
+    if keys.uns not in names(reference, "uns") or keys.split not in names(reference, "obs"):
+        return None
+    prior = find_prior(reference, key=prior_key)
+    share = share_of_genes(adata, prior.genes, options)
+    found = f"reference.uns[{keys.uns!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
+    if share < FEW:
+        _log.say(f"{found} of them: another one is learned in its place.")
+        return None
+    _log.say(f"{found} of them: it is used (prior_key='new' would learn another beside it).")
+    return prior
+
+
+def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options, layer: str | None) -> None:
+    """Check both objects before a prior is trained on some `genes` (n_vars,) of the reference.
+
+    `layer` is that of the reference. The calls that use the prior would fail with the same errors, minutes later.
+    """
+    known = Matrix(reference, layer=layer, genes=by_name(reference, genes), who="reference")
+    if options.check.values:
+        refuse_wild(known, known.sample())
+    known.check_finite()
+    learned = reference.var_names.to_numpy(dtype=object)[known.genes]
+    _, matrix, _, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))
+    matrix.check_finite()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dice.datasets._bundled import pbmc68k
-from dice.datasets._pancreas import pancreas
+from dice.datasets._real import pancreas, pbmc68k
 from dice.datasets._synthetic import mismatch, synthetic
 
 __all__ = ["mismatch", "pancreas", "pbmc68k", "synthetic"]

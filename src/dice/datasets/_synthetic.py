@@ -193,7 +193,7 @@ def _draw(
     return AnnData(
         X=(latent @ loadings.T + error).astype(np.float32),
         obs=obs,
-        var=pd.DataFrame(index=[f"gene_{i}" for i in range(len(loadings))]),
+        var=pd.DataFrame(index=[f"gene_{i:04}" for i in range(len(loadings))]),
         obsm={"U_true": latent},
         varm={"V_true": loadings.copy()},
         uns={"dice_synthetic": about | _constants(mixture, noise)},

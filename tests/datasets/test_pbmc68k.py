@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from dice import datasets
-from dice.datasets import _bundled
+from dice.datasets import _real
 
 
 def test_pbmc68k_is_fit_for_use() -> None:
@@ -44,4 +44,4 @@ def test_pbmc68k_is_fresh_every_time(tmp_path) -> None:
 
 
 def test_example_runs() -> None:
-    assert doctest.testmod(_bundled).failed == 0
+    assert doctest.testmod(_real).failed == 0
