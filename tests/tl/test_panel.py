@@ -90,7 +90,9 @@ def test_labels_depend_on_the_network(annotated):
 
 def test_ten_genes_are_an_error_and_twenty_a_warning():
     query, reference = pair(10)
-    with pytest.raises(dice.DiceError, match=r"at least 15 shared genes, got 10.*reference cells the right label.*tell"):
+    with pytest.raises(
+        dice.DiceError, match=r"at least 15 shared genes, got 10.*reference cells the right label.*tell"
+    ):
         dice.tl.annotate(query, reference, "cell_type", training=TRAINING)
     assert "dice_panel" not in query.layers
     assert "dice" not in reference.uns

@@ -15,6 +15,7 @@ from dice.pl._reliability import reliability
 from dice.pl._report import report
 from dice.pl._rho import rho
 from dice.pl._scree import scree
+from dice.pl._spatial import spatial
 from dice.pl._training import training
 from dice.pl._transfer import transfer
 from dice.pl._uncertainty import uncertainty
@@ -33,6 +34,7 @@ __all__ = [
     "report",
     "rho",
     "scree",
+    "spatial",
     "training",
     "transfer",
     "uncertainty",
