@@ -90,13 +90,13 @@ def test_labels_depend_on_the_network(annotated):
 
 def test_ten_genes_are_an_error_and_twenty_a_warning():
     query, reference = pair(10)
-    with pytest.raises(
-        dice.DiceError, match=r"at least 15 shared genes, got 10.*reference cells the right label.*tell"
-    ):
+    with pytest.raises(dice.DiceError, match=r"at least 15 shared genes, got 10, which give \d+% of held-out .* tell"):
         dice.tl.annotate(query, reference, "cell_type", training=TRAINING)
     assert "dice_panel" not in query.layers
     assert "dice" not in reference.uns
     query, reference = pair(20)
-    with pytest.warns(dice.DiceWarning, match="Only 20 shared genes give"):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         dice.tl.annotate(query, reference, "cell_type", training=TRAINING)
-    assert query.obsm["cell_type_dice_set"].sum(1).mean() > 1
+    assert any("Only 20 genes are shared, which give" in str(each.message) for each in warned)
+    assert query.obsm["cell_type_dice_set"].sum(1).mean() > 1.3

@@ -80,7 +80,7 @@ def panel_layer(
     matrix, key = Matrix(adata, layer=layer, who=who), AnnotateKeys().panel
     sample = matrix.sample()
     if is_scaled(sample):
-        raise InputError(f"{matrix.where} must hold counts or log-normalised expression, but its genes are scaled.")
+        raise InputError(f"{matrix.where} must be counts or log-normalised expression, but its genes are scaled.")
     few = sparse.csr_matrix(matrix.data[:, genes], dtype=np.float32)
     few.data = few.data if is_unlogged(sample) else np.expm1(few.data)
     totals = np.asarray(few.sum(1), dtype=np.float64).ravel()

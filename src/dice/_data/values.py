@@ -16,7 +16,7 @@ from scipy import sparse
 from dice import _log
 from dice._data.genes import match_genes
 from dice._data.matrix import Matrix
-from dice._data.panel import is_panel, panel_layer
+from dice._data.panel import is_panel, normalise_pair, panel_layer, shares_panel
 from dice._data.read import names
 from dice._data.recipe import log_normalised
 from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged, stored_values
@@ -27,7 +27,8 @@ from dice._errors import DiceError, InputError, SlotError
 from dice._keys import AnnotateKeys
 from dice._model.counts import MOSTLY, TARGET_SUM, Recovered, normalised, recover
 from dice._model.prior import LearnedPrior
-from dice._types import Chunk, Codes
+from dice._types import Chunk, Codes, Mask
+from dice.options import Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -155,6 +156,19 @@ def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, ge
         return layer
     genes = match_genes(adata, prior.genes, gene_key=gene_key, min_overlap=0.0).query
     return panel_layer(adata, layer, genes, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
+
+
+def comparable_layers(
+    adata: AnnData, reference: AnnData, shared: Mask, options: Options
+) -> tuple[str | None, str | None]:
+    """The layers of a query and a reference with values that can be compared; new where they must be normalised."""
+    layer = options.layer
+    if shares_panel(adata, reference, shared, options):
+        key = normalise_pair(adata, reference, shared, options)
+        return key, key
+    known = expression_layer(reference, layer, target_sum_of(adata, layer, "adata"), "reference")
+    check_expression(Matrix(reference, layer=known, who="reference").sample()[:, shared], who="reference")
+    return expression_layer(adata, layer, target_sum_of(reference, known, "reference"), "adata"), known
 
 
 def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:

@@ -200,11 +200,11 @@ def check_panel(prior: LearnedPrior, model: LabelModel) -> None:
         return
     scores = zip(model.names, model.card["f1"], strict=True)
     clear = [name for name, f1 in scores if f1 is not None and f1 >= TOLD]
-    told = f"they tell {clear[:5]} from the others" if clear else "they tell no label from all others"
-    text = f"{n_genes} shared genes give {model.card['accuracy']:.0%} of held-out reference cells the right label"
+    told = f"tell {clear[:5]} from the others" if clear else "tell no label from all others"
+    text = f"give {model.card['accuracy']:.0%} of held-out reference cells the right label and {told}"
     if n_genes < FEWEST_GENES:
         raise InputError(
-            f"Labels need at least {FEWEST_GENES} shared genes, got {n_genes}. {text}, and {told}. An embedding and "
-            "clusters are possible: call dice.tl.annotate without labels_key."
+            f"Labels need at least {FEWEST_GENES} shared genes, got {n_genes}, which {text}: use a query with more "
+            "genes, or call dice.tl.annotate without labels_key for an embedding and clusters."
         )
-    _log.warn(f"Only {text}, and {told}: expect sets of several labels.")
+    _log.warn(f"Only {n_genes} genes are shared, which {text}: expect sets of several labels.")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from anndata import AnnData
 
+from dice._arguments import said
 from dice._data import read
 from dice._data.colors import Palette, read_colors
 from dice._docs import shared
@@ -60,7 +61,7 @@ def spatial(
     names = [color] if isinstance(color, str) else list(color)
     where = read.embedding(adata, spatial_key)
     if where.shape[1] < 2 or not names:
-        raise InputError(f"`color` must name a column, and adata.obsm[{spatial_key!r}] must have two columns.")
+        raise InputError(f"`color` must be one or more columns, and adata.obsm[{spatial_key!r}] have two, got {said(color)}.")
     if batch_key is not None:
         read.column(adata, batch_key, argument="batch_key")
     drawn = _by_matplotlib if find_spec("squidpy") is None else _by_squidpy
