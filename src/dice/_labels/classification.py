@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from dice import _log
 from dice._labels.cells import LabelCells
+from dice._labels.groups import Votes, fine_groups, vote, votes_help
 from dice._labels.model import LabelModel
 from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels
 from dice._labels.scores import log_loss, macro_f1
 from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
+from dice._query.shift import query_order
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 
@@ -179,3 +183,19 @@ def _scores(model: LabelModel, weights: Mapping[str, float]) -> dict[str, Any]:
     rows = [*(model.calibration({name: 1.0}) for name in names), model.calibration(weights)]
     table["accuracy"] = np.array([float((p.argmax(1) == codes).mean()) for p in rows])
     return table | {score.__name__: np.array([score(p, codes) for p in rows]) for score in (log_loss, macro_f1)}
+
+
+def count_votes(
+    cells: LabelCells, probabilities: Floats, groups: pd.Categorical | None, alpha: float
+) -> tuple[pd.Categorical, Votes] | None:
+    """Return the votes of the given groups or of fine groups; None if fine groups agree no better than chance."""
+    if groups is not None:
+        voters = np.where(cells.seen, groups.codes, -1)
+        return groups, vote(probabilities, voters, len(groups.categories), alpha)
+    codes = fine_groups(cells.y, query_order(cells.query))
+    n_groups = int(codes.max(initial=-1)) + 1
+    votes = vote(probabilities, codes, n_groups, alpha)
+    if not n_groups or not votes_help(probabilities, codes, votes.probabilities.argmax(1)):
+        _log.info("Votes are left out: fine groups would change more labels than are expected to be wrong.")
+        return None
+    return pd.Categorical.from_codes(codes, [str(code) for code in range(n_groups)]), votes

@@ -14,8 +14,8 @@ from dice._data.panel import is_panel
 from dice._data.read import record
 from dice._labels import views
 from dice._labels.cells import LabelCells
+from dice._labels.groups import within_groups
 from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel, make_card
-from dice._labels.novelty import within_groups
 from dice._labels.scores import f1_scores
 from dice._model.arrays import explained_by_batches, subsample
 from dice._model.logistic import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, fit_logistic

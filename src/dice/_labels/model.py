@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._errors import InputError, PriorFormatError
-from dice._labels.novelty import Groups
+from dice._labels.groups import Groups
 from dice._labels.scores import log_loss
 from dice._labels.tree import LabelTree
 from dice._labels.views import Anchors, LabelMoments

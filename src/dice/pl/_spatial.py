@@ -61,7 +61,9 @@ def spatial(
     names = [color] if isinstance(color, str) else list(color)
     where = read.embedding(adata, spatial_key)
     if where.shape[1] < 2 or not names:
-        raise InputError(f"`color` must be one or more columns, and adata.obsm[{spatial_key!r}] have two, got {said(color)}.")
+        raise InputError(
+            f"`color` must be one or more columns, and adata.obsm[{spatial_key!r}] have two, got {said(color)}."
+        )
     if batch_key is not None:
         read.column(adata, batch_key, argument="batch_key")
     drawn = _by_matplotlib if find_spec("squidpy") is None else _by_squidpy
