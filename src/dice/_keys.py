@@ -7,6 +7,9 @@ from typing import ClassVar
 #: What a user may do with a transferred label, as stored in ``obs``.
 CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the reference")
 
+#: Layer for the values of a panel, normalised on the genes that query and reference share. Priors of it are of a panel.
+PANEL_LAYER = "dice_panel"
+
 
 class Keys:
     """Slots of one call by what they hold: ``DenoiseKeys("X_dice").samples`` is ``"X_dice_samples"``."""
@@ -92,10 +95,10 @@ class ClusterKeys(Keys):
 
 
 class AnnotateKeys(Keys):
-    """Slots of :func:`dice.tl.annotate` beside those of its steps: layers of log-normalised expression."""
+    """Slots of :func:`dice.tl.annotate` beside those of its steps; the layer is log-normalised expression."""
 
     default = "dice_annotate"
-    table: ClassVar[dict[str, str]] = {"layer": "dice_lognorm", "panel": "dice_panel"}
+    table: ClassVar[dict[str, str]] = {"layer": "dice_lognorm"}
 
 
 class FeatureKeys(Keys):

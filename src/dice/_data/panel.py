@@ -18,19 +18,13 @@ from dice._data.matrix import Matrix
 from dice._data.sources import is_raw, is_scaled, is_unlogged
 from dice._data.write import Slots, write
 from dice._errors import InputError
-from dice._keys import AnnotateKeys
+from dice._keys import PANEL_LAYER
 from dice._model.counts import MOSTLY, TARGET_SUM, recover
-from dice._model.prior import LearnedPrior
 from dice._types import Codes, Floats, Mask
 from dice.options import Options
 
 #: A query is a panel if it shares at most this many genes with the reference, and less than half of those of either.
 PANEL_GENES = 500
-
-
-def is_panel(prior: LearnedPrior) -> bool:
-    """Return whether a prior was learned on the values of a panel."""
-    return bool(prior.params.get("layer") == AnnotateKeys().panel)
 
 
 def shares_panel(adata: AnnData, reference: AnnData, shared: Mask, options: Options) -> bool:
@@ -77,7 +71,7 @@ def panel_layer(
 
     With `size_key`, cells are divided by their size instead of their counts, such that the median cell is the same.
     """
-    matrix, key = Matrix(adata, layer=layer, who=who), AnnotateKeys().panel
+    matrix = Matrix(adata, layer=layer, who=who)
     sample = matrix.sample()
     if is_scaled(sample):
         raise InputError(f"{matrix.where} must be counts or log-normalised expression, but its genes are scaled.")
@@ -92,10 +86,10 @@ def panel_layer(
     by = "their counts in these genes" if size_key is None else f"{who}.obs[{size_key!r}]"
     _log.say(
         f"{matrix.where}: {len(genes):,} genes are divided by {by} and log-normalised to {target_sum:,.5g} counts per "
-        f"cell in {who}.layers[{key!r}]."
+        f"cell in {who}.layers[{PANEL_LAYER!r}]."
     )
-    write(adata, Slots(layers={key: whole}), copy=False)
-    return key
+    write(adata, Slots(layers={PANEL_LAYER: whole}), copy=False)
+    return PANEL_LAYER
 
 
 def _sizes(adata: AnnData, size_key: str, totals: Floats) -> Floats:

@@ -16,7 +16,7 @@ from scipy import sparse
 from dice import _log
 from dice._data.genes import match_genes
 from dice._data.matrix import Matrix
-from dice._data.panel import is_panel, normalise_pair, panel_layer, shares_panel
+from dice._data.panel import normalise_pair, panel_layer, shares_panel
 from dice._data.read import names
 from dice._data.recipe import log_normalised
 from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged, stored_values
@@ -24,7 +24,7 @@ from dice._data.store import find_prior
 from dice._data.value_checks import matrix_statistics
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
-from dice._keys import AnnotateKeys
+from dice._keys import PANEL_LAYER, AnnotateKeys
 from dice._model.counts import MOSTLY, TARGET_SUM, Recovered, normalised, recover
 from dice._model.prior import LearnedPrior
 from dice._types import Chunk, Codes, Mask
@@ -110,12 +110,11 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
         except TypeError:  # which the verb itself tells
             return verb(*args, **kwargs)
         arguments, adata = given.arguments, next(iter(given.arguments.values()))
-        counted, prior = _like_prior(adata, arguments, learns="reference" not in signature.parameters)
-        if not counted:
+        key, prior = _like_prior(adata, arguments, learns="reference" not in signature.parameters)
+        if key is None:
             return verb(*args, **kwargs)
-        panel = prior is not None and is_panel(prior)
-        arguments["layer"] = key = AnnotateKeys().panel if panel else own_layer(adata, Matrix(adata))
-        if key in adata.layers and not panel:
+        arguments["layer"] = key
+        if key in adata.layers and key != PANEL_LAYER:
             return verb(*given.args, **given.kwargs)
         copy = bool(arguments.get("copy", False))
         check_writable(adata, copy=copy)
@@ -128,28 +127,30 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tuple[bool, LearnedPrior | None]:
-    """Whether a verb is to read values in memory that must be normalised, and the prior that they should be like."""
+def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tuple[str | None, LearnedPrior | None]:
+    """The layer for values in memory that must be normalised first, or None, and the prior that they should be like."""
     check = arguments.get("check", True)
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
     if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs:
-        return False, None
+        return None, None
     if not (isinstance(adata.X, np.ndarray) or sparse.issparse(adata.X)):
-        return False, None
-    raw = is_raw(Matrix(adata).sample())
-    if learns:
-        return raw, None
-    try:
-        source = arguments.get("reference")
-        prior = find_prior(adata if source is None else source, key=arguments.get("prior_key", "dice"))
-    except DiceError:  # which the verb itself tells
-        return False, None
-    return is_panel(prior) or (raw and not prior.statistics.get("counts")), prior
+        return None, None
+    prior, raw = None, is_raw(Matrix(adata).sample())
+    if not learns:
+        try:
+            source = arguments.get("reference")
+            prior = find_prior(adata if source is None else source, key=arguments.get("prior_key", "dice"))
+        except DiceError:  # which the verb itself tells
+            return None, None
+        if prior.params.get("layer") == PANEL_LAYER:
+            return PANEL_LAYER, prior
+        raw = raw and not prior.statistics.get("counts")
+    return own_layer(adata, Matrix(adata)) if raw else None, prior
 
 
 def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, gene_key: str | None) -> str | None:
     """The layer of a query with values like those of a prior, new where they must be normalised first."""
-    if prior is None or not is_panel(prior):
+    if prior is None or prior.params.get("layer") != PANEL_LAYER:
         target_sum = TARGET_SUM if prior is None else prior.statistics.get("sum_log") or TARGET_SUM
         return expression_layer(adata, layer, target_sum, "adata")
     if layer is not None:

@@ -10,14 +10,20 @@ import numpy as np
 import torch
 
 from dice._data import lazy
-from dice._data.panel import is_panel
+from dice._keys import PANEL_LAYER
 from dice._model.logistic import Logistic
 from dice._model.offsets import Offsets
+from dice._model.prior import LearnedPrior
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
+
+
+def is_panel(prior: LearnedPrior) -> bool:
+    """Return whether a prior was learned on the values of a panel."""
+    return bool(prior.params.get("layer") == PANEL_LAYER)
 
 
 @dataclass(frozen=True)

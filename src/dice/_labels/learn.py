@@ -10,10 +10,9 @@ from anndata import AnnData
 
 from dice import _log
 from dice._data.batches import batch_columns
-from dice._data.panel import is_panel
 from dice._data.read import record
 from dice._labels import views
-from dice._labels.cells import LabelCells
+from dice._labels.cells import LabelCells, is_panel
 from dice._labels.groups import within_groups
 from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel, make_card
 from dice._labels.scores import f1_scores

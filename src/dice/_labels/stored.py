@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.checks import read_labels, read_roles
-from dice._data.panel import is_panel
 from dice._data.read import names as names_of
 from dice._errors import InputError
 from dice._keys import PriorKeys
+from dice._labels.cells import is_panel
 from dice._labels.learn import learn_labels
 from dice._labels.model import LabelModel
 from dice._labels.ontology import parents_in_ontology

@@ -12,10 +12,10 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.checks import label_columns
-from dice._data.panel import is_panel
 from dice._data.values import median_depth
 from dice._data.write import as_plain
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
+from dice._labels.cells import is_panel
 from dice._model.prior import LearnedPrior
 from dice._query.shift import DOUBTFUL
 
