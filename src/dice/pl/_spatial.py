@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,16 @@ from anndata import AnnData
 from dice._arguments import said
 from dice._data import read
 from dice._data.colors import Palette, read_colors
-from dice._docs import shared
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import finish, panels
-from dice._types import Floats
+from dice._plot.figure import Drawn, panels, plot
 
 
-@shared
+@plot
 def spatial(
     adata: AnnData, color: str | Sequence[str], *, spatial_key: str = "spatial", batch_key: str | None = None,
-    size: float | None = None, palette: Palette | None = None, show: bool | None = None,
-    save: str | os.PathLike[str] | None = None, return_fig: bool = False,
-) -> Any:  # fmt: skip
+    size: float | None = None, palette: Palette | None = None,
+) -> Drawn:  # fmt: skip
     """Draw labels, their status or safe labels where the cells are in the tissue.
 
     :func:`squidpy.pl.spatial_scatter` draws them if squidpy is installed, and matplotlib otherwise.
@@ -64,49 +61,30 @@ def spatial(
         raise InputError(
             f"`color` must be one or more columns, and adata.obsm[{spatial_key!r}] have two, got {said(color)}."
         )
-    if batch_key is not None:
-        read.column(adata, batch_key, argument="batch_key")
-    drawn = _by_matplotlib if find_spec("squidpy") is None else _by_squidpy
-    axes = drawn(adata, names, where, spatial_key, batch_key, size, palette)
-    return finish(axes[0].figure, axes, show=show, save=save, return_fig=return_fig)
+    if find_spec("squidpy") is not None:
+        import squidpy
 
-
-def _by_squidpy(
-    adata: AnnData, names: list[str], where: Floats, spatial_key: str, batch_key: str | None, size: float | None,
-    palette: Palette | None,
-) -> list[Any]:  # fmt: skip
-    """Return the axes of squidpy's plot, in which sections are libraries."""
-    import squidpy
-    from matplotlib.colors import ListedColormap
-
-    colors = ListedColormap(list(palette)) if isinstance(palette, list | tuple) else palette
-    axes = squidpy.pl.spatial_scatter(
-        adata, shape=None, color=names, spatial_key=spatial_key, library_key=batch_key, size=size, palette=colors,
-        library_first=False, return_ax=True,
-    )  # fmt: skip
-    return list(np.ravel(axes))
-
-
-def _by_matplotlib(
-    adata: AnnData, names: list[str], where: Floats, spatial_key: str, batch_key: str | None, size: float | None,
-    palette: Palette | None,
-) -> list[Any]:  # fmt: skip
-    """Return axes with a row for every colour and a column for every section."""
+        chosen: dict[str, Any] = {} if palette is None else {"palette": palette}
+        drawn = squidpy.pl.spatial_scatter(
+            adata, shape=None, color=names, spatial_key=spatial_key, library_key=batch_key, size=size,
+            library_first=False, return_ax=True, **chosen,
+        )  # fmt: skip
+        axes = list(np.ravel(drawn))
+        return axes[0].figure, axes
     columns, sections = [read_colors(adata, name, palette) for name in names], [("", np.ones(adata.n_obs, dtype=bool))]
     if batch_key is not None:
-        batches = read.column(adata, batch_key).astype(str)
+        batches = read.column(adata, batch_key, argument="batch_key").astype(str)
         sections = [(name, np.asarray(batches == name)) for name in sorted(batches.unique())]
     margin = max(draw.legend_width(colors.legend) for colors in columns)
-    _, axes = panels(len(names) * len(sections), ncols=len(sections), margin=margin)
-    for ax, (colors, (section, cells)) in zip(axes, [(c, s) for c in columns for s in sections], strict=True):
+    figure, axes = panels(len(names) * len(sections), ncols=len(sections), margin=margin)
+    for ax, (colors, (section, cells)) in zip(axes, product(columns, sections), strict=True):
         points = draw.scatter_colored(ax, where[cells], replace(colors, values=colors.values[cells]), size=size)
         ax.set_title(", ".join(filter(None, [colors.name, section])), fontsize=11)
-        ax.set(xticks=[], yticks=[], aspect="equal")
-        ax.spines[:].set_visible(False)
         # As in an image, the second coordinate grows downwards.
-        ax.invert_yaxis()
+        ax.set(xticks=[], yticks=[], aspect="equal", ylim=ax.get_ylim()[::-1])
+        ax.spines[:].set_visible(False)
         if colors.labels is None:
             draw.add_colorbar(ax, points, label=colors.name)
         elif section == sections[-1][0]:
             draw.add_legend(ax, draw.dots(colors.legend))
-    return axes
+    return figure, axes
