@@ -13,6 +13,7 @@ from dice.pl._prior import prior
 from dice.pl._reliability import reliability
 from dice.pl._report import report
 from dice.pl._rho import rho
+from dice.pl._spatial import spatial
 from dice.pl._transfer import transfer
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "reliability",
     "report",
     "rho",
+    "spatial",
     "transfer",
 ]
 
