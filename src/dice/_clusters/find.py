@@ -21,6 +21,8 @@ from dice._types import Codes, Floats
 FINE = 3.0
 #: Cells up to which counts are split more than once; with more of them, one split tells as much of every pair.
 SPLIT_CELLS = 20_000
+#: Minutes and GB for 200,000 cells, both of which grow with the number of cells.
+COST = 3.2, 3.8
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
             f"{len(some)} cells with expression are too few for n_neighbors={n_neighbors}: pass more cells, or a "
             "smaller number."
         )
+    if len(some) > SPLIT_CELLS:
+        minutes, memory = (len(some) / 200_000 * cost for cost in COST)
+        _log.say(f"Clustering {len(some):,} cells takes about {minutes:.1f} minutes and {memory:.1f} GB on two idle cores.")
     # By address, as the order of a file would decide where Leiden begins and which cells are compared.
     some = some[np.argsort(query.seeds[some], kind="stable")]
     with _log.progress(total=4, desc="Halving counts", unit="stage") as bar:

@@ -182,9 +182,10 @@ def _cut_again(adata: AnnData, keys: ClusterKeys, level: float) -> Slots | None:
     record = read.record(adata, keys.uns)
     if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in read.names(adata, "obsm"):
         return None
-    cut = stored_cut(record, level)
+    leaves = read.array(adata, keys.leaves)
+    cut = stored_cut(record, level, leaves[:, 0])
     _log.info(cut.why)
-    return _cut_slots(keys, cut, read.array(adata, keys.leaves), dict(record))
+    return _cut_slots(keys, cut, leaves, dict(record))
 
 
 def _cut_slots(keys: ClusterKeys, cut: Cut, leaves: Any, entry: dict[str, Any]) -> Slots:
