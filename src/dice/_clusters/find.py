@@ -11,7 +11,7 @@ from scipy import sparse
 from dice import _log
 from dice._clusters.partition import Flavor, as_graph, communities, distance_matrix, nearest, shared_neighbors
 from dice._clusters.remeasured import remeasured
-from dice._clusters.separation import SHRINKING, Measured
+from dice._clusters.separation import Measured, shrunken
 from dice._clusters.tree import Tree, grow
 from dice._errors import InputError
 from dice._query.query import Query
@@ -48,7 +48,7 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
         )
     if len(some) > SPLIT_CELLS:
         minutes, memory = (len(some) / 200_000 * cost for cost in COST)
-        _log.say(f"Clustering {len(some):,} cells takes about {minutes:.1f} minutes and {memory:.1f} GB on two idle cores.")
+        _log.say(f"{len(some):,} cells take about {minutes:.1f} minutes and {memory:.1f} GB on two idle cores.")
     # By address, as the order of a file would decide where Leiden begins and which cells are compared.
     some = some[np.argsort(query.seeds[some], kind="stable")]
     with _log.progress(total=4, desc="Halving counts", unit="stage") as bar:
@@ -82,8 +82,6 @@ def _placed(codes: Codes, halves: Floats) -> Codes:
     member = sparse.csr_matrix((np.ones(n), (codes, np.arange(n))))
     means = member @ values.mean(1) / np.bincount(codes)[:, None]
     rest = (values - means[codes][:, None]).reshape(-1, k)
-    covariance = rest.T @ rest / len(rest)
-    covariance = (1 - SHRINKING) * covariance + (SHRINKING * np.trace(covariance) / k + 1e-12) * np.eye(k)
-    weights = np.linalg.solve(covariance, means.T)
+    weights = np.linalg.solve(shrunken(rest.T @ rest / len(rest)), means.T)
     offsets = (means.T * weights).sum(0) / 2
     return np.stack([(values[:, one] @ weights - offsets).argmax(1) for one in range(values.shape[1])], axis=1)

@@ -202,9 +202,7 @@ class Cut:
         return {"choice": choice | {"measured": self.measured}, "tree": stored}
 
 
-def stored_cut(
-    record: Mapping[str, Any], level: float | None = None, filled: NDArray[np.integer] | None = None
-) -> Cut:
+def stored_cut(record: Mapping[str, Any], level: float | None = None, filled: NDArray[np.integer] | None = None) -> Cut:
     """The cut in an entry of ``.uns``, or another one of the same tree, for cells in the `filled` leaves."""
     stored, choice = record["tree"], record["choice"]
     sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))
