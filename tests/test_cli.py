@@ -337,7 +337,7 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
             "or 'auto', got -1.",
         ),
         (["denoise", query, trained, "-o", out, "--n-chains", 3], "belong to --method gibbs"),
-        (["denoise", query, trained, "-o", out, "--method", "gibbs", "--deconvolve"], "belong to --method direct"),
+        (["denoise", query, trained, "-o", out, "--method", "gibbs", "--no-uncertainty"], "belong to --method direct"),
         (["denoise", query, trained, "-o", out, "--df", 3], "belong to --likelihood student_t"),
         (
             ["denoise", query, trained, "-o", out, "--method", "magic"],

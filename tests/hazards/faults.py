@@ -252,19 +252,19 @@ def small_device(folder: Path) -> int:
     for _ in range(TRIALS // 5):
         most = int(RNG.integers(1, 300))
 
-        def small(self: Inference, observed: object, keys: object, most: int = most) -> object:
+        def small(self: Inference, latents: object, rows: slice, chunk: object, most: int = most) -> object:
             nonlocal failures
-            if len(keys) > most:
+            if len(latents) > most:
                 failures += 1
                 raise torch.cuda.OutOfMemoryError("out of memory")
-            return compute(self, observed, keys)
+            return compute(self, latents, rows, chunk)
 
         Inference._posterior = small
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             # The same object would be told once.
             result = dice.tl.denoise(query.copy(), copy=True, n_samples=2)
-        assert any("cells went at a time" in str(warning.message) for warning in caught)
+        assert any("cells were computed at a time" in str(warning.message) for warning in caught)
         for key in ("X_dice", "X_dice_samples"):
             np.testing.assert_allclose(result.obsm[key], expected.obsm[key], atol=1e-3)
     Inference._posterior = compute

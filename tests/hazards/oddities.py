@@ -41,8 +41,7 @@ ENDLESS, LONG = 10**12, ("max_steps", "n_iterations")
 #: Fields of settings objects that are tried as if they were arguments, by the argument that takes the object.
 FIELDS: dict[str, dict[str, Any]] = {
     "likelihood": {"noise": dice.Gaussian, "df": dice.StudentT, "per_gene": dice.StudentT},
-    "method": {"deconvolve": dice.Direct}
-    | dict.fromkeys(("n_chains", "n_iterations", "burn_in", "schedule", "average", "fast"), dice.Gibbs),
+    "method": dict.fromkeys(("n_chains", "n_iterations", "burn_in", "schedule", "average", "fast"), dice.Gibbs),
     "check": {"min_gene_overlap": dice.Checks},
     "shift": {"strategy": dice.Shift, "batch_key": dice.Shift},
     "sets": {"set_method": dice.Sets},
@@ -105,7 +104,7 @@ def labelled_reference() -> ad.AnnData:
 CALLS: dict[str, tuple[Call, str]] = {
     "denoise": (
         calling(dice.tl.denoise, reference=fixture("gmm")),
-        "rho method n_samples likelihood df per_gene noise deconvolve n_chains n_iterations burn_in schedule average "
+        "rho method n_samples likelihood df per_gene noise n_chains n_iterations burn_in schedule average "
         "fast shift strategy batch_key gene_key check min_gene_overlap layer prior_key key_added chunk_size "
         "random_state device",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,12 +10,12 @@ import torch
 from oracle import ExactMixture
 
 import dice
-from dice._model.inference import Inference
+from dice._model.inference import Inference, Plan
 from dice._model.likelihood import GaussianLikelihood
 from dice._model.offsets import Offsets
-from dice._model.plan import Plan
 from dice._model.projection import Projection
 from dice._model.random_numbers import cell_seeds
+from dice._model.steps import GaussianStep, StudentCellStep, StudentGeneStep, likelihood_step
 from dice.options import Gaussian, Gibbs, StudentT
 
 D, K, SCALE, NOISE = 30, 3, 2.0, 0.8
@@ -50,21 +49,22 @@ class Prior(SimpleNamespace):
         return self.network
 
 
-def inference(rho=0.0, *, method="direct", likelihood=None, genes=None, cells=40, told=None, **options):
+def inference(rho=0.0, *, method="direct", genes=None, cells=40, told=None, **options):
     plan = Plan(
         method,
         options.pop("kind", Gaussian()),
         np.atleast_1d(np.asarray(rho, dtype=float)),
         options.pop("gibbs", Gibbs(burn_in=0)),
         n_samples=options.pop("n_samples", 0),
-        deconvolve=options.pop("deconvolve", False),
         uncertainty=options.pop("uncertainty", True),
+        noise=NOISE,
+        cell_noise=np.full(cells, NOISE, dtype=np.float32),
+        offsets=options.pop("offsets", None),
     )
     likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D) if genes is None else genes)
-    noise = np.full(cells, NOISE, dtype=np.float32)
     seeds = cell_seeds(map(str, range(cells)), 0)
     tell = {} if told is None else {"tell": told.append}
-    return Inference(Prior(), likelihood, plan, noise, seeds, "cpu", **options, **tell)
+    return Inference(Prior(), likelihood, plan, seeds, "cpu", **options, **tell)
 
 
 def exact(y=Y, noise=NOISE, rho=0.0):
@@ -92,13 +92,13 @@ def test_the_direct_posterior_in_pca_units(rho):
 def test_cells_are_addressed_by_their_position():
     """Noise and seeds of a part are those of its rows, so that chunks do not matter."""
     run = inference(0.5, n_samples=2)
-    run.noise[:] = np.linspace(0.1, 2, 40)
+    run.plan.cell_noise[:] = np.linspace(0.1, 2, 40)
     whole = run(run.likelihood.latents(CELLS), slice(0, 40))
     part = run(run.likelihood.latents(CELLS[10:25]), slice(10, 25))
     np.testing.assert_allclose(part.mean, whole.mean[10:25], atol=1e-5)
     np.testing.assert_allclose(part.samples, whole.samples[10:25], atol=1e-4)
     np.testing.assert_allclose(part.variance, whole.variance[10:25], atol=1e-4)
-    np.testing.assert_allclose(whole.mean[7], exact(Y, float(run.noise[7]), 0.5)[0][7], atol=1e-4)
+    np.testing.assert_allclose(whole.mean[7], exact(Y, float(run.plan.cell_noise[7]), 0.5)[0][7], atol=1e-4)
     packed = run.packed(CELLS[10:25], slice(10, 25))
     np.testing.assert_allclose(packed[:, :K], part.mean, atol=1e-6)
     np.testing.assert_allclose(packed[:, K:].reshape(15, 2, K), part.samples, atol=1e-6)
@@ -120,7 +120,7 @@ def test_empty_cells_have_the_prior():
     cells = CELLS.copy()
     cells[[3, 8]] = 0
     run = inference(0.5, n_samples=300)
-    run.noise[[3, 8]] = 20.0
+    run.plan.cell_noise[[3, 8]] = 20.0
     found = run(run.likelihood.latents(cells), slice(0, 40))
     np.testing.assert_array_equal(found.mean[[3, 8]], 0)
     np.testing.assert_array_equal(found.variance[[3, 8]], SCALE**2)
@@ -130,14 +130,6 @@ def test_empty_cells_have_the_prior():
     np.testing.assert_allclose(found.mean[5], exact(rho=0.5)[0][5], atol=1e-4)
     bare = inference(0.5, uncertainty=False)
     assert bare(bare.likelihood.latents(cells), slice(0, 40)).variance is None
-
-
-def test_deconvolution_takes_the_references_noise_away():
-    run = inference(0.5, deconvolve=True)
-    found = run(run.likelihood.latents(CELLS), slice(0, 40)).mean
-    # The prior's variances hold noise of 0.5, which the clean latents beneath do not have.
-    total, variances = NOISE**2 + 0.25, SCALE**2 * VARIANCES.numpy()
-    np.testing.assert_allclose(found, Y * (1 - total / (variances + total - 0.25)), atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -158,17 +150,14 @@ def test_chains_agree_with_the_closed_form(method, kind, rho):
 
 @pytest.mark.parametrize("per_gene", [True, False])
 def test_heavy_tails_look_at_genes_or_at_cells(per_gene):
-    from dice._model.steps import GaussianStep, StudentCellStep, StudentGeneStep
-
     run = inference([1.0] * 3, method="gibbs", kind=StudentT(per_gene=per_gene))
     latents = run.likelihood.latents(CELLS)
     gaussian = GaussianStep(torch.as_tensor(Y), torch.ones(40, K), torch.eye(K))
-    observed = SimpleNamespace(residual=latents.residual, noise=run.noise, x=CELLS if per_gene else None)
-    step = run._likelihood_step(gaussian, observed)
+    rest = gaussian, run.likelihood, latents.residual, run.plan.cell_noise, CELLS if per_gene else None, SCALE
+    step = likelihood_step(run.plan.likelihood, *rest)
     assert isinstance(step, StudentGeneStep if per_gene else StudentCellStep)
     assert np.isfinite(run(latents, slice(0, 40), CELLS).mean).all()
-    plain = replace(run, plan=replace(run.plan, likelihood=Gaussian()))
-    assert plain._likelihood_step(gaussian, observed) is gaussian
+    assert likelihood_step(Gaussian(), *rest) is gaussian
 
 
 def test_a_posterior_that_is_not_finite_is_refused():

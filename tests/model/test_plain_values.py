@@ -8,8 +8,9 @@ import json
 import pytest
 from hazards import forgery
 
+from dice._arguments import is_text
 from dice._errors import PriorFormatError
-from dice._model.schema import checksum, has_plain_text, is_text, validate
+from dice._model.schema import checksum, has_plain_text, validate
 
 
 def test_text_that_files_can_hold():

@@ -8,14 +8,8 @@ import torch
 from oracle import random_mixture
 from scipy import stats
 
-from dice._model.posterior import (
-    Posterior,
-    deconvolved_mean,
-    direct,
-    probe_variance,
-    sample_sde,
-    within_reach,
-)
+from dice._model.denoiser import probe_variance, sample_sde
+from dice._model.posterior import Posterior, direct, within_reach
 from dice._model.random_numbers import CellNoise, cell_seeds
 
 
@@ -72,22 +66,6 @@ def test_probes_estimate_the_posterior_variance():
     assert float((estimate / exact - 1).abs().median()) < 0.25
 
 
-def test_deconvolution_reaches_the_oracle():
-    """A prior learned from noisy latents gives the mean of the clean ones beneath (method notes, 2.5)."""
-    from oracle import ExactMixture
-
-    clean = random_mixture(n_latent=5, n_components=3)
-    covariances = torch.einsum("ckj,cj,clj->ckl", clean.axes, clean.variances, clean.axes)
-    noisy = ExactMixture.from_moments(clean.weights, clean.means, covariances + 0.3**2 * torch.eye(5).double())
-    generator = torch.Generator().manual_seed(0)
-    u, _ = clean.sample(2000, generator)
-    s = torch.tensor(0.8).double()
-    y = u + s * torch.randn(u.shape, generator=generator).double()
-    torch.testing.assert_close(deconvolved_mean(noisy, y, s, 0.3), clean(y, s))
-    rmse = [float((d - u).square().mean().sqrt()) for d in (clean(y, s), noisy(y, s))]
-    assert rmse[0] < rmse[1]
-
-
 @pytest.mark.parametrize("n_samples", [0, 1, 8])
 def test_direct_reports_what_was_asked_for(n_samples):
     mixture = random_mixture()
@@ -140,13 +118,6 @@ def test_noise_beyond_the_largest_level_keeps_its_pull():
     torch.testing.assert_close(mean[2:], y[2:] / s[2:, None] ** 2, rtol=0.011, atol=0)
 
 
-def test_deconvolution_of_less_noise_than_the_reference_has_stays_finite():
-    y, s = torch.tensor([[1.0, 2.0]]).double(), torch.tensor(0.3).double()
-    exact = y + 1e4 * (gaussian()(y, s * 0.01) - y)
-    torch.testing.assert_close(deconvolved_mean(gaussian(), y, s, 0.3), exact)
-    torch.testing.assert_close(deconvolved_mean(gaussian(), y, s, 5.0), exact)
-
-
 def test_probes_of_a_gaussian_are_exact():
     """dD/dy is v / (v + s^2) in every direction, so that any probe tells it; a variance is never negative."""
     y, s = torch.zeros(3, 2).double(), torch.tensor([0.5, 1.0, 3.0]).double()
@@ -178,16 +149,13 @@ def test_depth_is_handed_on():
     torch.testing.assert_close(direct(Depths(), y, torch.tensor(0.0), keys(5), uncertainty=False).mean, y - 1)
 
 
-@pytest.mark.parametrize("kind", [torch.as_tensor, np.asarray])
-def test_posteriors_are_scaled_and_joined(kind):
+def test_posteriors_are_scaled_and_joined():
     """Means and samples have the units of latents, variances their square."""
-    parts = [
-        Posterior(kind(np.full((n, 2), 3.0)), kind(np.full((n, 4, 2), 5.0)), kind(np.full(n, 7.0))) for n in (2, 3)
-    ]
+    parts = [Posterior(np.full((n, 2), 3.0), np.full((n, 4, 2), 5.0), np.full(n, 7.0)) for n in (2, 3)]
     scaled = parts[0].map(lambda part, power: part * 10**power)
     assert [float(x.ravel()[0]) for x in (scaled.mean, scaled.samples, scaled.variance)] == [30, 50, 700]
     joined = Posterior.joined(parts)
     assert [tuple(x.shape) for x in (joined.mean, joined.samples, joined.variance)] == [(5, 2), (5, 4, 2), (5,)]
-    bare = Posterior.joined([Posterior(kind(np.ones((2, 2))), None, None)] * 2)
+    bare = Posterior.joined([Posterior(np.ones((2, 2)), None, None)] * 2)
     assert (bare.samples, bare.variance) == (None, None)
     assert bare.map(lambda part, power: part).samples is None

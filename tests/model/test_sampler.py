@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dice._model.posterior import NOISE_FLOOR, noise_grid, sample_sde
+from dice._model.denoiser import NOISE_FLOOR, noise_grid, sample_sde
 from dice._model.random_numbers import CellNoise, cell_seeds
 
 

@@ -35,11 +35,6 @@ def test_other_noise_is_left_as_it_was():
     assert stored_call(record(dice.Gaussian(noise=0.3)))["likelihood"] == dice.Gaussian(noise=0.3)
 
 
-def test_samples_have_no_deconvolution():
-    assert stored_call(record(method=dice.Direct(deconvolve=True)))["method"] == "auto"
-    assert stored_call(record(method=dice.Gibbs()))["method"] == dice.Gibbs()
-
-
 def test_a_function_cannot_be_stored():
     with pytest.raises(dice.DiceError, match="made with the function 'tail', which is not stored"):
         stored_call(record("tail"))

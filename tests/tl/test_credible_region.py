@@ -8,7 +8,7 @@ import torch
 from oracle import random_mixture
 
 import dice
-from dice._model.credible import CredibleRegion
+from dice._model.posterior import CredibleRegion
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])

@@ -203,13 +203,6 @@ def test_uncertainty_of_chains_is_that_of_the_direct_path(query, reference):
     assert 0.9 < once.mean() / direct.mean() < 1.1
 
 
-def test_deconvolution_needs_noise_to_remove(query, reference):
-    dice.tl.denoise(query, reference, rho=30, method=dice.Direct(deconvolve=True))
-    assert np.isfinite(query.obsm["X_dice"]).all()
-    with pytest.raises(dice.DiceError, match="deconvolve=True needs more noise"):
-        dice.tl.denoise(query, reference, rho=0, method=dice.Direct(deconvolve=True), likelihood=dice.Gaussian(0.5))
-
-
 def test_empty_query_and_single_cell(query, reference):
     nobody = query[:0].copy()
     dice.tl.denoise(nobody, reference, n_samples=2)
@@ -277,7 +270,6 @@ def test_any_number_type(query, reference, dtype):
         ({"random_state": None}, "`random_state` must be .*got None"),
         ({"likelihood": lambda: dice.Gaussian(None)}, "`noise` must be .*got None"),
         ({"key_added": None}, "`key_added` must be .*got None"),
-        ({"n_samples": 2, "method": dice.Direct(deconvolve=True), "rho": 30}, "pass method='auto'"),
         ({"likelihood": lambda residual: residual, "rho": 30}, r"one log density for each cell, shape \(cells,\)"),
     ],
 )
@@ -370,7 +362,6 @@ def depth(cell):
         {"likelihood": "gaussian"},
         {"likelihood": dice.Gaussian("per_cell")},
         {"method": dice.Gibbs(n_iterations=5), "rho": 1.0},
-        {"method": dice.Direct(deconvolve=True), "rho": 5.0},
     ],
     ids=str,
 )

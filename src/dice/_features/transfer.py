@@ -139,7 +139,7 @@ def _depth_share(query: Query) -> float:
 
 def _view(query: Query) -> View:
     """Return the inputs of the candidates: cells without their shift, scaled."""
-    scale, posterior, offsets = query.prior.latent_scale, query.posterior, query.decided.offsets
+    scale, posterior, offsets = query.prior.latent_scale, query.posterior, query.plan.offsets
     y, mean, samples = lazy.together(query.latents.y, posterior.mean, posterior.samples)
     y = y if offsets is None else y - offsets.of(y, slice(None))
     return View(np.asarray(y) / scale, mean / scale, samples / scale)

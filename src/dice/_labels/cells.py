@@ -55,7 +55,7 @@ class LabelCells:
         prior = self.query.prior
         if prior.measured:
             return prior.mean(y, np.full(len(y), prior.typical))
-        noise = torch.as_tensor(self.query.decided.cell_noise)
+        noise = torch.as_tensor(self.query.plan.cell_noise)
         with torch.inference_mode():
             return np.asarray(prior.denoise(torch.as_tensor(y.astype(np.float32)), noise))
 

@@ -127,11 +127,11 @@ def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]
     """Return a function from noisy to clean latents of some cells, both without the shift, in PCA units."""
     query, prior = cells.query, cells.query.prior
     if not prior.measured:
-        noise = torch.as_tensor(query.decided.cell_noise[some])
+        noise = torch.as_tensor(query.plan.cell_noise[some])
         return lambda y: prior.denoise(y, noise)
     if not query.measured:
         return lambda y: prior.denoise(y, 0.0, torch.full((len(y),), prior.typical))
-    depths, rho = torch.as_tensor(prior.known_depth(query.latents.log_depth[some])), query.decided.plan.rho
+    depths, rho = torch.as_tensor(prior.known_depth(query.latents.log_depth[some])), query.plan.rho
     # The denoiser takes cells with their shift, which is removed afterwards.
     away = torch.zeros(1) if cells.away is None else torch.as_tensor(cells.away[some])
     return lambda y: prior.denoise(y + away, rho, depths) - away

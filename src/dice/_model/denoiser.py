@@ -12,13 +12,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from dice._model.random_numbers import CellNoise
+from dice._model.random_numbers import CellNoise
 
 #: Largest magnitude of denoised latents, whose variance is 1, and smallest variance that is accepted.
 LARGEST_VALUE, SMALLEST_VARIANCE = 1e6, 1e-12
@@ -51,20 +50,23 @@ class Preset:
     """The size of a network and its training.
 
     Without `training` the network is fitted in closed form by its ``fit``. ``epochs`` counts passes over the data, as
-    in the paper, and replaces ``training.max_steps``. ``mixup_points`` is the default number of cells in a mixture; 0
-    for networks that are not trained on mixtures. With ``counts`` the network learns the noise of counts if the
-    reference has counts. Otherwise it learns the latents and assumes Gaussian noise.
+    in the paper, and replaces ``training.max_steps``. With ``mixup`` the network may be trained on mixtures of cells.
+    With ``counts`` it learns the noise of counts if the reference has counts. Otherwise it learns the latents and
+    assumes Gaussian noise.
     """
 
     training: TrainingConfig | None
     size: Mapping[str, int] = field(default_factory=dict)
     epochs: int | None = None
-    mixup_points: int = 0
+    mixup: bool = False
     counts: bool = False
 
 
-class Network(nn.Module):
-    """A network whose constructor takes whole numbers only."""
+class Denoiser(nn.Module, ABC):
+    """Posterior of a latent seen through the noise of counts and isotropic Gaussian noise of standard deviation s.
+
+    Its constructor takes whole numbers only.
+    """
 
     #: Name in stored priors.
     kind: ClassVar[str]
@@ -72,6 +74,17 @@ class Network(nn.Module):
     bounds: ClassVar[Mapping[str, int]]
 
     n_latent: int
+    #: Presets of ``tl.train_prior`` that use this network.
+    presets: ClassVar[Mapping[str, Preset]] = {}
+    #: Smallest training batch: 2 if the network normalises over the cells of a batch.
+    least_batch: ClassVar[int] = 1
+    #: Largest noise level that :meth:`draw` can start from.
+    largest_noise: ClassVar[float] = math.inf
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls):
+            NETWORKS[cls.kind] = cls
 
     @property
     def config(self) -> dict[str, int]:
@@ -97,22 +110,6 @@ class Network(nn.Module):
                 module.bias.data.uniform_(-bound, bound, generator=generator)
             elif isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
                 module.reset_parameters()
-
-
-class Denoiser(Network, ABC):
-    """Posterior of a latent seen through the noise of counts and isotropic Gaussian noise of standard deviation s."""
-
-    #: Presets of ``tl.train_prior`` that use this network.
-    presets: ClassVar[Mapping[str, Preset]] = {}
-    #: Smallest training batch: 2 if the network normalises over the cells of a batch.
-    least_batch: ClassVar[int] = 1
-    #: Largest noise level that :meth:`draw` can start from; None without a limit.
-    largest_noise: ClassVar[float | None] = None
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "kind" in vars(cls):
-            NETWORKS[cls.kind] = cls
 
     @abstractmethod
     def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
@@ -148,14 +145,10 @@ class Denoiser(Network, ABC):
 
     def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
         """Mean posterior variance per latent (n,); by default from random probes of the slope."""
-        from dice._model.posterior import probe_variance  # It builds on this module.
-
         return probe_variance(self, z, s, noise)
 
     def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
         """One draw (n, k) from the posterior; by default a few steps of reverse diffusion."""
-        from dice._model.posterior import sample_sde
-
         return sample_sde(self, z, s, noise)
 
     def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
@@ -185,3 +178,58 @@ class Denoiser(Network, ABC):
 def as_column(s: Tensor, like: Tensor) -> Tensor:
     """Noise levels as a (1, 1) or (n, 1) column in the precision and on the device of `like`."""
     return torch.as_tensor(s, dtype=like.dtype, device=like.device).reshape(-1, 1)
+
+
+#: Last noise level of the few-step sampler: far below the spread of any cell type.
+NOISE_FLOOR = 0.02
+#: Random probes of the posterior covariance's trace, two evaluations each.
+N_PROBES = 2
+#: Step of the differences in units of the noise level.
+DIFFERENCE = 0.05
+
+
+def noise_grid(start: Tensor, n_steps: int) -> Tensor:
+    """Levels (n_steps, n or 1, 1) that fall from `start` (n or 1, 1), evenly in their cube root."""
+    end = torch.minimum(torch.full_like(start, NOISE_FLOOR), 0.2 * start)
+    share = torch.linspace(0, 1, n_steps, dtype=start.dtype, device=start.device)[:, None, None]
+    return (start.pow(1 / 3) + share * (end.pow(1 / 3) - start.pow(1 / 3))).pow(3)
+
+
+def sample_sde(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise, *, n_steps: int = 10) -> Tensor:
+    """One posterior draw (n, k) for each cell by DPM-Solver++(2M) for the reverse SDE.
+
+    It starts *at* z, which already is the clean latent plus noise of level s (Lu et al. 2022). The
+    probability-flow ODE from the same start would give every draw the same value.
+    """
+    levels = noise_grid(as_column(s, z), n_steps)
+    x = z
+    previous: tuple[Tensor, Tensor] | None = None
+    for step in range(n_steps - 1):
+        a, b = levels[step], levels[step + 1]
+        mean = denoiser(x, a[:, 0])
+        h, e2 = torch.log(a / b), (b / a).square()
+        x = e2 * x + (1 - e2) * mean
+        if previous is not None:
+            # Second order: the denoised value is extrapolated linearly in the log noise level.
+            last_mean, last_h = previous
+            x = x + (1 - e2) / 2 * (h / last_h) * (mean - last_mean)
+        x = x + b * (1 - e2).sqrt() * noise.normal(step, z.shape[1])
+        previous = (mean, h)
+    return denoiser(x, levels[-1][:, 0])
+
+
+def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
+    """Mean posterior variance per latent (n,): s^2 tr(dD/dy) / k by Hutchinson probes.
+
+    Products with dD/dy are central differences over a twentieth of the noise level. Torch's forward-mode
+    differentiation would do the same work, but keeps a global level that threads cannot share.
+    """
+    level = as_column(s, y)
+    step = DIFFERENCE * level
+    probes = noise.spawn(0)
+    trace = torch.zeros(len(y), dtype=y.dtype, device=y.device)
+    for probe in range(N_PROBES):
+        v = probes.signs(probe, y.shape[1]).to(y.dtype)
+        product = (denoiser(y + step * v, s) - denoiser(y - step * v, s)) / (2 * step)
+        trace = trace + (v * product).sum(1)
+    return (level[:, 0].square() * trace / (N_PROBES * y.shape[1])).clamp_min(0)

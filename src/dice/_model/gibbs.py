@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from dice._errors import InputError
-from dice._model.denoiser import Denoiser, as_column
-from dice._model.posterior import CHAINS, Posterior, sample_sde
+from dice._model.denoiser import Denoiser, as_column, sample_sde
+from dice._model.posterior import CHAINS, Posterior
 from dice._model.random_numbers import CellNoise
 from dice._model.steps import GaussianStep, LikelihoodStep
 from dice.options import Gibbs

@@ -1,9 +1,9 @@
-"""The posterior of a chunk of cells, from its latents or expression and the prior."""
+"""The posterior of a chunk of cells: the decisions of a call, and the computation from latents or expression."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,34 +14,91 @@ from torch import Tensor
 
 from dice._errors import InputError
 from dice._model.denoiser import Denoiser
-from dice._model.gibbs import exact_split, silent, split_gibbs, wiener_start
+from dice._model.gibbs import exact_split, rho_schedule, silent, split_gibbs, split_length, wiener_start
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import Offsets
-from dice._model.plan import Plan
-from dice._model.posterior import Halving, Posterior, direct
+from dice._model.posterior import MAX_NOISE, Posterior, direct
 from dice._model.prior import LearnedPrior
 from dice._model.random_numbers import CellNoise
-from dice._model.steps import GaussianStep, LangevinStep, LikelihoodStep, StudentCellStep, StudentGeneStep
+from dice._model.steps import GaussianStep, LangevinStep, likelihood_step
 from dice._types import Chunk, Floats, Mask
-from dice.options import Gaussian, StudentT, torch_device
+from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device
+
+#: The likelihood of "auto" if noise was not measured.
+GAUSSIAN = Gaussian()
 
 
 @dataclass(frozen=True)
-class Observation:
-    """Data of a chunk of cells for the likelihood; PCA units."""
+class Plan:
+    """Decisions of a call, before single cells are computed; PCA units.
 
-    y: Floats
-    #: Noise standard deviation (n,), and residual energy per degree of freedom (n,).
-    noise: NDArray[np.float32]
-    residual: Floats
-    #: Standardised observed genes (n, d), if the plan needs them.
-    x: Floats | None = None
-    #: Log depth (n,), if the noise is that of counts.
-    log_depth: NDArray[np.float32] | None = None
+    ``method`` is ``"direct"`` (one evaluation of the denoiser), ``"split"`` (the fastest chain for anisotropic Gaussian
+    noise) or ``"gibbs"`` (Algorithm 1 as printed, with `rhos` as its schedule).
+    """
 
-    def __getitem__(self, rows: slice) -> Observation:
-        parts = {name: None if part is None else part[rows] for name, part in vars(self).items()}
-        return Observation(**parts)  # type: ignore[arg-type]
+    method: Method
+    likelihood: Gaussian | StudentT | LogDensity
+    rhos: NDArray[np.float64]
+    gibbs: Gibbs
+    n_samples: int
+    uncertainty: bool
+    #: Noise of the data set, and of every cell (n,).
+    noise: float
+    cell_noise: NDArray[np.float32]
+    #: Whether the noise is that of counts, given by the depth of a cell; otherwise it is Gaussian.
+    measured: bool = False
+    #: The shift of the query, and its record in ``.uns``.
+    offsets: Offsets | None = None
+    shift: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rho(self) -> float:
+        return float(self.rhos[-1])
+
+    @property
+    def n_steps(self) -> int:
+        """Steps that every cell takes: iterations of all chains, or one."""
+        return 1 if self.method == "direct" else max(self.gibbs.n_chains, self.n_samples) * len(self.rhos)
+
+    @property
+    def needs_genes(self) -> bool:
+        """Whether the steps need single genes, beyond the latents of a cell."""
+        return callable(self.likelihood) or (isinstance(self.likelihood, StudentT) and self.likelihood.per_gene)
+
+    @classmethod
+    def of(
+        cls, options: Options, rho: float | Sequence[float], *, isotropic: bool, noise_range: tuple[float, float],
+        largest: float, measured: bool, **decided: Any,
+    ) -> Plan:  # fmt: skip
+        """The plan for given options and other fields of the plan.
+
+        A ``burn_in`` of None becomes a third of the iterations, or follows from the mixing. `noise_range` are the
+        smallest and largest noise variance over cells and directions, and `largest` is the largest rho that the network
+        was trained for.
+        """
+        method: Method = "direct" if measured else options.computed_by(isotropic=isotropic)
+        gibbs, burn_in = options.gibbs, None
+        if method == "direct":
+            rhos = np.full(1, float(np.asarray(rho)))
+        elif method == "gibbs":
+            rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
+            burn_in = len(rhos) // 3
+        else:
+            constant = float(np.asarray(rho))
+            length, burn_in = split_length(*(value + constant**2 for value in noise_range))
+            rhos = np.full(gibbs.n_iterations or length, constant)
+        if gibbs.burn_in is None and burn_in is not None:
+            gibbs = replace(gibbs, burn_in=burn_in)
+        return cls(
+            method,
+            GAUSSIAN if isinstance(options.likelihood, str) else options.likelihood,
+            np.minimum(rhos, largest),
+            gibbs,
+            options.n_samples,
+            options.uncertainty and options.direct.uncertainty,
+            measured=measured,
+            **decided,
+        )
 
 
 @dataclass(frozen=True)
@@ -51,183 +108,143 @@ class Inference:
     prior: LearnedPrior
     likelihood: GaussianLikelihood
     plan: Plan
-    #: Noise (n,) and cell seeds (n,) of all cells.
-    noise: NDArray[np.float32]
+    #: Cell seeds (n,) of all cells.
     seeds: NDArray[np.int64]
     #: Name of the device, resolved by the worker, which may have a GPU that the caller lacks.
     device: str
-    #: The shift of the query.
-    offsets: Offsets | None = None
     #: Cells (n,) that the loadings were computed from.
     own: Mask | None = None
     #: Log depth (n,) of all cells, if it comes from a layer of counts.
     log_depth: NDArray[np.float32] | None = None
     #: Called with the number of cells after each step; see `Plan.n_steps`.
     tell: Callable[[int], object] = silent
+    #: Numbers of cells that were computed at a time because more did not fit the memory of the device.
+    halved: list[int] = field(default_factory=list)
 
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
-        """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` if the plan needs genes."""
-        x = self.likelihood.standardizer(chunk).dense() if self.plan.needs_genes else None
-        y, residual, noise, seeds = latents.y, latents.residual, self.noise[rows], self.seeds[rows]
-        measured, depth = self.plan.measured, None
-        if measured:
-            # Empty cells have no depth and get the prior. Cells that are not counts get the typical depth.
-            y, depth = self._honest(latents, rows), self.prior.known_depth(latents.log_depth)
-        elif self.offsets is not None:
+        """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` if the plan needs genes.
+
+        If the memory of the device is too small, the cells are computed in halves. The result is the same, because
+        cells do not depend on each other.
+        """
+        try:
+            return self._posterior(latents, rows, chunk)
+        except torch.cuda.OutOfMemoryError as error:
+            if len(latents) < 2:
+                raise InputError(
+                    "The memory of the device is too small for a single cell: set dice.settings.device = 'cpu'."
+                ) from error
+        # Only here, where the error no longer holds on to the tensors of the failed attempt.
+        torch.cuda.empty_cache()
+        half = len(latents) // 2
+        self.halved.append(half)
+        parts = []
+        for part in (slice(0, half), slice(half, len(latents))):
+            place = slice(rows.start + part.start, rows.start + part.stop)
+            parts.append(self(latents[part], place, None if chunk is None else chunk[part]))
+        return Posterior.joined(parts)
+
+    def _posterior(self, latents: Latents, rows: slice, chunk: Chunk | None) -> Posterior:
+        plan, offsets, scale = self.plan, self.plan.offsets, self.prior.latent_scale
+        x = self.likelihood.standardizer(chunk).dense() if plan.needs_genes else None
+        y = latents.y
+        if plan.measured and self.own is not None:
+            # The reference's own cells, as if the loadings had been computed without them.
+            y = self.likelihood.honest(latents, self.own[rows], self.prior.projection)
+        if offsets is not None and not plan.measured:
             # The shift lies in the span of the loadings. The residual does not change.
-            away = self.offsets.of(y, rows)
+            away = offsets.of(y, rows)
             y, x = y - away, None if x is None else x - away @ self.likelihood.loadings.T
-        found = self._fitting(Observation(y, noise, residual, x, depth), seeds)
-        if self.plan.n_steps == 1:
+        noise, scaled = self._random(self.seeds[rows]), self._tensor(y) / scale
+        if plan.method == "direct":
+            found = self._direct(scaled, latents, rows, noise)
             self.tell(len(y))
-        result = found.map(lambda part, power: part.cpu().numpy())
-        if measured and self.offsets is not None:
+        else:
+            found = self._chain(scaled, latents, rows, noise, x)
+        found = found if plan.uncertainty else replace(found, variance=None)
+        result = found.map(lambda part, power: (part * scale**power).cpu().numpy())
+        if offsets is not None and plan.measured:
             # Depth describes the cell as measured, so that the shift is removed from the clean latents.
-            away = self.offsets.of(result.mean, rows)
+            away = offsets.of(result.mean, rows)
             samples = None if result.samples is None else result.samples - away[:, None]
             result = replace(result, mean=result.mean - away, samples=samples)
         if latents.empty.any():
-            self._set_prior(result, latents.empty, noise, seeds)
+            self._set_prior(result, latents.empty, rows)
         for part in (result.mean, result.variance):
             if part is not None and not np.isfinite(part).all():
                 raise InputError(
-                    f"The posterior is not finite with noise {noise.max():.3g} and rho {self.plan.rhos.max():.3g}: "
-                    "pass values of the latents' own size."
+                    f"The posterior is not finite with noise {plan.cell_noise[rows].max():.3g} and rho "
+                    f"{plan.rhos.max():.3g}: pass values of the latents' own size."
                 )
         return result
 
-    def _honest(self, latents: Latents, rows: slice) -> Floats:
-        """Latents (n, k); those of the reference's own cells as if the loadings had been computed without them."""
-        if self.own is None or not self.likelihood.complete:
-            return latents.y
-        return self.likelihood.honest(latents, self.own[rows], self.prior.projection)
+    def _direct(self, y: Tensor, latents: Latents, rows: slice, noise: CellNoise) -> Posterior:
+        plan, scale, depth = self.plan, self.prior.latent_scale, None
+        level = torch.tensor(plan.rho / scale, device=y.device)
+        if plan.measured:
+            # Empty cells have no depth and get the prior. Cells that are not counts get the typical depth.
+            depth = self._tensor(self.prior.known_depth(latents.log_depth))
+        else:
+            level = torch.hypot(self._tensor(plan.cell_noise[rows]) / scale, level)
+            if len(level) and bool((level == level[0]).all()):
+                level = level[0]  # One level for all cells is embedded once.
+        asked: dict[str, Any] = {"n_samples": plan.n_samples, "uncertainty": plan.uncertainty}
+        found = direct(self._denoiser, y, level, noise, log_depth=depth, **asked)
+        completion = self.likelihood.completion
+        if found.variance is None or completion is None or not plan.measured:
+            return found
+        # The variance of filled-in genes is multiplied by the squared slope of the filter.
+        added = self._tensor(completion.added / scale**2) * self._denoiser.slope.to(y.device).square()
+        return replace(found, variance=found.variance + float(added.mean()))
 
-    def _read(self, chunk: Chunk, rows: slice) -> Latents:
-        latents = self.likelihood.latents(chunk)
-        return latents if self.log_depth is None else replace(latents, log_depth=self.log_depth[rows])
+    def _chain(self, y: Tensor, latents: Latents, rows: slice, noise: CellNoise, x: Floats | None) -> Posterior:
+        plan, scale, s = self.plan, self.prior.latent_scale, self.plan.cell_noise[rows]
+        spread, axes = map(self._tensor, np.linalg.eigh(self.likelihood.covariance.astype(np.float64)))
+        gaussian = GaussianStep(y, (self._tensor(s) / scale)[:, None].square() * spread, axes)
+        told: dict[str, Any] = {"n_samples": plan.n_samples, "tell": partial(self.tell, len(y))}
+        if plan.method == "split":
+            rest, level = exact_split(gaussian, plan.rho / scale)
+            start, levels = wiener_start(gaussian, plan.rho / scale), [level] * len(plan.rhos)
+            return split_gibbs(self._denoiser, rest, start, levels, noise, plan.gibbs, **told)
+        step = likelihood_step(plan.likelihood, gaussian, self.likelihood, latents.residual, s, x, scale)
+        rhos = (plan.rhos / scale).tolist()
+        result = split_gibbs(self._denoiser, step, y, rhos, noise, plan.gibbs, literal=True, **told)
+        if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
+            result = replace(result, acceptance=float(step.acceptance.mean()))
+        return result
+
+    def _set_prior(self, result: Posterior, empty: Mask, rows: slice) -> None:
+        """Set the posterior of empty cells to the prior: mean zero and the variance of the latents."""
+        scale = self.prior.latent_scale
+        result.mean[empty] = 0
+        if result.variance is not None:
+            result.variance[empty] = scale**2
+        if result.samples is not None:
+            origin, noise = self._tensor(result.mean[empty]), self._random(self.seeds[rows][empty])
+            drawn = direct(
+                self._denoiser, origin, torch.tensor(MAX_NOISE), noise, n_samples=self.plan.n_samples, uncertainty=False
+            )
+            result.samples[empty] = scale * drawn.samples.cpu().numpy()
 
     def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """One block of a lazy array, from expression to mean and samples side by side (n, k + S k)."""
         result = self(self._read(chunk, rows), rows, chunk)
-        if result.samples is None:
-            return result.mean
-        n, drawn, k = result.samples.shape
-        return np.hstack([result.mean, result.samples.reshape(n, drawn * k)])
+        return np.hstack([result.mean, *([] if result.samples is None else result.samples.swapaxes(0, 1))])
 
     def variance(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
         """Posterior variance per latent (n,) of a block of expression."""
         return np.asarray(self(self._read(chunk, rows), rows, chunk).variance)
 
-    def _fitting(self, observed: Observation, seeds: NDArray[np.int64]) -> Posterior:
-        """The posterior of all cells at once, or in parts if the memory of the device is too small."""
-        return self.halving(lambda part: self._posterior(observed[part], seeds[part]), len(seeds))
-
-    @property
-    def limit(self) -> int | None:
-        """Largest number of cells that fitted the memory of the device; None if everything fitted."""
-        return self.halving.limit
+    def _read(self, chunk: Chunk, rows: slice) -> Latents:
+        latents = self.likelihood.latents(chunk)
+        return latents if self.log_depth is None else replace(latents, log_depth=self.log_depth[rows])
 
     @cached_property
-    def halving(self) -> Halving:
-        """Cuts chunks that do not fit the memory of the device."""
-        return Halving()
+    def _denoiser(self) -> Denoiser:
+        return self.prior.denoiser_on(torch_device(self.device))
 
-    def _posterior(self, observed: Observation, seeds: NDArray[np.int64]) -> Posterior:
-        scale = self.prior.latent_scale
-        noise = CellNoise(torch.as_tensor(seeds, device=self._torch.device))
-        result = self._run(self._torch(observed.y) / scale, observed, noise)
-        if not self.plan.uncertainty:
-            result = replace(result, variance=None)
-        return result.map(lambda part, power: part * scale**power)
+    def _random(self, seeds: NDArray[np.int64]) -> CellNoise:
+        return CellNoise(torch.as_tensor(seeds, device=torch_device(self.device)))
 
-    def _set_prior(
-        self, result: Posterior, empty: NDArray[np.bool_], noise: NDArray[np.float32], seeds: NDArray[np.int64]
-    ) -> None:
-        """Set the posterior of empty cells to the prior: mean zero and the variance of the latents."""
-        result.mean[empty] = 0
-        if result.variance is not None:
-            result.variance[empty] = self.prior.latent_scale**2
-        if result.samples is not None:
-            nowhere = np.zeros((int(empty.sum()), self.prior.n_latent), dtype=np.float32)
-            observed = Observation(nowhere, noise[empty], np.zeros(len(nowhere), dtype=np.float32))
-            plan = replace(self.plan, method="direct", measured=False, uncertainty=False, deconvolve=False)
-            drawn = replace(self, plan=plan)._posterior(observed, seeds[empty])
-            result.samples[empty] = drawn.samples.cpu().numpy()
-
-    def _run(self, y: Tensor, observed: Observation, noise: CellNoise) -> Posterior:
-        plan, scale = self.plan, self.prior.latent_scale
-        s, rho = self._torch(observed.noise) / scale, plan.rho / scale
-        denoiser = self._torch.denoiser
-        if plan.method == "direct":
-            counted = observed.log_depth is not None
-            result = direct(
-                denoiser,
-                y,
-                torch.tensor(rho, device=y.device) if counted else _shared(torch.sqrt(s.square() + rho**2)),
-                noise,
-                log_depth=self._torch(observed.log_depth) if counted else None,
-                n_samples=plan.n_samples,
-                uncertainty=plan.uncertainty,
-                reference_noise=self.prior.noise / scale if plan.deconvolve else None,
-            )
-            return self._with_missing(result) if counted else result
-        gaussian = GaussianStep(y, s[:, None].square() * self._torch.spread, self._torch.axes)
-        told: dict[str, Any] = {"n_samples": plan.n_samples, "tell": partial(self.tell, len(y))}
-        if plan.method == "split":
-            rest, level = exact_split(gaussian, rho)
-            start, rhos = wiener_start(gaussian, rho), [level] * len(plan.rhos)
-            return split_gibbs(denoiser, rest, start, rhos, noise, plan.gibbs, **told)
-        step = self._likelihood_step(gaussian, observed)
-        chain = [float(value) / scale for value in plan.rhos]
-        result = split_gibbs(denoiser, step, y, chain, noise, plan.gibbs, literal=True, **told)
-        if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
-            result = replace(result, acceptance=float(step.acceptance.mean()))
-        return result
-
-    def _with_missing(self, result: Posterior) -> Posterior:
-        """Add the variance of filled-in genes, multiplied by the squared slope of the filter."""
-        if result.variance is None or self.likelihood.completion is None:
-            return result
-        added = self.likelihood.completion.added / self.prior.latent_scale**2
-        let_through = float((self._torch(added) * self._torch.denoiser.slope.to(self._torch.device).square()).mean())
-        return replace(result, variance=result.variance + let_through)
-
-    def _likelihood_step(self, gaussian: GaussianStep, observed: Observation) -> LikelihoodStep:
-        kind, likelihood, tensor = self.plan.likelihood, self.likelihood, self._torch
-        if isinstance(kind, Gaussian):
-            return gaussian
-        n_genes = len(likelihood.loadings)
-        if isinstance(kind, StudentT) and not kind.per_gene:
-            energy = observed.residual * likelihood.degrees_of_freedom / observed.noise**2
-            return StudentCellStep(gaussian, tensor(energy), n_genes, kind.df)
-        # In scaled units the loadings carry the scale: V U = (V scale) (U / scale).
-        x, loadings = tensor(observed.x), tensor(likelihood.loadings) * self.prior.latent_scale
-        if not isinstance(kind, StudentT):
-            return LangevinStep(x, loadings, kind)
-        relative = np.ones(n_genes) if likelihood.weights is None else 1 / likelihood.weights
-        return StudentGeneStep(x, loadings, tensor(relative * observed.noise[:, None] ** 2), kind.df)
-
-    @cached_property
-    def _torch(self) -> _OnDevice:
-        return _OnDevice(self.prior, self.likelihood, torch_device(self.device))
-
-
-class _OnDevice:
-    """The network and the axes of the noise on the device."""
-
-    def __init__(self, prior: LearnedPrior, likelihood: GaussianLikelihood, device: torch.device) -> None:
-        self.device, self._prior = device, prior
-        spread, axes = np.linalg.eigh(likelihood.covariance.astype(np.float64))
-        self.spread, self.axes = self(spread), self(axes)
-
-    @cached_property
-    def denoiser(self) -> Denoiser:
-        return self._prior.denoiser_on(self.device)
-
-    def __call__(self, array: NDArray | None) -> Tensor:
-        return torch.as_tensor(np.asarray(array, dtype=np.float32), device=self.device)
-
-
-def _shared(levels: Tensor) -> Tensor:
-    """One level () if all cells have the same, so that its embedding is computed once."""
-    return levels[0] if len(levels) and bool((levels == levels[0]).all()) else levels
+    def _tensor(self, array: NDArray | None) -> Tensor:
+        return torch.as_tensor(np.asarray(array, dtype=np.float32), device=torch_device(self.device))

@@ -178,6 +178,8 @@ class GaussianLikelihood:
 
     def honest(self, latents: Latents, own: Mask, projection: Projection) -> Floats:
         """Latents (n, k); those of the reference's `own` cells as if the loadings had been computed without them."""
+        if not self.complete:
+            return np.asarray(latents.y)
         energy, weight = self.energy(latents), projection.influence
         return np.where(own[:, None], without_self(latents.y, latents.y, energy, energy, weight), latents.y)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dice._arguments import is_text
 from dice._errors import PriorFormatError
 from dice._model.projection import is_orthonormal
 
@@ -232,13 +233,6 @@ def _canonical(value: Any) -> bytes:
         return b"int" + np.ascontiguousarray(array, dtype="<i8").tobytes()
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return f"{little.dtype.str}{array.shape}".encode() + little.tobytes()
-
-
-def is_text(value: Any, longest: int) -> bool:
-    """Whether this is text that files can hold: no surrogates, which have no bytes, and no null characters."""
-    if not isinstance(value, str) or len(value) > longest or "\0" in value:
-        return False
-    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def has_plain_text(value: Any, longest: int) -> bool:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dice._errors import InputError
+from dice._model.likelihood import GaussianLikelihood
 from dice._model.random_numbers import CellNoise
+from dice._types import Floats
+from dice.options import Gaussian, StudentT
 
 ResidualDensity = Callable[[Tensor], Tensor]
 
@@ -155,6 +160,31 @@ class LangevinStep:
                 )
             (gradient,) = torch.autograd.grad(value.sum(), point)
         return value.detach(), gradient
+
+
+def likelihood_step(
+    kind: Gaussian | StudentT | ResidualDensity,
+    gaussian: GaussianStep,
+    likelihood: GaussianLikelihood,
+    residual: Floats,
+    noise: Floats,
+    x: Floats | None,
+    scale: float,
+) -> LikelihoodStep:
+    """The step of a likelihood of this `kind`, for cells with these residuals (n,), noise (n,) and genes x (n, d)."""
+    tensor = partial(torch.as_tensor, dtype=torch.float32, device=gaussian.y.device)
+    if isinstance(kind, Gaussian):
+        return gaussian
+    if isinstance(kind, StudentT) and not kind.per_gene:
+        energy = residual * likelihood.degrees_of_freedom / noise**2
+        return StudentCellStep(gaussian, tensor(energy), len(likelihood.loadings), kind.df)
+    # In scaled units the loadings carry the scale: V U = (V scale) (U / scale).
+    cells, loadings = tensor(x), tensor(likelihood.loadings) * scale
+    if not isinstance(kind, StudentT):
+        return LangevinStep(cells, loadings, kind)
+    relative = 1.0 if likelihood.weights is None else 1 / likelihood.weights
+    variances = relative * np.square(noise)[:, None]
+    return StudentGeneStep(cells, loadings, tensor(variances).expand(cells.shape), kind.df)
 
 
 def draw_gamma(shape: float, rate: Tensor, noise: CellNoise, *, n_rounds: int = 8) -> Tensor:

@@ -21,10 +21,9 @@ from dice._keys import DenoiseKeys
 from dice._model.arrays import add_up
 from dice._model.counts import judge_counts
 from dice._model.gibbs import MAX_ITERATIONS
-from dice._model.inference import Inference
+from dice._model.inference import Inference, Plan
 from dice._model.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
 from dice._model.offsets import SAMPLED_CELLS
-from dice._model.plan import Decided, Plan
 from dice._model.posterior import Posterior
 from dice._model.random_numbers import cell_seeds
 from dice._query.reading import is_shared, once, opened
@@ -157,8 +156,8 @@ class Query:
         return "cpu" if self.matrix.is_lazy else self.options.device
 
     @cached_property
-    def decided(self) -> Decided:
-        """The shift, the noise and the plan."""
+    def plan(self) -> Plan:
+        """The decisions of the call: shift, noise, rho and method."""
         prior, options, likelihood, latents = self.prior, self.options, self.likelihood, self.latents
         measured = self.measured
         # Only labels show which shift to remove, so an embedding is moved only on request (docs/shift.md).
@@ -171,12 +170,20 @@ class Query:
         )
         default = (COUNTED_RHO if measured else ASSUMED_RHO) * prior.latent_scale
         rho = default if isinstance(options.rho, str) else options.rho
-        reach = likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise))
         plan = Plan.of(
-            options, rho, isotropic=likelihood.isotropic, noise_range=reach, noise=noise, prior=prior, measured=measured
-        )  # fmt: skip
+            options,
+            rho,
+            isotropic=likelihood.isotropic,
+            noise_range=likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise)),
+            largest=prior.denoiser.largest_noise * prior.latent_scale,
+            measured=measured,
+            noise=noise,
+            cell_noise=cell_noise,
+            offsets=offsets,
+            shift=shift,
+        )
         _log.info(f"Method: {plan.method}; noise {noise:.3g}, rho {plan.rho:.3g} (PCA units).")
-        if plan.clipped:
+        if np.max(rho) > plan.rhos.max() * (1 + 1e-9):
             _log.warn(
                 f"`rho` is larger than the noise that the network was trained on, so {plan.rhos.max():.4g} was used."
             )
@@ -185,22 +192,18 @@ class Query:
                 f"{self.match}. With so few genes, {MAX_ITERATIONS} iterations may not converge: compare with "
                 "method=dice.Gibbs(fast=True, n_iterations=300)."
             )
-        return Decided(plan, noise, cell_noise, offsets, shift)
+        return plan
 
     @cached_property
     def inference(self) -> Inference:
         """The posterior of a chunk of cells, as a function."""
-        decided = self.decided
         depths = None if self.counts is None else self.latents.log_depth
-        return Inference(
-            self.prior, self.likelihood, decided.plan, decided.cell_noise, self.seeds, self.options.device,
-            decided.offsets, self.own, depths,
-        )  # fmt: skip
+        return Inference(self.prior, self.likelihood, self.plan, self.seeds, self.options.device, self.own, depths)
 
     @cached_property
     def posterior(self) -> Posterior:
         """The posterior of all cells. Expression is read again only if the plan needs genes or the matrix is lazy."""
-        inference, plan, k, n = self.inference, self.decided.plan, self.likelihood.n_latent, len(self.latents)
+        inference, plan, k, n = self.inference, self.plan, self.likelihood.n_latent, len(self.latents)
         if not isinstance(self.latents.y, np.ndarray):
             # Columns of obs cannot be lazy, so the uncertainty needs its own pass.
             variance = self.matrix.each(inference.variance, desc="Uncertainty") if plan.uncertainty else None
@@ -214,8 +217,9 @@ class Query:
             for rows in (self.matrix.slices() if plan.needs_genes else None) or self.latents.slices(NETWORK_CHUNK):
                 chunk = self.matrix.read(rows) if plan.needs_genes else None
                 parts.append(inference(self.latents[rows], rows, chunk))
-        if inference.limit:
-            _log.warn(f"The device has too little memory for a chunk: {inference.limit} cells were computed at a time.")
+        if inference.halved:
+            n_cells = min(inference.halved)
+            _log.warn(f"The device has too little memory for a chunk: {n_cells} cells were computed at a time.")
         return Posterior.joined(parts)
 
     def slots(self, keys: DenoiseKeys, warned: list[str]) -> Slots:
@@ -233,12 +237,12 @@ class Query:
 
     def record(self) -> dict[str, Any]:
         """Return the record for ``.uns``: the call, the decisions and the genes."""
-        decided, plan, chain = self.decided, self.decided.plan, self.decided.plan.method != "direct"
+        plan, chain = self.plan, self.plan.method != "direct"
         rho = plan.rho if np.ndim(self.options.rho) == 0 else self.options.rho
         params = {
-            "rho": rho, "method": plan.method, "measured": plan.measured, "noise": decided.noise,
+            "rho": rho, "method": plan.method, "measured": plan.measured, "noise": plan.noise,
             "n_iterations": len(plan.rhos) if chain else None, "n_chains": plan.gibbs.n_chains if chain else None,
             "acceptance": self.posterior.acceptance, "preset": self.prior.preset, "prior": self.prior.sha256,
         }  # fmt: skip
         call, genes = as_plain(self.options.arguments(rho=rho)), self.match.report()
-        return {"call": call, "params": as_plain(params), "shift": decided.shift, "genes": genes}
+        return {"call": call, "params": as_plain(params), "shift": plan.shift, "genes": genes}

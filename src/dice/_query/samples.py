@@ -18,7 +18,7 @@ from dice._data.store import Prior, find_prior, known_prior
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._query.query import Query
-from dice.options import OBJECTS, Direct, Gaussian, Options
+from dice.options import OBJECTS, Gaussian, Options
 
 Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 
@@ -63,8 +63,6 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
             "with this function."
         )
     call = from_plain(record["call"], OBJECTS)
-    if isinstance(call["method"], Direct):
-        call["method"] = "auto"  # dice.Direct may deconvolve, which samples do not.
     # Shift and noise were estimated from all cells; a subset of the cells must not estimate them again.
     call |= {"shift": record["shift"], "check": False}
     assumed = call["likelihood"] if likelihood != "auto" else Gaussian()

@@ -55,7 +55,7 @@ class StreamedQuery(Query):
         """Second phase: write the posterior into the store, from latents, or from expression if the plan needs it."""
         import dask.array as da
 
-        draft, plan, keys, k = self.draft, self.decided.plan, self.keys, self.prior.n_latent
+        draft, plan, keys, k = self.draft, self.plan, self.keys, self.prior.n_latent
         draft.require(f"obsm/{keys.mean}", (k,))
         if plan.uncertainty:
             draft.require("scratch/variance", ())

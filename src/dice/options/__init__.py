@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dice.options._learning import Classifier, LabelsKey, Levels, Mixup, Sets, Training
 from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
-from dice.options._query import FOR_LABELS, Checks, LogDensity, Options, Rho, Shift, check_rho, torch_device
+from dice.options._query import FOR_LABELS, Checks, LogDensity, Method, Options, Rho, Shift, check_rho, torch_device
 
 #: Settings objects by their name in stored calls.
 OBJECTS: dict[str, type] = {
@@ -26,6 +26,7 @@ __all__ = [
     "LabelsKey",
     "Levels",
     "LogDensity",
+    "Method",
     "Mixup",
     "Noise",
     "Options",

@@ -58,13 +58,10 @@ class Direct:
 
     Parameters
     ----------
-    deconvolve
-        Whether to remove the noise of the reference from the mean, too.
     uncertainty
         Whether to compute ``adata.obs["dice_uncertainty"]``. Without counts this takes four more evaluations.
     """
 
-    deconvolve: bool = False
     uncertainty: bool = True
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: A user-defined likelihood: residuals (cells, genes) to log densities (cells,), with torch operations.
 LogDensity: TypeAlias = Callable[[Any], Any]
 Rho: TypeAlias = float | Sequence[float] | Literal["auto"]
+#: How a posterior is computed: by one evaluation, by the fastest chain for Gaussian noise, or by Algorithm 1.
+Method: TypeAlias = Literal["direct", "split", "gibbs"]
 
 STRATEGIES = ("auto", "offset", "clusters", "mean", "centered", "standardized", "correlated")
 #: Strategies for labels only. They do not move the embedding.
@@ -128,11 +130,26 @@ class Options:
         """Settings of the Gibbs chains, which ``"auto"`` runs if the direct method is not exact."""
         return self.method if isinstance(self.method, Gibbs) else _NAMED_OBJECTS["method"]["gibbs"]
 
+    def computed_by(self, *, isotropic: bool) -> Method:
+        """Return the method for assumed noise: direct if it is exact, else the fastest chain that is."""
+        gaussian = isinstance(self.likelihood, str | Gaussian) and np.ndim(self.rho) == 0
+        if isinstance(self.method, Gibbs):
+            if self.method.fast and not gaussian:
+                raise InputError("Gibbs(fast=True) is for Gaussian noise and a single rho: pass dice.Gibbs().")
+            return "split" if self.method.fast else "gibbs"
+        if gaussian and isotropic:
+            return "direct"
+        if self.method == "auto":
+            return "split" if gaussian else "gibbs"
+        raise InputError(
+            "method='direct' is exact only for Gaussian noise that is the same for all genes, all of the prior's genes "
+            "and a single rho: pass method='auto'."
+        )
+
     @property
     def measurable(self) -> bool:
         """Whether nothing but a noise that was learned from counts is asked for."""
-        plain = not isinstance(self.method, Gibbs) and not self.direct.deconvolve
-        return plain and isinstance(self.likelihood, str) and np.ndim(self.rho) == 0
+        return not isinstance(self.method, Gibbs) and isinstance(self.likelihood, str) and np.ndim(self.rho) == 0
 
     @property
     def noise(self) -> Noise:

@@ -122,6 +122,6 @@ def transfer_features(
         found = predict_features(query, cells, features, reference_batch_key, alpha, prior_key)
     asked = {"alpha": alpha, "reference_batch_key": reference_batch_key}
     asked["features_key"] = features_key if isinstance(features_key, str) else ", ".join(features_key)
-    record = {"call": as_plain(options.arguments() | asked), "params": found.params, "shift": query.decided.shift}
+    record = {"call": as_plain(options.arguments() | asked), "params": found.params, "shift": query.plan.shift}
     record["warnings"] = np.array(warned, dtype=str)
     return write(adata, feature_slots(keys, adata, features.names, found, record), copy=copy)

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from dice._model.denoiser import LARGEST_VALUE, Denoiser, Preset, TrainingConfig, as_column
 from dice._model.linear_filter import LEAST_VARIANCE, LinearFilter
+from dice._model.random_numbers import CellNoise
 from dice._model.thinning import Rows
-
-if TYPE_CHECKING:
-    from dice._model.random_numbers import CellNoise
 
 #: The depth of the prediction is at least this share and at most this multiple of the depth of the cell: training has
 #: hardly seen others.

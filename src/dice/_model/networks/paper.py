@@ -7,16 +7,14 @@ standard deviation s is such an x_t up to the factor sqrt(1 + s^2), at the t whe
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dice._model.denoiser import Denoiser, Preset, TrainingConfig, as_column
-
-if TYPE_CHECKING:
-    from dice._model.random_numbers import CellNoise
+from dice._model.random_numbers import CellNoise
 
 N_STEPS = 512
 BETA_START, BETA_END = 1e-4, 2e-2
@@ -69,8 +67,8 @@ class PaperDenoiser(Denoiser):
     kind = "paper"
     bounds: ClassVar = {"width": 4096, "depth": 64}
     presets: ClassVar = {
-        "paper": Preset(PAPER_TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup_points=5),
-        "paper-small": Preset(PAPER_TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup_points=5),
+        "paper": Preset(PAPER_TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup=True),
+        "paper-small": Preset(PAPER_TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup=True),
     }
     least_batch = 2
     largest_noise = float(SCHEDULE.noise[-1])
