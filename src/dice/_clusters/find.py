@@ -34,8 +34,6 @@ class Found:
     leaves: NDArray[np.int16]
     #: Connectivities and distances (n, n).
     graph: tuple[sparse.csr_matrix, sparse.csr_matrix]
-    #: Whether cells were measured again by their counts, or else by posterior samples.
-    measured: bool
 
 
 def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flavor, random_state: int) -> Found:
@@ -51,10 +49,8 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
         _log.say(f"{len(some):,} cells take about {minutes:.1f} minutes and {memory:.1f} GB on two idle cores.")
     # By address, as the order of a file would decide where Leiden begins and which cells are compared.
     some = some[np.argsort(query.seeds[some], kind="stable")]
-    with _log.progress(total=4, desc="Halving counts", unit="stage") as bar:
-        cells = remeasured(query, n_splits if len(some) <= SPLIT_CELLS else 1)[some]
-        bar.update()
-        bar.set_description("Finding neighbours")
+    cells = remeasured(query, n_splits if len(some) <= SPLIT_CELLS else 1)[some]
+    with _log.progress(total=3, desc="Finding neighbours", unit="stage") as bar:
         found, distances = nearest(cells.whole, n_neighbors, random_state)
         graph = shared_neighbors(found)
         bar.update()
@@ -63,16 +59,14 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
         codes = np.unique(codes, return_inverse=True)[1]
         bar.update()
         bar.set_description("Comparing clusters")
-        measured = Measured(
-            cells.whole, cells.halves, cells.spaces if query.measured else (), 2.0 if query.measured else 1.0
-        )
-        tree = grow(codes, graph, measured.apart)
+        about = (cells.spaces, 2.0) if query.measured else ((), 1.0)
+        tree = grow(codes, graph, Measured(cells.whole, cells.halves, *about).apart)
         bar.update()
     leaves = np.full((n, 1 + 2 * cells.halves.shape[1]), -1, dtype=np.int16)
     leaves[some] = np.column_stack([codes, _placed(codes, cells.halves)])
     place = sparse.csr_matrix((np.ones(len(some), np.float32), (some, np.arange(len(some)))), shape=(n, len(some)))
     everywhere = [sparse.csr_matrix(place @ one @ place.T) for one in (graph, distance_matrix(found, distances))]
-    return Found(tree, leaves, (everywhere[0].astype(np.float32), everywhere[1]), query.measured)
+    return Found(tree, leaves, (everywhere[0].astype(np.float32), everywhere[1]))
 
 
 def _placed(codes: Codes, halves: Floats) -> Codes:

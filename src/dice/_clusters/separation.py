@@ -20,7 +20,7 @@ MOST_SEPARATE = 10.0
 #: Most cells of each cluster that a test looks at, and fewest cells of each that a discriminant can be learned from.
 TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 600, 3
 #: Parts of the cells: each is judged by a discriminant that all others have taught.
-FOLDS = 10
+CELL_FOLDS = 10
 #: Share of the mean variance that is added to the covariance of a discriminant.
 SHRINKING = 0.2
 #: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
@@ -63,7 +63,7 @@ class Measured:
     @cached_property
     def folds(self) -> Codes:
         """The part (n,) that every cell is in."""
-        return np.random.default_rng(0).integers(FOLDS, size=len(self.whole))
+        return np.random.default_rng(0).integers(CELL_FOLDS, size=len(self.whole))
 
     def apart(self, first: Codes, second: Codes) -> float:
         """Separation of two clusters of cells: by the cells themselves and by independent halves, the smaller one.
@@ -114,11 +114,12 @@ def _scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
     Cells that are a `member` (n,) of the second cluster score above 0. None where there are too few cells.
     """
     values = values - values.mean((0, 1), dtype=np.float64)
-    parts = [[values[(folds == fold) & side].reshape(-1, values.shape[-1]) for fold in range(FOLDS)]
-             for side in (~member, member)]  # fmt: skip
-    # Numbers, sums and products (2, FOLDS, ...) of each part, and from them those of all other parts.
-    known = ([[function(part) for part in side] for side in parts] for function in (len, _sum, _products))
-    n, sums, products = (np.sum(one, axis=1, keepdims=True) - np.array(one) for one in known)
+    # Numbers, sums and products (2, CELL_FOLDS, ...) of the values in each part of a cluster, and in all its others.
+    parts = [values[(folds == fold) & side].reshape(-1, values.shape[-1])
+             for side in (~member, member) for fold in range(CELL_FOLDS)]  # fmt: skip
+    known = zip(*((len(part), part.sum(0), part.T @ part) for part in parts), strict=True)
+    own = (np.reshape(one, (2, CELL_FOLDS, *np.shape(one[0]))) for one in known)
+    n, sums, products = (one.sum(1, keepdims=True) - one for one in own)
     if n.min() < FEWEST_FOR_DISCRIMINANT * values.shape[1]:
         return None
     means = sums / n[..., None]
@@ -127,14 +128,6 @@ def _scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
     direction = np.linalg.solve(shrunken(covariance.mean(0)), shift[..., None])[..., 0]
     direction /= np.sqrt(np.maximum((direction * shift).sum(-1, keepdims=True), 1e-12))
     return np.einsum("nmk,nk->nm", values - middle[folds][:, None], direction[folds])
-
-
-def _sum(values: Floats) -> Floats:
-    return np.asarray(values.sum(0))
-
-
-def _products(values: Floats) -> Floats:
-    return np.asarray(values.T @ values)
 
 
 def shrunken(covariance: Floats) -> Floats:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dice._arguments import is_number
 from dice._clusters.separation import CONTINUUM, agreement, separation
 from dice._errors import InputError
 from dice._types import Codes, Floats
@@ -117,7 +118,7 @@ CUT_LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.
 def level_of(level: Any) -> float:
     """The agreement that a user asks for."""
     value = CUT_LEVELS.get(level, 0.0) if isinstance(level, str) else level
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.5 < value < 1:
+    if not is_number(value) or not 0.5 < value < 1:
         raise InputError(
             f"level={level!r} is unknown: use 'fine', 'default', 'coarse' or an agreement between 0.5 and 1."
         )

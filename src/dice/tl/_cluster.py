@@ -140,7 +140,7 @@ def cluster(
     with _log.recorded() as warned:
         query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
         found = find_clusters(query, random_state=random_state, **settings)
-    cut = Cut(found.tree, wanted, found.measured)
+    cut = Cut(found.tree, wanted, query.measured)
     _log.info(cut.why)
     entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
     # The seed of the halves: dice.tl.cluster_markers has to split the counts in the same way.
