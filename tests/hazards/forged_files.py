@@ -381,23 +381,26 @@ def _content() -> bytes:
     """A prior with labels and no cells, as its file."""
     from dice import priors
 
-    path = Path("honest.h5ad").resolve()
-    priors.described_prior(stored_priors.path("labels"), "forged", {}).save(path)
-    return path.read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "honest.h5ad"
+        priors.described_prior(stored_priors.path("labels"), "forged", {}).save(path)
+        return path.read_bytes()
 
 
-def forge(rng: Rng, folder: Path) -> tuple[str, Path]:
+def forge(rng: Rng, folder: Path, change: Callable[[Any, Rng], None] | None = None) -> tuple[str, Path]:
     """A forged file in `folder`, and what was done to it."""
-    if rng.random() < 0.7:
-        path, change = folder / "forged.h5ad", HDF5[rng.integers(len(HDF5))]
+    kinds: Any = HDF5 if rng.random() < 0.7 else ZARR
+    change = change or kinds[rng.integers(len(kinds))]
+    if change in HDF5:
+        path = folder / "forged.h5ad"
         path.write_bytes(_content())
         with h5py.File(path, "a") as file:
             change(file["uns/dice"], rng)
-        return change.__name__, path
-    path, change = folder / "forged.zarr", ZARR[rng.integers(len(ZARR))]
-    root = zarr.open_group(path, mode="w", zarr_format=int(rng.integers(2, 4)))
-    ad.io.write_elem(root, "/", ad.read_h5ad(io.BytesIO(_content())))
-    change(path / "uns" / "dice", rng)
+    else:
+        path = folder / "forged.zarr"
+        root = zarr.open_group(path, mode="w", zarr_format=int(rng.integers(2, 4)))
+        ad.io.write_elem(root, "/", ad.read_h5ad(io.BytesIO(_content())))
+        change(path / "uns" / "dice", rng)
     return change.__name__, path
 
 
@@ -447,12 +450,12 @@ def _query(folder: Path) -> Path:
     return path
 
 
-def verdict(rng: Rng, folder: Path) -> str:
+def verdict(rng: Rng, folder: Path, change: Callable[[Any, Rng], None] | None = None) -> str:
     """``"refused"`` at a random door, fast and with little memory; everything else is an error."""
     place = folder / "forged"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    kind, path = forge(rng, place)
+    kind, path = forge(rng, place, change)
     doors = [door for door in DOORS if path.suffix == ".h5ad" or not door.startswith("shelf")]
     door, start, before = doors[rng.integers(len(doors))], time.process_time(), peak_memory(anew=True)
     try:

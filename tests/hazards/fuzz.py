@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "benchmarks" / "fuzz.csv"
 #: Inputs of each kind.
-KINDS = {"forged-file": 10_000, "forged-prior": 10_000, "flipped-file": 2_500, "odd-anndata": 1_000}
+KINDS = {"forged-file": 2_500, "forged-prior": 7_500, "flipped-file": 2_500, "odd-anndata": 1_000}
 #: Memory and time that one input may take, and how many a worker tries before a new one takes over.
 BYTES, SECONDS, BATCH = 2 * 2**30, 60, 1000
 #: Events that no input may cause, whatever it is.
