@@ -33,8 +33,8 @@ import torch
 from data import pair
 
 import dice
-from dice._model import networks, presets
-from dice._model.presets import LabelMixup
+from dice._model import networks, training_data
+from dice._model.training import make_trainer
 
 LABELS, N_LATENT = "cell_type", 25
 #: The paper's: its reference of CITE-seq cells, its epochs, and the end of its annealing.
@@ -58,19 +58,18 @@ class Course:
         options = {"n_latent": N_LATENT, "labels_key": LABELS, "preset": "paper-small", "random_state": seed}
         dice.tl.train_prior(reference, training=training, **options)
         self.prior = dice.Prior.from_anndata(reference)
-        roles = reference.obs["dice_split"].map({role: code for code, role in enumerate(presets.ROLES)})
+        roles = reference.obs["dice_split"].map({role: code for code, role in enumerate(training_data.ROLES)})
         latents = reference.obsm["X_dice_pca"]
-        self.data = presets.plain_data(latents, roles.to_numpy(np.int8), torch.device("cpu"))
+        self.data = training_data.plain_data(latents, roles.to_numpy(np.int8), torch.device("cpu"))
         codes = pd.Categorical(reference.obs[LABELS]).codes[self.data.cells]
         self.labels = codes.astype(np.int64)
 
     def train(self, preset: str, minutes: float, every: int | None) -> Iterator[dict[str, object]]:
         """Rows of a network's evaluations, with the query's figures at a few of them and at the last."""
-        points = networks.by_preset()[preset][1].mixup_points
-        mixup = LabelMixup(self.labels, points=points) if points else None
+        mixup = dice.Mixup() if networks.by_preset()[preset][1].mixup else None
         noise = self.prior.projection.noise / self.prior.latent_scale
-        trainer = presets.make_trainer(
-            preset, self.data, noise=noise, mixup=mixup, seed=self.seed, evaluate_every=every
+        trainer = make_trainer(
+            preset, self.data, noise=noise, labels=self.labels, mixup=mixup, seed=self.seed, evaluate_every=every
         )  # fmt: skip
         weights = sum(parameter.numel() for parameter in trainer.denoiser.parameters())
         per_epoch = int(np.ceil(len(self.data.train) / trainer.config.batch_size))
@@ -78,16 +77,17 @@ class Course:
         for step in trainer.steps():
             spent += clocks() - before
             last = trainer.finished or spent[0] > 60 * minutes
-            if last and step.validation is None:
-                step = trainer.evaluate()
-            if step.validation is not None:
+            if last and (not trainer.history or trainer.history[-1][0] != step):
+                trainer.evaluate()
+            if trainer.history and trainer.history[-1][0] == step:
+                _, loss, held_out = trainer.history[-1]
                 row = {
                     "network": preset,
                     "weights": weights,
-                    "epoch": step.step / per_epoch,
+                    "epoch": step / per_epoch,
                     "seconds": float(spent[0]),
                 }
-                row |= {"cpu_seconds": float(spent[1]), "loss": step.loss, "held_out": step.validation}
+                row |= {"cpu_seconds": float(spent[1]), "loss": loss, "held_out": held_out}
                 if last or spent[0] - judged > 60 * minutes / CHECKPOINTS:
                     judged = spent[0]
                     if last:  # The best weights, or the last ones where the preset has no early stopping.

@@ -28,8 +28,9 @@ from report import prepare
 
 import dice
 from dice._data.matrix import Matrix
-from dice._model import networks, presets
+from dice._model import networks, training_data
 from dice._model.pca import fit_projection
+from dice._model.training import make_trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -57,22 +58,22 @@ def speed(name: str, preset: str, max_steps: int | None) -> None:
     start = time.perf_counter()
     projection = fit_projection(Matrix(ad.AnnData(matrix)), n_latent=25 if name == "bmmc" else 15, scale=scale)
     latents = projection.project(matrix)
-    data = presets.plain_data(latents, presets.assign_roles(len(latents), 0.1, 0, 0), torch.device("cpu"))
+    data = training_data.plain_data(latents, training_data.assign_roles(len(latents), 0.1, 0, 0), torch.device("cpu"))
     print(f"\n### {name}, {preset}: PCA in {time.perf_counter() - start:.1f} s\n")
     print("| step | seconds | CPU s | held-out loss |\n|---|---|---|---|")
     start, cpu = time.perf_counter(), time.process_time()
     if preset == "gmm":
         denoiser, _ = networks.by_preset()["gmm"][0].fit(data.train, data.held_out, 0)
-        trainer = presets.make_trainer("default", data, noise=projection.noise / data.scale)
+        trainer = make_trainer("default", data, noise=projection.noise / data.scale)
         loss = trainer.held_out.loss(denoiser)
         spent = f"{time.perf_counter() - start:.1f} | {time.process_time() - cpu:.1f}"
         print(f"| {denoiser.n_components} components | {spent} | {loss:.4f} |")
         return
-    trainer = presets.make_trainer(preset, data, noise=projection.noise / data.scale, max_steps=max_steps)
+    trainer = make_trainer(preset, data, noise=projection.noise / data.scale, max_steps=max_steps)
     course = [
-        (report.step, time.perf_counter() - start, time.process_time() - cpu, report.validation)
-        for report in trainer.steps()
-        if report.validation is not None
+        (step, time.perf_counter() - start, time.process_time() - cpu, trainer.history[-1][2])
+        for step in trainer.steps()
+        if trainer.history and trainer.history[-1][0] == step
     ]
     best = min(row[3] for row in course)
     within = next(row for row in course if row[3] <= 1.01 * best)

@@ -42,7 +42,7 @@ def test_clusters(page, row):
 
 
 def test_labels():
-    found = printed("docs/benchmarks.md", "labels on eight pairs")
+    found = printed("docs/benchmarks.md", "labels on 22 pairs")
     assert found == means(["transfer", "transfer_peers"], ["accuracy", "macro_f1"], LABELLED, "pair")
 
 
@@ -95,19 +95,19 @@ def test_labels_of_single_pairs(row, pair, methods):
     assert printed("docs/benchmarks.md", row) == found.loc[methods].to_numpy().ravel().tolist()
 
 
-def test_labels_of_all_twelve_sets():
+def test_labels_of_all_26_sets():
     tables = [
         pd.read_csv(TABLES / f"{table}.csv") for table in ("transfer", "transfer_peers", "unseen", "unseen_peers")
     ]
     rows = pd.concat([table.rename(columns={"data": "pair"}) for table in tables]).dropna(subset=["accuracy"])
-    assert rows["pair"].nunique() == 12
+    assert rows["pair"].nunique() == 26
     figures = ["accuracy", "macro_f1"]
     found = rows.groupby(["method", "pair"])[figures].mean().groupby("method").mean().round(3)
     methods = ["DICE", "celltypist 1.7.1", "LR on genes", "LR on PCA", "CellMapper 0.2.5", "symphonypy 0.2.4"]
     assert printed("docs/benchmarks.md", "... with four more sets") == found.loc[methods].to_numpy().ravel().tolist()
     assert found["accuracy"].idxmax() == found["macro_f1"].idxmax() == "DICE"
     shown = found.loc[["DICE", "LR on genes", "celltypist 1.7.1", "CellMapper 0.2.5"]].to_numpy().ravel().tolist()
-    assert printed("README.md", "labels of twelve queries") == shown
+    assert printed("README.md", "labels of 26 queries") == shown
 
 
 UNSEEN = {

@@ -74,11 +74,16 @@ def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
     return value
 
 
+def is_text(value: Any, longest: int) -> bool:
+    """Whether this is text that files can hold: no surrogates, which have no bytes, and no null characters."""
+    if not isinstance(value, str) or len(value) > longest or "\0" in value:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
 def is_key(value: Any) -> bool:
     """Whether files can hold an entry of this name."""
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_KEY:
-        return False
-    return not any(character in "/\0" or "\ud800" <= character <= "\udfff" for character in value)
+    return is_text(value, MAX_KEY) and value != "" and "/" not in value
 
 
 def new_key(name: str, value: Any, example: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dice._model.denoiser import Denoiser
-from dice._model.presets import HeldOut
+from dice._model.training_data import HeldOut
 
 VARIANCES = torch.tensor([4.0, 1.0, 0.25])
 LEVELS = torch.as_tensor(np.geomspace(0.1, 2, 6), dtype=torch.float32)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from dice._model import presets
+from dice._model import training_data
 from dice._model.networks.paper import N_STEPS, SCHEDULE, PaperDenoiser, _sinusoidal
-from dice._model.training import Trainer
+from dice._model.training import Trainer, make_trainer
 
 
 def make(n_latent=5, width=16, depth=2, seed=0):
@@ -71,8 +71,8 @@ def test_training_as_printed():
     # Neither averaging, clipping nor early stop.
     assert (preset.ema_decay, preset.patience, preset.clip_norm) == (0, 0, math.inf)
     values = np.random.default_rng(0).normal(size=(5000, 3))
-    data = presets.plain_data(values, presets.assign_roles(5000, 0.1, 0, 0), torch.device("cpu"))
-    trainer = presets.make_trainer("paper-small", data, noise=0.1)
+    data = training_data.plain_data(values, training_data.assign_roles(5000, 0.1, 0, 0), torch.device("cpu"))
+    trainer = make_trainer("paper-small", data, noise=0.1)
     assert trainer.config.max_steps == 2_000 * 2  # two batches of 4048 cover 4,500 cells
     assert isinstance(trainer.optimizer, torch.optim.AdamW)
     assert trainer.rate(0) == pytest.approx(1e-4)
@@ -117,8 +117,8 @@ def trained():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 4))[rng.integers(3, size=900)] * 1.5 + 0.3 * rng.normal(size=(900, 4))
     values = (values - values.mean(0)) / np.sqrt(values.var(0).mean())
-    data = presets.plain_data(values, presets.assign_roles(len(values), 0.2, 0, 0), torch.device("cpu"))
-    trainer = presets.make_trainer("paper-small", data, noise=0.2, max_steps=200, learning_rate=2e-3, batch_size=360)
+    data = training_data.plain_data(values, training_data.assign_roles(len(values), 0.2, 0, 0), torch.device("cpu"))
+    trainer = make_trainer("paper-small", data, noise=0.2, max_steps=200, learning_rate=2e-3, batch_size=360)
     start = trainer.held_out.loss(trainer.denoiser.eval())
     for _ in trainer.steps():
         pass

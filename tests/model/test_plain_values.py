@@ -8,8 +8,9 @@ import json
 import pytest
 from hazards import forgery
 
+from dice._arguments import is_text
 from dice._errors import PriorFormatError
-from dice._model.schema import checksum, has_plain_text, is_text, validate
+from dice._model.schema import checksum, has_plain_text, validate
 
 
 def test_text_that_files_can_hold():
@@ -32,5 +33,5 @@ def test_text_that_json_spells_is_refused_as_well(field, text):
     raw = copy.deepcopy(forgery.stored("labels"))
     raw[field] = json.dumps(json.loads(raw[field]) | {"labels": ["a", text, "c"]})
     raw["sha256"] = checksum(raw)
-    with pytest.raises(PriorFormatError, match=f"'{field}' holds text that no file can hold"):
+    with pytest.raises(PriorFormatError, match=f"'{field}' is not a table of text that files can hold"):
         validate(raw)

@@ -13,8 +13,9 @@ from scipy import sparse
 from dice._model import thinning
 from dice._model.counts import recover
 from dice._model.pca import fit_projection
-from dice._model.presets import TrainingData, make_trainer
 from dice._model.thinning import ReferenceReader, Rows, make_rows
+from dice._model.training import make_trainer
+from dice._model.training_data import TrainingData
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(RNG.gamma(1, 20, size=(3, 25))[RNG.integers(3, size=80)]) + (np.arange(25) == 0)
@@ -32,12 +33,12 @@ def reader():
 def test_fewer_cells_are_copied_more_often(n, copies, monkeypatch):
     """Up to 64,000 rows: at most 16 copies and at least two."""
     monkeypatch.setattr(thinning, "_copy", lambda *_: torch.zeros(1))
-    reader = SimpleNamespace(own=np.empty((n, 1)))
-    assert len(make_rows(reader, np.random.default_rng(0), target_sum=1e4)) == copies
+    monkeypatch.setattr(thinning, "ReferenceReader", lambda *_: SimpleNamespace(own=np.empty((n, 1))))
+    assert len(make_rows(None, None, np.random.default_rng(0), target_sum=1e4)) == copies
 
 
 def test_a_row_holds_a_part_the_rest_and_its_halves(reader):
-    made = make_rows(reader, np.random.default_rng(0), target_sum=1e4)
+    made = make_rows(reader.projection, reader.cells, np.random.default_rng(0), target_sum=1e4)
     assert made.shape == (16, 80, 4 * 3 + 3)
     part, rest, half = made[..., 12].exp(), made[..., 13].exp(), made[..., 14].exp()
     total = torch.as_tensor(COUNTS.sum(1) / 1e4)
@@ -56,7 +57,7 @@ def test_a_row_holds_a_part_the_rest_and_its_halves(reader):
 
 
 def test_parts_of_rows_and_their_units(reader):
-    made = make_rows(reader, np.random.default_rng(0), target_sum=1e4).flatten(0, 1)
+    made = make_rows(reader.projection, reader.cells, np.random.default_rng(0), target_sum=1e4).flatten(0, 1)
     parts = Rows(made, 3)
     assert torch.equal(torch.cat([parts.noisy, parts.target, parts.first, parts.second], 1), made[:, :12])
     assert torch.equal(torch.cat([parts.depths, parts.half_depths], 1), made[:, [12, 13, 12, 14]])
@@ -79,7 +80,7 @@ def test_without_counts_a_row_is_the_latents_of_a_cell():
 
 
 def test_the_trainer_begins_at_the_linear_filter(reader):
-    made = make_rows(reader, np.random.default_rng(0), target_sum=1e4)
+    made = make_rows(reader.projection, reader.cells, np.random.default_rng(0), target_sum=1e4)
     train, held_out = made[:, :60].flatten(0, 1), made[:, 60:].flatten(0, 1)
     data = TrainingData(train, held_out, 1.0, 3, np.arange(60), typical=-4.0)
     trainer = make_trainer("default", data, noise=0.1, max_steps=5)

@@ -13,7 +13,7 @@ import dice
 from dice import Levels
 from dice._labels.learn import _sample
 from dice._labels.stored import _same_labels, labels_to_learn, read_or_learn
-from dice._model.presets import ROLES
+from dice._model.training_data import ROLES
 from dice._query.reference import Labelled, cells_of, check_labelled, labels_of, own_genes
 
 TRAIN, CALIBRATION = ROLES.index("train"), ROLES.index("calibration")

@@ -68,7 +68,7 @@ def config(**changes):
         (lambda raw: raw["weights"].update(more=np.ones(3, np.float32)), "missing or unknown weights"),
         (lambda raw: raw["weights"]["filter.posterior_variance"].fill(-1), "do not make a denoiser"),
         (lambda raw: raw["weights"]["filter.depth_sd"].fill(0), "do not make a denoiser"),
-        (lambda raw: raw["weights"]["filter.linear.weight"].fill(np.nan), "not finite"),
+        (lambda raw: raw["weights"]["filter.linear.weight"].fill(np.nan), "is not between"),
         (lambda raw: raw["weights"].update({"filter.typical": "one"}), "not numeric"),
         (config(width=64), "shape"),
         (config(width=10**9), "out of bounds"),

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._query.rho import Curve
+from dice._query import rho
 
 
 def counts_pair(n=700, d=80, depth=150.0, seed=0):
@@ -118,12 +118,14 @@ def test_the_default_grid_begins_without_a_pull(pair):
     np.testing.assert_allclose(query.uns["dice_rho"]["grid"] / scale, [0, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5], rtol=1e-6)
 
 
-def test_the_error_is_that_of_the_mean_over_cells():
-    losses = np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])
-    curve = Curve.of("genes", np.array([0.1, 0.2]), losses)
-    np.testing.assert_allclose(curve.error, losses.std(0, ddof=1) / np.sqrt(3))
-    np.testing.assert_array_equal(Curve.of("genes", np.array([0.1, 0.2]), losses[:1]).error, 0)
-    assert (curve.best, curve.n_cells) == (0.1, 3)
+@pytest.mark.parametrize("n", [3, 1])
+def test_the_error_is_that_of_the_mean_over_cells(pair, monkeypatch, n):
+    losses, query = np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])[:n], pair[1].copy()
+    monkeypatch.setattr(rho, "by_genes", lambda *_: losses)
+    dice.tl.tune_rho(query, pair[0], criterion="genes", grid=[0.1, 0.2])
+    curve = query.uns["dice_rho"]
+    np.testing.assert_allclose(curve["error"], losses.std(0, ddof=1) / np.sqrt(3) if n > 1 else 0)
+    assert (curve["rho"], curve["n_cells"]) == (0.1, n)
 
 
 def test_cells_without_expression_do_not_lower_the_noise(pair, monkeypatch):

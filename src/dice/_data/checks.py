@@ -18,8 +18,8 @@ from dice._data.read import is_blank, names
 from dice._data.sources import is_counts
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
-from dice._model.presets import ROLES
 from dice._model.schema import MAX_LATENT
+from dice._model.training_data import ROLES
 from dice._types import Codes
 
 #: More different values than this are names of cells rather than labels.

@@ -13,10 +13,10 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._arguments import known_key, number, said
+from dice._arguments import is_text, known_key, number, said
 from dice._data.gene_names import Species, species_of, unified
 from dice._errors import InputError
-from dice._model.schema import MAX_NAME, is_text
+from dice._model.schema import MAX_NAME
 from dice.options import Options
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.

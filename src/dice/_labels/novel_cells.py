@@ -20,7 +20,7 @@ from dice._labels.model import LabelModel
 from dice._labels.novel_groups import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, compare_groups, farther_groups
 from dice._labels.novelty import Groups, cluster, novelty_scores
 from dice._labels.votes import fine_groups
-from dice._model.presets import ROLES
+from dice._model.training_data import ROLES
 from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._query.shift import DOUBTFUL, measure_domain_shift, query_order

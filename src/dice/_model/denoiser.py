@@ -50,15 +50,15 @@ class Preset:
     """The size of a network and its training.
 
     Without `training` the network is fitted in closed form by its ``fit``. ``epochs`` counts passes over the data, as
-    in the paper, and replaces ``training.max_steps``. ``mixup_points`` is the default number of cells in a mixture; 0
-    for networks that are not trained on mixtures. With ``counts`` the network learns the noise of counts if the
-    reference has counts. Otherwise it learns the latents and assumes Gaussian noise.
+    in the paper, and replaces ``training.max_steps``. With ``mixup`` the network may be trained on mixtures of cells.
+    With ``counts`` it learns the noise of counts if the reference has counts. Otherwise it learns the latents and
+    assumes Gaussian noise.
     """
 
     training: TrainingConfig | None
     size: Mapping[str, int] = field(default_factory=dict)
     epochs: int | None = None
-    mixup_points: int = 0
+    mixup: bool = False
     counts: bool = False
 
 

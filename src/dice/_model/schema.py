@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from dice._arguments import is_text
 from dice._errors import PriorFormatError
 from dice._model.projection import is_orthonormal
 
@@ -30,29 +31,20 @@ LARGEST, SMALLEST = 1e12, 1e-12
 #: Fields that are tables of arrays, and those that are text.
 TABLES = ("weights", "history", "statistics", "calibration", "soft_clusters", "labels")
 TEXTS = ("config", "params", "sha256", "genes", "card")
-#: Smallest value of each number and vector; none is larger than `LARGEST`.
-_LEAST = dict.fromkeys(("noise", "bulk", "gene_noise", "singular_values"), 0.0)
-_LEAST |= {"latent_scale": SMALLEST, "scale": SMALLEST, "mean": -LARGEST, "center": -LARGEST}
+#: Numbers, and vectors with an entry for every gene.
 _SCALARS, _PER_GENE = ("noise", "bulk", "latent_scale"), ("mean", "scale", "center", "gene_noise")
-FIELDS = {"format", "loadings", *TABLES, *TEXTS, *_LEAST}
-
-
-class Table(NamedTuple):
-    """Columns of a table (True: as wide as the latents), the one that is never negative, and the largest length."""
-
-    columns: dict[str, bool]
-    positive: str
-    most: int
-
-
-#: Tables that a prior may lack.
-PARTS = {
-    "calibration": Table({"y": True, "residual": False}, "residual", 100_000),
-    "soft_clusters": Table({"directions": True, "means": True, "variances": True}, "variances", 1_000),
+FIELDS = {"format", "loadings", "singular_values", *TABLES, *TEXTS, *_SCALARS, *_PER_GENE}
+#: Tables that a prior may lack: columns (True: as wide as the latents), and the largest length.
+PARTS: dict[str, tuple[dict[str, bool], int]] = {
+    "calibration": ({"y": True, "residual": False}, 100_000),
+    "soft_clusters": ({"directions": True, "means": True, "variances": True}, 1_000),
 }
-CONFIG = {"preset", "kind", "cap", "denoiser"}
 #: Fields that a prior may lack; labels and their card come together.
 OPTIONAL = {*PARTS, "labels", "card"}
+#: Smallest value of some fields. The others are at least -`LARGEST`, and none is larger than `LARGEST`.
+_LEAST = {"latent_scale": SMALLEST, "scale": SMALLEST}
+_LEAST |= dict.fromkeys(("noise", "bulk", "gene_noise", "singular_values"), 0.0)
+_LEAST |= dict.fromkeys(("calibration/residual", "soft_clusters/variances"), 0.0)
 
 
 def fits(version: Any, names: set[str]) -> bool:
@@ -72,31 +64,25 @@ def validate(raw: Any) -> dict[str, Any]:
         raise PriorFormatError(f"The prior has format {version}, but this version of dice reads {FORMAT}: {advice}.")
     _same_names({*raw, *OPTIONAL}, FIELDS, "fields")
     _require(("labels" in raw) == ("card" in raw), "labels", "and their card do not come together")
-    fields: dict[str, Any] = {name: _text(raw[name], name) for name in ("config", "params", "sha256")}
-    for name in _SCALARS:
-        number = isinstance(raw[name], float | np.floating) and np.isfinite(raw[name])
-        _require(number, name, "is not a finite number")
-        fields[name] = float(raw[name])
-    genes = _names(raw["genes"])
-    fields |= {name: _array(raw[name], name, (len(genes),)) for name in _PER_GENE}
-    n_latent = (config := _config(fields["config"]))["denoiser"]["n_latent"]
+    _require(is_text(raw["sha256"], MAX_TEXT), "sha256", "is not a short text")
+    config, genes = _config(raw["config"]), _names(raw["genes"])
+    n_genes, n_latent = len(genes), config["denoiser"]["n_latent"]
+    fields: dict[str, Any] = {name: _number(raw[name], name) for name in _SCALARS}
+    fields |= {name: _array(raw[name], name, (n_genes,)) for name in _PER_GENE}
     fields["singular_values"] = _spectrum(raw["singular_values"], n_latent)
-    fields["loadings"] = _array(raw["loadings"], "loadings", (len(genes), n_latent))
+    fields["loadings"] = _array(raw["loadings"], "loadings", (n_genes, n_latent))
     fields |= {name: _table(raw[name], name) for name in ("weights", "history", "statistics")}
     fields |= {name: _part(raw[name], name, n_latent) if name in raw else None for name in PARTS}
     fields["labels"] = _table(raw["labels"], "labels") if "labels" in raw else None
-    fields["card"] = _json(_text(raw["card"], "card"), "card") if "card" in raw else None
-    if checksum(raw) != fields["sha256"]:
+    fields["card"] = _json(raw["card"], "card") if "card" in raw else None
+    fields["params"] = _json(raw["params"], "params")
+    if checksum(raw) != raw["sha256"]:
         raise PriorFormatError(
             "The stored prior does not match its checksum, because it was damaged or edited: train it again or take it "
             "from its source."
         )
-    for name, least in _LEAST.items():
-        inside = np.all(fields[name] >= least) and np.all(fields[name] <= LARGEST)
-        _require(inside, name, f"is not between {least:g} and {LARGEST:g}")
     _require(is_orthonormal(fields["loadings"]), "loadings", "are not orthonormal")
-    fields["params"] = _json(fields["params"], "params")
-    return fields | {"format": int(version), "genes": genes, "config": config}
+    return fields | {"format": int(version), "sha256": raw["sha256"], "genes": genes, "config": config}
 
 
 def check_weights(weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -117,20 +103,20 @@ def _same_names(found: set[Any], expected: set[str], what: str) -> None:
         raise PriorFormatError(f"The stored prior has missing or unknown {what}: {odd[:5]}.")
 
 
-def _json(text: str, name: str) -> dict[str, Any]:
+def _json(text: Any, name: str) -> dict[str, Any]:
+    _require(is_text(text, MAX_TEXT), name, "is not a short text")
     try:
         table = json.loads(text)
         plain = has_plain_text(table, MAX_TEXT)
     except (ValueError, RecursionError) as error:
         raise PriorFormatError(f"The stored prior's {name!r} is not readable.") from error
-    _require(isinstance(table, dict), name, "is not a table")
-    _require(plain, name, "holds text that no file can hold")
-    return table
+    _require(isinstance(table, dict) and plain, name, "is not a table of text that files can hold")
+    return dict(table)
 
 
-def _config(text: str) -> dict[str, Any]:
+def _config(text: Any) -> dict[str, Any]:
     config = _json(text, "config")
-    _require(set(config) == CONFIG, "config", "is not readable")
+    _require(set(config) == {"preset", "kind", "cap", "denoiser"}, "config", "is not readable")
     cap, size = config["cap"], config["denoiser"]
     sound = isinstance(config["preset"], str) and isinstance(config["kind"], str)
     sound &= cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST)
@@ -138,11 +124,6 @@ def _config(text: str) -> dict[str, Any]:
     sound &= isinstance(size, dict) and all(type(value) is int for value in size.values())
     _require(sound and 0 < size.get("n_latent", 0) <= MAX_LATENT, "config", "has values that are out of bounds")
     return config
-
-
-def _text(value: Any, name: str) -> str:
-    _require(is_text(value, MAX_TEXT), name, "is not a short text")
-    return str(value)
 
 
 def _names(value: Any) -> np.ndarray:
@@ -168,37 +149,44 @@ def _spectrum(value: Any, n_latent: int) -> np.ndarray:
 def _array(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
     fits = isinstance(value, np.ndarray) and value.dtype == np.float32 and value.shape == shape
     _require(fits, name, f"is not float32 of shape {shape}")
-    _require(np.isfinite(value).all(), name, "holds values that are not finite")
+    _bounded(value, name)
     return value
 
 
+def _number(value: Any, name: str) -> float:
+    _require(isinstance(value, float | np.floating), name, "is not a number")
+    _bounded(value, name)
+    return float(value)
+
+
+def _bounded(value: Any, name: str) -> None:
+    """Refuse values that are not finite, too small or too large."""
+    least = _LEAST.get(name, -LARGEST)
+    _require(np.all((value >= least) & (value <= LARGEST)), name, f"is not between {least:g} and {LARGEST:g}")
+
+
 def _table(value: Any, name: str) -> dict[str, Any]:
-    """Named float arrays; only ``history`` may hold NaN, for steps without a measurement."""
-    _require(isinstance(value, Mapping) and len(value) <= MAX_ARRAYS, name, "is not a table of arrays")
-    types = (float, np.floating) if name == "statistics" else (np.ndarray,)
-    for key, entry in value.items():
-        numeric = is_text(key, MAX_NAME) and isinstance(entry, types) and np.asarray(entry).dtype.kind == "f"
-        _require(numeric, name, "holds something not numeric")
-        if name == "history":
-            _require(np.ndim(entry) == 1 and entry.dtype == np.float32, name, "is not made of float32 vectors")
-        if name == "statistics":
-            _require(np.isfinite(entry), name, "are not finite")
-    size = sum(np.asarray(entry).nbytes for entry in value.values())
-    _require(size <= MAX_BYTES, name, "are larger than those of any prior")
+    """Named numbers (``statistics``) or float arrays; ``history`` may hold NaN, for steps without a measurement."""
+    named = isinstance(value, Mapping) and len(value) <= MAX_ARRAYS and all(is_text(key, MAX_NAME) for key in value)
+    _require(named, name, "is not a table of arrays")
+    if name == "statistics":
+        return {key: _number(entry, name) for key, entry in value.items()}
+    for entry in value.values():
+        _require(isinstance(entry, np.ndarray) and entry.dtype.kind == "f", name, "holds something not numeric")
+        vector = name != "history" or (entry.ndim == 1 and entry.dtype == np.float32)
+        _require(vector, name, "is not made of float32 vectors")
+    _require(sum(entry.nbytes for entry in value.values()) <= MAX_BYTES, name, "are larger than those of any prior")
     return dict(value)
 
 
 def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
     """A table of `PARTS`: latents or a number for every cell or soft cluster."""
-    part = PARTS[name]
-    whole = isinstance(value, Mapping) and set(value) == set(part.columns)
-    size: tuple[int, ...] = getattr(value[part.positive], "shape", ()) if whole else ()
-    _require(size and 0 < size[0] <= part.most, name, f"is not a table of {' and '.join(part.columns)}")
-    shapes = {column: (size[0], n_latent) if wide else (size[0],) for column, wide in part.columns.items()}
-    arrays = {column: _array(value[column], f"{name}/{column}", shape) for column, shape in shapes.items()}
-    inside = max(np.abs(array).max() for array in arrays.values()) <= LARGEST and (arrays[part.positive] >= 0).all()
-    _require(inside, name, "holds values that are out of bounds")
-    return arrays
+    columns, most = PARTS[name]
+    whole = isinstance(value, Mapping) and set(value) == set(columns)
+    (n, *_) = (*getattr(value[next(iter(columns))], "shape", ()), 0) if whole else (0,)
+    _require(0 < n <= most, name, f"is not a table of {' and '.join(columns)}")
+    shapes = {column: (n, n_latent) if wide else (n,) for column, wide in columns.items()}
+    return {column: _array(value[column], f"{name}/{column}", shape) for column, shape in shapes.items()}
 
 
 def checksum(raw: Mapping[str, Any]) -> str:
@@ -232,13 +220,6 @@ def _canonical(value: Any) -> bytes:
         return b"int" + np.ascontiguousarray(array, dtype="<i8").tobytes()
     little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return f"{little.dtype.str}{array.shape}".encode() + little.tobytes()
-
-
-def is_text(value: Any, longest: int) -> bool:
-    """Whether this is text that files can hold: no surrogates, which have no bytes, and no null characters."""
-    if not isinstance(value, str) or len(value) > longest or "\0" in value:
-        return False
-    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def has_plain_text(value: Any, longest: int) -> bool:

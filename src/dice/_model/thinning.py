@@ -87,8 +87,9 @@ class ReferenceReader:
         return without_self(x @ self.projection.loadings, self.own, x.inner(self.whole), self.energy, self.weight)
 
 
-def make_rows(reader: ReferenceReader, rng: np.random.Generator, *, target_sum: float) -> Tensor:
-    """Rows (copies, n, 4 k + 3) of thinned copies of all cells of a reader."""
+def make_rows(projection: Projection, cells: Recovered, rng: np.random.Generator, *, target_sum: float) -> Tensor:
+    """Rows (copies, n, 4 k + 3) of thinned copies of cells of the reference."""
+    reader = ReferenceReader(projection, cells)
     n_copies = int(np.clip(-(-ROWS // max(len(reader.own), 1)), 2, MAX_COPIES))
     return torch.stack([_copy(reader, rng, target_sum) for _ in range(n_copies)])
 

@@ -1,15 +1,15 @@
 """Training of a denoiser: a loop that the caller drives, one step at a time.
 
-The trainer does not use progress bars, files or clocks. Its state (weights, averages, optimiser, random generator, best
-weights so far) can be saved as plain arrays and loaded again. The steps that follow are then the same to the bit.
+The state of the trainer (weights, averages, optimiser, random generator, best weights so far) can be saved as plain
+arrays and loaded again. The steps that follow are then the same to the bit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -17,37 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dice._errors import TrainingError
-from dice._model.denoiser import TrainingConfig
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Report of one step, with losses if they were evaluated at this step.
-
-    ``loss`` is the mean since the last evaluation. Reading the loss of every step would make a GPU wait.
-    """
-
-    step: int
-    loss: float | None = None
-    validation: float | None = None
-
-
-class Batches(Protocol):
-    """Source of training batches."""
-
-    latents: Tensor
-
-    def draw(self, size: int, generator: torch.Generator) -> Tensor: ...
-
-
-class Judge(Protocol):
-    """The held-out loss that a training stops on."""
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]: ...
-
-    def loss(self, network: Any) -> float: ...
+from dice._errors import InputError, TrainingError
+from dice._model import networks
+from dice._model.denoiser import Denoiser, TrainingConfig
+from dice._model.training_data import Batches, HeldOut, TrainingData
+from dice._types import Codes
+from dice.options import Mixup
 
 
 class Trainer:
@@ -58,7 +33,7 @@ class Trainer:
     denoiser
         Network to train in place. It ends with the best weights.
     batches
-        Batches of rows or latents, on the device to train on.
+        Batches of rows or latents.
     held_out
         Evaluated every ``config.evaluate_every`` steps, or None to train to the end.
     config
@@ -68,19 +43,10 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        denoiser: Any,
-        batches: Batches,
-        held_out: Judge | None,
-        config: TrainingConfig,
-        *,
-        seed: int = 0,
+        self, denoiser: Denoiser, batches: Batches, held_out: HeldOut | None, config: TrainingConfig, *, seed: int = 0
     ) -> None:
-        self.denoiser = denoiser
-        self.held_out = held_out
-        self.config = config
-        self.batches = batches
-        self.generator = torch.Generator(batches.latents.device).manual_seed(seed)
+        self.denoiser, self.batches, self.held_out, self.config = denoiser, batches, held_out, config
+        self.generator = torch.Generator(batches.data.device).manual_seed(seed)
         self.optimizer = torch.optim.AdamW(
             denoiser.parameters(),
             lr=config.learning_rate,
@@ -106,8 +72,8 @@ class Trainer:
         impatient = bool(self.config.patience) and waited >= self.config.patience
         return self.step >= self.config.max_steps or impatient
 
-    def steps(self) -> Iterator[Progress]:
-        """Take steps until finished, reporting each; the denoiser ends with the best weights."""
+    def steps(self) -> Iterator[int]:
+        """Take steps until finished, counting them; the denoiser ends with the best weights."""
         self.denoiser.train()
         while not self.finished:
             try:
@@ -117,17 +83,18 @@ class Trainer:
                     f"The memory of the device is too small for batches of {self.config.batch_size} cells: "
                     f"pass batch_size={max(self.config.batch_size // 4, 2)} or set dice.settings.device = 'cpu'."
                 ) from error
-            due = self.step % self.config.evaluate_every == 0 or self.step == self.config.max_steps
-            yield self.evaluate() if due else Progress(self.step)
+            if self.step % self.config.evaluate_every == 0 or self.step == self.config.max_steps:
+                self.evaluate()
+            yield self.step
         self.restore_best()
 
-    def evaluate(self) -> Progress:
+    def evaluate(self) -> None:
         """Check the losses since the last evaluation, and keep the averaged weights if they are the best.
 
         Without patience or held-out cells, the last weights are kept.
         """
         loss = self._mean_loss()
-        averaged = self.average.module.eval()
+        averaged: Any = self.average.module.eval()
         validation = self.held_out.loss(averaged) if self.held_out else math.nan
         if self.held_out and not math.isfinite(validation):
             self._fail("held-out loss", validation, self.step)
@@ -135,7 +102,6 @@ class Trainer:
             self.best_loss, self.best_step = validation, self.step
             self.best = _clone(averaged.state_dict())
         self.history.append((self.step, loss, validation))
-        return Progress(self.step, loss, validation)
 
     def restore_best(self) -> None:
         """Load the best weights so far into the denoiser and switch it to inference."""
@@ -185,13 +151,11 @@ class Trainer:
 
     def state(self) -> dict[str, NDArray]:
         """The state of the training as plain arrays."""
-        arrays = {f"best/{name}": t.cpu().numpy() for name, t in self.best.items()}
-        for part, module in (("model", self.denoiser), ("average", self.average)):
-            for name, tensor in module.state_dict().items():
-                arrays[f"{part}/{name}"] = tensor.cpu().numpy().copy()
-        for index, slots in self.optimizer.state_dict()["state"].items():
-            for name, tensor in slots.items():
-                arrays[f"optimizer/{index}/{name}"] = tensor.cpu().numpy().copy()
+        parts = {"best": self.best, "model": self.denoiser.state_dict(), "average": self.average.state_dict()}
+        parts |= {f"optimizer/{index}": slots for index, slots in self.optimizer.state_dict()["state"].items()}
+        arrays = {
+            f"{part}/{name}": tensor.cpu().numpy().copy() for part, own in parts.items() for name, tensor in own.items()
+        }
         arrays["generator"] = self.generator.get_state().numpy()
         arrays["progress"] = np.array([self.step, self.best_step, self.best_loss], np.float64)
         arrays["history"] = np.array(self.history, np.float64).reshape(-1, 3)
@@ -200,7 +164,7 @@ class Trainer:
 
     def load_state(self, arrays: dict[str, NDArray]) -> None:
         """Load the arrays of :meth:`state`, made with the same denoiser and arguments."""
-        device = self.batches.latents.device
+        device = self.batches.data.device
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {
@@ -223,6 +187,51 @@ class Trainer:
         self.step, self.best_step = int(step), int(best_step)
         self.history = [tuple(row) for row in arrays["history"].tolist()]
         self._losses = list(torch.tensor(arrays["losses"], device=device))
+
+
+def make_trainer(
+    preset: str,
+    data: TrainingData,
+    *,
+    noise: float,
+    labels: Codes | None = None,
+    mixup: Mixup | None = None,
+    seed: int = 0,
+    **overrides: Any,
+) -> Trainer:
+    """The trainer of a preset.
+
+    Parameters
+    ----------
+    preset, data
+        Name of a preset that is trained, and its data.
+    noise
+        Noise of the reference in scaled units: the smallest noise level of inference without counts.
+    labels, mixup
+        Label of every training cell, and mixup within labels.
+    seed
+        Seed of weights, batches and noise.
+    overrides
+        Fields of ``TrainingConfig``; None keeps the preset's.
+    """
+    network, chosen = networks.by_preset()[preset]
+    assert chosen.training is not None
+    config = replace(chosen.training, **{k: v for k, v in overrides.items() if v is not None})
+    if chosen.epochs and overrides.get("max_steps") is None:
+        config = replace(config, max_steps=chosen.epochs * math.ceil(len(data.train) / config.batch_size))
+    if config.batch_size < network.least_batch:
+        raise InputError(
+            f"preset={preset!r} normalises over the cells of a batch: pass batch_size={network.least_batch} or more."
+        )
+    denoiser = network.empty({"n_latent": data.n_latent, **chosen.size})
+    denoiser.initialize(torch.Generator().manual_seed(seed))
+    denoiser.start(data.train.cpu(), None if data.held_out is None else data.held_out.cpu(), data.typical)
+    denoiser.to(data.train.device)
+    held_out = HeldOut.of(data, denoiser, noise, seed)
+    trainer = Trainer(denoiser, Batches(data.train, labels, mixup), held_out, config, seed=seed)
+    if held_out is not None and denoiser.counted:
+        trainer.best_loss = 1.0  # The loss of the linear filter, which the network starts at.
+    return trainer
 
 
 def _ema(decay: float) -> Callable[..., None]:

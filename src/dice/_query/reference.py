@@ -17,8 +17,8 @@ from dice._data.matrix import Matrix
 from dice._data.values import CountsLayer
 from dice._errors import InputError
 from dice._model.likelihood import Latents
-from dice._model.presets import ROLES, assign_roles
 from dice._model.thinning import LikeQuery
+from dice._model.training_data import ROLES, assign_roles
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Mask
 from dice.options import Gaussian, Training

@@ -7,7 +7,6 @@ A criterion gives a loss (n, m) for n cells at the m values of a grid, in PCA un
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,35 +26,11 @@ GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 N_CELLS = 1000
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Loss of every rho in a grid, with its standard error over cells."""
+def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None) -> dict[str, Any]:
+    """Return the best rho and the loss of every rho in a grid, with its standard error over cells.
 
-    criterion: str
-    grid: Floats
-    loss: Floats
-    error: Floats
-    n_cells: int
-
-    @classmethod
-    def of(cls, criterion: str, grid: Floats, losses: Floats) -> Curve:
-        error = losses.std(0, ddof=1) / np.sqrt(len(losses)) if len(losses) > 1 else np.zeros(len(grid))
-        return cls(criterion, grid, losses.mean(0), error, len(losses))
-
-    @property
-    def best(self) -> float:
-        return float(self.grid[np.argmin(self.loss)])
-
-    def record(self) -> dict[str, Any]:
-        """Return the record for ``.uns``, which :func:`dice.pl.rho` draws."""
-        return {
-            "rho": self.best, "criterion": self.criterion, "grid": self.grid, "loss": self.loss, "error": self.error,
-            "n_cells": self.n_cells,
-        }  # fmt: skip
-
-
-def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None) -> Curve:
-    """Compute the curve on at most `N_CELLS` cells, chosen by the seed and the names of the cells."""
+    At most `N_CELLS` cells are scored, chosen by the seed and the names of the cells. :func:`dice.pl.rho` draws it.
+    """
     prior = query.prior
     values = np.array(GRID) * prior.latent_scale if grid is None else check_grid(grid)
     rng = np.random.default_rng(query.options.random_state)
@@ -79,9 +54,11 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
     else:
         cells, factors = beneath.counts.toarray(), np.nan_to_num(beneath.factor)
         losses = by_counts(prior, cells, factors, genes, values, rng, measured=measured)
-    curve = Curve.of(criterion, values, losses)
-    _log.info(f"rho {curve.best:.3g} (PCA units) has the least loss by {curve.criterion}.")
-    return curve
+    n, loss = len(losses), losses.mean(0)
+    error = losses.std(0, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(len(values))
+    best = float(values[np.argmin(loss)])
+    _log.info(f"rho {best:.3g} (PCA units) has the least loss by {criterion}.")
+    return {"rho": best, "criterion": criterion, "grid": values, "loss": loss, "error": error, "n_cells": n}
 
 
 def check_grid(grid: Sequence[float]) -> Floats:

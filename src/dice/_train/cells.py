@@ -15,10 +15,14 @@ from dice._data import read
 from dice._data.checks import check_n_latent, read_labels
 from dice._data.genes import by_name, check_storable
 from dice._data.matrix import Matrix
-from dice._data.values import CountsLayer
+from dice._data.store import Prior
+from dice._data.value_checks import matrix_statistics, refuse_wild
+from dice._data.values import CountsLayer, check_expression
+from dice._data.write import Slots
 from dice._errors import InputError
-from dice._model.presets import ROLES, assign_roles
+from dice._keys import PriorKeys
 from dice._model.projection import is_orthonormal
+from dice._model.training_data import ROLES, assign_roles
 from dice._train.genes import learned_genes
 from dice._types import Codes, Floats
 from dice.options import Training
@@ -69,6 +73,8 @@ class ReferenceCells:
     embedding: Embedding | None
     #: Role (n,) of every cell, a code in `ROLES`, or -1 for cells beyond ``max_cells``.
     roles: NDArray[np.int8]
+    #: Figures of the matrix, which those of a query are compared with.
+    statistics: dict[str, float]
     #: Layer of counts, if the user names one.
     counts: CountsLayer | None = None
 
@@ -83,9 +89,10 @@ class ReferenceCells:
         layer: str | None,
         mask_var: str | NDArray[np.bool_] | None,
         use_rep: str | None,
-        counts_layer: str | None = None,
+        counts_layer: str | None,
+        check: bool,
     ) -> Self:
-        """Open the matrix and assign roles; the cells are not read yet."""
+        """Open the matrix, check a sample of it and assign roles; the cells are not read yet."""
         check_storable(adata.var_names, "adata.var_names")
         named = None if labels_key is None else read_labels(adata, labels_key)
         labels = None if named is None else np.asarray(named.codes, dtype=np.intp)
@@ -96,11 +103,17 @@ class ReferenceCells:
             else (embedding.genes, f"of adata.obsm[{use_rep!r}]")
         )
         matrix = Matrix(adata, layer=layer, genes=genes)
+        sample = matrix.sample()
+        if check:
+            # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
+            check_expression(sample[:, matrix.genes], scaled=use_rep is not None)
+            refuse_wild(matrix, sample)
+        statistics = {name: x for name, x in matrix_statistics(sample, genes).items() if np.isfinite(x)}
         roles = assign_roles(matrix.n_cells, training.validation_fraction, training.calibration_fraction, seed)
         roles = limit_roles(roles, labels, training.max_cells, seed)
         counts = None if counts_layer is None else CountsLayer.of(adata, counts_layer, matrix)
         _log.say(_introduction(matrix, adata.n_vars, which, roles, named))
-        return cls(matrix, genes, labels, embedding, roles, counts)
+        return cls(matrix, genes, labels, embedding, roles, statistics, counts)
 
     @property
     def seen(self) -> NDArray[np.bool_]:
@@ -114,6 +127,17 @@ class ReferenceCells:
             wanted = max(min(AUTO_LATENT, n_cells // 2, n_genes // 2), 1)
         check_n_latent(wanted, n_cells, n_genes)
         return wanted
+
+    def slots(self, prior: Prior, latents: NDArray[np.float32], keys: PriorKeys) -> Slots:
+        """The prior, its loadings, and the projection and roles of the cells."""
+        loadings = np.zeros((len(self.matrix.gene_names), prior.n_latent), dtype=np.float32)
+        loadings[self.matrix.genes] = prior.projection.loadings
+        return Slots(
+            obs={keys.split: pd.Categorical.from_codes(self.roles, ROLES)},
+            obsm={keys.projection: latents},
+            varm={keys.loadings: loadings},
+            uns={keys.uns: prior.to_arrays()},
+        )
 
 
 def _introduction(

@@ -1,7 +1,8 @@
-"""The genes that a prior is learned from."""
+"""The genes that a prior is learned from, and whether a stored prior has those of a query."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,16 @@ from scipy import sparse
 from dice import _log
 from dice._data.batches import find_technologies
 from dice._data.checks import gene_mask, named_mask, read_batches
-from dice._data.genes import by_name
+from dice._data.genes import FEW, by_name, share_of_genes
 from dice._data.matrix import Matrix
+from dice._data.read import names
 from dice._data.recipe import left_over, variable_genes
-from dice._types import Codes
+from dice._data.store import Prior, find_prior
+from dice._data.value_checks import matrix_statistics, refuse_wild
+from dice._keys import PriorKeys
+from dice._query.reading import opened
+from dice._types import Codes, Mask
+from dice.options import Options
 
 #: Default number of genes, as in the paper and in :func:`dice.pp.prepare`.
 N_TOP_GENES = 3000
@@ -104,3 +111,41 @@ def choose_genes(
 
 def _in_memory(data: Any) -> bool:
     return isinstance(data, np.ndarray) or sparse.issparse(data)
+
+
+def fitting_prior(
+    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, options: Options
+) -> Prior | None:
+    """The prior of a reference if the query has its genes; None if a new one must be trained on the cells.
+
+    A prior or a file without cells is used as it is.
+    """
+    if not isinstance(reference, AnnData):
+        return find_prior(reference, key=prior_key)
+    keys = PriorKeys(prior_key)
+    if keys.uns in names(reference, "uns") and not reference.n_obs:
+        return find_prior(reference, key=prior_key)
+    if keys.uns not in names(reference, "uns") or keys.split not in names(reference, "obs"):
+        return None
+    prior = find_prior(reference, key=prior_key)
+    share = share_of_genes(adata, prior.genes, options)
+    found = f"reference.uns[{keys.uns!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
+    if share < FEW:
+        _log.say(f"{found} of them: another one is learned in its place.")
+        return None
+    _log.say(f"{found} of them: it is used (prior_key='new' would learn another beside it).")
+    return prior
+
+
+def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options, layer: str | None) -> None:
+    """Check both objects before a prior is trained on some `genes` (n_vars,) of the reference.
+
+    `layer` is that of the reference. The calls that use the prior would fail with the same errors, minutes later.
+    """
+    known = Matrix(reference, layer=layer, genes=by_name(reference, genes), who="reference")
+    if options.check.values:
+        refuse_wild(known, known.sample())
+    known.check_finite()
+    learned = reference.var_names.to_numpy(dtype=object)[known.genes]
+    _, matrix, _, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))
+    matrix.check_finite()

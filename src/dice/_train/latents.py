@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,12 +16,11 @@ from dice._model.arrays import subsample
 from dice._model.counts import TARGET_SUM, judge_counts, recover
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.pca import adopt_projection, fit_projection
-from dice._model.presets import ROLES, TrainingData, plain_data
 from dice._model.prior import LearnedPrior
 from dice._model.projection import Projection
-from dice._model.thinning import MAX_MEASURED, ReferenceReader, Rows, make_rows
+from dice._model.thinning import MAX_MEASURED, make_rows
+from dice._model.training_data import TrainingData, plain_data, thinned_data
 from dice._train.cells import Embedding, ReferenceCells
-from dice._types import Mask
 
 #: Calibration cells that are kept inside the prior.
 CALIBRATION_CELLS = 2000
@@ -87,7 +85,7 @@ MIN_CELLS = 100
 
 
 def training_data(
-    cells: ReferenceCells, reduced: Reduced, preset: str, figures: Mapping[str, float], seed: int, device: torch.device
+    cells: ReferenceCells, reduced: Reduced, preset: str, seed: int, device: torch.device
 ) -> TrainingData:
     """Thinned copies if the preset learns from counts and the reference consists of counts, else latents."""
     usable = cells.seen & (cells.roles >= 0) & ~np.isnan(reduced.latents.log_depth)
@@ -98,29 +96,16 @@ def training_data(
         return plain_data(reduced.latents.y, cells.roles, device)
     source = "recovered from log-normalised values" if cells.counts is None else "of the layer that was named"
     _log.info(f"Noise: learned by splitting the counts of {usable.sum()} cells, {source}.")
-    return _thinned_data(cells, reduced, usable, figures.get("sum_log", 0.0) or TARGET_SUM, seed, device)
-
-
-def _thinned_data(
-    cells: ReferenceCells, reduced: Reduced, usable: Mask, target_sum: float, seed: int, device: torch.device
-) -> TrainingData:
-    chosen, k = np.flatnonzero(usable), reduced.projection.n_latent
+    chosen = np.flatnonzero(usable)
     if len(chosen) > MAX_MEASURED:
         chosen = np.sort(np.random.default_rng([seed, 2]).choice(chosen, MAX_MEASURED, replace=False))
     counts = recover(cells.matrix.take(chosen)) if cells.counts is None else cells.counts.take(chosen)
-    reader = ReferenceReader(reduced.projection, counts)
-    rows = make_rows(reader, np.random.default_rng([seed, 3]), target_sum=target_sum)
-    held_out = cells.roles[chosen] == ROLES.index("validation")
-    learned, judged = (Rows(rows[:, part].reshape(-1, rows.shape[2]), k) for part in (~held_out, held_out))
-    scale = learned.clean_scale()
-    return TrainingData(
-        train=learned.scaled(scale).to(device),
-        held_out=judged.scaled(scale).to(device) if len(judged) else None,
-        scale=scale,
-        n_latent=k,
-        cells=chosen[~held_out],
-        typical=float(np.median(reduced.latents.log_depth[usable])),
+    target_sum, typical = (
+        cells.statistics.get("sum_log", 0.0) or TARGET_SUM,
+        np.median(reduced.latents.log_depth[usable]),
     )
+    rows = make_rows(reduced.projection, counts, np.random.default_rng([seed, 3]), target_sum=target_sum)
+    return thinned_data(rows.to(device), chosen, cells.roles[chosen], reduced.projection.n_latent, float(typical))
 
 
 def clean_latents(prior: LearnedPrior, cells: ReferenceCells, reduced: Reduced) -> NDArray[np.float32]:

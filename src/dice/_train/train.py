@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,15 @@ import numpy as np
 from dice import _log
 from dice._arguments import choice, said
 from dice._data.door import check_archive
+from dice._data.write import as_plain
 from dice._errors import InputError
 from dice._files import atomic, check_target
-from dice._model import networks, presets
+from dice._model import networks
 from dice._model.denoiser import Denoiser
-from dice._model.presets import LabelMixup
-from dice._model.training import Trainer
+from dice._model.training import Trainer, make_trainer
+from dice._model.training_data import TrainingData
 from dice._processes import interrupts, one_torch_thread
-from dice._types import Floats
+from dice._types import Codes, Floats
 from dice.options import Mixup, Training
 
 #: A checkpoint is written every `EVERY_STEPS` steps, or every `EVERY_SECONDS` seconds if steps are slow.
@@ -40,15 +41,14 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
     """Check the settings of a training against its preset, and return its mixup; None trains without mixtures."""
     recipes = networks.by_preset()
     recipe = recipes[choice("preset", preset, tuple(recipes))][1]
-    mixes = bool(recipe.mixup_points)
     if not isinstance(training, Training):
         raise InputError(f"`training` must be a dice.Training, got {said(training)}.")
     if isinstance(mixup, str) and mixup == "auto":
-        mixup = Mixup() if mixes and labels_key is not None else None
+        mixup = Mixup() if recipe.mixup and labels_key is not None else None
     if mixup is not None and not isinstance(mixup, Mixup):
         raise InputError(f"`mixup` must be 'auto', None or a dice.Mixup, got {said(mixup)}.")
-    if mixup is not None and not mixes:
-        mixing = [name for name, (_, other) in recipes.items() if other.mixup_points]
+    if mixup is not None and not recipe.mixup:
+        mixing = [name for name, (_, other) in recipes.items() if other.mixup]
         raise InputError(
             f"preset={preset!r} does not train on mixtures, only {' and '.join(mixing)} do: leave mixup out."
         )
@@ -62,58 +62,53 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
             raise InputError(f"preset={preset!r} chooses its size on held-out cells: pass validation_fraction=0.1.")
     if training.checkpoint is not None:
         check_target(training.checkpoint, argument="checkpoint=")
-    return None if mixup is None else replace(mixup, points=mixup.points or recipe.mixup_points)
+    return mixup
+
+
+def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:
+    """The arguments of a call as its prior stores them, without the path of the checkpoint."""
+    mixed = {} if mixup is None else {f"mixup_{name}": value for name, value in asdict(mixup).items()}
+    settings = asdict(training) | {"checkpoint": None}
+    # The behaviour on Ctrl-C does not affect the prior and must not change its checksum.
+    del settings["keep_interrupted"]
+    return as_plain(arguments | mixed | settings)
 
 
 def train_denoiser(
     preset: str,
-    data: presets.TrainingData,
+    data: TrainingData,
     training: Training,
     *,
     noise: float,
     seed: int,
-    mixup: LabelMixup | None = None,
+    labels: Codes | None = None,
+    mixup: Mixup | None = None,
 ) -> tuple[Denoiser, dict[str, Floats]]:
     """Fit or train the denoiser of a preset; return it on the CPU, in inference mode, with its history.
 
-    `noise` is that of the reference in scaled units; `mixup` has a label for every training cell.
+    `noise` is that of the reference in scaled units; a mixup needs `labels` (n,) of the training cells.
     """
     network, recipe = networks.by_preset()[preset]
     if recipe.training is None:
         denoiser, columns = network.fit(data.train, data.held_out, seed)
         return _frozen(denoiser), {name: np.asarray(values) for name, values in columns.items()}
     overrides = {name: getattr(training, name) for name in OVERRIDES}
-    trainer = presets.make_trainer(preset, data, noise=noise, mixup=mixup, seed=seed, **overrides)
+    trainer = make_trainer(preset, data, noise=noise, labels=labels, mixup=mixup, seed=seed, **overrides)
     if trainer.denoiser.counted and (data.held_out is None or len(data.held_out) < MIN_HELD_OUT):
         _log.info("Too few held-out cells to stop a training on: the denoiser is the linear filter.")
         trainer.restore_best()
-        return _frozen(trainer.denoiser), {name: np.empty(0) for name in ("step", "loss", "validation")}
-    path = None if training.checkpoint is None else Path(training.checkpoint)
-    run(trainer, path, seed, mixup, keep_interrupted=training.keep_interrupted)
-    _log.info(
-        f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
-        f"denoiser's at step {trainer.best_step}."
-    )
+    else:
+        checkpoint = None
+        if training.checkpoint is not None:
+            checkpoint = Checkpoint(trainer, Path(training.checkpoint), fingerprint(trainer, seed))
+            checkpoint.resume()
+        drive(trainer, checkpoint, keep_interrupted=training.keep_interrupted)
+        _log.info(
+            f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
+            f"denoiser's at step {trainer.best_step}."
+        )
     history = np.array(trainer.history).reshape(-1, 3).T
     return _frozen(trainer.denoiser), dict(zip(("step", "loss", "validation"), history, strict=True))
-
-
-def run(
-    trainer: Trainer,
-    path: Path | None,
-    seed: int,
-    mixup: LabelMixup | None = None,
-    *,
-    keep_interrupted: bool = True,
-) -> None:
-    """Train to the end, starting from the checkpoint at `path` if it exists."""
-    keeper = None
-    if path is not None:
-        keeper = Checkpoint(trainer, path, fingerprint(trainer, mixup, seed))
-        keeper.resume()
-    small = sum(weights.numel() for weights in trainer.denoiser.parameters()) < SMALL_NETWORK
-    with one_torch_thread() if small else nullcontext():
-        drive(trainer, keeper, keep_interrupted=keep_interrupted)
 
 
 def _frozen(denoiser: Denoiser) -> Denoiser:
@@ -122,16 +117,18 @@ def _frozen(denoiser: Denoiser) -> Denoiser:
 
 def drive(trainer: Trainer, checkpoint: Checkpoint | None, *, keep_interrupted: bool = True) -> None:
     """Train to the end. After an interrupt keep the best weights so far, or raise with `keep_interrupted` False."""
-    total = trainer.config.max_steps
+    small = sum(weights.numel() for weights in trainer.denoiser.parameters()) < SMALL_NETWORK
     with (
-        _log.progress(total=total, initial=trainer.step, desc="Training prior", unit="step") as bar,
+        one_torch_thread() if small else nullcontext(),
+        _log.progress(total=trainer.config.max_steps, initial=trainer.step, desc="Training prior", unit="step") as bar,
         interrupts(wait=True) as interrupted,
     ):
         try:
-            for report in trainer.steps():
+            for step in trainer.steps():
                 bar.update()
-                if report.validation is not None:
-                    bar.set_postfix(loss=f"{report.loss:.3f}", held_out=f"{report.validation:.3f}")
+                if trainer.history and trainer.history[-1][0] == step:
+                    _, loss, validation = trainer.history[-1]
+                    bar.set_postfix(loss=f"{loss:.3f}", held_out=f"{validation:.3f}")
                 if checkpoint is not None:
                     checkpoint.save_if_due()
                 if interrupted():
@@ -160,24 +157,23 @@ def _conclude(trainer: Trainer) -> None:
     )
 
 
-def fingerprint(trainer: Trainer, mixup: LabelMixup | None, seed: int) -> str:
+def fingerprint(trainer: Trainer, seed: int) -> str:
     """SHA-256 of everything that a training depends on: data, network, settings and seed."""
-    latents = trainer.batches.latents
+    batches, held_out = trainer.batches, trainer.held_out
     settings = {
-        "checkpoint_format": 3,
+        "checkpoint_format": 4,
         "denoiser": trainer.denoiser.kind,
         "size": trainer.denoiser.config,
         "training": asdict(trainer.config),
-        "mixup": None if mixup is None else [mixup.points, mixup.probability, mixup.concentration],
+        "mixup": None if batches.mixup is None else asdict(batches.mixup),
         "seed": seed,
-        "device": latents.device.type,
+        "device": batches.data.device.type,
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    held_out = () if trainer.held_out is None else trainer.held_out.tensors
-    for tensor in (latents, *held_out):
+    for tensor in (batches.data, *(() if held_out is None else (held_out.rows, held_out.levels))):
         digest.update(f"{tuple(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
-    if mixup is not None:
-        digest.update(np.asarray(mixup.labels, dtype="<i8").tobytes())
+    if batches.mixup is not None:
+        digest.update(np.asarray(batches.labels, dtype="<i8").tobytes())
     return digest.hexdigest()
 
 

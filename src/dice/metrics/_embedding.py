@@ -13,7 +13,7 @@ from sklearn.preprocessing import normalize
 from dice._arguments import seed
 from dice._errors import InputError
 from dice._types import Codes, Floats, Seed
-from dice.metrics._inputs import labelled_cells
+from dice.metrics._clustering import labelled_cells
 
 
 def silhouette(embedding: ArrayLike, labels: ArrayLike, *, metric: str = "cosine") -> float:

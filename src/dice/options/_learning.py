@@ -22,20 +22,19 @@ class Mixup:
     Parameters
     ----------
     points
-        Number of cells in a mixture, at most 100. None uses 5, as in the paper.
+        Number of cells in a mixture, at most 100.
     probability
         Share of training cells that are replaced by a mixture.
     concentration
         Parameter of the symmetric Dirichlet distribution of the mixing weights.
     """
 
-    points: int | None = None
+    points: int = 5
     probability: float = 0.9
     concentration: float = 1.0
 
     def __post_init__(self) -> None:
-        points = None if self.points is None else whole_number("points", self.points, least=2)
-        if points is not None and points > 100:
+        if (points := whole_number("points", self.points, least=2)) > 100:
             raise InputError(f"`points` must be a whole number from 2 to 100, got {points}.")
         _settle(
             self,

@@ -29,8 +29,7 @@ from dice._labels.summary import Overview, summarize
 from dice._model.counts import TARGET_SUM
 from dice._query.reading import one_reading
 from dice._query.reference import check_roles
-from dice._train.genes import choose_genes
-from dice._train.stored import fitting_prior, look_ahead
+from dice._train.genes import choose_genes, fitting_prior, look_ahead
 from dice._train.train import check_settings
 from dice.options import FOR_LABELS, Checks, LabelsKey, Levels, Options, Shift, Training
 from dice.tl._cluster import cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,18 +12,15 @@ from numpy.typing import NDArray
 from dice import _log, settings
 from dice._arguments import seed, short_seed
 from dice._data.store import Prior, remember
-from dice._data.value_checks import refuse_wild
-from dice._data.values import check_expression, takes_counts
+from dice._data.values import takes_counts
 from dice._data.write import check_writable, prior_slot, write
 from dice._keys import PriorKeys
 from dice._labels.learn import learn_labels
 from dice._labels.stored import labels_to_learn
 from dice._model.offsets import SoftClusters
-from dice._model.presets import LabelMixup
 from dice._train.cells import ReferenceCells
 from dice._train.latents import clean_latents, reduce, training_data
-from dice._train.stored import prior_slots, record, statistics
-from dice._train.train import check_settings, train_denoiser
+from dice._train.train import check_settings, record, train_denoiser
 from dice.options import LabelsKey, Levels, Mixup, Training, torch_device
 
 
@@ -124,26 +121,21 @@ def train_prior(
     (1600, 15)
     """
     check_writable(adata, copy=copy)
+    keys, random_state = PriorKeys(prior_slot(adata, key_added)), seed(random_state)
     key = labels_key if isinstance(labels_key, str) else getattr(Levels.of(labels_key), "key", None)
-    mixup = check_settings(preset, training, mixup, key)
-    random_state, keys = seed(random_state), PriorKeys(prior_slot(adata, key_added))
-    device = torch_device(settings.device)
+    mixup, device = check_settings(preset, training, mixup, key), torch_device(settings.device)
     cells = ReferenceCells.read(
         adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, use_rep=use_rep,
-        counts_layer=counts_layer,
+        counts_layer=counts_layer, check=check,
     )  # fmt: skip
-    k, sample = cells.n_latent(n_latent), cells.matrix.sample()
-    labelled = labels_to_learn(adata, cells.roles, labels_key)
-    if check:
-        # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
-        check_expression(sample[:, cells.genes], scaled=use_rep is not None)
-        refuse_wild(cells.matrix, sample)
-
-    reduced, figures = reduce(cells, n_latent=k, scale=scale), statistics(sample, cells)
-    data = training_data(cells, reduced, preset, figures, random_state, device)
-    mixed = None if mixup is None or cells.labels is None else LabelMixup(cells.labels[data.cells], **asdict(mixup))
+    k, labelled = cells.n_latent(n_latent), labels_to_learn(adata, cells.roles, labels_key)
+    reduced = reduce(cells, n_latent=k, scale=scale)
+    data = training_data(cells, reduced, preset, random_state, device)
+    labels = None if mixup is None or cells.labels is None else cells.labels[data.cells]
     noise = reduced.projection.noise / data.scale
-    denoiser, history = train_denoiser(preset, data, training, noise=noise, seed=random_state, mixup=mixed)
+    denoiser, history = train_denoiser(
+        preset, data, training, noise=noise, seed=random_state, labels=labels, mixup=mixup
+    )
     arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "use_rep": use_rep}
     arguments |= {"counts_layer": counts_layer, "scale": bool(np.isfinite(reduced.projection.cap))}
     prior = Prior(
@@ -153,7 +145,7 @@ def train_prior(
         latent_scale=data.scale,
         preset=preset,
         history=history,
-        statistics=figures,
+        statistics=cells.statistics,
         params=record(training, mixup, **arguments, random_state=random_state),
         calibration=reduced.calibration,
     )
@@ -161,6 +153,6 @@ def train_prior(
     prior = replace(prior, soft_clusters=SoftClusters.learn(latents[cells.seen], short_seed(random_state)))
     if labelled is not None:
         prior = replace(prior, labels=learn_labels(adata, prior, labelled, random_state, "adata"))
-    written = write(adata, prior_slots(adata, prior, reduced.latents.y, cells, keys), copy=copy)
+    written = write(adata, cells.slots(prior, reduced.latents.y, keys), copy=copy)
     remember(adata if written is None else written, prior, keys.uns)
     return written

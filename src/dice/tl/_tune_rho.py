@@ -87,5 +87,5 @@ def tune_rho(
     query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), options)
     curve = find_curve(query, criterion, grid)
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
-    call |= {"criterion": curve.criterion, "counts_layer": counts_layer, "random_state": options.random_state}
-    return write(adata, Slots(uns={key_added: curve.record() | {"call": as_plain(call)}}), copy=copy)
+    call |= {"criterion": curve["criterion"], "counts_layer": counts_layer, "random_state": options.random_state}
+    return write(adata, Slots(uns={key_added: curve | {"call": as_plain(call)}}), copy=copy)

@@ -67,8 +67,8 @@ class PaperDenoiser(Denoiser):
     kind = "paper"
     bounds: ClassVar = {"width": 4096, "depth": 64}
     presets: ClassVar = {
-        "paper": Preset(PAPER_TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup_points=5),
-        "paper-small": Preset(PAPER_TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup_points=5),
+        "paper": Preset(PAPER_TRAINING, {"width": 512, "depth": 8}, epochs=10_000, mixup=True),
+        "paper-small": Preset(PAPER_TRAINING, {"width": 64, "depth": 2}, epochs=2_000, mixup=True),
     }
     least_batch = 2
     largest_noise = float(SCHEDULE.noise[-1])

@@ -1,0 +1,43 @@
+"""benchmarks/stale.py: which tables are older than the code that they describe."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+with_history = pytest.mark.skipif(
+    shutil.which("git") is None or not (ROOT / ".git").exists(), reason="needs git and the history of the project"
+)
+
+
+def test_comments_and_docstrings_do_not_make_a_table_stale(script) -> None:
+    bare = script("stale")._bare
+    assert bare('"""A."""\nx = 1  # why\n') == bare('"""B.\n\nC."""\n\nx = 1\n')
+    assert bare("x = 1\n") != bare("x = 2\n")
+
+
+@with_history
+def test_the_code_of_a_commit_is_its_own(script) -> None:
+    stale = script("stale")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    unchanged = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "src/dice/_clusters"], cwd=ROOT).returncode == 0
+    assert (stale.digest("_clusters", head.strip()) == stale.digest("_clusters")) is unchanged
+    assert stale.digest("_clusters", "0" * 40) is None
+
+
+def test_pages_depend_on_their_own_slice(script) -> None:
+    folders = script("stale").folders
+    assert "_clusters" in folders("clusters_whole")
+    assert "_labels" in folders("transfer")
+    assert not {"_clusters", "_labels", "_features"} & set(folders("synthetic"))
+
+
+@with_history
+@pytest.mark.trial
+def test_the_page_of_ages_is_up_to_date(script) -> None:
+    stale = script("stale")
+    assert stale.ANSWER.read_text(encoding="utf-8") == stale.page(), "run python benchmarks/stale.py"
