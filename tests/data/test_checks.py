@@ -179,7 +179,7 @@ def test_what_does_not_hold_counts_is_named():
     check_counts(adata, "counts")
     with pytest.raises(dice.DiceError, match=r"^adata.X does not hold raw counts.*of \['counts', 'half'\]"):
         check_counts(adata, None)
-    with pytest.raises(dice.DiceError, match=r"^adata.layers\['half'\] does not hold raw .*available: \['counts'\]"):
+    with pytest.raises(dice.DiceError, match=r"^adata.layers\['half'\] does not hold raw .*of \['counts'\]"):
         check_counts(adata, "half")
 
 
