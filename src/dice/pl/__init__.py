@@ -8,6 +8,7 @@ from dice.pl._distribution import distribution
 from dice.pl._explore import explore
 from dice.pl._features import features
 from dice.pl._label_genes import label_genes
+from dice.pl._label_tree import label_tree
 from dice.pl._posterior import posterior
 from dice.pl._prior import prior
 from dice.pl._reliability import reliability
@@ -23,6 +24,7 @@ __all__ = [
     "explore",
     "features",
     "label_genes",
+    "label_tree",
     "posterior",
     "prior",
     "reliability",
