@@ -135,7 +135,8 @@ def latents() -> Figure:
         dice.tl.denoise(query, reference)
         rows.append(dice.tl.evaluate(query, "cell_type", use_rep="X_dice"))
     table = pd.concat(rows).set_index(pd.Index([5, 10, 20, 50, 100], name="latents"))
-    return dice.pl.evaluation(table, columns=["ari", "silhouette", "clisi"], return_fig=True)
+    axes = table[["ari", "silhouette", "clisi"]].plot(subplots=True, layout=(1, 3), figsize=(9, 2.8), marker="o")
+    return axes[0, 0].figure
 
 
 # ---- one of every other plot
@@ -147,7 +148,7 @@ def on_reference() -> Figure:
 
 
 def uncertainty() -> Figure:
-    return dice.pl.uncertainty(teaseq()[1], groupby="cell_type", return_fig=True)
+    return dice.pl.distribution(teaseq()[1], groupby="cell_type", return_fig=True)
 
 
 def novelty() -> Figure:
@@ -157,19 +158,11 @@ def novelty() -> Figure:
     dice.tl.train_prior(reference, labels_key="cell_type")
     dice.tl.denoise(query, reference)
     dice.tl.novelty(query, reference, groupby="cell_type")
-    return dice.pl.novelty(query, return_fig=True)
+    return dice.pl.distribution(query, "dice_novelty", return_fig=True)
 
 
-def training() -> Figure:
-    return dice.pl.training(teaseq()[0], return_fig=True)
-
-
-def scree() -> Figure:
-    return dice.pl.scree(teaseq()[0], return_fig=True)
-
-
-def evaluation() -> Figure:
-    return dice.pl.evaluation(dice.tl.evaluate(teaseq()[1], "cell_type"), return_fig=True)
+def prior() -> Figure:
+    return dice.pl.prior(teaseq()[0], return_fig=True)
 
 
 def measured_noise() -> Figure:
@@ -296,7 +289,7 @@ FIGURES = {
     plot.__name__: plot
     for plot in (
         setup_1, setup_2, setup_3, setup_4, samples, samples_rho, fewer_clusters, more_clusters, held_out, other_study,
-        latents, on_reference, uncertainty, novelty, training, scree, evaluation, transfer, transfer_sets,
+        latents, on_reference, uncertainty, novelty, prior, transfer, transfer_sets,
         label_genes, reliability, rho, report, measured_noise, depth_path,
     )
 }  # fmt: skip

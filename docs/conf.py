@@ -43,6 +43,8 @@ napoleon_google_docstring = False
 napoleon_numpy_docstring = True
 napoleon_use_rtype = False
 napoleon_preprocess_types = False
+# Prose, lists and definitions as they are written: napoleon takes every line for the type of a value.
+napoleon_custom_sections = ["Returns"]
 
 default_role = "code"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]

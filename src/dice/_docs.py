@@ -24,16 +24,6 @@ palette
     "reference_map": """
 reference_rep
     Key of ``reference.obsm`` that the map is computed from.""",
-    "prior": """
-reference
-    The reference after :func:`dice.tl.train_prior`, a prior, or the path of a file with either.
-prior_key
-    Key of the prior in ``uns``.""",
-    "panel": """
-title
-    Title of the panel.
-ax
-    Axes to draw into.""",
     "transferred": """
 key
     Key of the transferred labels. None uses ``f"{labels_key}_dice"``.""",

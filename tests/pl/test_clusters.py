@@ -62,8 +62,8 @@ def test_every_cluster_is_where_its_branch_begins(query):
 
 
 def test_one_cluster(query):
-    axes = pl.clusters(clustered(query, 1), title="all of them", show=False)
-    assert axes[1].get_title() == "all of them"
+    axes = pl.clusters(clustered(query, 1), show=False)
+    assert axes[1].get_title() == "1 cluster"
     assert [text.get_text() for text in axes[0].get_yticklabels()] == ["0"]
 
 

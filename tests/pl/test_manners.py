@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import matplotlib.pyplot as plt
 import pytest
 
 from dice import pl
@@ -42,21 +43,30 @@ def test_shared_texts_are_in_place(plot):
     assert "\n    Return the figure.\n\nReturns\n-------\n" in inspect.getdoc(plot)
 
 
-def test_names_are_taken_literally(labelled, reference, tmp_path):
+def test_names_are_taken_literally(labelled):
     """Names that matplotlib would take for a formula, or hide."""
     names = {"B": r"$\oops$", "NK": "_hidden", "T": "50% <b>"}
     labelled.obs["cell_type"] = labelled.obs["cell_type"].cat.rename_categories(names)
     labelled.uns["cell_type_dice"]["labels"] = list(names.values())
     drawn = {
         "legend": pl.comparison(labelled, color="cell_type", show=False)[1].get_legend().get_texts(),
-        "boxes": pl.uncertainty(labelled, groupby="cell_type", show=False)[1].get_yticklabels(),
+        "boxes": pl.distribution(labelled, groupby="cell_type", show=False)[1].get_yticklabels(),
         "coverage": pl.reliability(labelled, "cell_type", show=False)[1].get_yticklabels()[1:],
     }
     for texts in drawn.values():
         texts[0].figure.canvas.draw()
         assert {text.get_text().split(" (")[0] for text in texts} == set(names.values())
-    # Numbers at logarithmic ticks stay formulas.
-    assert pl.scree(reference, log=True, save=tmp_path / "scree.png") is None
+
+
+def test_figures_are_saved_returned_or_left_open(reference, tmp_path):
+    plt.close("all")
+    assert pl.prior(reference, save=tmp_path / "a.svg") is None
+    assert (tmp_path / "a.svg").exists()
+    assert plt.get_fignums() == []
+    assert pl.prior(reference) is None
+    (figure,) = map(plt.figure, plt.get_fignums())
+    assert len(pl.prior(reference, show=False)) == 2
+    assert pl.prior(reference, return_fig=True) is not figure
 
 
 def test_numba_leaves_the_threads_of_torch_alone():

@@ -109,6 +109,9 @@ def test_set_sizes_have_colours_of_their_own():
 def test_errors_name_the_fix(labelled):
     with pytest.raises(SlotError, match=r"run dice\.tl\.transfer_labels\(adata, reference, 'nothing'\) first"):
         pl.transfer(labelled, "nothing")
+    # Labels of the query's own column were looked for in place of transferred ones.
+    with pytest.raises(SlotError, match="There are no labels 'author_dice': set key='cell_type_dice', or run"):
+        pl.transfer(labelled, "author")
     with pytest.raises(InputError, match="set groupby to a column of labels"):
         pl.transfer(labelled, "cell_type", groupby="dice_uncertainty")
     labelled.obs["other"] = "something"

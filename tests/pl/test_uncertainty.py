@@ -12,7 +12,7 @@ from dice._errors import InputError, SlotError
 
 
 def test_map_and_boxes_by_median(query):
-    axes = pl.uncertainty(query, groupby="cell_type", show=False)
+    axes = pl.distribution(query, groupby="cell_type", show=False)
     assert len(axes[0].collections[0].get_offsets()) == 45
     # Uncertainty grows from B over NK to T.
     assert [label.get_text() for label in axes[1].get_yticklabels()] == ["T", "NK", "B"]
@@ -27,22 +27,22 @@ def test_map_and_boxes_by_median(query):
 
 
 def test_histogram_without_labels(query):
-    axes = pl.uncertainty(query, title="here", show=False)
+    axes = pl.distribution(query, show=False)
     assert sum(bar.get_height() for bar in axes[1].patches) == 45
-    assert axes[0].get_title() == "here"
+    assert axes[0].get_title() == "dice_uncertainty"
 
 
 def test_missing_labels_come_last_and_missing_numbers_are_left_out(query):
     query.obs.loc[query.obs_names[:9], "cell_type"] = np.nan
     query.obs.loc[query.obs["cell_type"] == "B", "dice_uncertainty"] = np.nan
-    axes = pl.uncertainty(query, groupby="cell_type", show=False)
+    axes = pl.distribution(query, groupby="cell_type", show=False)
     assert [label.get_text() for label in axes[1].get_yticklabels()] == ["T", "NK", "NA"]
     assert to_hex(axes[1].patches[-1].get_facecolor()) == MISSING.lower()
 
 
 def test_sixty_labels_can_be_read(query):
     query.obs["many"] = [f"label {i}" for i in range(45)]
-    figure = pl.uncertainty(query, groupby="many", return_fig=True)
+    figure = pl.distribution(query, groupby="many", return_fig=True)
     figure.canvas.draw()
     boxes = [label.get_window_extent() for label in figure.axes[1].get_yticklabels()]
     assert len(boxes) == 45
@@ -52,7 +52,7 @@ def test_sixty_labels_can_be_read(query):
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_few_cells_and_views(query, n):
     for groupby in (None, "cell_type"):
-        axes = pl.uncertainty(query[:n], groupby=groupby, show=False)
+        axes = pl.distribution(query[:n], groupby=groupby, show=False)
         axes[0].figure.canvas.draw()
     assert "X_dice_umap" not in query.obsm
 
@@ -61,26 +61,28 @@ def test_lazy_uncertainty_beside_a_lazy_embedding(query):
     da = pytest.importorskip("dask.array")
     query.obsm["dice_uncertainty"] = da.from_array(query.obs.pop("dice_uncertainty").to_numpy()[:, None], chunks=20)
     query.obsm["X_dice"] = da.from_array(query.obsm["X_dice"], chunks=(20, 5))
-    axes = pl.uncertainty(query, groupby="cell_type", show=False)
+    axes = pl.distribution(query, groupby="cell_type", show=False)
     assert [label.get_text() for label in axes[1].get_yticklabels()] == ["T", "NK", "B"]
 
 
 def test_errors_name_the_fix(query):
     with pytest.raises(InputError, match="column of numbers"):
-        pl.uncertainty(query, key="cell_type")
+        pl.distribution(query, "cell_type")
     with pytest.raises(InputError, match="column of labels"):
-        pl.uncertainty(query, groupby="dice_uncertainty")
+        pl.distribution(query, groupby="dice_uncertainty")
     with pytest.raises(InputError, match="must be a colour map"):
-        pl.uncertainty(query, color_map="nothing")
+        pl.distribution(query, color_map="nothing")
+    with pytest.raises(SlotError, match="set key to one of"):
+        pl.distribution(query, "novelty")
     del query.obs["dice_uncertainty"]
     with pytest.raises(SlotError, match=r"run dice\.tl\.denoise first"):
-        pl.uncertainty(query)
+        pl.distribution(query)
 
 
 @pytest.mark.parametrize("n_groups", [3, 12, 37, 45])
 def test_the_map_is_as_high_as_the_boxes(query, n_groups):
     query.obs["many"] = [f"label {i % n_groups}" for i in range(45)]
-    figure = pl.uncertainty(query, groupby="many", return_fig=True)
+    figure = pl.distribution(query, groupby="many", return_fig=True)
     figure.canvas.draw()
     left, right = (ax.get_window_extent() for ax in figure.axes)
     assert left.height > 0.85 * right.height

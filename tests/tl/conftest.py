@@ -1,8 +1,9 @@
-"""A prior trained once on the first synthetic setup, shared by all tests of the tools."""
+"""Pairs of reference and query that tests of the tools share, each trained once."""
 
 from __future__ import annotations
 
 import pytest
+import walk
 
 import dice
 
@@ -14,13 +15,22 @@ def _pair():
     return reference, query
 
 
+@pytest.fixture(scope="session")
+def clustered():
+    """Counts of ten types: a reference, and a query that is denoised and clustered."""
+    reference, query = walk.counted_pair()
+    dice.tl.denoise(query, reference)
+    dice.tl.cluster(query)
+    return reference, query
+
+
 @pytest.fixture
 def reference(_pair):
-    """Reference of Setup 1 with its trained prior, a fresh copy."""
+    """Reference of Setup 1, or of the module's own pair, with its trained prior, a fresh copy."""
     return _pair[0].copy()
 
 
 @pytest.fixture
 def query(_pair):
-    """Query of Setup 1, a fresh copy."""
+    """Query of Setup 1, or of the module's own pair, a fresh copy."""
     return _pair[1].copy()

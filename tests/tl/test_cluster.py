@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scanpy as sc
-import walk
 from scipy import sparse
 from simulation import simulate
 from sklearn.metrics import adjusted_rand_score
@@ -18,22 +17,8 @@ from dice._model.counts import recover
 
 
 @pytest.fixture(scope="module")
-def _pair():
-    reference, query = walk.counted_pair()
-    dice.tl.denoise(query, reference)
-    dice.tl.cluster(query)
-    return reference, query
-
-
-@pytest.fixture
-def reference(_pair):
-    return _pair[0].copy()
-
-
-@pytest.fixture
-def query(_pair):
-    """Cells of ten types, denoised and clustered."""
-    return _pair[1].copy()
+def _pair(clustered):
+    return clustered
 
 
 def test_types_are_found_without_a_resolution(query):

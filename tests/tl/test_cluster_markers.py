@@ -6,7 +6,6 @@ import anndata as ad
 import numpy as np
 import pytest
 import scanpy as sc
-import walk
 from simulation import simulate
 
 import dice
@@ -14,21 +13,8 @@ from dice._errors import InputError, SlotError
 
 
 @pytest.fixture(scope="module")
-def _pair():
-    reference, query = walk.counted_pair()
-    dice.tl.denoise(query, reference)
-    dice.tl.cluster(query)
-    return reference, query
-
-
-@pytest.fixture
-def reference(_pair):
-    return _pair[0]
-
-
-@pytest.fixture
-def query(_pair):
-    return _pair[1].copy()
+def _pair(clustered):
+    return clustered
 
 
 def test_every_split_has_genes_on_both_sides(query):

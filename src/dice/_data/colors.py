@@ -111,9 +111,9 @@ def read_colors(
     return Colors(key, codes, dict(zip(names, _assign(names, stored, palette), strict=True)))
 
 
-def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str) -> Colors:
+def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str | None) -> Colors:
     """Colours for a number per cell that the call `step` writes."""
-    numbers = read_colors(adata, key, color_map, step=step)
+    numbers = read_colors(adata, key, color_map, argument="key", step=step)
     if numbers.labels is not None:
         raise InputError(f"adata.obs[{key!r}] holds labels: set key to a column of numbers.")
     return numbers

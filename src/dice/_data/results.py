@@ -24,7 +24,7 @@ import pandas as pd
 from dice._arguments import known_key, said
 from dice._data.features import as_numbers, find_table
 from dice._data.write import column_names
-from dice._errors import InputError
+from dice._errors import InputError, SlotError
 from dice._keys import CONFIDENT, FeatureKeys, LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
 from dice._types import Codes, Mask
@@ -84,6 +84,9 @@ class Transferred:
         """Read the slots that begin with `key`, by default ``f"{labels_key}_dice"``."""
         keys = LabelKeys(f"{labels_key}_dice" if key is None else key)
         step = f"dice.tl.transfer_labels(adata, reference, {labels_key!r})"
+        others = [name for name in read.names(adata, "uns") if LabelKeys(name).status in read.names(adata, "obs")]
+        if others and keys.uns not in others:
+            raise SlotError(f"There are no labels {keys.label!r}: set key={others[0]!r}, or run {step} first.")
         record = read.record(adata, keys.uns, what="record of transferred labels", step=step)
         return cls(
             names=[str(name) for name in record["labels"]],

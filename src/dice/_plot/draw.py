@@ -69,27 +69,19 @@ def row(
     maps: list[tuple[str, Floats]],
     ground: Floats | None,
     size: float | None,
-    *,
-    same_limits: bool = False,
-    explained: Axes | None = None,
 ) -> None:
-    """Draw maps with titles in the same colours, over the reference at `ground`.
+    """Draw maps with titles in the same colours, over the reference at `ground`, and a legend beside the last map.
 
-    The legend is beside the axes `explained`, by default the last map. If there are many labels, they are named on the
-    maps instead.
+    If there are many labels, they are named on the maps instead.
     """
     for ax, (title, where) in zip(axes, maps, strict=True):
         if ground is not None:
             scatter_reference(ax, ground)
         points = scatter_colored(ax, where, colors, size=size)
         style_map(ax, title=title, n_cells=len(where if ground is None else ground))
-    if same_limits:
-        x, y = (np.array([getattr(ax, f"get_{axis}lim")() for ax in axes]) for axis in "xy")
-        for ax in axes:
-            ax.set(xlim=(x[:, 0].min(), x[:, 1].max()), ylim=(y[:, 0].min(), y[:, 1].max()))
     for ax, (_, where) in zip(axes, maps, strict=True):
         name_many(ax, colors, where)
-    last, numbers = axes[-1] if explained is None else explained, colors is not None and colors.labels is None
+    last, numbers = axes[-1], colors is not None and colors.labels is None
     if colors is not None and numbers:
         add_colorbar(last, points, label=colors.name)
     entries = _entries(colors, ground)
@@ -171,20 +163,11 @@ def dots(colors: dict[str, str]) -> list[Line2D]:
 
 def add_legend(ax: Axes, handles: Sequence[Line2D], *, title: str = "", low: bool = False) -> None:
     """Add a legend to the right of a panel, or with `low` below its colour bar."""
-    ax.legend(
-        handles=list(handles),
-        title=title,
-        loc="lower left" if low else "center left",
-        bbox_to_anchor=(1.02, 0.0 if low else 0.5),
-        ncols=math.ceil(len(handles) / ROWS_PER_LEGEND_COLUMN),
-        frameon=False,
-        fontsize=9,
-        title_fontsize=9,
-        handlelength=1.2,
-        handletextpad=0.4,
-        columnspacing=1.0,
-        alignment="left",
-    )
+    look: dict[str, Any] = {"fontsize": 9, "title_fontsize": 9, "alignment": "left", "frameon": False}
+    look |= {"handlelength": 1.2, "handletextpad": 0.4, "columnspacing": 1.0}
+    ncols = math.ceil(len(handles) / ROWS_PER_LEGEND_COLUMN)
+    look |= {"loc": "lower left" if low else "center left", "bbox_to_anchor": (1.02, 0.0 if low else 0.5)}
+    ax.legend(handles=list(handles), title=title, ncols=ncols, **look)
 
 
 def legend_width(labels: Iterable[str]) -> float:

@@ -39,10 +39,9 @@ def read_columns(adata: AnnData, color: str | None) -> list[Colors]:
     keys = read.names(adata, "obs")
     lazy = [key for key in HOVER if key in read.names(adata, "obsm")]
     found = [read_colors(adata, key) for key in dict.fromkeys([*keys, *lazy, *([] if color is None else [color])])]
-    own = [{name: STATUS_COLORS[name] for name in one.names if name in STATUS_COLORS} for one in found]
+    own = [{name: STATUS_COLORS.get(name, "") for name in one.names} for one in found]
     return [
-        replace(one, labels=mine) if mine.keys() == set(one.names) and mine else one
-        for one, mine in zip(found, own, strict=True)
+        replace(one, labels=mine) if mine and all(mine.values()) else one for one, mine in zip(found, own, strict=True)
     ]
 
 
@@ -80,9 +79,7 @@ def cells_of(
 
     maps = {draw.TITLES.get(key, key): layout(adata, key, **options) for key in keys}
     rng, names = np.random.default_rng(options["random_state"]), [column.name for column in columns]
-    drawn = np.arange(adata.n_obs)
-    if adata.n_obs > max_cells:
-        drawn = np.sort(rng.choice(adata.n_obs, max_cells, replace=False))
+    drawn = np.sort(rng.permutation(adata.n_obs)[:max_cells])
     hover = [at for at, name in enumerate(names) if name in HOVER or name.endswith(HOVER_ENDS)]
     return {
         "n": adata.n_obs,
@@ -105,6 +102,7 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
     probabilities = read.array(adata, keys.probability).astype(np.float64)
     best = np.argsort(-probabilities, axis=1, kind="stable")[:, :KEPT_LABELS]
     tree = _tree(adata, key, names)
+    rows = [] if genes is None else genes.groupby("label", sort=False)[["gene", "contribution", "reference_mean"]]
     return {
         "key": key,
         "names": names,
@@ -114,11 +112,8 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
         "tree": {"names": list(tree.names), "parents": tree.parents.tolist()},
         "alpha": float(record["call"]["alpha"]),
         "views": _views(adata, keys, record, names),
-        "genes": {} if genes is None else {
-            str(label): part[["gene", "contribution", "reference_mean"]].to_dict("records")
-            for label, part in genes.groupby("label", sort=False)
-        },
-    }  # fmt: skip
+        "genes": {str(label): part.to_dict("records") for label, part in rows},
+    }
 
 
 def _tree(adata: AnnData, key: str, names: list[str]) -> LabelTree:
@@ -198,12 +193,10 @@ def _column(column: Colors) -> dict[str, Any]:
     name, given, labels = column.name, np.asarray(column.values), column.labels
     if labels is None:
         numbers = given.astype(np.float32)
-        ends = (
-            [float(end(numbers[~column.missing])) for end in (np.min, np.max)] if not column.missing.all() else [0, 1]
-        )
+        known = numbers[~column.missing]
+        ends = [float(known.min()), float(known.max())] if len(known) else [0, 1]
         return {"name": name, "dtype": "float32", "values": encode(numbers), "range": ends}
     codes = np.where(column.missing, len(labels), given).astype(np.min_scalar_type(len(labels)))
     colors = list(labels.values()) if len(labels) <= MAX_LABELS else None
-    return {
-        "name": name, "dtype": codes.dtype.name, "values": encode(codes), "labels": list(labels), "colors": colors
-    }  # fmt: skip
+    values = {"dtype": codes.dtype.name, "values": encode(codes)}
+    return {"name": name, "labels": list(labels), "colors": colors, **values}

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dice._arguments import whole_number
+from dice._docs import shared
 from dice._errors import InputError
+from dice._model.arrays import subsample
 from dice._types import Floats, Mask
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+#: Figure and axes, as functions under :func:`plot` return them.
+Drawn = tuple["Figure", Any]
 PANEL = 3.6  # inches
 #: Backends that only write files; all others can show a figure.
 _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
@@ -31,7 +37,7 @@ def panels(
     size: tuple[float, float] = (PANEL, PANEL),
     margin: float = 0.0,
     widths: tuple[float, ...] | None = None,
-    shared: bool = False,
+    same_limits: bool = False,
     square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """Return a new figure with axes for `n_panels`, or the figure of `ax`.
@@ -50,7 +56,7 @@ def panels(
         Inches for legends on the right.
     widths
         Relative widths of the columns. None makes them equal.
-    shared
+    same_limits
         Use the same limits in all panels.
     square
         Whether all panels are square maps, which are moved close together.
@@ -70,7 +76,7 @@ def panels(
         figsize=(n_cols * size[0] + margin, n_rows * size[1]),
         layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square),
     )
-    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=shared, sharey=shared, width_ratios=widths)
+    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=same_limits, sharey=same_limits, width_ratios=widths)
     axes = list(np.ravel(cells))
     for spare in axes[n_panels:]:
         spare.remove()
@@ -84,14 +90,29 @@ def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> l
     return names if titles is None else list(titles)
 
 
-def finish(
+def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
+    """Give a function that returns a figure and its axes the manners of scanpy's plots, and the shared docstrings."""
+    own, common = inspect.signature(function), list(inspect.signature(_finish).parameters.values())[3:]
+
+    @wraps(function)
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        manners = {name: kwargs.pop(name) for name in [parameter.name for parameter in common] if name in kwargs}
+        return _finish(*function(*args, **kwargs), kwargs.get("ax") is None, **manners)
+
+    del drawn.__wrapped__  # Sphinx looks for the defaults of all parameters in its source.
+    parameters = [*own.parameters.values(), *common]
+    drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
+    return shared(drawn)
+
+
+def _finish(
     figure: Figure,
     axes: Any,
+    owned: bool,
     *,
-    show: bool | None,
-    save: str | os.PathLike[str] | None,
-    return_fig: bool,
-    owned: bool = True,
+    show: bool | None = None,
+    save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
 ) -> Any:
     """Save, show or return a figure as scanpy does. `owned` is False if the caller passed axes.
 
@@ -130,15 +151,13 @@ def _take_names_literally(figure: Figure) -> None:
 MANY = 20
 #: Width and height of a letter, as shares of the font size. Estimated for bold DejaVu, the font of matplotlib.
 LETTER, LINE = 0.7, 1.25
-#: Names of at most this length are placed on the middle cell of their group.
-SHORT = 3
 #: Inches of a panel for its title and the names of its axes.
 FRAME = 0.5
-#: Costs of covered cells and of overlapping names, in inches of distance per square inch, and the gap between names in
-#: inches. Chosen by looking at maps of 37 and 60 groups.
-COVERED, CROSSED, GAP = 15.0, 1e3, 0.04
-#: Resolution of a map when places are compared.
-PIXELS = 128
+#: Costs of a name over all cells and of overlapping names (per square inch), in inches of distance, and the gap between
+#: names in inches. Chosen by looking at maps of 37 and 60 groups.
+COVERED, CROSSED, GAP = 10.0, 1e3, 0.04
+#: Places that are compared along each side, cells that they may cover, and the length of short names.
+PLACES, POINTS, SHORT = 48, 400, 3
 
 
 def side(n_groups: int) -> float:
@@ -146,7 +165,9 @@ def side(n_groups: int) -> float:
     return PANEL if n_groups <= MANY else PANEL + min(n_groups / 20, 2.5)
 
 
-def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats, *, zorder: float = 5) -> None:
+def name_groups(
+    ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats, *, zorder: float = 5, ink: str = "black"
+) -> None:
     """Write the name of every group (name, colour, cells) at its middle cell or beside it, without overlaps.
 
     The limits of the panel must be final.
@@ -162,21 +183,18 @@ def name_groups(ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats
     edge = side(len(groups)) - FRAME
     inches = edge / (high - low)
     half = 0.5 * size / 72 * np.array([(LETTER * len(name), LINE) for name, *_ in groups]).reshape(-1, 2)
-    every = (where - low) * inches
-    placed = (middles - low) * inches
+    starts = (middles - low) * inches
     # Short names, such as cluster numbers, hide few cells and stay on them.
-    if max((len(name) for name, *_ in groups), default=0) > SHORT:
-        placed = place_boxes(placed, half, every, edge)
-    for (name, color, _), start, at, reach in zip(groups, (middles - low) * inches, placed, half, strict=True):
+    short = all(len(name) <= SHORT for name, *_ in groups)
+    placed = starts if short else place_boxes(starts, half, (subsample(where, POINTS) - low) * inches, edge)
+    for (name, color, _), start, at, reach in zip(groups, starts, placed, half, strict=True):
         end = np.clip(start, at - reach, at + reach)
         if (end != start).any():
             line: dict[str, Any] = {"color": color, "linewidth": 1.0, "zorder": zorder - 0.5}
             ax.plot(*(np.stack([start, end], axis=1) / inches[:, None] + low[:, None]), **line)
         x, y = at / inches + low
-        ax.text(
-            float(x), float(y), name, ha="center", va="center", fontweight="bold", fontsize=size, zorder=zorder,
-            path_effects=halo,
-        )  # fmt: skip
+        look: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": ink, "path_effects": halo}
+        ax.text(float(x), float(y), name, ha="center", va="center", zorder=zorder, **look)
 
 
 def _middle(own: Floats) -> Floats:
@@ -190,23 +208,17 @@ def place_boxes(centres: Floats, half: Floats, points: Floats, edge: float) -> F
     Boxes are placed one after the other. Each takes the place with the least cost: its distance, the points (m, 2) that
     it covers and the boxes that it overlaps, which costs most.
     """
-    bins = np.clip((points / edge * PIXELS).astype(np.intp), 0, PIXELS - 1)
-    taken = np.zeros((PIXELS + 1, PIXELS + 1))
-    taken[bins[:, 0] + 1, bins[:, 1] + 1] = 1
-    covered = taken.cumsum(0).cumsum(1)
-    lattice = (np.arange(0, PIXELS, 2) + 0.5) * edge / PIXELS
-    places = np.stack(np.meshgrid(lattice, lattice, indexing="ij"), axis=-1).reshape(-1, 2)
+    lattice = np.linspace(0, edge, PLACES)
+    places = np.stack(np.meshgrid(lattice, lattice), axis=-1).reshape(-1, 2)
     found = np.zeros_like(centres)
     for index, (centre, own) in enumerate(zip(centres, half, strict=True)):
-        at = np.clip(places, own, np.maximum(edge - own, own))
-        low, high = (np.clip((corner / edge * PIXELS).astype(np.intp), 0, PIXELS) for corner in (at - own, at + own))
-        (a, b), (c, d) = low.T, high.T
-        hidden = (covered[c, d] - covered[a, d] - covered[c, b] + covered[a, b]) * (edge / PIXELS) ** 2
-        overlap = own + half[:index] + GAP - np.abs(at[:, None] - found[:index])
-        crossed = np.prod(np.maximum(overlap, 0), axis=-1).sum(1)
-        # Distance to the nearest edge: long names are placed beside their group.
-        distance = np.linalg.norm(at - centre, axis=1) / 4 + np.linalg.norm(
-            np.maximum(np.abs(at - centre) - own, 0), axis=1
+        at = np.clip(np.vstack([centre, places]), own, np.maximum(edge - own, own))
+        # Distance to the box: long names are placed beside their group.
+        cost = (
+            np.linalg.norm(np.maximum(np.abs(at - centre) - own, 0), axis=1) + np.linalg.norm(at - centre, axis=1) / 4
         )
-        found[index] = at[(distance + COVERED * hidden + CROSSED * crossed).argmin()]
+        cost += COVERED * (np.abs(at[:, None] - points) < own).all(-1).mean(1)
+        overlap = own + half[:index] + GAP - np.abs(at[:, None] - found[:index])
+        cost += CROSSED * np.maximum(overlap, 0).prod(-1).sum(1)
+        found[index] = at[cost.argmin()]
     return found

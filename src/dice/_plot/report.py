@@ -22,14 +22,34 @@ from dice._files import atomic, check_target
 #: Scripts of the page, in the order in which they need each other.
 SCRIPTS = ("data", "levels", "map", "selection", "corrections", "panels", "sections", "main")
 
+#: Records of the coordinates of plots.
+COORDINATES = ("_umap", "_umap_reference")
+
 
 @dataclass(frozen=True, repr=False)
 class Page:
     """A page that notebooks show, and that :meth:`save` writes to a file."""
 
-    html: str
-    n_cells: int
+    content: dict[str, Any]
+    title: str
     height: int = 900
+
+    @property
+    def html(self) -> str:
+        """The page as text."""
+        folder = files("dice._plot").joinpath("page_files")
+        template, style = (folder.joinpath(name).read_text("utf-8") for name in ("page.html", "page.css"))
+        script = "\n".join(["", *(folder.joinpath(f"{name}.js").read_text("utf-8") for name in SCRIPTS)])
+        # The browser itself then refuses the network, and every script but this one.
+        policy = (
+            f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
+            "base-uri 'none'; form-action 'none'"
+        )
+        # A label may hold "</script>": without "<" nothing can end the element or start another.
+        data = json.dumps(self.content, allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
+        slots = {"policy": policy, "style": style, "script": script, "data": data, "title": escape(self.title)}
+        # In one pass: inserted text is never searched again.
+        return re.sub(r"\{\{(\w+)\}\}", lambda found: slots[found[1]], template)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, for example ``"report.html"``."""
@@ -38,30 +58,12 @@ class Page:
             draft.write_text(self.html, encoding="utf-8")
 
     def __repr__(self) -> str:
-        return f"Page of {self.n_cells:,} cells: show it in a notebook, or write it with .save('report.html')."
+        return f"Page of {self.content['n']:,} cells: show it in a notebook, or write it with .save('report.html')."
 
     def _repr_html_(self) -> str:
         # Sandboxed: the page has no access to the notebook around it.
         look = f"width:100%;height:{self.height}px;border:0"
         return f'<iframe sandbox="allow-scripts allow-downloads" style="{look}" srcdoc="{escape(self.html)}"></iframe>'
-
-
-def page(content: Mapping[str, Any], title: str, height: int = 900) -> Page:
-    """The page that shows some content."""
-    folder = files("dice._plot").joinpath("page_files")
-    template, style = (folder.joinpath(name).read_text("utf-8") for name in ("page.html", "page.css"))
-    script = "\n".join(["", *(folder.joinpath(f"{name}.js").read_text("utf-8") for name in SCRIPTS)])
-    # The browser itself then refuses the network, and every script but this one.
-    policy = (
-        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    # A label may hold "</script>": without "<" nothing can end the element or start another.
-    data = json.dumps(content, allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
-    slots = {"policy": policy, "style": style, "script": script, "data": data, "title": escape(title)}
-    # In one pass: what was put in is never looked at again.
-    html = re.sub(r"\{\{(\w+)\}\}", lambda found: slots[found[1]], template)
-    return Page(html, int(content["n"]), height)
 
 
 def _hash(content: str) -> str:
@@ -70,15 +72,12 @@ def _hash(content: str) -> str:
 
 def records(adata: AnnData) -> dict[str, dict[str, Any]]:
     """What the calls left in ``uns``, as text, without the coordinates of plots."""
-    found = {key: read.record(adata, key) for key in read.names(adata, "uns")}
-    kept = {
-        key: record
+    found = {key: read.record(adata, key) for key in read.names(adata, "uns") if not key.endswith(COORDINATES)}
+    return {
+        key: _texts(record)
         for key, record in found.items()
-        if isinstance(record, Mapping)
-        and {"params", "call"} & set(record)
-        and not key.endswith(("_umap", "_umap_reference"))
+        if isinstance(record, Mapping) and {"params", "call"} & set(record)
     }
-    return {key: _texts(record) for key, record in kept.items()}
 
 
 def _texts(record: Mapping[str, Any]) -> dict[str, Any]:

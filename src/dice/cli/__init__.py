@@ -3,125 +3,49 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dice import DiceError, DiceWarning, __version__, _log, settings
 from dice.cli import _verbs
 from dice.cli._files import check_paths
-from dice.cli._flags import add_flags, first_sentence, parameters, summary_of
+from dice.cli._flags import VERBS, add_flags, first_sentence, parameters, summary_of
 from dice.cli._words import in_flags, table
 
-#: Flags that no verb has.
+OUTPUT = "file to write (.h5ad or .zarr); an existing one is replaced once the new one is complete"
+MAPPED = 'names of known labels in the reference (.json), {"lymphocyte": ["T cell", "B cell"]}'
+FEATURES = "predict these features of the reference (obsm, obs, layer:NAME) instead of labels"
+#: Flags that verbs do not have.
 STREAM = {"action": "store_true", "help": "read expression chunk by chunk instead of all at once"}
 SCHEDULER = {"metavar": "ADDRESS", "help": "dask scheduler whose workers share streamed work"}
-MAPPED = 'file (.json) with the names of known labels in the reference, {"lymphocyte": ["T cell", "B cell"]}'
-FEATURES = "predict these features of the reference (obsm, obs, layer:NAME) instead of labels"
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command: the verb it calls, its input files, its examples, and flags that the verb has not."""
-
-    verb: str
-    examples: tuple[str, ...]
-    inputs: tuple[str, ...] = ("query", "reference")
-    skip: tuple[str, ...] = ()
-    flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    device: bool = True
-    output: str = "file to write (.h5ad or .zarr); an existing one is replaced once the new one is complete"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add input files and flags."""
-        for name, parameter in zip(self.inputs, parameters(self.verb).values(), strict=False):
-            text = f"{first_sentence(parameter.text)} (.h5ad or .zarr)"
-            nargs = "?" if name == "reference" and self.verb == "tl.cluster" else None  # the cells may hold the prior
-            parser.add_argument(name, type=Path, nargs=nargs, help=text)
-        if self.output:
-            parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=self.output)
-            text = "let an output replace an input file"
-            parser.add_argument("--overwrite-input", action="store_true", help=text)
-        add_flags(parser, self.verb, skip=self.skip)
-        for flag, options in self.flags.items():
-            parser.add_argument(flag, **options)
-        if self.device:
-            text = "auto, cpu, cuda or any torch device (default auto)"
-            parser.add_argument("--device", default=settings.device, help=text)
-
-
-#: Commands in the order of a work flow.
-COMMANDS = {
-    "annotate": Command(
-        "tl.annotate",
-        ("query.h5ad reference.h5ad -o annotated.h5ad --labels cell_type --report report.html",
-         "query.h5ad reference.h5ad -o annotated.h5ad --labels cell_type --trained trained.h5ad"),
-        flags={"--trained": {"type": Path, "metavar": "FILE", "help": "write the reference with its prior"}},
-    ),
-    "prepare": Command(
-        "pp.prepare",
-        ("raw.h5ad -o cells.h5ad", "raw.zarr -o cells.h5ad --batch-key donor --n-top-genes 2000"),
-        inputs=("cells",), device=False,
-    ),
-    "train": Command(
-        "tl.train_prior",
-        ("reference.h5ad -o trained.h5ad --labels cell_type",
-         "reference.h5ad -o prior.h5ad --prior-only",
-         "atlas.zarr -o prior.h5ad --prior-only --stream     larger than memory"),
-        inputs=("cells",),
-        flags={"--prior-only": {"action": "store_true", "help": "write the prior without its cells, as .h5ad"},
-               "--stream": STREAM, "--scheduler": SCHEDULER},
-    ),
-    "denoise": Command(
-        "tl.denoise",
-        ("query.h5ad trained.h5ad -o denoised.h5ad",
-         "query.zarr prior.h5ad -o denoised.zarr     chunk by chunk; if killed, run it again to go on",
-         "query.h5ad prior.h5ad -o denoised.h5ad --rho 5,0.5 --method gibbs --n-samples 20"),
-        flags={"--chunk-size": {"type": int, "metavar": "CELLS", "help": "cells to work on at once"},
-               "--no-x": {"action": "store_true", "help": "leave X and layers out of a .zarr output"},
-               "--scheduler": SCHEDULER},
-    ),
-    "cluster": Command(
-        "tl.cluster",
-        ("denoised.h5ad trained.h5ad -o clustered.h5ad",
-         "trained.h5ad -o clustered.h5ad     a data set with its own prior"),
-        inputs=("cells", "reference"),
-    ),
-    "transfer": Command(
-        "tl.transfer_labels",
-        ("query.h5ad trained.h5ad -o labelled.h5ad --labels cell_type",
-         "query.zarr trained.zarr -o labelled.zarr --labels class --labels cell_type --alpha 0.05 --stream",
-         "query.h5ad trained.h5ad -o with_proteins.h5ad --features protein"),
-        flags={"--features": {"metavar": "KEY", "help": FEATURES}, "--stream": STREAM, "--scheduler": SCHEDULER},
-    ),
-    "novelty": Command(
-        "tl.novelty",
-        ("query.h5ad trained.h5ad -o tested.h5ad",
-         "clustered.h5ad trained.h5ad -o tested.h5ad --groupby dice_cluster --fdr 0.05"),
-    ),
-    "evaluate": Command(
-        "tl.evaluate",
-        ("denoised.h5ad --labels cell_type --use-rep X_pca X_dice --table scores.csv",
-         "labelled.h5ad --labels cell_type --protocol labels",
-         "labelled.h5ad --labels study --key cell_type_dice --protocol labels --label-map names.json",
-         "denoised.zarr --labels cell_type --json | jq '.table.X_dice.ari'"),
-        inputs=("cells",), skip=("label_map",), device=False, output="",
-        flags={"--label-map": {"type": Path, "metavar": "FILE", "help": MAPPED},
-               "--table": {"type": Path, "metavar": "FILE", "help": "write the scores as .csv"}},
-    ),
-    "report": Command(
-        "pl.report",
-        ("denoised.h5ad -o report.html", "denoised.h5ad -o report.html --reference trained.h5ad --color cell_type"),
-        inputs=("cells",), skip=("path",), device=False, output="page to write (.html)",
-        flags={"--reference": {"type": Path, "help": "file with the prior, for the figures of its training"}},
-    ),
-}  # fmt: skip
+FLAGS: dict[str, dict[str, dict[str, Any]]] = {
+    "annotate": {"--trained": {"type": Path, "metavar": "FILE", "help": "write the reference with its prior"}},
+    "train": {
+        "--prior-only": {"action": "store_true", "help": "write the prior without its cells, as .h5ad"},
+        "--stream": STREAM,
+        "--scheduler": SCHEDULER,
+    },
+    "denoise": {
+        "--chunk-size": {"type": int, "metavar": "CELLS", "help": "cells to work on at once"},
+        "--no-x": {"action": "store_true", "help": "leave X and layers out of a .zarr output"},
+        "--scheduler": SCHEDULER,
+    },
+    "transfer": {"--features": {"metavar": "KEY", "help": FEATURES}, "--stream": STREAM, "--scheduler": SCHEDULER},
+    "evaluate": {
+        "--label-map": {"type": Path, "metavar": "FILE", "help": MAPPED},
+        "--table": {"type": Path, "metavar": "FILE", "help": "write the scores as .csv"},
+    },
+    "report": {"--reference": {"type": Path, "help": "file with the prior, for the genes behind labels and figures"}},
+}
+#: Several references may be given to one command, and cells to another that hold a prior themselves.
+NARGS = {"annotate": "+", "cluster": "?"}
 INFO = "Show what a prior was learned from, or list the priors that have a name."
 #: Exit codes beside 0: an error that was told, wrong usage (argparse's), Ctrl-C (a shell's own).
 FAILED, INTERRUPTED = 1, 130
@@ -161,28 +85,52 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dice {__version__}")
     _add_common(parser, default=False)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    info = _add_command(commands, "info", INFO, ("", "pancreas", "trained.h5ad"))
+    info = _add_command(commands, "info", INFO)
     info.add_argument(
         "prior", nargs="?", help="name of a prior, or a file with one (.h5ad or .zarr); none lists all names"
     )
     info.add_argument("--prior-key", default="dice", help="key of the prior in a file (default dice)")
-    for name, command in COMMANDS.items():
-        command.add_arguments(_add_command(commands, name, summary_of(command.verb), command.examples))
+    for name, verb in VERBS.items():
+        _add_arguments(_add_command(commands, name, summary_of(verb)), name)
     return parser
 
 
-def _add_command(commands: Any, name: str, summary: str, examples: tuple[str, ...]) -> argparse.ArgumentParser:
+def _add_command(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    run = getattr(_verbs, name)
+    examples = [line for line in (inspect.getdoc(run) or "").splitlines() if line.startswith("dice ")]
     command: argparse.ArgumentParser = commands.add_parser(
         name,
         help=first_sentence(summary),
         description=summary,
-        epilog="\n  ".join(["examples:", *(f"dice {name} {example}".rstrip() for example in examples)]),
+        epilog="\n  ".join(["examples:", *examples]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # Before or after the verb: without a default of its own, the second place does not undo the first.
     _add_common(command, default=argparse.SUPPRESS)
-    command.set_defaults(run=getattr(_verbs, name))
+    command.set_defaults(run=run)
     return command
+
+
+def _add_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add input files, the output and flags."""
+    verb = VERBS[name]
+    inputs = [parameter for parameter in parameters(verb).values() if parameter.name in ("adata", "reference")]
+    if name == "report":  # its reference is a flag
+        inputs = inputs[:1]
+    for file, parameter in zip(("query", "reference") if len(inputs) > 1 else ("cells",), inputs, strict=True):
+        nargs = NARGS.get(name) if file == "reference" else None
+        parser.add_argument(file, type=Path, nargs=nargs, help=f"{first_sentence(parameter.text)} (.h5ad or .zarr)")
+    if name != "evaluate":
+        text = "page to write (.html)" if name == "report" else OUTPUT
+        parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help=text)
+        text = "let an output replace an input file"
+        parser.add_argument("--overwrite-input", action="store_true", help=text)
+    add_flags(parser, verb)
+    for flag, options in FLAGS.get(name, {}).items():
+        parser.add_argument(flag, **options)
+    if name not in ("prepare", "evaluate", "report"):
+        text = "auto, cpu, cuda or any torch device (default auto)"
+        parser.add_argument("--device", default=settings.device, help=text)
 
 
 def _add_common(parser: argparse.ArgumentParser, default: Any) -> None:

@@ -22,28 +22,28 @@ PATHS = dict.fromkeys(("query", "reference", "cells", "label_map"), "input")
 PATHS |= dict.fromkeys(("output", "trained", "report", "table", "checkpoint"), "output")
 
 
-def check_output(path: Path) -> Path:
-    """Check before the work that the output can be written."""
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"The output {str(path)!r} is neither .h5ad nor .zarr: give it one of these endings.")
-    return check_target(path, store=path.suffix == ".zarr")
-
-
 def check_paths(args: argparse.Namespace) -> None:
-    """Refuse one file for two outputs, and an output that is an input, unless the user says so."""
-    named = {name: path for name, path in vars(args).items() if isinstance(path, str | Path) and name in PATHS}
-    outputs = {name: path for name, path in named.items() if PATHS[name] == "output"}
-    for (flag, path), (other, second) in combinations(named.items(), 2):
-        if not {flag, other} & outputs.keys() or not same_file(path, second):
+    """Check before the work that outputs can be written, are different files, and are not inputs."""
+    values = {name: getattr(args, name, None) or [] for name in PATHS}
+    named = [(name, path) for name, value in values.items() for path in (value if isinstance(value, list) else [value])]
+    for (flag, path), (other, second) in combinations(named, 2):
+        outputs = [name for name in (flag, other) if PATHS[name] == "output"]
+        if not outputs or not same_file(path, second):
             continue
-        if {flag, other} <= outputs.keys():
+        if len(outputs) == 2:
             raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: name another for one.")
         if not getattr(args, "overwrite_input", False):
-            output = flag if flag in outputs else other
             raise InputError(
-                f"The output --{output} {str(outputs[output])!r} is an input of the command and would be lost: name "
+                f"The output --{other} {str(second)!r} is an input of the command and would be lost: name "
                 "another file, or pass --overwrite-input."
             )
+    for name, path in named:
+        if name in ("report", "table") or (name, args.command) == ("output", "report"):
+            check_target(path)
+        elif name in ("output", "trained"):
+            if Path(path).suffix not in SUFFIXES:
+                raise InputError(f"The output {str(path)!r} is neither .h5ad nor .zarr: give it one of these endings.")
+            check_target(path, store=Path(path).suffix == ".zarr")
 
 
 def read(path: Path) -> AnnData:

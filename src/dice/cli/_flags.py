@@ -9,7 +9,6 @@ import argparse
 import ast
 import inspect
 import re
-from collections.abc import Collection
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -17,23 +16,31 @@ from typing import Any
 
 from dice._docs import SHARED_TEXTS
 from dice._errors import InputError
-from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Levels, Mixup, Sets, Shift, StudentT, Training
+from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Levels, Sets, Shift, StudentT, Training
 
-#: Commands by the names of the functions that they call.
+#: Functions by the names of their commands, in the order of a work flow.
 VERBS = {
-    "tl.annotate": "annotate", "pp.prepare": "prepare", "tl.train_prior": "train", "tl.denoise": "denoise",
-    "tl.denoise_to_zarr": "denoise", "tl.cluster": "cluster", "tl.transfer_labels": "transfer",
-    "tl.novelty": "novelty", "tl.evaluate": "evaluate", "pl.report": "report",
+    "annotate": "tl.annotate", "prepare": "pp.prepare", "train": "tl.train_prior", "denoise": "tl.denoise",
+    "cluster": "tl.cluster", "transfer": "tl.transfer_labels", "novelty": "tl.novelty", "evaluate": "tl.evaluate",
+    "report": "pl.report",
 }  # fmt: skip
+COMMAND_OF = {verb: command for command, verb in VERBS.items()} | {"tl.denoise_to_zarr": "denoise"}
 #: Parameters whose flags have another name.
 RENAMED = {"labels_key": "labels", "truth_key": "truth", "random_state": "seed"}
-#: Settings objects by parameter. Each field is a flag; the first fields of some are named by the parameter itself.
+#: Settings objects by parameter: each field is a flag.
 SETTINGS: dict[str, tuple[type, ...]] = {
     "training": (Training,), "check": (Checks,), "shift": (Shift,), "sets": (Sets,), "classifier": (Classifier,),
-    "likelihood": (StudentT,), "method": (Direct, Gibbs), "mixup": (Mixup,),
 }  # fmt: skip
-WORDS = {"shift": "strategy", "likelihood": "", "method": "", "check": "values"}
+#: Parameters that are a word, which stands for a settings object: each of its fields is a flag as well.
+CHOICES: dict[str, dict[str, type]] = {
+    "likelihood": {"gaussian": Gaussian, "student_t": StudentT},
+    "method": {"direct": Direct, "gibbs": Gibbs},
+}
+#: Fields whose flag has the name of the parameter.
+FIRST = {"shift": "strategy", "check": "values"}
 HIERARCHY = "tree of the labels: a .csv file with the columns child and parent, or an .obo file of an ontology"
+#: Parameters without a flag: files that are read and written otherwise, and the choice of a copy.
+NO_FLAGS = {"adata", "reference", "path", "label_map", "copy"}
 #: Fields whose default differs: a script must not go on with half a training after Ctrl-C.
 FALSE_HERE = {"keep_interrupted"}
 
@@ -47,15 +54,14 @@ class Parameter:
     default: Any
     text: str
 
-    def add(self, parser: argparse.ArgumentParser, *, prefix: str = "") -> None:
+    def add(self, parser: argparse.ArgumentParser) -> None:
         """Add its flag; the text is the first sentence of the documentation."""
-        flag = f"{prefix}{RENAMED.get(self.name, self.name)}".replace("_", "-")
-        dest, text = f"{prefix.replace('-', '_')}{self.name}", first_sentence(self.text)
+        flag, text = RENAMED.get(self.name, self.name).replace("_", "-"), first_sentence(self.text)
         if isinstance(self.default, bool):
             on = self.default and self.name not in FALSE_HERE
             text = f"do not {text.removeprefix('whether to ').partition(':')[0]}" if on else text
             name = f"--no-{flag}" if on else f"--{flag}"
-            parser.add_argument(name, dest=dest, action="store_false" if on else "store_true", help=text)
+            parser.add_argument(name, dest=self.name, action="store_false" if on else "store_true", help=text)
             return
         words = re.findall(r"'([^']*)'", self.annotation) if "Literal" in self.annotation else []
         if words:
@@ -68,7 +74,7 @@ class Parameter:
             shown = " ".join(self.default) if isinstance(self.default, tuple) else self.default
             text = f"{text} (default {shown})"
         parser.add_argument(
-            f"--{flag}", dest=dest, type=self.read, default=None if self.default is MISSING else self.default,
+            f"--{flag}", dest=self.name, type=self.read, default=None if self.default is MISSING else self.default,
             required=self.default is MISSING, metavar=flag.upper().replace("-", "_"), help=text, **options,
         )  # fmt: skip
 
@@ -148,26 +154,27 @@ def _texts(docstring: str) -> dict[str, str]:
 
 def first_sentence(text: str) -> str:
     """The first sentence without markup, as help texts are written."""
-    text = re.sub(r":\w+:`([^`]*)`", r"\1", text).replace("``", "").replace("`", "").replace("adata.", "")
-    text = re.sub(r"dice\.(\w+\.\w+)", lambda m: f"dice {VERBS[m[1]]}" if m[1] in VERBS else m[0], text)
-    sentence = re.split(r"(?<=\w)\. |; ", text.replace("AnnData object", "file"))[0].rstrip(".").replace("%", "%%")
+    text = re.sub(r" \(:doc:`[^`]*`\)|``|`|adata\.", "", re.sub(r":\w+:`([^`]*)`(?!\))", r"\1", text))
+    text = re.sub(r"dice\.(\w+\.\w+)", lambda m: f"dice {COMMAND_OF[m[1]]}" if m[1] in COMMAND_OF else m[0], text)
+    text = text.replace("n AnnData object", " file").replace("AnnData object", "file")
+    sentence = re.split(r"(?<=\w)\. |; ", text)[0].rstrip(".").replace("%", "%%")
     return sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]
 
 
-def add_flags(parser: argparse.ArgumentParser, verb: str, *, skip: Collection[str] = ()) -> None:
+def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
     """One flag for every parameter of a verb, and for every field of its settings objects."""
-    for parameter in parameters(verb).values():
-        name = parameter.name
-        if name in {"adata", "reference", "copy", *skip}:
+    added = NO_FLAGS.copy()
+    for name, parameter in parameters(verb).items():
+        if name in added:
             continue
-        if name not in SETTINGS or name in WORDS:
+        classes = (*SETTINGS.get(name, ()), *CHOICES.get(name, {}).values())
+        if name in FIRST or name not in SETTINGS:
             parameter.add(parser)
-        if name == "mixup":
-            parser.add_argument("--no-mixup", action="store_true", help="train on cells as they are")
-        if name in SETTINGS and "Checks" in (parameter.annotation if name == "check" else "Checks"):
-            for item in (item for cls in SETTINGS[name] for item in _fields(cls)):
-                if item.name != WORDS.get(name):
-                    item.add(parser, prefix="mixup-" if name == "mixup" else "")
+        if name != "check" or "Checks" in parameter.annotation:
+            for item in (item for cls in classes for item in _fields(cls)):
+                if item.name not in added and item.name != FIRST.get(name):
+                    item.add(parser)
+                    added.add(item.name)
 
 
 def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
@@ -184,10 +191,7 @@ def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
         found["check"] = Checks(args.check, args.min_gene_overlap, args.species)
     if "shift" in known:
         found["shift"] = False if args.shift == "none" else Shift(args.shift, args.batch_key)
-    if "mixup" in known:
-        mixup = Mixup(**{item.name: getattr(args, f"mixup_{item.name}") for item in fields(Mixup)})
-        found["mixup"] = None if args.no_mixup else "auto" if mixup == Mixup() else mixup
-    return found | (_posterior(args) if verb == "tl.denoise" else {})
+    return found | {name: _chosen(args, name) for name in known.keys() & CHOICES.keys()}
 
 
 def _read(args: argparse.Namespace, cls: type) -> Any:
@@ -195,24 +199,17 @@ def _read(args: argparse.Namespace, cls: type) -> Any:
     return cls(**{item.name: getattr(args, item.name) for item in fields(cls) if hasattr(args, item.name)})
 
 
-def _posterior(args: argparse.Namespace) -> dict[str, Any]:
-    """The likelihood and the method of `dice denoise`, from words and fields."""
-    likelihood, method = args.likelihood, args.method
-    direct, gibbs, heavy = _read(args, Direct), _read(args, Gibbs), _read(args, StudentT)
-    if method == "gibbs":
-        method = gibbs
-    elif method in ("auto", "direct") and direct != Direct():
-        method = direct
-    if likelihood == "gaussian" or (likelihood == "auto" and args.noise != "estimate"):
-        likelihood = Gaussian(args.noise)
-    elif likelihood == "student_t":
-        likelihood = heavy
+def _chosen(args: argparse.Namespace, name: str) -> Any:
+    """The settings object of a word, or of the fields that are given beside ``auto``; or else the word."""
+    word, classes = getattr(args, name), CHOICES[name]
+    own = {key: {item.name for item in fields(cls)} for key, cls in classes.items()}
+    items = [item for cls in classes.values() for item in fields(cls)]
+    given, first = {item.name for item in items if getattr(args, item.name) != item.default}, next(iter(classes))
+    if word == "auto" and given and given <= own[first]:
+        word = first
     # A flag without effect would be taken for one that had some.
-    for flag, own, chosen in (
-        ("--method gibbs", gibbs != Gibbs(), isinstance(method, Gibbs)),
-        ("--method direct", direct != Direct(), isinstance(method, Direct)),
-        ("--likelihood student_t", heavy != StudentT(noise=heavy.noise), isinstance(likelihood, StudentT)),
-    ):
-        if own and not chosen:
-            raise InputError(f"Some flags belong to {flag}: pass it as well, or leave them out.")
-    return {"likelihood": likelihood, "method": method}
+    stray = given - own.get(word, set())
+    if stray:
+        owner = max(own, key=lambda key: len(stray & own[key]))
+        raise InputError(f"Some flags belong to --{name} {owner}: pass it as well, or leave them out.")
+    return _read(args, classes[word]) if word in classes else word

@@ -1,130 +1,187 @@
-"""The commands: each reads files, calls one verb, writes files and returns a summary."""
+"""The commands: each reads files, calls one verb, writes files and returns a summary.
+
+The help of a command shows the examples of its docstring.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from dice._errors import InputError
-from dice._files import atomic, check_target
+from dice._files import atomic
 from dice.cli import _files
-from dice.cli._flags import read_flags
+from dice.cli._flags import VERBS, read_flags
 from dice.cli._words import in_flags
 
 Result = dict[str, Any]
 
 
-def call(verb: str, args: argparse.Namespace, *positional: Any, **more: Any) -> Any:
-    """Call a verb with the values of the flags."""
+def call(args: argparse.Namespace, *positional: Any, verb: str = "", **more: Any) -> Any:
+    """Call the verb of the command with the values of the flags."""
     import dice
 
+    verb = verb or VERBS[args.command]
     package, name = verb.split(".")
     return getattr(getattr(dice, package), name)(*positional, **read_flags(args, verb) | more)
 
 
+def _written(cells: Any, args: argparse.Namespace, **found: Any) -> Result:
+    """Write the cells, and summarize the command."""
+    _files.write(cells, args.output)
+    return {"output": str(args.output), "n_cells": cells.n_obs, **found}
+
+
+def annotate(args: argparse.Namespace) -> Result:
+    """Annotate a file.
+
+    dice annotate query.h5ad reference.h5ad -o annotated.h5ad --labels cell_type --report report.html
+    dice annotate query.h5ad reference.h5ad -o annotated.h5ad --labels cell_type --trained trained.h5ad
+    dice annotate query.h5ad reference.h5ad pancreas -o annotated.h5ad --labels cell_type     several references
+    """
+    query, references = _files.read(args.query), [_files.read_reference(path) for path in args.reference]
+    reference = references[0] if len(references) == 1 else references
+    if args.trained is not None and not hasattr(reference, "obs"):
+        raise InputError("There is no single reference with cells to write: leave --trained out.")
+    call(args, query, reference)
+    _files.write(query, args.output)
+    if args.trained is not None:
+        _files.write(references[0], args.trained)
+    record = query.uns["dice_annotate"]
+    written = [str(path) for path in (args.output, args.trained, args.report) if path is not None]
+    text = in_flags(record["summary"], args)
+    found = {"summary": text, "output": written} | record["params"]
+    return found | {"text": f"{text}\nwritten   {', '.join(written)}"}
+
+
 def prepare(args: argparse.Namespace) -> Result:
-    output, cells = _files.check_output(args.output), _files.read(args.cells)
-    call("pp.prepare", args, cells)
-    _files.write(cells, output)
-    kept = cells.uns["dice_prepare"]
-    return {"output": str(output), "n_cells": cells.n_obs, "n_genes": cells.n_vars, "kept": kept["n_cells"]}
+    """Prepare counts.
+
+    dice prepare raw.h5ad -o cells.h5ad
+    dice prepare raw.zarr -o cells.h5ad --batch-key donor --n-top-genes 2000
+    """
+    cells = _files.read(args.cells)
+    call(args, cells)
+    return _written(cells, args, n_genes=cells.n_vars, kept=cells.uns["dice_prepare"]["n_cells"])
 
 
 def train(args: argparse.Namespace) -> Result:
+    """Train a prior.
+
+    dice train reference.h5ad -o trained.h5ad --labels cell_type
+    dice train reference.h5ad -o prior.h5ad --prior-only
+    dice train atlas.zarr -o prior.h5ad --prior-only --stream     larger than memory
+    """
     import dice
 
-    output = _files.check_output(args.output)
-    if args.prior_only and output.suffix != ".h5ad":
+    if args.prior_only and args.output.suffix != ".h5ad":
         raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
     cells = dice.read_lazy(args.cells) if args.stream else _files.read(args.cells)
-    call("tl.train_prior", args, cells)
+    call(args, cells)
     prior = dice.Prior.from_anndata(cells, key=args.key_added)
-    if args.prior_only:
-        prior.save(output)
-    else:
-        _files.write(cells, output)
-    figures = {"n_latent": prior.n_latent, "noise": prior.noise, "latent_scale": prior.latent_scale}
-    return {"output": str(output), "n_cells": cells.n_obs, "n_genes": len(prior.genes), **figures}
+    found = {"n_genes": len(prior.genes), "n_latent": prior.n_latent, "noise": prior.noise}
+    if not args.prior_only:
+        return _written(cells, args, **found)
+    prior.save(args.output)
+    return {"output": str(args.output), "n_cells": cells.n_obs, **found}
 
 
 def denoise(args: argparse.Namespace) -> Result:
+    """Denoise a file, or from store to store.
+
+    dice denoise query.h5ad trained.h5ad -o denoised.h5ad
+    dice denoise query.zarr prior.h5ad -o denoised.zarr     chunk by chunk; if killed, run it again to go on
+    dice denoise query.h5ad prior.h5ad -o denoised.h5ad --rho 5,0.5 --method gibbs --n-samples 20
+    """
     import dice
 
-    output = _files.check_output(args.output)
-    if output.suffix == ".zarr":
+    if args.output.suffix == ".zarr":
         more = {"copy_x": not args.no_x, "overwrite": True, "chunk_size": args.chunk_size}
-        dice.tl.denoise_to_zarr(args.query, args.reference, output, **more, **read_flags(args, "tl.denoise"))
-        record = dice.read_lazy(output).uns[args.key_added]
+        dice.tl.denoise_to_zarr(args.query, args.reference, args.output, **more, **read_flags(args, "tl.denoise"))
+        query = dice.read_lazy(args.output)
     else:
         query = _files.read(args.query)
-        call("tl.denoise", args, query, args.reference)
-        _files.write(query, output)
-        record = query.uns[args.key_added]
+        call(args, query, args.reference)
+        _files.write(query, args.output)
+    record = query.uns[args.key_added]
     found = {name: record["params"][name] for name in ("method", "noise", "rho")}
-    return {"output": str(output), "genes": str(record["genes"]["text"]), **found}
+    return {"output": str(args.output), "genes": str(record["genes"]["text"]), **found}
 
 
 def cluster(args: argparse.Namespace) -> Result:
-    output, cells = _files.check_output(args.output), _files.read(args.cells)
-    call("tl.cluster", args, cells, args.reference)
-    _files.write(cells, output)
-    why, sizes = cells.uns[args.key_added]["choice"]["why"], _counts(cells.obs[args.key_added])
-    return {"output": str(output), "n_cells": cells.n_obs, "why": why, "clusters": sizes}
+    """Cluster the cells of a file.
+
+    dice cluster denoised.h5ad trained.h5ad -o clustered.h5ad
+    dice cluster trained.h5ad -o clustered.h5ad     a data set with its own prior
+    """
+    query = _files.read(args.query)
+    call(args, query, args.reference)
+    why = query.uns[args.key_added]["choice"]["why"]
+    return _written(query, args, why=why, clusters=_counts(query.obs[args.key_added]))
 
 
 def transfer(args: argparse.Namespace) -> Result:
+    """Transfer labels or features.
+
+    dice transfer query.h5ad trained.h5ad -o labelled.h5ad --labels cell_type
+    dice transfer query.zarr trained.zarr -o labelled.zarr --labels class --labels cell_type --alpha 0.05 --stream
+    dice transfer query.h5ad trained.h5ad -o with_proteins.h5ad --features protein
+    """
     import dice
     from dice._data.store import find_prior
 
-    output = _files.check_output(args.output)
     read = dice.read_lazy if args.stream else _files.read
     query, reference = read(args.query), _files.read_reference(args.reference, read)
     if args.features is not None:
-        return _features(args, query, reference, output)
-    call("tl.transfer_labels", args, query, reference)
-    _files.write(query, output)
+        return _features(args, query, reference)
+    call(args, query, reference)
     stored = find_prior(reference, key=args.prior_key).params.get("labels_key")
     key = args.key_added or f"{args.labels_key[-1] if args.labels_key else stored}_dice"
-    found = {name: _counts(query.obs[f"{key}{end}"]) for name, end in
-             {"labels": "", "status": "_status", "safe labels": "_safe"}.items()}  # fmt: skip
-    views = ", ".join(str(name) for name in query.uns[key]["views"]["view"])
-    return {"output": str(output), "n_cells": query.n_obs, **found, "views": views}
+    ends = {"labels": "", "status": "_status", "safe labels": "_safe"}
+    found = {name: _counts(query.obs[f"{key}{end}"]) for name, end in ends.items()}
+    return _written(query, args, views=", ".join(map(str, query.uns[key]["views"]["view"])), **found)
 
 
-def _features(args: argparse.Namespace, query: Any, reference: Any, output: Path) -> Result:
+def _features(args: argparse.Namespace, query: Any, reference: Any) -> Result:
     """Predict features instead of labels: they have intervals, and neither clusters nor classifiers."""
     if args.labels_key or args.groupby:
         raise InputError("Features have no labels and no clusters that vote: leave --labels and --groupby out.")
-    call("tl.transfer_features", args, query, reference, args.features)
-    _files.write(query, output)
+    call(args, query, reference, args.features, verb="tl.transfer_features")
     records = [entry for entry in query.uns.values() if isinstance(entry, Mapping) and "features" in entry]
     table = next(entry["features"] for entry in records if entry["call"]["features_key"] == args.features)
     useless = [str(name) for name, flag in zip(table["name"], table["useless"], strict=True) if flag]
-    return {"output": str(output), "n_cells": query.n_obs, "features": len(table["name"]), "useless": useless}
+    return _written(query, args, features=len(table["name"]), useless=useless)
 
 
 def novelty(args: argparse.Namespace) -> Result:
-    output, query = _files.check_output(args.output), _files.read(args.query)
-    call("tl.novelty", args, query, _files.read_reference(args.reference))
-    _files.write(query, output)
-    record = query.uns[args.key_added]
-    found: Result = {"output": str(output), "n_cells": query.n_obs, "n_novel": int(record["params"]["n_novel"])}
+    """Find novel cells and groups.
+
+    dice novelty query.h5ad trained.h5ad -o tested.h5ad
+    dice novelty clustered.h5ad trained.h5ad -o tested.h5ad --groupby dice_cluster --fdr 0.05
+    """
+    query = _files.read(args.query)
+    call(args, query, _files.read_reference(args.reference))
+    record, found = query.uns[args.key_added], {}
     if (groups := record.get("groups")) is not None:
         rows = zip(groups["group"], groups["n_cells"], groups["p"], groups["novel"], strict=True)
         found["groups"] = {
             str(name): f"{int(n):,} cells, p = {p:.3g}{', novel' if novel else ''}" for name, n, p, novel in rows
         }
-    return found
+    return _written(query, args, n_novel=int(record["params"]["n_novel"]), **found)
 
 
 def evaluate(args: argparse.Namespace) -> Result:
-    names = _label_map(args.label_map)
-    if args.table is not None:
-        check_target(args.table)
-    table = call("tl.evaluate", args, _files.read(args.cells), label_map=names)
+    """Score embeddings or labels.
+
+    dice evaluate denoised.h5ad --labels cell_type --use-rep X_pca X_dice --table scores.csv
+    dice evaluate labelled.h5ad --labels cell_type --protocol labels
+    dice evaluate labelled.h5ad --labels study --key cell_type_dice --protocol labels --label-map names.json
+    dice evaluate denoised.zarr --labels cell_type --json | jq '.table.X_dice.ari'
+    """
+    names = None if args.label_map is None else json.loads(args.label_map.read_text(encoding="utf-8"))
+    table = call(args, _files.read(args.cells), label_map=names)
     if args.table is not None:
         with atomic(args.table) as draft:
             table.rename(index=_unformula, columns=_unformula).map(_unformula).to_csv(draft)
@@ -137,47 +194,24 @@ def _unformula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
-def _label_map(path: Path | None) -> dict[str, Any] | None:
-    """Names of the known labels in the reference, from a file of JSON."""
-    try:
-        found = None if path is None else json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = ()
-    if found is not None and not isinstance(found, dict):
-        raise InputError(
-            f"{str(path)!r} must be a JSON object of known labels and their names in the reference, for example "
-            '{"lymphocyte": ["T cell", "B cell"]}.'
-        )
-    return found
-
-
 def report(args: argparse.Namespace) -> Result:
-    check_target(args.output)
+    """Write a page.
+
+    dice report denoised.h5ad -o report.html
+    dice report denoised.h5ad -o report.html --reference trained.h5ad --color cell_type
+    """
     cells = _files.read(args.cells)
-    call("pl.report", args, cells, args.output, reference=args.reference)
+    call(args, cells, args.output, reference=args.reference)
     return {"output": str(args.output), "n_cells": cells.n_obs}
 
 
-def annotate(args: argparse.Namespace) -> Result:
-    output = _files.check_output(args.output)
-    trained = None if args.trained is None else _files.check_output(args.trained)
-    if args.report is not None:
-        check_target(args.report)
-    query, reference = _files.read(args.query), _files.read_reference(args.reference)
-    if trained is not None and not hasattr(reference, "obs"):
-        raise InputError(f"The prior {args.reference.name!r} comes without cells to write: leave --trained out.")
-    call("tl.annotate", args, query, reference)
-    _files.write(query, output)
-    if trained is not None:
-        _files.write(reference, trained)
-    record = query.uns["dice_annotate"]
-    written = [str(path) for path in (output, trained, args.report) if path is not None]
-    text = in_flags(record["summary"], args)
-    found = {"summary": text, "output": written} | record["params"]
-    return found | {"text": f"{text}\nwritten   {', '.join(written)}"}
-
-
 def info(args: argparse.Namespace) -> Result:
+    """Show a prior, or all that have a name.
+
+    dice info
+    dice info pancreas
+    dice info trained.h5ad
+    """
     import dice
     from dice._data.store import find_prior
 

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from dice.cli._flags import RENAMED, VERBS
+from dice.cli._flags import COMMAND_OF, RENAMED
 
 #: Flags of other commands that a sentence may name.
 ELSEWHERE = {
@@ -22,10 +22,9 @@ _PHRASES = (
         "run dice prepare on the counts first, or dice annotate, which normalises them itself",
     ),
     (r"check=False", "--no-check"),
-    (r"check=dice\.Checks\(([^()]*)\)", r"\1"),
-    (r"method=dice\.Gibbs\(([^()]*)\)", r"--method gibbs \1"),
-    (r"training=dice\.Training\(([^()]*)\)", r"\1"),
-    (r"dice\.Training\(([^()]*)\)", r"\1"),
+    (r"method=dice\.Gibbs\(", "--method gibbs dice.Gibbs("),
+    # Fields of settings objects are flags.
+    (r"(\w+=)?dice\.[A-Z]\w+\(([^()]*)\)", r"\2"),
     (r"\bcall adata = adata\.to_memory\(\) first", "leave --stream out"),
     # A plot of its own is for notebooks: in files, the page shows the clusters.
     (r"dice\.pl\.clusters\b", "dice report --color dice_cluster"),
@@ -37,9 +36,8 @@ def in_flags(sentence: str, args: argparse.Namespace) -> str:
     """A sentence that speaks of Python's arguments, in flags of the command that was run."""
     for pattern, words in _PHRASES:
         sentence = re.sub(pattern, words, sentence)
-    sentence = re.sub(
-        rf"dice\.({'|'.join(map(re.escape, VERBS))})\b(\([^()]*\))?", lambda m: _command(VERBS[m[1]], m[2]), sentence
-    )
+    verbs = "|".join(map(re.escape, COMMAND_OF))
+    sentence = re.sub(rf"dice\.({verbs})\b(\([^()]*\))?", lambda m: _command(COMMAND_OF[m[1]], m[2]), sentence)
     known = set(vars(args)) | ELSEWHERE
     # "gene_key='symbol'" with its value, "labels_key=" without one, and "n_top_genes" as a word of its own.
     sentence = re.sub(rf"(?<![\w.'\-])(\w+)=({_NUMBER})?", lambda m: _flag(m, known), sentence)
@@ -69,26 +67,18 @@ def _dashed(name: str) -> str:
     return f"--{RENAMED.get(name, name).replace('_', '-')}"
 
 
-def table(summary: Mapping[str, Any]) -> str:
-    """Results by name, one below the other; what has parts is a table of its own."""
+def table(summary: Mapping[str, Any], indent: str = "") -> str:
+    """Results by name, one below the other; a result with parts is a table of its own."""
     plain = {name: value for name, value in summary.items() if not isinstance(value, Mapping)}
-    lines = _rows(plain, "")
+    width = max((len(name) for name in plain), default=0)
+    lines = [f"{indent}{name:<{width}}  {_short(value)}" for name, value in plain.items()]
     for name, parts in summary.items():
         if isinstance(parts, Mapping):
-            lines += ["", name, *(_rows(parts, "  ") or ["  none"])]
+            lines += ["", name, table(parts, "  ") or "  none"]
     return "\n".join(lines)
 
 
-def _rows(values: Mapping[str, Any], indent: str) -> list[str]:
-    width = max((len(str(name)) for name in values), default=0)
-    return [f"{indent}{name!s:<{width}}  {_short(value)}" for name, value in values.items()]
-
-
 def _short(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return "yes" if value else "no" if value is False else "-"
     if isinstance(value, int):
         return f"{value:,}"
-    if hasattr(value, "dtype") or isinstance(value, float):
-        return f"{float(value):.4g}"
-    return str(value)
+    return f"{float(value):.4g}" if isinstance(value, float) or hasattr(value, "dtype") else str(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,10 @@ from dice._clusters.tree import MARKER_COLUMNS, Cut, Tree, stored_cut
 from dice._data import read
 from dice._data.colors import Palette, read_colors, read_numbers
 from dice._data.layout import layout, umap_options
-from dice._docs import shared
 from dice._errors import InputError
 from dice._keys import ClusterKeys
 from dice._plot import draw
-from dice._plot.figure import finish, name_groups, panels, side
+from dice._plot.figure import Drawn, name_groups, panels, plot, side
 from dice._types import Seed
 
 if TYPE_CHECKING:
@@ -34,28 +32,24 @@ GENES: dict[str, Any] = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox":
 GENE_ROW = 0.34
 
 
-@shared
+@plot
 def clusters(
     adata: AnnData,
     *,
     key: str = "dice_cluster",
     markers: pd.DataFrame | None = None,
     n_genes: int = 3,
-    title: str | None = None,
     n_neighbors: int = 15,
     random_state: Seed = 0,
     size: float | None = None,
     color_map: str = "viridis",
     palette: Palette | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the tree of clusters, the clusters on the map, and how sure every cell is of its own.
 
     The tree has one row for each cluster. A merge is drawn at the separation of its two parts, and the axis above
     translates separations into the share of cells that a second measurement would place alike. The dotted line is the
-    cut. The map is that of the graph that was clustered.
+    cut.
 
     Parameters
     ----------
@@ -67,8 +61,6 @@ def clusters(
         Genes from :func:`dice.tl.cluster_markers`. The first of each side of a split are written on its branch.
     n_genes
         Number of genes on a branch, at most; those with an adjusted p-value below 0.05.
-    title
-        Title of the map, by default the number of clusters.
     {umap}
     {size}
     color_map
@@ -98,19 +90,18 @@ def clusters(
     colors = read_colors(adata, keys.cluster, palette, step=TREE_STEP)
     named = [group for group in colors.groups if group[0] in colors.names]
     sure = read_numbers(adata, keys.confidence, color_map, step=TREE_STEP)
-    options = umap_options(n_neighbors, random_state)
-    where = layout(adata, record["params"]["use_rep"], neighbors_key=keys.uns, **options)
+    where = layout(adata, record["params"]["use_rep"], **umap_options(n_neighbors, random_state))
     height = side(len(named)) if markers is None else max(side(len(named)), GENE_ROW * len(named))
     figure, axes = panels(3, ncols=3, size=(height + 0.4, height), margin=draw.COLORBAR_WIDTH)
     _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers, n_genes))
     draw.scatter_colored(axes[1], where, colors, size=size)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
-    draw.style_map(axes[1], title=title or counted, n_cells=len(where))
+    draw.style_map(axes[1], title=counted, n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
     name_groups(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by halves of the counts", where)], None, size)
     axes[2].collections[-1].set_clim(0, 1)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return figure, axes
 
 
 def _first_genes(markers: Any, n_genes: int) -> dict[tuple[str, str], str]:

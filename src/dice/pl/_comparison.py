@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Any
 
 from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import Colors, Palette, read_colors
 from dice._data.layout import as_keys, layout, reference_map, umap_options
-from dice._docs import shared
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import check_titles, finish, panels
+from dice._plot.figure import Drawn, check_titles, panels, plot
 from dice._types import Seed
 
 
-@shared
+@plot
 def comparison(
     adata: AnnData,
     *,
@@ -33,10 +30,7 @@ def comparison(
     size: float | None = None,
     palette: Palette | None = None,
     ncols: int | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw UMAPs of the projection and of the denoised embedding side by side.
 
     Each representation has a column and each colour a row. The coordinates are computed once and reused by later calls
@@ -106,7 +100,7 @@ def comparison(
     margin = max(draw.row_margin(colors, ground) for colors in rows)
     n = len(maps)
     side, ncols = max(map(draw.map_side, rows)), n if ncols is None else ncols
-    figure, axes = panels(len(rows) * n, ncols=ncols, size=(side, side), margin=margin, shared=ground is not None)
+    figure, axes = panels(len(rows) * n, ncols=ncols, size=(side, side), margin=margin, same_limits=ground is not None)
     for i, colors in enumerate(rows):
         draw.row(axes[i * n : (i + 1) * n], colors, list(zip(names, maps, strict=True)), ground, size)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return figure, axes

@@ -12,7 +12,7 @@ from dice._data import read
 from dice._data.layout import as_keys, umap_options
 from dice._docs import shared
 from dice._errors import DiceError, DiceWarning
-from dice._plot.report import Page, page, records
+from dice._plot.report import Page, records
 from dice._types import Seed
 
 if TYPE_CHECKING:
@@ -81,15 +81,6 @@ def explore(
     >>> dice.pl.explore(cells, use_rep="U_true")
     Page of 300 cells: show it in a notebook, or write it with .save('report.html').
     """
-    options = umap_options(n_neighbors, random_state)
-    return page(_content(adata, reference, color, as_keys(use_rep), prior_key, max_cells, options), title, height)
-
-
-def _content(
-    adata: AnnData, reference: Any, color: str | None, keys: list[str], prior_key: str, max_cells: int,
-    options: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
-    """Everything that the page shows, but for figures."""
     from dice._plot import explorer  # with matplotlib and the trees
 
     columns = explorer.read_columns(adata, color)
@@ -98,13 +89,15 @@ def _content(
     genes = {key: found for key in labels if (found := _genes(adata, reference, key, prior_key)) is not None}
     layers = [read.record(adata, key)["call"].get("layer") for key in genes]
     shown = [str(gene) for table in genes.values() for gene in table["gene"]]
-    return explorer.cells_of(adata, keys, columns, color, max_cells=max_cells, **options) | {
+    options = umap_options(n_neighbors, random_state)
+    content = explorer.cells_of(adata, as_keys(use_rep), columns, color, max_cells=max_cells, **options) | {
         "labels": [explorer.labels_of(adata, key, genes.get(key)) for key in labels],
         "clusters": explorer.clusters_of(adata),
         "expression": explorer.expression_of(adata, shown, layers[0]) if genes else None,
         "records": records(adata),
         "figures": [],
     }
+    return Page(content, title, height)
 
 
 def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataFrame | None:

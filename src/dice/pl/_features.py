@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,9 @@ from anndata import AnnData
 from dice._data.colors import MISSING, SAFE
 from dice._data.features import has_features, title_of
 from dice._data.results import PredictedTable
-from dice._docs import shared
 from dice._model.arrays import correlations, subsample
 from dice._plot import draw
-from dice._plot.figure import finish, panels
+from dice._plot.figure import Drawn, panels, plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +24,7 @@ N_NAMED, MOST_DRAWN = 5, 1000
 N_DRAWN = 3
 
 
-@shared
+@plot
 def features(
     adata: AnnData,
     features_key: str | Sequence[str],
@@ -34,10 +32,7 @@ def features(
     names: str | Sequence[str] | None = None,
     truth_key: str | Sequence[str] | None = None,
     key: str | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the quality of predicted features.
 
     The first panel ranks features by their correlation in held-out reference cells; useless features are grey. If
@@ -86,7 +81,7 @@ def features(
         _coverage(axes[1], found)
         for ax, feature in zip(axes[2:], drawn, strict=True):
             _cells(ax, found, feature)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return figure, axes
 
 
 def _ranked(ax: Axes, found: PredictedTable) -> None:
@@ -116,14 +111,13 @@ def _coverage(ax: Axes, found: PredictedTable) -> None:
     n = np.maximum(known.sum(0), 1)
     held = (found.low <= truth) & (truth <= found.high)
     share = np.where(known.any(0), held.sum(0) / n, np.nan)[order]
-    useless, places = found.useless[order], np.arange(len(order))
     promised = 1 - found.alpha
     half = 1.96 * np.sqrt(promised * found.alpha / np.median(n))
     ax.axhspan(promised - half, promised + half, color=SAFE[4], alpha=0.25, linewidth=0, label="95 % by chance")
     ax.axhline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
-    ax.scatter(places, share, s=14, c=np.where(useless, MISSING, SAFE[0]), linewidths=0, zorder=3)
-    lowest = np.nanmin(share) if np.isfinite(share).any() else 0.5
-    ax.set_ylim(min(0.5, float(lowest) - 0.02), 1.01)
+    inks = np.where(found.useless[order], MISSING, SAFE[0])
+    ax.scatter(np.arange(len(order)), share, s=14, c=inks, linewidths=0, zorder=3)
+    ax.set_ylim(min(0.5, float(np.min(share[np.isfinite(share)], initial=0.5)) - 0.02), 1.01)
     ax.set_title(f"intervals cover {np.nanmean(share) if known.any() else np.nan:.1%} on average", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="lower left")
     draw.plain(ax, x="features, ranked", y="share of intervals with the value")

@@ -9,20 +9,16 @@ import pandas as pd
 
 from dice._arguments import whole_number
 from dice._data.colors import SAFE
-from dice._docs import shared
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import finish
+from dice._plot.figure import Drawn, plot
 
 if TYPE_CHECKING:
-    import os
-
     from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
-    from matplotlib.figure import Figure
+    from matplotlib.collections import PathCollection
 
 #: Inches per gene, and heights or widths of bars, dots, text and legend.
-_GENE, _BARS, _DOTS, _WORDS, _LEGEND = 0.28, 0.8, 0.55, 0.95, 1.2
+_GENE, _BARS, _DOTS, _WORDS, _LEGEND = 0.28, 0.8, 0.55, 0.95, 1.0
 #: Area of a dot if all cells express the gene.
 _AREA = 110.0
 _FOR, _AGAINST = SAFE[0], SAFE[5]
@@ -31,17 +27,14 @@ _SHOWN = (
 )  # fmt: skip
 
 
-@shared
+@plot
 def label_genes(
     table: pd.DataFrame,
     *,
     n_genes: int | None = None,
     ncols: int = 3,
     color_map: str = "Reds",
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the contributions of genes to a label, and a dot plot of their expression.
 
     Each group has a panel. Bars are contributions: blue supports the label and orange contradicts it. The dots below
@@ -77,37 +70,44 @@ def label_genes(
     ['Cluster 1', 'Cluster 2']
     """
     absent = [column for column in _SHOWN if column not in table]
-    if absent:
-        raise InputError(f"The table lacks the columns {absent}: pass a table of dice.tl.label_genes.")
-    if not len(table):
-        raise InputError("The table has no rows: call dice.tl.label_genes for groups with cells.")
+    if absent or not len(table):
+        raise InputError(
+            f"`table` must be a table of dice.tl.label_genes for groups with cells, got {len(table)} rows"
+            f"{f', and no columns {absent}' if absent else ''}."
+        )
     if n_genes is not None:
         table = table.groupby("group", sort=False).head(whole_number("n_genes", n_genes))
-    figure, axes = _draw(table, whole_number("ncols", ncols), color_map)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return _draw(table, whole_number("ncols", ncols), color_map)
 
 
-def _draw(table: pd.DataFrame, ncols: int, color_map: str) -> tuple[Figure, list[Axes]]:
+def _draw(table: pd.DataFrame, ncols: int, color_map: str) -> Drawn:
     import matplotlib.pyplot as plt
     from matplotlib.colors import Normalize
 
     groups = [rows for _, rows in table.groupby("group", sort=False)]
     most, ncols = max(map(len, groups)), min(ncols, len(groups))
-    n_rows, wide = -(-len(groups) // ncols), max(most * _GENE, 1.2)
-    size = 1.0 + ncols * (wide + 0.4) + _LEGEND, n_rows * (_BARS + _DOTS + _WORDS)
+    n_rows = -(-len(groups) // ncols)
+    size = 1.0 + ncols * (max(most * _GENE, 1.2) + 0.4) + _LEGEND, n_rows * (_BARS + _DOTS + _WORDS)
     figure = plt.figure(figsize=size, layout="constrained")
-    heights, widths = [_BARS, _DOTS] * n_rows, [wide] * ncols + [_LEGEND]
-    grid = figure.subplots(2 * n_rows, ncols + 1, squeeze=False, height_ratios=heights, width_ratios=widths)
+    grid = figure.subplots(2 * n_rows, ncols, squeeze=False, height_ratios=[_BARS, _DOTS] * n_rows)
+    pairs = grid.reshape(n_rows, 2, ncols).transpose(0, 2, 1).reshape(-1, 2)
     means = table[["mean", "reference_mean"]].to_numpy()
     norm = Normalize(min(float(means.min()), 0.0), max(float(means.max()), 1e-6))
-    pairs = [(grid[2 * row, column], grid[2 * row + 1, column]) for row in range(n_rows) for column in range(ncols)]
-    for at, (rows, pair) in enumerate(zip(groups, pairs, strict=False)):
-        _bars(pair[0], rows, most, first=at % ncols == 0)
-        _dots(pair[1], rows, most, norm, color_map, first=at % ncols == 0)
-    _legend(grid[0, -1], grid[1, -1], norm, color_map)
-    for spare in [*(ax for pair in pairs[len(groups) :] for ax in pair), *grid[2:, -1]]:
+    look: dict[str, Any] = {"norm": norm, "cmap": color_map, "edgecolors": "black", "linewidths": 0.5}
+    for at, (rows, (top, bottom)) in enumerate(zip(groups, pairs, strict=False)):
+        _bars(top, rows, most, first=at % ncols == 0)
+        points = _dots(bottom, rows, most, look, first=at % ncols == 0)
+    for spare in pairs[len(groups) :].ravel():
         spare.remove()
-    return figure, [ax for pair in pairs[: len(groups)] for ax in pair]
+    # Beside the last pair of the first row.
+    top, bottom = pairs[ncols - 1]
+    dots = [top.scatter([], [], s=_AREA * share, color="grey", label=f"{share:.0%}") for share in (0.2, 0.6, 1.0)]
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.2), "frameon": False}
+    top.legend(handles=dots, title="cells with the gene", title_fontsize=9, fontsize=8, **place)
+    bar = figure.colorbar(points, cax=bottom.inset_axes((1.08, 0.4, 0.55, 0.2)), orientation="horizontal")
+    bar.ax.set_title("mean expression", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    return figure, list(pairs[: len(groups)].ravel())
 
 
 def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
@@ -125,41 +125,18 @@ def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
     ax.spines["bottom"].set_visible(False)
 
 
-def _dots(ax: Axes, rows: pd.DataFrame, most: int, norm: Normalize, color_map: str, *, first: bool) -> None:
+def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any], *, first: bool) -> PathCollection:
     """Draw the mean expression and the share of expressing cells, in the query and below it in the reference."""
     x = np.arange(len(rows))
     for height, prefix in enumerate(("", "reference_")):
         share = rows[f"{prefix}fraction"].to_numpy()
         known = bool(np.isfinite(share).all())
-        ax.scatter(
-            x, np.full(len(rows), height), c=rows[f"{prefix}mean"], s=_AREA * (share if known else 0.5), norm=norm,
-            marker="o" if known else "s", cmap=color_map, edgecolors="black", linewidths=0.5,
-        )  # fmt: skip
+        area, marker = (_AREA * share, "o") if known else (_AREA / 2, "s")
+        means = rows[f"{prefix}mean"]
+        points = ax.scatter(x, np.full(len(rows), height), c=means, s=area, marker=marker, **look)
     ax.set_xlim(-0.7, most - 0.3)
     ax.set_xticks(x, rows["gene"], rotation=90, fontsize=8)
     draw.name_rows(ax, ["query", "reference"] if first else ["", ""], edge=0.6)
     ax.tick_params(length=0)
-    for spine in ax.spines.values():
-        spine.set_linewidth(0.5)
-
-
-def _legend(top: Axes, bottom: Axes, norm: Normalize, color_map: str) -> None:
-    """Explain size and colour."""
-    from matplotlib.cm import ScalarMappable
-
-    shares = np.array([0.2, 0.6, 1.0])
-    sizes = top.inset_axes((0.0, 0.2, 1.0, 0.35))
-    sizes.scatter(range(len(shares)), np.zeros(len(shares)), s=_AREA * shares, color="grey", edgecolor="black")
-    sizes.set_xticks(range(len(shares)), [f"{share:.0%}" for share in shares], fontsize=8)
-    sizes.set(xlim=(-0.6, 2.6), yticks=[])
-    sizes.set_title("cells with the gene", fontsize=9)
-    sizes.tick_params(length=0)
-    sizes.spines[:].set_visible(False)
-    bar = top.figure.colorbar(
-        ScalarMappable(norm, color_map), cax=bottom.inset_axes((0.0, 0.3, 1.0, 0.22)), orientation="horizontal"
-    )
-    bar.ax.set_title("mean expression", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    bar.ax.locator_params(nbins=4)
-    for ax in (top, bottom):
-        ax.axis("off")
+    ax.spines[:].set_linewidth(0.5)
+    return points

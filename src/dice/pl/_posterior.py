@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,10 @@ from dice._arguments import share
 from dice._data import read
 from dice._data.colors import REFERENCE, Colors, read_colors
 from dice._data.layout import Map, reference_map, umap_options
-from dice._docs import shared
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._plot import draw
-from dice._plot.distribution import highest_density_region
-from dice._plot.figure import check_titles, finish, panels
+from dice._plot.figure import Drawn, check_titles, panels, plot
 from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:
@@ -27,13 +24,13 @@ if TYPE_CHECKING:
 
 #: Colours of samples over a grey and over a coloured reference.
 MOST_SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
-#: Minimum number of samples for a contour.
-MIN_SAMPLES = 10
+#: Minimum number of samples for a contour, and points of its grid along each axis.
+MIN_SAMPLES, N_GRID = 10, 100
 #: Marker at the projection of a cell.
 CROSS: dict[str, Any] = {"marker": "X", "color": "white"}
 
 
-@shared
+@plot
 def posterior(
     adata: AnnData,
     cells: str | int | Sequence[str] | Sequence[int],
@@ -48,10 +45,7 @@ def posterior(
     random_state: Seed = 0,
     ncols: int = 3,
     ax: Axes | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw posterior samples of chosen cells over the map of the reference.
 
     Each cell has a panel. Samples in one cluster show a cell whose place is certain. Samples in several clusters show a
@@ -99,9 +93,8 @@ def posterior(
     names = check_titles(titles, list(adata.obs_names[rows]), "cells")
     samples = _samples(adata, keys, rows)
     observed = read.embedding(adata, keys.projection)[rows]
-    name, ground, source, source_rep = "reference", "reference", reference, reference_rep
-    if source is None:
-        name, ground, source, source_rep = "adata", "all cells", adata, use_rep
+    ground = "all cells" if reference is None else "reference"
+    source, source_rep, name = (adata, use_rep, "adata") if reference is None else (reference, reference_rep, ground)
     colors = None if color is None else read_colors(source, color)
     onto = reference_map(source, source_rep, name=name, **umap_options(n_neighbors, random_state))
     onto.check_same_space(samples.shape[2], f"adata.obsm[{keys.samples!r}]")
@@ -109,19 +102,20 @@ def posterior(
     legend = _legend(colors, ground, level)
     margin = draw.legend_width(str(handle.get_label()) for handle in legend)
     side = draw.map_side(colors)
-    figure, axes = panels(len(rows), ax=ax, ncols=ncols, size=(side, side), margin=margin, shared=True)
+    figure, axes = panels(len(rows), ax=ax, ncols=ncols, size=(side, side), margin=margin, same_limits=True)
     for panel, title, cloud, start in zip(axes, names, samples, observed, strict=True):
         if colors is None:
             draw.scatter_reference(panel, onto.coordinates, label=ground)
         else:
             draw.scatter_colored(panel, onto.coordinates, colors, alpha=0.25)
-        _draw_cell(panel, onto, cloud, start, level=level, color=_ink(colors))
+        # Each cell is placed on its own, so that its panel does not depend on the other cells.
+        _draw_cell(panel, onto, onto.place(cloud), onto.place(start[None]), level, _ink(colors))
         draw.style_map(panel, title=title, n_cells=onto.n_cells)
     for panel in axes:
         # Below the samples.
         draw.name_many(panel, colors, onto.coordinates, zorder=3.4)
     draw.add_legend(axes[min(ncols, len(axes)) - 1], legend)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig, owned=ax is None)
+    return figure, axes
 
 
 def _ink(colors: Colors | None) -> str:
@@ -130,23 +124,17 @@ def _ink(colors: Colors | None) -> str:
 
 def _positions(adata: AnnData, cells: Any) -> Codes:
     """Return the rows of cells given by name or by position."""
-    wanted = [cells] if isinstance(cells, str | int | np.integer) else list(cells)
-    if not wanted:
+    wanted = np.atleast_1d(np.asarray(cells))
+    if not len(wanted):
         raise InputError("`cells` is empty: pass at least one name of adata.obs_names.")
-    named = all(isinstance(cell, str) for cell in wanted)
-    absent = [cell for cell in wanted if not (cell in adata.obs_names if named else _is_position(cell, adata.n_obs))]
+    named, n = wanted.dtype.kind in "UO", adata.n_obs
     found = adata.obs_names.get_indexer_for(wanted) if named else wanted
-    if absent or len(found) != len(wanted):
+    known = named or wanted.dtype.kind in "iu"
+    if not known or len(found) != len(wanted) or found.max() >= n or found.min() < (0 if named else -n):
         raise InputError(
-            f"`cells` must be unique names of adata.obs_names, or positions below {adata.n_obs}, got "
-            f"{absent[:3] or 'duplicated names'}."
+            f"`cells` must be unique names of adata.obs_names, or positions below {n}, got {wanted[:5].tolist()}."
         )
     return np.asarray(found, dtype=np.intp)
-
-
-def _is_position(cell: Any, n_cells: int) -> bool:
-    whole = isinstance(cell, int | np.integer) and not isinstance(cell, bool | np.bool_)
-    return whole and -n_cells <= cell < n_cells
 
 
 def _samples(adata: AnnData, keys: DenoiseKeys, rows: Codes) -> Floats:
@@ -161,22 +149,43 @@ def _samples(adata: AnnData, keys: DenoiseKeys, rows: Codes) -> Floats:
     return samples
 
 
-def _draw_cell(ax: Axes, onto: Map, cloud: Floats, start: Floats, *, level: float, color: str) -> None:
-    """Draw the samples of one cell, their contour and its projection.
-
-    Each cell is placed on its own, so that its panel does not depend on the other cells.
-    """
-    where = onto.place(cloud)
-    area = float(np.clip(2_000 / len(where), 3, 15))
+def _draw_cell(ax: Axes, onto: Map, where: Floats, start: Floats, level: float, color: str) -> None:
+    """Draw the samples of one cell, their contour and its projection."""
     # Below the samples: if the cell is certain, the marker would hide all of them.
-    at = onto.place(start[None])
-    ax.scatter(at[:, 0], at[:, 1], s=80, edgecolor="black", label="observed", zorder=3.5, **CROSS)
+    ax.scatter(start[:, 0], start[:, 1], s=80, edgecolor="black", label="observed", zorder=3.5, **CROSS)
+    area = float(np.clip(2_000 / len(where), 3, 15))
     draw.scatter(ax, where, label="samples", size=area, zorder=4, color=color, alpha=0.4)
     if len(where) >= MIN_SAMPLES:
-        extent = float(np.ptp(onto.coordinates, axis=0).max())
-        region = highest_density_region(where, level, min_width=0.01 * (extent or 1.0))
-        lines = ax.contour(region.x, region.y, region.density, [region.threshold], colors="black", zorder=5)
+        extent = float(np.ptp(onto.coordinates, axis=0).max()) or 1.0
+        *density, threshold = highest_density_region(where, level, min_width=0.01 * extent)
+        lines = ax.contour(*density, [threshold], colors="black", zorder=5)
         lines.set(label=f"{level:.0%} of samples", linewidth=1.0)
+
+
+def highest_density_region(points: Floats, level: float, *, min_width: float) -> tuple[Floats, Floats, Floats, float]:
+    """Return x, y and density on a grid, and the threshold of the smallest region with a share `level` of a sample.
+
+    This is the highest density region of Hyndman (1996). The kernel is as wide as a typical neighbourhood of sqrt(n)
+    points, but at least `min_width`, so that two distant modes stay apart. A width taken from the overall spread would
+    join them.
+    """
+    from scipy.spatial.distance import cdist
+
+    sample = points.astype(np.float64)
+    rank = min(int(np.ceil(np.sqrt(len(sample)))), len(sample) - 1)
+    width = max(float(np.median(np.sort(cdist(sample, sample), axis=1)[:, rank])), min_width)
+
+    def density(at: Floats) -> Floats:
+        return np.asarray(np.exp(-0.5 * (cdist(at, sample) / width) ** 2).mean(1))
+
+    x, y = np.linspace(sample.min(0) - 4 * width, sample.max(0) + 4 * width, N_GRID).T
+    grid = np.stack(np.meshgrid(x, y), axis=-1)
+    return (
+        x,
+        y,
+        density(grid.reshape(-1, 2)).reshape(N_GRID, N_GRID),
+        float(np.quantile(density(sample), 1 - level)),
+    )
 
 
 def _legend(colors: Colors | None, ground: str, level: float) -> list[Line2D]:

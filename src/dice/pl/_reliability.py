@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from anndata import AnnData
@@ -11,10 +10,9 @@ from anndata import AnnData
 from dice._arguments import whole_number
 from dice._data.colors import REFERENCE, SAFE, read_groups
 from dice._data.results import Transferred
-from dice._docs import shared
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import finish, panels
+from dice._plot.figure import Drawn, panels, plot
 from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 _LABEL_HEIGHT = 0.22
 
 
-@shared
+@plot
 def reliability(
     adata: AnnData,
     labels_key: str,
@@ -31,10 +29,7 @@ def reliability(
     truth_key: str | None = None,
     key: str | None = None,
     n_bins: int = 10,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw how often labels are correct at each probability, and how often sets contain the true label.
 
     The left panel is a reliability diagram. Cells are binned by the probability of their label. On the diagonal, labels
@@ -93,7 +88,7 @@ def reliability(
     left_out = int((~known & ~colors.missing).sum())
     note = f", {left_out:,} with labels unknown to the reference left out" if left_out else ""
     figure.suptitle(f"{len(truth):,} cells{note}", fontsize=9)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    return figure, axes
 
 
 def _wilson(right: Floats, n: Floats) -> tuple[Floats, Floats]:

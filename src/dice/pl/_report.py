@@ -13,17 +13,14 @@ from dice._data import read
 from dice._data.layout import as_keys, umap_options
 from dice._docs import shared
 from dice._files import check_target
-from dice._plot.report import page
 from dice._types import Seed
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
-from dice.pl._explore import _content
-from dice.pl._novelty import novelty
+from dice.pl._distribution import distribution
+from dice.pl._explore import explore
+from dice.pl._prior import prior
 from dice.pl._reliability import reliability
-from dice.pl._scree import scree
-from dice.pl._training import training
 from dice.pl._transfer import transfer
-from dice.pl._uncertainty import uncertainty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,10 +89,11 @@ def report(
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
     check_target(path, inputs=(adata, reference))
-    keys, options = as_keys(use_rep), umap_options(n_neighbors, random_state)
-    content = _content(adata, reference, color, keys, prior_key, max_cells, options)
-    content["figures"] = _figures(adata, keys, color, reference, truth_key, prior_key, options)
-    page(content, title).save(path)
+    options = umap_options(n_neighbors, random_state)
+    more: dict[str, Any] = {"use_rep": use_rep, "max_cells": max_cells, "prior_key": prior_key, **options}
+    page = explore(adata, reference, color=color, title=title, **more)
+    page.content["figures"] = _figures(adata, as_keys(use_rep), color, reference, truth_key, prior_key, options)
+    page.save(path)
 
 
 def _figures(
@@ -111,7 +109,7 @@ def _figures(
 
     def add(caption: str, plot: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         figure, stream = plot(*args, return_fig=True, **kwargs), io.BytesIO()
-        figure.savefig(stream, format="png", dpi=DPI, bbox_inches="tight")
+        figure.savefig(stream, format="png", dpi=DPI)
         plt.close(figure)
         found.append({"caption": caption, "png": base64.b64encode(stream.getvalue()).decode("ascii")})
 
@@ -122,9 +120,9 @@ def _figures(
     by_group: dict[str, Any] = {"groupby": None if groups is None else color, "use_rep": keys[-1], **options}
     add("The cells before and after denoising", comparison, adata, use_rep=keys, color=color, **options)
     if "dice_uncertainty" in there:
-        add("Uncertainty: posterior standard deviation of every cell", uncertainty, adata, **by_group)
+        add("Uncertainty: posterior standard deviation of every cell", distribution, adata, **by_group)
     if "dice_novelty" in there:
-        add("Novelty: cells that the reference does not know", novelty, adata, **by_group)
+        add("Novelty: cells that the reference does not know", distribution, adata, "dice_novelty", **by_group)
     for key in [key for key in records if key.endswith("_dice") and f"{key}_set" in there]:
         labels, what = key.removesuffix("_dice"), f"Labels {key}: "
         caption = f"{what}what cells were called, and how many labels their sets hold"
@@ -133,8 +131,7 @@ def _figures(
             add(f"{what}reliability and coverage", reliability, adata, labels, truth_key=truth_key)
     if "dice_cluster" in records and "dice_cluster" in there:
         add("Clusters: the tree of merges, where they are, and how sure every cell is", clusters, adata)
-    prior = adata if reference is None and prior_key in records else reference
-    if prior is not None:
-        add("Training of the prior", training, prior, prior_key=prior_key)
-        add("Spectrum of the reference", scree, prior, prior_key=prior_key)
+    source = adata if reference is None and prior_key in records else reference
+    if source is not None:
+        add("Spectrum of the reference, and training of the prior", prior, source, prior_key=prior_key)
     return found

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from anndata import AnnData
 
+from dice import settings
 from dice._arguments import whole_number
 from dice._data import read
 from dice._data.colors import SAFE, Palette, read_colors
 from dice._data.layout import Map, umap_options
-from dice._docs import shared
 from dice._errors import DiceWarning, InputError
-from dice._keys import PriorKeys
+from dice._keys import DenoiseKeys, PriorKeys
 from dice._plot import draw
-from dice._plot.figure import finish, panels
+from dice._plot.figure import Drawn, panels, plot
 from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PAGE = 11.0
 STEPS = (0.1, 0.5, 2.0)
 
 
-@shared
+@plot
 def rho(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
@@ -48,10 +48,7 @@ def rho(
     random_state: Seed = 0,
     size: float | None = None,
     palette: Palette | None = None,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw the tuning curve of rho, and the cells for several values of rho on one UMAP with the reference in grey.
 
     The curve is drawn after :func:`dice.tl.tune_rho`. Without a prior, only the curve is drawn. The UMAP is computed
@@ -120,9 +117,12 @@ def rho(
     if curve is not None:
         _draw_curve(axes[0], curve)
     if maps:
-        explained = axes[min(ncols, n_panels) - 1] if n_panels > 1 else axes[0]
-        draw.row(axes[-len(maps) :], colors, maps, ground, size, same_limits=True, explained=explained)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+        first, *others = own = axes[-len(maps) :]
+        for ax in others:
+            ax.sharex(first)
+            ax.sharey(first)
+        draw.row(own, colors, maps, ground, size)
+    return figure, axes
 
 
 def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
@@ -152,11 +152,8 @@ def _denoise(
     cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
     """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
-    from dice._data.values import expression_layer
-    from dice._model.counts import TARGET_SUM
-    from dice._query.query import Query
     from dice._query.samples import stored_call
-    from dice.options import Options
+    from dice.tl._denoise import denoise
 
     record = read.record(cells, use_rep)
     if rhos is None and curve is not None:
@@ -165,15 +162,11 @@ def _denoise(
     if not steps:
         raise InputError("`rhos` is empty: pass one or more numbers, or None.")
     call: dict[str, Any] = {} if record is None else stored_call(record)
-    if record is None and not prior.statistics.get("counts"):
-        # These cells are a copy, so a layer of log-normalised counts can be added.
-        call["layer"] = expression_layer(cells, None, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
-    found: list[tuple[str, Floats]] = []
-    with warnings.catch_warnings():
-        # Each rho would repeat the warnings of dice.tl.denoise.
-        warnings.simplefilter("ignore", DiceWarning)
+    keys, found = DenoiseKeys("X_rho"), list[tuple[str, Floats]]()
+    # Each rho would repeat the warnings and messages of dice.tl.denoise. These cells are a copy.
+    with settings.using(verbosity=0), warnings.catch_warnings(action="ignore", category=DiceWarning):
         for step in steps:
-            query = Query.of(cells, prior, Options(**call | {"rho": step}, uncertainty=False))
-            found = found or [("PCA projection", np.asarray(query.latents.y))]
-            found.append((f"rho = {step:.3g}", np.asarray(query.posterior.mean)))
+            denoise(cells, prior, **call | {"rho": step, "key_added": keys.mean})
+            found = found or [("PCA projection", read.embedding(cells, keys.projection))]
+            found.append((f"rho = {step:.3g}", read.embedding(cells, keys.mean)))
     return found

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,36 +12,28 @@ from anndata import AnnData
 from dice._data import read
 from dice._data.colors import SAFE, UNASSIGNED, read_groups
 from dice._data.results import Transferred, read_safe
-from dice._docs import shared
 from dice._keys import SafeKeys
 from dice._plot import draw
-from dice._plot.figure import finish
+from dice._plot.figure import Drawn, panels, plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Inches per row and column.
 _ROW, _COLUMN = 0.26, 0.36
-#: Sets of this size and larger share a colour.
-_MANY = 4
 _SIZES = {"1 label": SAFE[0], "2 labels": SAFE[4], "3 labels": SAFE[1], "4 or more": SAFE[5]}
 _LEVELS = {"finest": SAFE[0], "coarser": SAFE[4], "unresolved": SAFE[5]}
 
 
-@shared
+@plot
 def transfer(
     adata: AnnData,
     labels_key: str,
     *,
     groupby: str | None = None,
     key: str | None = None,
-    title: str | None = None,
     color_map: str = "Blues",
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
+) -> Drawn:
     """Draw a matrix of transferred labels, the sizes of the prediction sets, and the levels of safe labels.
 
     With `groupby`, for example known labels or clusters, a row shows the labels of the cells of one group. Without it,
@@ -57,8 +48,6 @@ def transfer(
     groupby
         Column of ``obs`` with groups for the rows. None draws the labels in the sets.
     {transferred}
-    title
-        Title of the matrix.
     color_map
         Matplotlib's colour map for shares.
     {figure}
@@ -82,7 +71,7 @@ def transfer(
     order = dict.fromkeys([*found.names, UNASSIGNED])
     if groupby is None:
         groups, columns = pd.Series(found.label.astype(object)), pd.DataFrame(found.sets, columns=found.names)
-        title = "labels in the sets, % of a row" if title is None else title
+        title = "labels in the sets, % of a row"
     else:
         colors = read_groups(adata, groupby)
         names = [*colors.names, "NA"]
@@ -90,46 +79,33 @@ def transfer(
         columns = pd.get_dummies(pd.Series(found.label.astype(object)))
         # A label of the reference that no cell has is a column of zeros.
         columns = columns.reindex(columns=columns.columns.union(found.names), fill_value=False)
-        title = "transferred labels, % of a row" if title is None else title
+        title = "transferred labels, % of a row"
     shares = columns.astype(float).groupby(groups.to_numpy()).mean()
     shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
-    sizes = pd.Series(np.minimum(found.sets.sum(1), _MANY))
-    counts = pd.crosstab(groups.to_numpy(), sizes.to_numpy()).reindex(index=shares.index, columns=range(1, _MANY + 1))
-    bars = [(counts.fillna(0), _SIZES, "size of the sets")]
+    bars = [(np.clip(found.sets.sum(1), 1, len(_SIZES)) - 1, _SIZES, "size of the sets")]
     keys = SafeKeys(f"{labels_key}_dice" if key is None else key)
     if keys.uns in read.names(adata, "uns"):
         tree, nodes, _ = read_safe(adata, keys)
         level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
-        levels = pd.crosstab(groups.to_numpy(), level).reindex(index=shares.index, columns=range(3))
-        bars.append((levels.fillna(0), _LEVELS, "safe labels"))
-    figure, axes = _draw(shares, bars, title, color_map)
+        bars.append((level, _LEVELS, "safe labels"))
+    words = 0.075 * max(map(len, shares.index), default=0), 0.055 * max(map(len, shares.columns), default=0)
+    widths = max(2.0, shares.shape[1] * _COLUMN) + words[0], *[2.2] * len(bars)
+    size = sum(widths) / len(widths) + 0.9, max(1.6, len(shares) * _ROW) + words[1] + 1.0
+    figure, axes = panels(len(widths), ncols=len(widths), size=size, widths=widths, square=False)
+    _matrix(axes[0], shares, color_map)
+    counted = groups.value_counts()
+    draw.name_rows(axes[0], [f"{name} ({counted[name]:,})" for name in shares.index])
+    axes[0].set_title(title, fontsize=11)
     axes[0].set_ylabel(groupby or f"{labels_key}, transferred", fontsize=9)
-    return finish(figure, axes, show=show, save=save, return_fig=return_fig)
+    for ax, (codes, inks, name) in zip(axes[1:], bars, strict=True):
+        counts = pd.crosstab(groups.to_numpy(), codes, normalize="index")
+        _bars(ax, counts.reindex(index=shares.index, columns=range(len(inks)), fill_value=0), inks, name)
+    return figure, axes
 
 
 def _ordered(names: pd.Index, order: Iterable[str]) -> list[str]:
     """Return the names in a given order."""
     return [name for name in order if name in names]
-
-
-def _draw(
-    shares: pd.DataFrame, bars: list[tuple[pd.DataFrame, dict[str, str], str]], title: str, color_map: str
-) -> tuple[Figure, list[Axes]]:
-    import matplotlib.pyplot as plt
-
-    n_rows, n_columns = shares.shape
-    words = 0.075 * max(map(len, shares.index), default=0), 0.055 * max(map(len, shares.columns), default=0)
-    wide, each, high = max(2.0, n_columns * _COLUMN), 2.2, max(1.6, n_rows * _ROW)
-    size = wide + len(bars) * (each + 1.2) + words[0], high + words[1] + 1.0
-    figure = plt.figure(figsize=size, layout="constrained")
-    axes = list(figure.subplots(1, 1 + len(bars), width_ratios=(wide, *[each] * len(bars)), sharey=True))
-    _matrix(axes[0], shares, color_map)
-    axes[0].set_title(title, fontsize=11)
-    for ax, given in zip(axes[1:], bars, strict=True):
-        _bars(ax, *given)
-    total = bars[0][0].sum(axis=1).astype(int)
-    draw.name_rows(axes[0], [f"{name} ({total[name]:,})" for name in shares.index])
-    return figure, axes
 
 
 def _matrix(ax: Axes, shares: pd.DataFrame, color_map: str) -> None:
@@ -144,16 +120,16 @@ def _matrix(ax: Axes, shares: pd.DataFrame, color_map: str) -> None:
     ax.tick_params(length=0)
 
 
-def _bars(ax: Axes, counts: pd.DataFrame, colors: dict[str, str], title: str) -> None:
-    """Shares of the cells of every row, stacked."""
-    share = counts.to_numpy() / np.maximum(counts.sum(axis=1).to_numpy()[:, None], 1)
+def _bars(ax: Axes, shares: pd.DataFrame, colors: dict[str, str], title: str) -> None:
+    """Draw the shares of the cells of every row, stacked."""
+    y, share = draw.name_rows(ax, [""] * len(shares)), shares.to_numpy()
     left = np.cumsum(share, axis=1) - share
     for i, (name, color) in enumerate(colors.items()):
         if share[:, i].any():
-            ax.barh(range(len(counts)), share[:, i], left=left[:, i], height=0.8, color=color, label=name)
+            ax.barh(y, share[:, i], left=left[:, i], height=0.8, color=color, label=name)
     ax.set_xlim(0, 1)
     ax.set_title(title, fontsize=11)
     draw.plain(ax, x="share of the cells of a row")
-    ax.tick_params(axis="y", length=0, labelleft=False)
-    if len(counts):
+    ax.tick_params(axis="y", length=0)
+    if len(shares):
         ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=9)

@@ -1,0 +1,174 @@
+"""A number of every cell on a map, and its distribution by label: uncertainty, novelty or any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from anndata import AnnData
+
+from dice._data import read
+from dice._data.colors import SAFE, Colors, Palette, read_groups, read_numbers
+from dice._data.layout import layout, umap_options
+from dice._keys import NoveltyKeys
+from dice._plot import draw
+from dice._plot.figure import PANEL, Drawn, name_groups, panels, plot
+from dice._types import Floats, Mask, Seed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Calls that write these columns.
+WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.novelty"}
+#: Inches per label, inches per label if there are many, and the number that is many.
+_ROW_HEIGHT, _SMALL_HEIGHT, _MANY_ROWS = 0.2, 0.14, 24
+RING = "#D55E00"
+#: The cells of every tested group, and whether it was called novel.
+Tested = Mapping[str, tuple[Mask, bool]]
+
+
+@plot
+def distribution(
+    adata: AnnData,
+    key: str = "dice_uncertainty",
+    *,
+    groupby: str | None = None,
+    use_rep: str | None = None,
+    n_neighbors: int = 15,
+    random_state: Seed = 0,
+    size: float | None = None,
+    color_map: str = "viridis",
+    palette: Palette | None = None,
+) -> Drawn:
+    """Draw the map of the cells coloured by a number, and the distribution of this number per label.
+
+    Labels are sorted by their median, the largest first. Boxes contain the middle 50 % of the cells and whiskers the
+    middle 90 %. Dots are medians.
+
+    After :func:`dice.tl.novelty`, novel cells have a ring, and their share is written beside every label. Groups that
+    were called novel as a whole (``dice.tl.novelty(groupby=)``) have their name on the map. They are compared with the
+    other groups of the query, so that the scores of their cells need not be high.
+
+    Parameters
+    ----------
+    adata
+        Query after :func:`dice.tl.denoise` or :func:`dice.tl.novelty`.
+    key
+        Column of ``obs`` with numbers, for example ``"dice_uncertainty"`` or ``"dice_novelty"``.
+    groupby
+        Column of ``obs`` with labels. None draws the groups that were tested for novelty, or else a histogram of all
+        cells.
+    use_rep
+        Key of ``obsm`` to draw. None is ``"X_dice"``, and ``"X_dice_pca"`` for novelty, because denoising may move
+        unknown cells onto known ones.
+    {umap}
+    {size}
+    color_map
+        Matplotlib's colour map for the numbers.
+    {palette}
+    {figure}
+
+    Returns
+    -------
+    {coordinates}
+
+    Examples
+    --------
+    >>> import dice
+    >>> cells, _ = dice.datasets.mismatch(n_reference=300)
+    >>> cells.obs["dice_uncertainty"] = abs(cells.obsm["U_true"]).mean(axis=1)
+    >>> figure = dice.pl.distribution(cells, groupby="cell_type", use_rep="U_true", return_fig=True)
+    >>> len(figure.axes)
+    2
+    """
+    numbers = read_numbers(adata, key, color_map, step=WRITTEN_BY.get(key))
+    keys, columns = NoveltyKeys(key), read.names(adata, "obs")
+    tested = _tested(adata, keys, columns)
+    shown = tested if groupby is None else groupby
+    groups = None if shown is None else read_groups(adata, shown, palette)
+    novel = _flags(adata, keys.flag) if keys.flag in columns else None
+    use_rep = use_rep or ("X_dice" if novel is None else "X_dice_pca")
+    where = layout(adata, use_rep, **umap_options(n_neighbors, random_state))
+    rows = {} if groups is None else _rows(groups, numbers)
+    share = {name: "" if novel is None else f" ({novel[mine].mean():.0%})" for name, (_, mine) in rows.items()}
+    # The map is as high as the boxes, which leaves no empty space.
+    height = max(PANEL, 0.8 + len(rows) * (_ROW_HEIGHT if len(rows) <= _MANY_ROWS else _SMALL_HEIGHT))
+    words = 0.3 + 0.07 * max((len(name) + len(note) for name, note in share.items()), default=0)
+    widths = height - 0.3 + draw.COLORBAR_WIDTH, PANEL - 0.4 + words
+    figure, axes = panels(2, ncols=2, size=(sum(widths) / 2, height), widths=widths, square=False)
+    points = draw.scatter_colored(axes[0], where, numbers, size=size)
+    draw.style_map(axes[0], title=key, n_cells=len(where))
+    draw.add_colorbar(axes[0], points, label="")
+    known = ~numbers.missing
+    if groups is None:
+        bins = int(np.clip(np.sqrt(known.sum()), 5, 50))
+        axes[1].hist(numbers.values[known], bins=bins, color=SAFE[0])
+    else:
+        boxes = {name + share[name]: (color, numbers.values[mine & known]) for name, (color, mine) in rows.items()}
+        _boxes(axes[1], {name: box for name, box in boxes.items() if len(box[1])})
+    draw.plain(axes[1], x=key, y="cells" if groups is None else "")
+    if novel is not None:
+        colors = None if tested is None else read_groups(adata, tested)
+        flagged = novel if colors is None else _flags(adata, keys.group_flag)
+        masks = {} if colors is None else {name: mine for name, _, mine in colors.groups if name in colors.names}
+        called = {name: (mine, bool(flagged[mine].any())) for name, mine in masks.items()}
+        _mark(axes, where, novel, size, called, shown == tested)
+    return figure, axes
+
+
+def _tested(adata: AnnData, keys: NoveltyKeys, columns: list[str]) -> str | None:
+    """The column whose groups were tested as a whole, if it is still there."""
+    record = read.record(adata, keys.uns)
+    groupby = record.get("call", {}).get("groupby") if isinstance(record, Mapping) else None
+    return groupby if keys.group_flag in columns and groupby in columns else None
+
+
+def _flags(adata: AnnData, key: str) -> Mask:
+    return read.column(adata, key).fillna(False).to_numpy(dtype=bool)
+
+
+def _mark(axes: list[Axes], where: Floats, novel: Mask, size: float | None, groups: Tested, in_rows: bool) -> None:
+    """Draw rings around novel cells, names of novel groups, and an explanation below the map."""
+    ax, said, title = axes[0], [], f"{novel.sum()} of {len(novel)} cells"
+    if novel.any():
+        area = 3 * draw.point_size(len(where), size) + 6
+        look: dict[str, Any] = {"facecolors": "none", "edgecolors": RING, "linewidths": 0.7}
+        draw.scatter(ax, where[novel], label="novel", size=area, zorder=4, **look)
+        said.append("o: novel cell")
+    named = [(name, RING, cells) for name, (cells, called) in groups.items() if called]
+    if named:
+        name_groups(ax, named, where, ink=RING)
+        said.append("name: novel group, tested as a whole; its cells need no high score")
+    for text in axes[1].get_yticklabels() if in_rows else []:
+        if text.get_text().rpartition(" (")[0] in {name for name, *_ in named}:
+            text.set(color=RING, fontweight="bold")
+    ax.set_title(f"{title}{f' and {len(named)} of {len(groups)} groups' if groups else ''} are novel", fontsize=11)
+    if said:
+        # Below the name of the axis.
+        ax.text(0, -0.075, "\n".join(said), color=RING, fontsize=8, transform=ax.transAxes, ha="left", va="top")
+
+
+def _rows(groups: Colors, numbers: Colors) -> dict[str, tuple[str, Mask]]:
+    """Return the colour and the cells of every label, the largest median first and cells without a label last."""
+
+    def order(group: tuple[str, str, Mask]) -> tuple[bool, float]:
+        name, _, mine = group
+        values = numbers.values[mine & ~numbers.missing]
+        return name not in groups.names, -float(np.median(values)) if len(values) else np.inf
+
+    return {name: (color, mine) for name, color, mine in sorted(groups.groups, key=order)}
+
+
+def _boxes(ax: Axes, rows: Mapping[str, tuple[str, Floats]]) -> None:
+    """Draw a horizontal box per label, which leaves room for long names."""
+    y = draw.name_rows(ax, list(rows), edge=0.6)
+    ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY_ROWS else 7)
+    # Not drawn by ``boxplot``: its option for horizontal boxes differs between matplotlib versions.
+    marks = np.array([np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)) for _, values in rows.values()])
+    low, left, middle, right, high = marks.reshape(-1, 5).T
+    ax.hlines(y, low, high, color="black", linewidth=0.8, zorder=2)
+    look: dict[str, Any] = {"color": [color for color, _ in rows.values()], "edgecolor": "black", "linewidth": 0.8}
+    ax.barh(y, right - left, left=left, height=0.7, zorder=3, **look)
+    # A dot is visible on every colour, and for labels with a single cell.
+    ax.scatter(middle, y, s=22, color="white", edgecolor="black", linewidths=0.8, zorder=4)

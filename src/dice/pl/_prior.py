@@ -1,0 +1,117 @@
+"""The spectrum of a reference and the training of its prior."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from anndata import AnnData
+
+from dice._data.colors import MISSING, SAFE
+from dice._data.results import summarize
+from dice._errors import InputError
+from dice._plot import draw
+from dice._plot.figure import Drawn, panels, plot
+from dice._types import Floats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.axes import Axes
+
+    from dice._data.store import Prior
+
+#: Number of singular values that are drawn at least: those that are searched for an elbow.
+N_VALUES = 100
+
+
+@plot
+def prior(reference: AnnData | Prior | str | os.PathLike[str], *, prior_key: str = "dice") -> Drawn:
+    """Draw the singular values of the reference with the number of latents, and the losses of the training by step.
+
+    The held-out loss is relative to the best linear denoiser: below 1, the network removes more noise than PCA. The
+    training loss has another unit and its own axis. The dashed line is the step whose weights were kept. For a Gaussian
+    mixture, the held-out log-likelihood is drawn by number of components instead.
+
+    Parameters
+    ----------
+    reference
+        The reference after :func:`dice.tl.train_prior`, a prior, or the path of a file with either.
+    prior_key
+        Key of the prior in ``uns``.
+    {figure}
+
+    Returns
+    -------
+    {axes} Writes nothing.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, _ = dice.datasets.mismatch(n_reference=300)
+    >>> dice.tl.train_prior(reference, n_latent=5, training=dice.Training(max_steps=50))
+    >>> axes = dice.pl.prior(reference, show=False)
+    >>> [ax.get_xlabel() for ax in axes]
+    ['component', 'step']
+    """
+    found = summarize(reference, prior_key)
+    mixture = "log_likelihood" in found.history
+    if not mixture and not len(found.history.get("validation", ())):
+        raise InputError(
+            "The prior has no held-out losses: call dice.tl.train_prior with dice.Training(validation_fraction=0.1)."
+        )
+    figure, axes = panels(2, ncols=2, size=(5.0, 3.6), square=False)
+    _spectrum(axes[0], found.singular_values[: max(N_VALUES, found.n_latent + 1)], found.n_latent)
+    if mixture:
+        _mixture(axes[1], found.history)
+    else:
+        _losses(axes[1], found.history, keeps_last=found.preset.startswith("paper"))
+    return figure, axes
+
+
+def _losses(ax: Axes, history: Mapping[str, Floats], *, keeps_last: bool) -> None:
+    """Draw both losses. The presets of the paper keep the last weights, other presets the best."""
+    step, held_out = history["step"], history["validation"]
+    kept = len(step) - 1 if keeps_last else int(np.nanargmin(held_out))
+    right = ax.twinx()
+    (loss,) = right.plot(step, history["loss"], color=MISSING, linewidth=1, marker=".", label="training loss")
+    (curve,) = ax.plot(step, held_out, color=SAFE[0], marker=".", label="held-out loss")
+    linear = ax.axhline(1, color=SAFE[0], linestyle=":", linewidth=1, label="linear denoiser")
+    line = _mark(ax, step[kept], f"kept: step {step[kept]:.0f}")
+    # The held-out loss is drawn above the training loss.
+    ax.set_zorder(right.get_zorder() + 1)
+    ax.patch.set_visible(False)
+    draw.plain(ax, x="step", y="held-out loss / loss of linear denoiser")
+    right.set_ylabel("training loss", fontsize=9, color="#777777")
+    right.spines["top"].set_visible(False)
+    # Below the panel, because it would cover one of the curves.
+    handles = [curve, loss, linear, line]
+    ax.legend(handles=handles, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=9)
+
+
+def _mixture(ax: Axes, history: Mapping[str, Floats]) -> None:
+    size, likelihood = history["n_components"], history["log_likelihood"]
+    best = int(np.nanargmax(likelihood))
+    ax.plot(size, likelihood, color=SAFE[0], marker="o", label="held-out log-likelihood")
+    _mark(ax, size[best], f"kept: {size[best]:.0f} components")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(size, [f"{n:.0f}" for n in size])
+    ax.minorticks_off()
+    draw.plain(ax, x="components", y="held-out log-likelihood per cell")
+    ax.legend(frameon=False, fontsize=9)
+
+
+def _spectrum(ax: Axes, values: Floats, k: int) -> None:
+    """Draw the singular values, and mark those of the latents."""
+    position = np.arange(1, len(values) + 1)
+    ax.plot(position, values, color=MISSING, marker="o", markersize=4, label="left as noise")
+    ax.plot(position[:k], values[:k], color=SAFE[0], marker="o", markersize=4, linestyle="", label=f"kept: {k} latents")
+    _mark(ax, k + 0.5, "")
+    ax.set_ylim(0, None)
+    draw.plain(ax, x="component", y="singular value")
+    ax.legend(frameon=False, fontsize=9)
+
+
+def _mark(ax: Axes, x: float, label: str) -> Any:
+    return ax.axvline(x, color="black", linestyle="--", linewidth=1, label=label or "_")
