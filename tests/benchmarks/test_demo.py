@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import dice
-from dice.datasets._download import DownloadError
+from dice.datasets._real import DownloadError
 
 
 @pytest.mark.filterwarnings("ignore")

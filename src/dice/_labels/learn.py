@@ -9,8 +9,8 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._data.batches import batch_columns
 from dice._data.read import record
+from dice._data.recipe import batch_columns
 from dice._labels import views
 from dice._labels.cells import LabelCells
 from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel, make_card

@@ -15,7 +15,7 @@ from dice._arguments import new_key, seed, share, whole_number
 from dice._data import read
 from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
-from dice._data.layout import write_umap
+from dice._data.graph import write_umap
 from dice._data.matrix import Matrix
 from dice._data.store import Prior, find_prior, remember
 from dice._data.values import check_expression, expression_layer, target_sum_of

@@ -11,7 +11,7 @@ import pandas as pd
 from dice._arguments import said, whole_number
 from dice._data import read
 from dice._data.checks import read_groups
-from dice._data.results import Transferred
+from dice._data.read import Transferred
 from dice._data.store import check_order, find_prior
 from dice._errors import InputError
 from dice._keys import LabelKeys
