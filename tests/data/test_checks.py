@@ -166,7 +166,7 @@ def test_colors_of_labels():
 def test_latents_have_to_leave_room_in_both_dimensions():
     for n_cells, n_genes, most in ((50, 10, 9), (10, 50, 9), (5000, 5000, 1000)):
         check_n_latent(most, n_cells, n_genes)
-        with pytest.raises(dice.DiceError, match=f"pass a number from 1 to {most}, or 'elbow'"):
+        with pytest.raises(dice.DiceError, match=f"must be a number from 1 to {most} or 'elbow'"):
             check_n_latent(most + 1, n_cells, n_genes)
     check_n_latent(1, 2, 2)
     for n_cells, n_genes in ((1, 50), (50, 1)):

@@ -267,7 +267,7 @@ def test_neighbors_of_the_user_are_laid_out(query):
     assert set(own.obsp) == slots[1]
     with pytest.raises(InputError, match="computed from 'X_dice'"):
         pl.comparison(own, use_rep="X_dice_pca", neighbors_key="mine")
-    with pytest.raises(SlotError, match="no neighbours 'other'"):
+    with pytest.raises(SlotError, match=r"no neighbours in adata.uns\['other'\]"):
         pl.comparison(own, neighbors_key="other")
 
 
