@@ -3,18 +3,22 @@
     python benchmarks/demo.py --output dice_demo --seed 0
 
 The query keeps a random tenth of its counts (`--depth`), as many as a shallow run has. Prints a table, and writes
-query.h5ad, report.html, demo.png and demo.csv.
+query.h5ad, report.html, demo.png and demo.csv. With `--stages` it prints CPU seconds of the stages of `annotate`
+instead, and writes stages.csv.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import time
 import warnings
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import anndata as ad
 import matplotlib as mpl
@@ -148,6 +152,40 @@ def ours(reference: ad.AnnData, query: ad.AnnData, seed: int, report: Path) -> d
     return {"labels": query.obs[f"{LABELS}_dice"], "clusters": query.obs["dice_cluster"]}
 
 
+#: Functions of ``dice.tl._annotate`` that are stages of a call, and of the plots.
+STAGES = {
+    "_learn": "prior: genes, PCA, denoiser, classifiers of labels", "denoise": "denoising", "_cluster": "clusters",
+    "write_umap": "the map (UMAP)", "transfer_labels": "labels: five views, sets, votes", "novelty": "novelty",
+    "report": "the page: second map, figures, genes",
+}  # fmt: skip
+
+
+def stages(reference: ad.AnnData, query: ad.AnnData, seed: int, report: Path) -> pd.DataFrame:
+    """CPU seconds of every stage of a call, which are seconds on an idle core with OMP_NUM_THREADS=1."""
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
+            found = function(*args, **kwargs)
+            seconds[name] = seconds.get(name, 0.0) + time.process_time() - start
+            return found
+
+        return call
+
+    start = time.process_time()
+    importlib.import_module("umap")
+    seconds["importing umap"] = time.process_time() - start
+    with contextlib.ExitStack() as stack:
+        for function, name in STAGES.items():
+            where = importlib.import_module("dice.pl._report" if function == "report" else "dice.tl._annotate")
+            stack.enter_context(mock.patch.object(where, function, timed(name, getattr(where, function))))
+        timed("all of the call", ours)(reference, query, seed, report)
+    seconds["all of the call"] += seconds["importing umap"]
+    table = pd.DataFrame({"CPU seconds": seconds})
+    return table.assign(share=table["CPU seconds"] / seconds["all of the call"])
+
+
 def compared(reference: ad.AnnData, query: ad.AnnData, seed: int, report: Path) -> pd.DataFrame:
     """A row for every method that is installed."""
     known = query.obs[LABELS].isin(reference.obs[LABELS].unique()).to_numpy()
@@ -212,10 +250,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("dice_demo"), help="folder to write to")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--depth", type=float, default=DEPTH, help="share of the query's counts that is kept")
+    parser.add_argument("--stages", action="store_true", help="print where the time of annotate goes, and nothing else")
     args = parser.parse_args()
     mpl.use("Agg")
     args.output.mkdir(parents=True, exist_ok=True)
     cells, reference, query = cells_of(args.output, args.depth, args.seed)
+    if args.stages:
+        table = stages(reference, query, args.seed, args.output / "report.html")
+        table.round(2).to_csv(args.output / "stages.csv", index_label="stage")
+        print(table.round(2).to_string())
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         table = compared(reference, query, args.seed, args.output / "report.html")
