@@ -146,8 +146,8 @@ fuzz: $(DEV)  ## forged priors, damaged files and odd objects by the thousand; t
 faults: $(DEV)  ## kills, full disks, vanished files; the table lands in docs/benchmarks
 	$(SINGLE) $(BIN)/python tests/hazards/faults.py
 
-mutants: $(DEV)  ## one small change of the code at a time: do its tests notice? the table lands in docs/benchmarks
-	$(SINGLE) $(BIN)/python tests/mutants.py $(ARGS)
+mutants: $(DEV)  ## a new sample of small changes of the code: do its tests notice? SEED=n for a sample again
+	$(SINGLE) $(BIN)/python tests/mutants.py $(addprefix --seed ,$(SEED)) $(ARGS)
 
 bench-labels: $(DEV)  ## measure label transfer, sets, novelty and rho; hours, taken up where it was left
 	for name in transfer sets novelty rho; do \

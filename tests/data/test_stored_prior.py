@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import shutil
 import time
+import zlib
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import stored_priors
+from numcodecs import LZ4, Blosc, Zstd
 
 import dice
+from dice._data.files import read
 
 FIXTURE = stored_priors.path("plain")
 ENCODING = {"encoding-type": "array", "encoding-version": "0.2.0"}
@@ -96,6 +100,36 @@ def bomb(prior):
     mean.id.write_direct_chunk((0,), bytes(60_000))  # older HDF5 writes no longer ones
 
 
+def deflated(n):
+    """So many zeros, packed a thousand times smaller."""
+    return zlib.compress(bytes(n), 9)
+
+
+def bomb_within_its_chunk(prior):
+    """A packed chunk that is smaller than its declared 80 kB, and unpacks to 20 MB."""
+    mean = replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(20_000,), maxshape=(None,), compression="gzip")
+    mean.id.write_direct_chunk((0,), deflated(20_000_000))
+
+
+def lzf_bomb(prior):
+    """HDF5 tries with more and more room, 88 times as much in the end: 8 s for 2 MB."""
+    mean = replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(2**18,), maxshape=(None,), compression="lzf")
+    mean.id.write_direct_chunk((0,), b"\x01\0\0" + b"\xe0\xff\0" * 600_000)
+
+
+def packed_twice(prior):
+    """Deflated twice, a kilobyte unpacks to a gigabyte."""
+    kept, plist = dict(prior["mean"].attrs), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk((20,))
+    plist.set_deflate(9)
+    plist.set_deflate(9)
+    del prior["mean"]
+    space = h5py.h5s.create_simple((20,))
+    mean = h5py.Dataset(h5py.h5d.create(prior.id, b"mean", h5py.h5t.IEEE_F32LE, space, plist))
+    mean.attrs.update(kept)
+    mean.id.write_direct_chunk((0,), zlib.compress(deflated(20_000_000), 9))
+
+
 def large_chunks(prior):
     replaced(prior, "mean", shape=(20,), dtype="f4", chunks=(10**6,), maxshape=(None,), compression="gzip")
 
@@ -152,6 +186,9 @@ def datatype(prior):
         (virtual, "'mean' is packed in a way .* or kept elsewhere"),
         (unknown_filter, "'mean' is packed in a way"),
         (bomb, "'mean' is packed in a way"),
+        (bomb_within_its_chunk, "'mean' is packed in a way"),
+        (packed_twice, "'mean' is packed in a way"),
+        (lzf_bomb, "'mean' is packed in a way"),
         (large_chunks, "'mean' is packed in a way"),
         (one_name_for_all, "'genes' brings its claimed size to 763 MB, and at most 256 MB are read"),
         (other_encoding, "'mean' is of kind 'awkward-array'"),
@@ -174,6 +211,26 @@ def test_the_file_itself_loads(forged):
     path, prior = forged
     prior.file.close()
     assert dice.Prior.load(path).n_latent == 3
+
+
+@pytest.mark.parametrize("packing", ["lzf", "gzip"])
+@pytest.mark.parametrize("more", [{}, {"shuffle": True}, {"fletcher32": True}])
+def test_a_packed_prior_loads(tmp_path, packing, more):
+    """Also chunks that packing would make larger, which are stored as they are."""
+    shutil.copy(FIXTURE, tmp_path / "prior.h5ad")
+    rng = np.random.default_rng(0)
+    with h5py.File(tmp_path / "prior.h5ad", "a") as file:
+        prior = file["uns/dice"]
+        for name in [name for name in prior if getattr(prior[name], "shape", ())]:
+            values, kept = prior[name][()], dict(prior[name].attrs)
+            del prior[name]
+            own = more if values.dtype.kind == "f" else {}  # not for texts
+            made = prior.create_dataset(name, data=values, compression=packing, chunks=True, **own)
+            made.attrs.update(kept)
+        noise = rng.integers(256, size=1000, dtype=np.uint8)
+        file.create_dataset("uns/noise", data=noise, compression=packing, chunks=(100,)).attrs.update(ENCODING)
+    assert dice.Prior.load(tmp_path / "prior.h5ad").n_latent == 3
+    assert read(tmp_path / "prior.h5ad").uns["noise"].shape == (1000,)
 
 
 def test_a_link_instead_of_the_whole_prior_is_not_followed(tmp_path):
@@ -278,3 +335,71 @@ def test_a_folder_with_links_is_refused(folder, place, tmp_path):
     target.rename(tmp_path / "elsewhere")
     target.symlink_to(tmp_path / "elsewhere")
     assert re.search("is a link", refusal(folder))
+
+
+def chunk(folder, name):
+    """The only chunk of an array, and what packs it."""
+    place = folder / "uns" / "dice" / name
+    return (place / "0", Blosc()) if (place / "0").exists() else (place / "c" / "0", Zstd())
+
+
+def test_a_chunk_of_a_folder_that_unpacks_to_more_than_it_should_is_refused(folder):
+    file, codec = chunk(folder, "mean")
+    file.write_bytes(codec.encode(np.zeros(20 + 1024, np.float32)))
+    assert re.search("'mean' is laid out in a way", refusal(folder))
+
+
+def test_a_chunk_of_texts_that_claims_more_texts_than_it_should_is_refused(folder):
+    """numcodecs makes room for all of them, 32 GB here, before it looks for the first."""
+    file, codec = chunk(folder, "genes")
+    file.write_bytes(codec.encode(b"\xf0\xff\xff\xff" + bytes(1000)))
+    assert re.search("'genes' is laid out in a way", refusal(folder))
+
+
+def test_long_texts_of_a_folder_count(folder):
+    file, codec = chunk(folder, "genes")
+    long = (70_000_000).to_bytes(4, "little") + bytes(70_000_000)
+    file.write_bytes(codec.encode((1).to_bytes(4, "little") + long))
+    assert re.search("'genes' brings its claimed size to 267 MB", refusal(folder))
+
+
+@pytest.mark.parametrize("folder", [3], indirect=True)
+@pytest.mark.parametrize("forged", ["stream", "two frames", "no frame", "empty"])
+def test_a_chunk_that_does_not_say_its_size_is_refused(folder, forged):
+    file, codec = chunk(folder, "mean")
+    honest = codec.encode(np.zeros(20, np.float32))
+    streamed = honest[:4] + bytes([honest[4] & 0b11011111, 0]) + honest[6:]
+    content = {"stream": streamed, "two frames": honest * 2, "no frame": b"x" + honest[1:], "empty": b""}
+    file.write_bytes(content[forged])
+    assert re.search("'mean' is laid out in a way", refusal(folder))
+
+
+@pytest.mark.parametrize("folder", [2], indirect=True)
+@pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("zlib", zlib.compress), ("lz4", LZ4().encode)])
+def test_every_packer_is_bounded(folder, name, pack):
+    file, _ = chunk(folder, "mean")
+    values = Blosc().decode(file.read_bytes())
+    changed(file.with_name(".zarray"), lambda array: array.update(compressor={"id": name}))
+    file.write_bytes(pack(values))
+    assert dice.Prior.load(folder).n_latent == 3
+    file.write_bytes(pack(bytes(len(values) + 2000)))
+    assert re.search("'mean' is laid out in a way", refusal(folder))
+
+
+@pytest.mark.parametrize("folder", [2], indirect=True)
+def test_a_folder_with_chunks_packed_twice_is_refused(folder):
+    file, codec = chunk(folder, "mean")
+    changed(file.with_name(".zarray"), lambda array: array.update(filters=[{"id": "zlib", "level": 1}]))
+    file.write_bytes(codec.encode(zlib.compress(codec.decode(file.read_bytes()))))
+    assert re.search("'mean' is laid out in a way", refusal(folder))
+
+
+@pytest.mark.parametrize("folder", [3], indirect=True)
+def test_a_chunk_in_a_shard_that_unpacks_to_more_than_it_should_is_refused(folder):
+    sharded(folder)
+    shard = folder / "uns" / "dice" / "mean" / "c" / "0"
+    index = np.frombuffer(shard.read_bytes()[-68:-4], "<u8").reshape(-1, 2).copy()
+    bomb = Zstd().encode(np.zeros(5 + 1024, np.float32))
+    index[0] = 0, len(bomb)
+    shard.write_bytes(bomb + index.tobytes() + bytes(4))
+    assert re.search("'mean' is laid out in a way", refusal(folder))

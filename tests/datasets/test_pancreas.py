@@ -53,8 +53,23 @@ def test_downloaded_once(wheels, tmp_path, monkeypatch):
     monkeypatch.setattr(_download, "download", None)
     again, _ = dice.datasets.pancreas(cache_dir=tmp_path / "cache")
     np.testing.assert_array_equal(first.X.toarray(), again.X.toarray())
-    names = sorted(path.name for path in (tmp_path / "cache").iterdir())
+    names = sorted(path.name for path in (tmp_path / "cache").glob("*.h5ad"))
     assert names == ["pancreas_baron_h1.h5ad", "pancreas_cellhint_atlas.h5ad"]
+
+
+@pytest.mark.parametrize("change", ["file", "seal", "no seal"])
+def test_a_changed_file_of_the_cache_is_made_again(wheels, tmp_path, change):
+    cache = tmp_path / "cache"
+    first, _ = dice.datasets.pancreas(cache_dir=cache)
+    if change == "file":
+        first[:2].write_h5ad(cache / "pancreas_cellhint_atlas.h5ad")
+    elif change == "seal":  # as of another version of the package
+        (cache / "pancreas_cellhint_atlas.sha256").write_text("0" * 64)
+    else:
+        (cache / "pancreas_cellhint_atlas.sha256").unlink()
+        first[:2].write_h5ad(cache / "pancreas_cellhint_atlas.h5ad")
+    again, _ = dice.datasets.pancreas(cache_dir=cache)
+    np.testing.assert_array_equal(first.X.toarray(), again.X.toarray())
 
 
 def test_a_wheel_that_cannot_be_had(tmp_path, monkeypatch):

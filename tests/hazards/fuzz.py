@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "benchmarks" / "fuzz.csv"
 #: Inputs of each kind.
-KINDS = {"forged-prior": 10_000, "flipped-file": 2_500, "odd-anndata": 1_000}
+KINDS = {"forged-file": 2_500, "forged-prior": 7_500, "flipped-file": 2_500, "odd-anndata": 1_000}
 #: Memory and time that one input may take, and how many a worker tries before a new one takes over.
 BYTES, SECONDS, BATCH = 2 * 2**30, 60, 1000
 #: Events that no input may cause, whatever it is.
@@ -48,6 +48,13 @@ def forged_prior(rng: Any, folder: Path) -> str:
     from hazards import forgery
 
     return forgery.verdict(forgery.forge(rng))
+
+
+def forged_file(rng: Any, folder: Path) -> str:
+    """A file that is made to harm, at a random door."""
+    from hazards import forged_files
+
+    return forged_files.verdict(rng, folder)
 
 
 def flipped_file(rng: Any, folder: Path) -> str:
@@ -91,13 +98,17 @@ def work(kind: str, numbers: range) -> None:
     warnings.simplefilter("error", RuntimeWarning)
     for category in (dice.DiceWarning, UserWarning, FutureWarning, ad.ImplicitModificationWarning):
         warnings.simplefilter("ignore", category)
-    attempt = {"forged-prior": forged_prior, "flipped-file": flipped_file, "odd-anndata": odd_anndata}[kind]
+    attempt = globals()[kind.replace("-", "_")]
     if kind == "odd-anndata":
         from hazards import oddities
 
         oddities.warm_up()
     folder = Path(tempfile.mkdtemp())
     os.chdir(folder)
+    if kind == "forged-file":
+        from hazards import forged_files
+
+        forged_files.warm_up(folder)
     seen: list[str] = []
     home = (str(folder), sys.prefix, sys.base_prefix, str(ROOT), "/proc", "/sys")
 
@@ -106,7 +117,9 @@ def work(kind: str, numbers: range) -> None:
         if opened or event.startswith(FORBIDDEN):
             seen.append(f"{event} {arguments}")
 
-    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+    # A forged file must be refused before memory is asked for, so that there is much of it.
+    most = BYTES * (4 if kind == "forged-file" else 1)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     sys.addaudithook(audit)
     try:
         for number in numbers:
@@ -117,7 +130,7 @@ def work(kind: str, numbers: range) -> None:
             try:
                 verdict = attempt(np.random.default_rng([len(kind), number]), folder)
                 # scanpy's and numba's own caches may be read in an analysis, but not because of a prior.
-                assert not seen or kind == "odd-anndata", f"forbidden: {seen}"
+                assert not seen or kind in ("odd-anndata", "forged-file"), f"forbidden: {seen}"
             except Exception:  # noqa: BLE001 - any error that is not ours is what we look for
                 verdict = "WRONG " + traceback.format_exc()
             print(f"{number} {verdict!r}", flush=True)
@@ -153,7 +166,7 @@ def supervise(kind: str, numbers: range) -> tuple[Counter[str], list[str], int]:
         if worker.wait() and start < numbers.stop:
             # A flipped bit may make the HDF5 library itself crash, or never return: counted, and told apart.
             innermost = next((line for line in stuck.splitlines() if line.startswith("  File")), "")
-            how = "hung" if innermost and "h5py" not in innermost else "lost in HDF5"
+            how = "hung" if innermost and ("h5py" not in innermost or kind != "flipped-file") else "lost in HDF5"
             verdicts[how] += 1
             if how == "hung" or kind != "flipped-file":
                 wrong.append(f"{kind} {start - 1}: exit status {worker.returncode}\n{stuck}")

@@ -33,14 +33,35 @@ def test_the_reference_that_explains_a_cell_labels_it():
     )  # fmt: skip
     slots = combined([first, second], LabelKeys("x"), {})
     assert list(slots.obs["x"]) == ["T", "B", "NK", "NK"]
-    assert list(slots.obs["x_reference"]) == ["a", "b", "a", "a"]
-    assert list(slots.obs["x_status"]) == ["confident", "confident", "confident", UNLIKE_ALL]
+    assert list(slots.obs["x_reference"]) == ["a", "b", "b", "b"]
+    assert list(slots.obs["x_status"]) == ["confident", "confident", "ambiguous", UNLIKE_ALL]
     assert list(slots.obs["dice_novel"]) == [False, False, False, True]
     assert list(slots.obsm["x_prob"].columns) == ["T", "NK", "B"]
     np.testing.assert_allclose(slots.obsm["x_prob"].sum(axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(slots.obsm["x_prob"].loc["c0"], [0.9, 0.1, 0], atol=1e-6)  # the second does not count
-    np.testing.assert_allclose(slots.obsm["x_prob"].loc["c2"], [0.1, 0.75, 0.15], atol=1e-6)  # both count the same
+    # Both know NK cells and count by their expected errors, 0.3 and 0.2375; T and B are known to one of them.
+    one, other = 1 / 0.3**2, 1 / 0.2375**2
+    expected = np.array([0.2, (one * 0.8 + other * 0.7) / (one + other), 0.3])
+    np.testing.assert_allclose(slots.obsm["x_prob"].loc["c2"], expected / expected.sum(), atol=1e-6)
     assert list(slots.obs["x_set"]) == ["T", "B", "NK | B", "T | NK | B"]
+
+
+def test_novelty_says_nothing_of_labels_that_all_references_know():
+    """The technology of a reference makes cells novel to it, whatever they are."""
+    sure = opinion("a", ["T", "NK"], [[0.9, 0.1]] * 4, [0, 0, 3, 3])
+    other = opinion("b", ["T", "NK"], [[0.3, 0.7]] * 4, [0, 0, 0, 0])
+    slots = combined([sure, other], LabelKeys("x"), {})
+    assert list(slots.obs["x"]) == ["T"] * 4
+    np.testing.assert_allclose(slots.obsm["x_prob"]["T"], slots.obsm["x_prob"]["T"].iloc[0])
+
+
+def test_a_reference_has_no_say_about_a_label_that_it_lacks():
+    knows = opinion("a", ["T", "Treg"], [[0.3, 0.7]] * 4, [0, 0, 0, 5])
+    lacks = opinion("b", ["T"], [[1.0]] * 4, [0, 0, 0, 0])
+    lacks = lacks._replace(probabilities=lacks.probabilities * 0.7)
+    slots = combined([knows, lacks], LabelKeys("x"), {})
+    # By a plain mean, T would have 0.5 and Treg 0.35 of all cells; the last cell is explained by `b` alone.
+    assert list(slots.obs["x"]) == ["Treg", "Treg", "Treg", "T"]
 
 
 def test_one_reference_twice_is_that_reference():

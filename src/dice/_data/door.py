@@ -11,6 +11,7 @@ import math
 import os
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from typing import Any
 import h5py
 import zarr
 
-from dice._data.hdf5 import UnusualFileError, attribute_bytes, text_bytes
+from dice._data import lengths
 from dice._errors import DiceError, InputError
 
 #: Largest prior that is read unless the caller allows more, in bytes: a prior has a few megabytes.
@@ -32,14 +33,16 @@ MOST_PACKED = 100
 NODES, DEPTH = (100_000, 10_000), 16
 #: A text of n characters takes up to 4 n bytes in Python, and 64 more for the object.
 PER_CHARACTER, PER_TEXT = 4, 64
-#: Ways of packing that only pack: a codec chosen by the file may do anything, even unpickle.
-HDF5_FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_LZF, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
+#: Ways of packing that only pack, in HDF5 in their order: a codec chosen by the file may do anything, even unpickle.
+LZF = h5py.h5z.FILTER_LZF
+PACKED = {h5py.h5z.FILTER_DEFLATE: "zlib", LZF: "lzf"}
+HDF5_FILTERS = (h5py.h5z.FILTER_SHUFFLE, *PACKED, h5py.h5z.FILTER_FLETCHER32)
 ZARR_CODECS = {
     *("VLenUTF8", "VLenUTF8Codec", "BytesCodec", "Crc32cCodec", "Shuffle"),
     *("Blosc", "BloscCodec", "Zstd", "ZstdCodec", "GZip", "GzipCodec", "Zlib", "LZ4"),
 }
-#: Names of the files that describe a store of zarr's, and the most bytes of one of them.
-DESCRIPTIONS, LONGEST_DESCRIPTION = {".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"}, 2**24
+#: Most bytes of a file that describes a store of zarr's.
+LONGEST_DESCRIPTION = 2**24
 
 
 @contextmanager
@@ -69,7 +72,7 @@ def _check_folder(folder: Path, failure: type[DiceError]) -> None:
             file = Path(place, name)
             if file.is_symlink():
                 raise failure(f"{str(file)!r} is a link to somewhere else: copy the folder without links.")
-            if name in DESCRIPTIONS and file.stat().st_size > LONGEST_DESCRIPTION:
+            if name in lengths.DESCRIPTIONS and file.stat().st_size > LONGEST_DESCRIPTION:
                 raise failure(f"{str(file)!r} is too large to describe arrays: take the store from its source.")
 
 
@@ -103,14 +106,15 @@ class Walk:
         if self.n_nodes + (0 if is_array else len(node)) > NODES[self.strict] or depth > DEPTH:
             self._refuse(name, f"is one of more than {NODES[self.strict]:,} arrays, or nested more than {DEPTH} deep")
         if is_hdf5 := isinstance(node, h5py.Dataset | h5py.Group):
-            self._add(name, self._measured(attribute_bytes, node, name))
+            self._add(name, self._measured(lengths.attribute_bytes, node, name))
         if is_array:
-            if not (self._plain_hdf5(node) if is_hdf5 else _plain_zarr(node)):
+            stays = name.partition("/")[0] in self.on_disk
+            self._add(name, 0 if stays else _declared(node))
+            if not (self._plain_hdf5(node, stays) if is_hdf5 else _plain_zarr(node)):
                 self._refuse(name, "is packed in a way that is not read from files, or kept elsewhere")
-            if name.partition("/")[0] not in self.on_disk:
-                self._add(name, _declared(node))
-                if is_hdf5 and _is_long_text(node.dtype):
-                    self._add(name, PER_CHARACTER * self._measured(text_bytes, node, name))
+            if not stays and (not is_hdf5 or _is_long_text(node.dtype)):
+                measure = lengths.text_bytes if is_hdf5 else lengths.zarr_bytes
+                self._add(name, PER_CHARACTER * self._measured(measure, node, name))
             return
         for key in node:
             self.check(child(node, key, self.failure), f"{name}/{key}" if name else key, depth + 1)
@@ -131,23 +135,34 @@ class Walk:
     def _measured(self, measure: Callable[[Any, Path], int], node: Any, name: str) -> int:
         try:
             return measure(node, self.path)
-        except (UnusualFileError, struct.error, IndexError):
-            self._refuse(name, "has texts that are laid out in a way that is not read from files")
+        except (lengths.UnusualFileError, struct.error, zlib.error, IndexError):
+            self._refuse(name, "is laid out in a way that is not read from files")
         return 0
 
-    def _plain_hdf5(self, data: h5py.Dataset) -> bool:
-        """Whether a dataset is numbers or text inside the file, packed by nothing but the usual filters."""
+    def _plain_hdf5(self, data: h5py.Dataset, stays: bool) -> bool:
+        """Whether a dataset is numbers or text inside the file, packed by nothing but the usual filters.
+
+        Chunks are unpacked to see that they hold no more than they should, unless the dataset `stays` on disk.
+        """
         plist = data.id.get_create_plist()
-        filters = {plist.get_filter(index)[0] for index in range(plist.get_nfilters())}
-        if data.is_virtual or data.external or filters - HDF5_FILTERS or not _is_plain(data.dtype):
+        filters = [plist.get_filter(index)[0] for index in range(plist.get_nfilters())]
+        # In this order, each at most once: a chunk that is packed twice unpacks to a million times its size.
+        usual = filters == [one for one in HDF5_FILTERS if one in filters] and not {*PACKED} <= {*filters}
+        if data.is_virtual or data.external or not usual or not _is_plain(data.dtype):
             return False
         if not filters:
             return True
-        size = math.prod(data.chunks) * data.dtype.itemsize
-        stored: list[int] = []
-        data.id.chunk_iter(lambda chunk: stored.append(chunk.size))
-        # What a chunk really unpacks to is at most 1,032 times its size in the file.
-        return max(stored, default=0) <= 2 * size + 1024 and not (self.strict and size > 2**20)
+        size = math.prod(data.chunks) * (lengths.RECORD.itemsize if _is_long_text(data.dtype) else data.dtype.itemsize)
+        stored: list[Any] = []
+        data.id.chunk_iter(stored.append)
+        if any(chunk.size > 2 * size + 1024 for chunk in stored) or (self.strict and size > 2**20):
+            return False
+        kind = next((one for one in PACKED if one in filters and not stays), None)
+        if kind is None or (kind == LZF and not self.strict):  # To count what LZF unpacks to is slow.
+            return True
+        used = [chunk for chunk in stored if not chunk.filter_mask >> filters.index(kind) & 1]
+        chunks = (data.id.read_direct_chunk(chunk.chunk_offset)[1] for chunk in used)
+        return all(lengths.unpacked_bytes(PACKED[kind], chunk, size) <= size for chunk in chunks)
 
 
 def check_archive(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Labels by several references: each labels the query by itself, and counts by how well it explains the cells."""
+"""Labels by several references: each labels the query by itself, and counts by how well it knows the cells."""
 
 from __future__ import annotations
 
@@ -116,9 +116,11 @@ def _opinion(adata: AnnData, keys: LabelKeys, name: str, renamed: Mapping[str, s
 
 
 def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]) -> Slots:
-    """The slots of labels that all references agree on, each weighted by exp(-novelty) of the cell.
+    """The slots of labels that references agree on: the mean of their probabilities.
 
-    A reference that a cell is unlike does not count where the cell is like another one.
+    A reference counts by the inverse square of its expected error, and not at all for a label that it does not know, or
+    for a cell that is unlike it and like another. A label that some reference lacks counts by exp(-novelty) of the cell
+    besides: novelty tells whether a reference lacks the cell's type, and says nothing where all of them know it.
     """
     names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
     probabilities, sets = (
@@ -129,12 +131,16 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
         np.stack(x) for x in zip(*((one.novelty, one.status == UNLIKE) for one in opinions), strict=True)
     )
     novelty = novelty - np.quantile(novelty, EXPLAINED, axis=1, keepdims=True)
-    weights = np.exp(novelty.min(0) - novelty) * np.where(unlike & ~unlike.all(0), 0.0, 1.0)
-    weights = weights / np.maximum(weights.sum(0), 1e-12)
-    mixed = np.einsum("rn,rnc->nc", weights, probabilities)
+    known = np.array([[name in one.probabilities for name in names] for one in opinions])
+    error = np.maximum(1 - probabilities.max(2).mean(1), 1e-3)
+    counts = np.where(unlike & ~unlike.all(0), 0.0, 1 / error[:, None] ** 2)[:, :, None] * known[:, None]
+    explained = np.where(known.all(0), 1.0, np.exp(novelty.min(0) - novelty)[:, :, None])
+    parts = counts * explained * probabilities / np.maximum(counts.sum(0), 1e-12)
+    parts /= parts.sum((0, 2))[:, None]
+    mixed, weights = parts.sum(0), parts.sum(2)
     top, code = np.sort(mixed, axis=1)[:, ::-1].astype(np.float32), mixed.argmax(1)
     cells = np.arange(len(mixed))
-    source = (weights * probabilities[:, cells, code]).argmax(0)
+    source = parts[:, cells, code].argmax(0)
     status = np.stack([one.status for one in opinions])[source, cells]
     status = np.where((status == "confident") & (top[:, 0] < COUNTS), "ambiguous", status)
     status = np.where(unlike.all(0), UNLIKE_ALL, status)

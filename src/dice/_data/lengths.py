@@ -1,18 +1,22 @@
-"""Lengths of texts in an HDF5 file, taken from its bytes.
+"""Lengths of texts and of packed chunks, taken from the bytes of a file.
 
-The library allocates whatever length a file names before it looks at the text, and it has no call that tells the
-length. A text of variable length is stored as a record of 16 bytes: its length, and where it is kept.
+Libraries allocate whatever length a file names before they look at the text, and unpack a chunk to the end however long
+it becomes. A text of variable length in HDF5 is stored as a record of 16 bytes: its length, and where it is kept.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numcodecs
 import numpy as np
+from zarr.codecs import ShardingCodec
 
 #: Number of a message with an attribute, with a continuation, and with attributes kept elsewhere.
 ATTRIBUTE, CONTINUATION, IN_HEAP = 0x0C, 0x10, 0x15
@@ -21,6 +25,11 @@ INSIDE, VARIABLE = (0, 1, 3, 4, 5, 7, 8), 9
 #: Most blocks of messages of one object.
 MOST_BLOCKS = 1000
 RECORD = np.dtype([("length", "<u4"), ("place", "V12")])
+#: What packs, by the names of numcodecs; names of the files that describe a store of zarr's.
+PACKERS = ("blosc", "gzip", "lz4", "zlib", "zstd")
+DESCRIPTIONS = {".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"}
+#: Most bytes of the texts in one chunk, and bytes beside the values of a chunk, such as its checksum.
+LONGEST_TEXTS, BESIDE = 2**28, 1024
 
 
 class UnusualFileError(ValueError):
@@ -110,3 +119,78 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
             twin.id.write_direct_chunk((0,) * data.ndim, packed, mask)
             total += int(twin[()].view(RECORD)["length"].sum(dtype=np.int64))
     return total
+
+
+def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
+    """Bytes that a chunk unpacks to; one that is deflated does not say it, and is unpacked up to `most` bytes."""
+    told = {
+        "": len(packed),
+        "blosc": int.from_bytes(packed[4:8], "little"),
+        "lz4": int.from_bytes(packed[:4], "little"),
+    }
+    if kind in told:
+        return told[kind]
+    if kind in ("lzf", "zstd"):
+        return _zstd_bytes(packed) if kind == "zstd" else _lzf_bytes(packed, most)
+    stream = zlib.decompressobj(wbits=47)
+    size = len(stream.decompress(packed, most + 1))
+    return size if len(stream.unused_data) <= 4 else most + 1  # 4 bytes of a checksum, or another stream
+
+
+def _lzf_bytes(packed: bytes, most: int) -> int:
+    """Bytes that a chunk of LZF unpacks to, counted up to `most`: the library tries again with more and more room."""
+    at = size = 0
+    while at < len(packed) and size <= most:
+        head, is_long = packed[at], packed[at] >= 7 << 5
+        size += head + 1 if head < 32 else (head >> 5) + 2 + (packed[at + 1] if is_long else 0)
+        at += head + 2 if head < 32 else 2 + is_long
+    return size
+
+
+def _zstd_bytes(packed: bytes) -> int:
+    """Bytes that a frame of Zstandard says it unpacks to; more than one frame, or a stream, is not read."""
+    flags = packed[4]
+    alone, width = flags >> 5 & 1, (flags >> 5 & 1, 2, 4, 8)[flags >> 6]
+    start = 6 - alone + (0, 1, 2, 4)[flags & 3]
+    at, last = start + width, 0
+    while not last and at < len(packed):
+        head = int.from_bytes(packed[at : at + 3], "little")
+        last, at = head & 1, at + 3 + (1 if head >> 1 & 3 == 1 else head >> 3)
+    if packed[:4] != b"\x28\xb5\x2f\xfd" or not width or at + 4 * (flags >> 2 & 1) != len(packed):
+        raise UnusualFileError
+    return int.from_bytes(packed[start : start + width], "little") + 256 * (width == 2)
+
+
+def zarr_bytes(data: Any, path: Path) -> int:
+    """Bytes of all texts in an array of zarr's, whose chunks must not unpack to more than its shape says."""
+    names = [type(codec).__name__.removesuffix("Codec").lower() for codec in (*data.filters, *data.compressors)]
+    packer, *more = [name for name in names if name in PACKERS] or [""]
+    is_text, size, total = data.dtype.kind in "OT", math.prod(data.chunks), 0
+    most = LONGEST_TEXTS if is_text else size * data.dtype.itemsize + BESIDE
+    for packed in _zarr_chunks(data, path / data.path, most):
+        n_bytes = unpacked_bytes(packer, packed, most) if packer else len(packed)
+        if more or n_bytes > most:
+            raise UnusualFileError
+        if is_text:
+            texts = numcodecs.get_codec({"id": packer}).decode(packed) if packer else packed
+            if int.from_bytes(bytes(texts[:4]), "little") > size:
+                raise UnusualFileError
+            total += n_bytes
+    return total
+
+
+def _zarr_chunks(data: Any, folder: Path, most: int) -> Iterator[bytes]:
+    """The chunks of an array as they are stored, one after another also where a file, a shard, holds several."""
+    n = math.prod(data.shards or data.chunks) // max(math.prod(data.chunks), 1)
+    for file in folder.rglob("*"):
+        if file.name in DESCRIPTIONS or not file.is_file():
+            continue
+        if file.stat().st_size > 2 * n * most:
+            raise UnusualFileError
+        content, places = file.read_bytes(), [[0, 2**62]]
+        if data.shards:
+            codec = data.metadata.codecs[0]
+            if codec != ShardingCodec(chunk_shape=codec.chunk_shape, codecs=codec.codecs):
+                raise UnusualFileError
+            places = np.frombuffer(content[-16 * n - 4 : -4], "<u8").reshape(-1, 2).tolist()
+        yield from (content[start : start + size] for start, size in places if size < 2**63)
