@@ -14,7 +14,7 @@ import sklearn.metrics as skm
 from scipy import sparse
 
 from dice import metrics
-from dice._clusters.partition import communities, kmeans
+from dice._clusters.partition import communities
 from dice._data.graph import leiden, neighbor_graph
 from dice._errors import InputError
 
@@ -287,19 +287,11 @@ def test_coinciding_cells_can_be_clustered() -> None:
     assert leiden(values).shape == (60,)
 
 
-def test_kmeans(blobs) -> None:
-    values, labels = blobs
-    found = kmeans(values, 3)
-    assert metrics.ari(labels, found) > 0.5
-    assert np.array_equal(found, kmeans(values, 3))
-
-
 def test_global_random_state_is_untouched(blobs) -> None:
     values, labels = blobs
     before, python_before = np.random.get_state(), random.getstate()  # noqa: NPY002
     leiden(values)
     louvain(values)
-    kmeans(values, 3)
     metrics.knn_macro_f1(values, labels)
     metrics.clisi(values, labels)
     metrics.leiden_sweep(values, labels, resolutions=[1.0], random_state=np.random.default_rng(0))
@@ -350,7 +342,6 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
         (lambda: metrics.leiden_sweep(TWO, resolutions=[]), "positive numbers"),
         (lambda: metrics.leiden_sweep(TWO, ["a"]), "one entry per cell"),
         (lambda: metrics.leiden_sweep(TWO, method="lpa"), "'leiden' or 'louvain'"),
-        (lambda: kmeans(TWO, 3), "from 1 to 2"),
     ],
 )
 def test_bad_input_names_the_fix(call, fix: str) -> None:

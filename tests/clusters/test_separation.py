@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dice._clusters.separation import CONTINUUM, MOST_SEPARATE, Measured, agreement, lower_bound, separation
+from dice._clusters.separation import (
+    CONTINUUM,
+    MOST_SEPARATE,
+    SEPARATIONS,
+    Measured,
+    agreement,
+    distance,
+    lower_bound,
+    separation,
+)
 
 
 def measured(first, second, noise=0.0, seed=0, k=6):
@@ -22,8 +31,8 @@ def measured(first, second, noise=0.0, seed=0, k=6):
 
 
 def test_agreement_and_separation_are_inverse():
-    for distance in (0.5, 2.0, CONTINUUM, 6.0):
-        assert separation(agreement(distance)) == pytest.approx(distance)
+    for value in (0.5, 2.0, CONTINUUM, 6.0):
+        assert separation(agreement(value)) == pytest.approx(value)
     assert agreement(0.0) == pytest.approx(0.5)
     assert separation(0.5) == pytest.approx(0)
     assert separation(1.0) == MOST_SEPARATE
@@ -32,26 +41,52 @@ def test_agreement_and_separation_are_inverse():
 
 
 @pytest.mark.parametrize("length", [30.0, 3000.0])
-def test_the_halves_of_an_even_continuum_are_sqrt_12_apart(length):
+def test_the_halves_of_an_even_continuum_are_not_told_apart(length):
+    """Their means are sqrt(12) apart, and as many cells lie between these as can for normal clusters."""
     values = np.linspace(0, length, 600)
     cells, first, second = measured(values[:300], values[300:])
-    assert cells.apart(first, second) == pytest.approx(lower_bound(CONTINUUM, 300, 300), rel=0.03)
-    assert cells.apart(first, second) < CONTINUUM
+    expected = (CONTINUUM + SEPARATIONS[0]) / 2
+    assert distance(values[:300], values[300:]) == pytest.approx(expected, rel=0.01)
+    assert cells.apart(first, second) == pytest.approx(lower_bound(expected, 300, 300), rel=0.03)
 
 
 def test_the_halves_of_a_normal_cloud_are_closer():
     values = np.sort(np.random.default_rng(1).normal(size=600)) * 20
     cells, first, second = measured(values[:300], values[300:])
-    assert cells.apart(first, second) == pytest.approx(
-        lower_bound(4 * norm.pdf(0) / np.sqrt(1 - 2 / np.pi), 300, 300), rel=0.06
-    )
+    expected = (4 * norm.pdf(0) / np.sqrt(1 - 2 / np.pi) + SEPARATIONS[0]) / 2
+    assert cells.apart(first, second) == pytest.approx(lower_bound(expected, 300, 300), rel=0.06)
 
 
-@pytest.mark.parametrize("distance", [3.0, 5.0])
-def test_normal_clusters_have_their_distance(distance):
+def test_a_bent_continuum_is_whole():
+    """The halves of half a circle are further apart than those of a line, but there are cells in between."""
+    angles = np.linspace(0, np.pi, 600)
+    rng = np.random.default_rng(8)
+    whole = np.column_stack([50 * np.cos(angles), 50 * np.sin(angles), rng.normal(size=(600, 3))])
+    order = rng.permutation(600)
+    cells = Measured(whole[order], np.repeat(whole[order][:, None], 4, axis=1).reshape(600, 2, 2, 5))
+    first, second = (np.flatnonzero(half) for half in (order < 300, order >= 300))
+    scores = whole[:, 0]
+    assert (scores[:300].mean() - scores[300:].mean()) / scores[:300].std() > 4
+    assert cells.apart(first, second) < CONTINUUM
+
+
+@pytest.mark.parametrize("true", [3.0, 5.0])
+def test_normal_clusters_have_their_distance(true):
     rng = np.random.default_rng(2)
-    cells, first, second = measured(rng.normal(size=300), distance + rng.normal(size=300))
-    assert cells.apart(first, second) == pytest.approx(lower_bound(distance, 300, 300), rel=0.1)
+    one, other = rng.normal(size=50_000), true + rng.normal(size=50_000)
+    assert distance(one, other) == pytest.approx(true, rel=0.03)
+    cells, first, second = measured(one[:300], other[:300])
+    assert cells.apart(first, second) == pytest.approx(lower_bound(true, 300, 300), rel=0.1)
+
+
+def test_small_clusters_keep_most_of_their_distance():
+    """Nine of ten cells teach the discriminant, so that 20 cells of each cluster are enough in 30 dimensions."""
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        cells, first, second = measured(rng.normal(size=20), 8 + rng.normal(size=20), seed=seed, k=30)
+        found.append(cells.apart(first, second))
+    assert np.mean(found) > CONTINUUM
 
 
 def test_halves_that_know_nothing_tell_nothing_apart():
@@ -96,8 +131,8 @@ def test_few_cells_have_to_be_further_apart():
         found = []
         for _ in range(2000):
             first, second = (at + rng.normal(size=n) for at, n in zip((0, CONTINUUM), sizes, strict=True))
-            distance = (second.mean() - first.mean()) / np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)
-            found.append(lower_bound(distance, *sizes))
+            apart = (second.mean() - first.mean()) / np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)
+            found.append(lower_bound(apart, *sizes))
         assert 0.92 < (np.array(found) < CONTINUUM).mean() < 0.99
     assert lower_bound(CONTINUUM, 10**9, 10**9) == pytest.approx(CONTINUUM, rel=1e-3)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dice._clusters.partition import distance_matrix, nearest, shared_neighbors
+from dice._clusters.separation import agreement
 from dice._clusters.tree import CUT_LEVELS, Cut, Tree, grow, level_of, stored_cut
 from dice._errors import InputError
 
@@ -84,6 +85,22 @@ def test_a_cut_places_cells_and_says_how_sure():
     assert again.names == ["0+1"]
     assert "one cluster" in again.why
     assert "99%" in again.why  # Agreement at a separation of 5.
+
+
+def test_a_part_of_the_cells_keeps_the_tree_and_its_names():
+    joined = np.array([[0, 1], [2, 3], [4, 5]])
+    tree = Tree(4, joined, np.array([4.0, 6.0, 8.0]), np.array([9.0, 8.0, 7.0, 6.0]))
+    record = Cut(tree, CUT_LEVELS["default"]).record()
+    leaves = np.array([[3, 3], [1, 1], [3, 0]])
+    part = stored_cut(record, filled=leaves[:, 0])
+    codes, sure = part.place(leaves)
+    assert [part.names[code] for code in codes] == ["3", "1", "3"]
+    np.testing.assert_allclose(sure, [1, 1, 0])
+    assert "2 clusters" in part.why
+    assert part.agreement == pytest.approx(float(agreement(8.0)))  # Leaves 1 and 3 meet in the last merge alone.
+    alone = stored_cut(record, filled=np.array([2]))
+    assert alone.names == ["2"]
+    assert "one cluster" in alone.why
 
 
 def test_levels():

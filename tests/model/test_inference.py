@@ -107,6 +107,18 @@ def test_cells_are_addressed_by_their_position():
     assert plain.packed(CELLS, slice(0, 40)).shape == (40, K)
 
 
+def test_many_cells_go_through_the_network_in_parts(monkeypatch):
+    told = []
+    whole, run = inference(0.5, n_samples=2), inference(0.5, n_samples=2, told=told)
+    expected = whole(whole.likelihood.latents(CELLS), slice(0, 40))
+    monkeypatch.setattr("dice._model.inference.NETWORK_CHUNK", 12)
+    found = run(run.likelihood.latents(CELLS), slice(0, 40))
+    assert told == [10] * 4
+    assert not run.halved
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-5)
+    np.testing.assert_allclose(found.samples, expected.samples, atol=1e-4)
+
+
 @pytest.mark.parametrize("method", ["direct", "split"])
 def test_offsets_are_taken_away_first(method):
     away = np.array([[[3.0, -2.0, 1.0]]], dtype=np.float32)

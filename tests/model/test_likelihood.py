@@ -104,13 +104,6 @@ def test_only_cells_that_are_asked_for_keep_their_latents():
     np.testing.assert_allclose(likelihood.energy(likelihood.latents(CELLS)), (X**2).sum(1), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("n", "size", "starts"), [(0, 5, [0]), (4, 5, [0]), (5, 5, [0]), (11, 5, [0, 5, 10])])
-def test_ranges_of_cells_cover_them_once(n, size, starts):
-    slices = latents_of(np.ones(n)).slices(size)
-    assert [part.start for part in slices] == starts
-    assert [part.stop for part in slices] == [*starts[1:], n]
-
-
 def latents_of(residual, empty=None):
     n = len(residual)
     empty = np.zeros(n, dtype=bool) if empty is None else empty

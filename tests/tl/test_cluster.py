@@ -105,7 +105,13 @@ def test_levels_cut_the_same_tree(query, monkeypatch):
 def test_names_are_those_of_the_tree_in_a_part_of_the_cells(query):
     part = query[query.obs["dice_cluster"].isin(["1", "4"])].copy()
     dice.tl.cluster(part, level="fine")
-    assert {name.split(".")[0] for name in part.obs["dice_cluster"]} == {"1", "4"}
+    assert {name.split(".")[0] for name in part.obs["dice_cluster"].cat.categories} == {"1", "4"}
+    found = part.obs["dice_cluster"].nunique()
+    assert part.uns["dice_cluster"]["choice"]["n_clusters"] == len(part.uns["dice_cluster_colors"]) == found
+    assert f"{found} clusters" in part.uns["dice_cluster"]["choice"]["why"]
+    single = query[query.obs["dice_cluster"] == "4"].copy()
+    dice.tl.cluster(single, level="default")
+    assert "one cluster" in single.uns["dice_cluster"]["choice"]["why"]
     dice.tl.cluster(part)
     assert set(part.obs["dice_cluster"]) == {"0", "1"}
     assert "2 clusters" in part.uns["dice_cluster"]["choice"]["why"]

@@ -11,7 +11,7 @@ from scipy import sparse
 from dice import _log
 from dice._clusters.partition import Flavor, as_graph, communities, distance_matrix, nearest, shared_neighbors
 from dice._clusters.remeasured import remeasured
-from dice._clusters.separation import SHRINKING, Measured
+from dice._clusters.separation import Measured, shrunken
 from dice._clusters.tree import Tree, grow
 from dice._errors import InputError
 from dice._query.query import Query
@@ -21,6 +21,8 @@ from dice._types import Codes, Floats
 FINE = 3.0
 #: Cells up to which counts are split more than once; with more of them, one split tells as much of every pair.
 SPLIT_CELLS = 20_000
+#: Minutes and GB for 200,000 cells, both of which grow with the number of cells.
+COST = 3.2, 3.8
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,6 @@ class Found:
     leaves: NDArray[np.int16]
     #: Connectivities and distances (n, n).
     graph: tuple[sparse.csr_matrix, sparse.csr_matrix]
-    #: Whether cells were measured again by their counts, or else by posterior samples.
-    measured: bool
 
 
 def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flavor, random_state: int) -> Found:
@@ -44,12 +44,13 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
             f"{len(some)} cells with expression are too few for n_neighbors={n_neighbors}: pass more cells, or a "
             "smaller number."
         )
+    if len(some) > SPLIT_CELLS:
+        minutes, memory = (len(some) / 200_000 * cost for cost in COST)
+        _log.say(f"{len(some):,} cells take about {minutes:.1f} minutes and {memory:.1f} GB on two idle cores.")
     # By address, as the order of a file would decide where Leiden begins and which cells are compared.
     some = some[np.argsort(query.seeds[some], kind="stable")]
-    with _log.progress(total=4, desc="Halving counts", unit="stage") as bar:
-        cells = remeasured(query, n_splits if len(some) <= SPLIT_CELLS else 1)[some]
-        bar.update()
-        bar.set_description("Finding neighbours")
+    cells = remeasured(query, n_splits if len(some) <= SPLIT_CELLS else 1)[some]
+    with _log.progress(total=3, desc="Finding neighbours", unit="stage") as bar:
         found, distances = nearest(cells.whole, n_neighbors, random_state)
         graph = shared_neighbors(found)
         bar.update()
@@ -58,16 +59,14 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
         codes = np.unique(codes, return_inverse=True)[1]
         bar.update()
         bar.set_description("Comparing clusters")
-        measured = Measured(
-            cells.whole, cells.halves, cells.spaces if query.measured else (), 2.0 if query.measured else 1.0
-        )
-        tree = grow(codes, graph, measured.apart)
+        about = (cells.spaces, 2.0) if query.measured else ((), 1.0)
+        tree = grow(codes, graph, Measured(cells.whole, cells.halves, *about).apart)
         bar.update()
     leaves = np.full((n, 1 + 2 * cells.halves.shape[1]), -1, dtype=np.int16)
     leaves[some] = np.column_stack([codes, _placed(codes, cells.halves)])
     place = sparse.csr_matrix((np.ones(len(some), np.float32), (some, np.arange(len(some)))), shape=(n, len(some)))
     everywhere = [sparse.csr_matrix(place @ one @ place.T) for one in (graph, distance_matrix(found, distances))]
-    return Found(tree, leaves, (everywhere[0].astype(np.float32), everywhere[1]), query.measured)
+    return Found(tree, leaves, (everywhere[0].astype(np.float32), everywhere[1]))
 
 
 def _placed(codes: Codes, halves: Floats) -> Codes:
@@ -77,8 +76,6 @@ def _placed(codes: Codes, halves: Floats) -> Codes:
     member = sparse.csr_matrix((np.ones(n), (codes, np.arange(n))))
     means = member @ values.mean(1) / np.bincount(codes)[:, None]
     rest = (values - means[codes][:, None]).reshape(-1, k)
-    covariance = rest.T @ rest / len(rest)
-    covariance = (1 - SHRINKING) * covariance + (SHRINKING * np.trace(covariance) / k + 1e-12) * np.eye(k)
-    weights = np.linalg.solve(covariance, means.T)
+    weights = np.linalg.solve(shrunken(rest.T @ rest / len(rest)), means.T)
     offsets = (means.T * weights).sum(0) / 2
     return np.stack([(values[:, one] @ weights - offsets).argmax(1) for one in range(values.shape[1])], axis=1)

@@ -1,4 +1,4 @@
-"""Partitions of cells: nearest neighbours, communities of a neighbour graph, and k-means."""
+"""Partitions of cells: nearest neighbours and communities of a neighbour graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dice._arguments import short_seed
+from dice._arguments import is_number, short_seed
 from dice._errors import InputError
 from dice._types import Codes, Floats
 
@@ -100,24 +100,8 @@ def communities(
 
 
 def check_resolutions(resolutions: Sequence[float]) -> None:
-    try:
-        values = np.asarray(resolutions, dtype=float)
-    except (TypeError, ValueError):
-        values = np.zeros(0)
-    if values.ndim != 1 or values.size == 0 or not (np.isfinite(values) & (values > 0)).all():
+    if np.ndim(resolutions) != 1 or not len(resolutions) or not all(is_number(one) and one > 0 for one in resolutions):
         raise InputError("Resolutions must be positive numbers: pass for example 1.0, or several.")
-
-
-def kmeans(values: Floats, n_clusters: int, *, random_state: int = 0) -> Codes:
-    """The k-means cluster of every row of `values` (n, k), the best of ten starts."""
-    from sklearn.cluster import KMeans
-
-    if not 1 <= n_clusters <= len(values):
-        raise InputError(
-            f"n_clusters={n_clusters} is impossible for {len(values)} cells: use a number from 1 to {len(values)}."
-        )
-    model = KMeans(n_clusters, n_init=10, random_state=short_seed(random_state))
-    return np.asarray(model.fit_predict(values), dtype=np.intp)
 
 
 @contextmanager

@@ -19,14 +19,18 @@ CONTINUUM = float(np.sqrt(12))
 MOST_SEPARATE = 10.0
 #: Most cells of each cluster that a test looks at, and fewest cells of each that a discriminant can be learned from.
 TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 600, 3
-#: Random halves of the cells that a test is averaged over.
-REPEATS = 4
+#: Parts of the cells: each is judged by a discriminant that all others have taught.
+CELL_FOLDS = 10
 #: Share of the mean variance that is added to the covariance of a discriminant.
 SHRINKING = 0.2
 #: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
 #: at the depths of bmmc's cells left .004 of the denoised and .02 of the projected distance; clusters of bmmc and of
 #: pancreas left .3 and .65 or more.
 LEFT = 0.1
+#: Separations of two normal clusters, and the share of their cells in the middle third of the way between their means.
+#: It rises up to the first one: a continuum has as many cells there or more.
+SEPARATIONS = np.linspace(np.sqrt(6 * np.log(2)), MOST_SEPARATE, 500)
+IN_BETWEEN = norm.cdf(2 * SEPARATIONS / 3) - norm.cdf(SEPARATIONS / 3)
 
 
 def agreement(separation: Floats | float) -> Floats:
@@ -57,38 +61,45 @@ class Measured:
     depth: float = 2.0
 
     @cached_property
-    def folds(self) -> NDArray[np.bool_]:
-        """Random halves of the cells (repeats, n): discriminants learned from one half are applied to the other."""
-        return np.random.default_rng(0).random((REPEATS, len(self.whole))) < 0.5
+    def folds(self) -> Codes:
+        """The part (n,) that every cell is in."""
+        return np.random.default_rng(0).integers(CELL_FOLDS, size=len(self.whole))
 
     def apart(self, first: Codes, second: Codes) -> float:
-        """Separation of two clusters of cells: by the spread of cells and by independent halves, the smaller one.
+        """Separation of two clusters of cells: by the cells themselves and by independent halves, the smaller one.
 
-        The spread tells clusters from a continuum, and halves tell them from noise that shaped the clusters. Clusters
-        that depth alone sets apart have no separation.
+        Cells tell clusters from a continuum, and halves tell them from noise that shaped the clusters. Clusters that
+        depth alone sets apart have no separation.
         """
         by_depth = [_left(*(part[cells].mean(0) for part in space for cells in (first, second)))
                     for space in self.spaces]  # fmt: skip
         first, second = first[:TESTED_CELLS], second[:TESTED_CELLS]
         if (by_depth and max(by_depth) < LEFT) or min(len(first), len(second)) < 2 * FEWEST_FOR_DISCRIMINANT:
             return 0.0
-        by_spread, by_halves = np.mean([self._apart(first, second, fold) for fold in self.folds], axis=0)
-        return float(np.clip(min(lower_bound(by_spread, len(first), len(second)), by_halves), 0, MOST_SEPARATE))
-
-    def _apart(self, first: Codes, second: Codes, fold: Mask) -> tuple[float, float]:
-        """Separation by the spread of cells, and by halves."""
         cells = np.concatenate([first, second])
-        member = np.arange(len(cells)) >= len(first)
-        halves = self.halves[cells]
-        score = _scores(self.whole[cells][:, None], member, fold[cells])
+        member, halves = np.arange(len(cells)) >= len(first), self.halves[cells]
+        score = _scores(self.whole[cells][:, None], member, self.folds[cells])
         # Halves have more noise, and another discriminant.
-        score_halves = _scores(halves.reshape(len(cells), -1, halves.shape[-1]), member, fold[cells])
+        score_halves = _scores(halves.reshape(len(cells), -1, halves.shape[-1]), member, self.folds[cells])
         if score is None or score_halves is None:
-            return 0.0, 0.0
-        spread = np.sqrt((score[member].var(ddof=1) + score[~member].var(ddof=1)) / 2)
-        by_spread = float(score[member].mean() - score[~member].mean()) / max(float(spread), 1e-12)
+            return 0.0
+        by_cells = lower_bound(distance(score[~member, 0], score[member, 0]), len(first), len(second))
         agreed = _agreed(score_halves.reshape(halves.shape[:3]) > 0, member)
-        return by_spread, float(np.sqrt(self.depth) * separation(agreed))
+        by_halves = float(np.sqrt(self.depth) * separation(agreed))
+        return float(np.clip(min(by_cells, by_halves), 0, MOST_SEPARATE))
+
+
+def distance(first: Floats, second: Floats) -> float:
+    """Separation of the scores of two clusters: the mean of two measures that are the same for normal clusters.
+
+    One is the distance of the means in units of the spread. The other one counts the cells in between: a continuum has
+    many, also where it is bent, so that its ends are far apart.
+    """
+    shift, middle = second.mean() - first.mean(), (first.mean() + second.mean()) / 2
+    spread = np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)
+    between = np.mean([(np.abs(scores - middle) < shift / 6).mean() for scores in (first, second)])
+    by_border = np.interp(-between, -IN_BETWEEN, SEPARATIONS) if shift > 0 else 0.0
+    return float(shift / max(float(spread), 1e-12) + by_border) / 2
 
 
 def lower_bound(distance: float, n_first: int, n_second: int) -> float:
@@ -97,31 +108,33 @@ def lower_bound(distance: float, n_first: int, n_second: int) -> float:
     return float(distance - norm.isf(0.05) * np.sqrt(means + distance**2 / 8 * spreads))
 
 
-def _scores(values: Floats, member: Mask, fold: Mask) -> Floats | None:
-    """Scores (n, m) of m measurements (n, m, k) of cells, by a discriminant that other cells have taught.
+def _scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
+    """Scores (n, m) of m measurements (n, m, k) of cells, by the discriminant of Fisher that other `folds` have taught.
 
     Cells that are a `member` (n,) of the second cluster score above 0. None where there are too few cells.
     """
-    values = values.astype(np.float64)
-    scores = np.zeros(values.shape[:2])
-    for taught in (fold, ~fold):
-        if min((taught & member).sum(), (taught & ~member).sum()) < FEWEST_FOR_DISCRIMINANT:
-            return None
-        first, second = (np.concatenate(values[taught & side]) for side in (~member, member))
-        direction, middle = _discriminant(first, second)
-        scores[~taught] = (values[~taught] - middle) @ direction
-    return scores
+    values = values - values.mean((0, 1), dtype=np.float64)
+    # Numbers, sums and products (2, CELL_FOLDS, ...) of the values in each part of a cluster, and in all its others.
+    parts = [values[(folds == fold) & side].reshape(-1, values.shape[-1])
+             for side in (~member, member) for fold in range(CELL_FOLDS)]  # fmt: skip
+    known = zip(*((len(part), part.sum(0), part.T @ part) for part in parts), strict=True)
+    own = (np.reshape(one, (2, CELL_FOLDS, *np.shape(one[0]))) for one in known)
+    n, sums, products = (one.sum(1, keepdims=True) - one for one in own)
+    if n.min() < FEWEST_FOR_DISCRIMINANT * values.shape[1]:
+        return None
+    means = sums / n[..., None]
+    covariance = (products - n[..., None, None] * means[..., :, None] * means[..., None, :]) / (n - 1)[..., None, None]
+    shift, middle = means[1] - means[0], means.mean(0)
+    direction = np.linalg.solve(shrunken(covariance.mean(0)), shift[..., None])[..., 0]
+    direction /= np.sqrt(np.maximum((direction * shift).sum(-1, keepdims=True), 1e-12))
+    return np.einsum("nmk,nk->nm", values - middle[folds][:, None], direction[folds])
 
 
-def _discriminant(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """Fisher's direction from one cluster (n, k) to another, in units of their spread, and the point between them."""
-    means = first.mean(0), second.mean(0)
-    shift = means[1] - means[0]
-    covariance = (np.cov(first.T) + np.cov(second.T)) / 2
-    k = len(shift)
-    covariance = (1 - SHRINKING) * covariance + (SHRINKING * np.trace(covariance) / k + 1e-12) * np.eye(k)
-    direction = np.linalg.solve(covariance, shift)
-    return direction / np.sqrt(max(direction @ shift, 1e-12)), (means[0] + means[1]) / 2
+def shrunken(covariance: Floats) -> Floats:
+    """Covariance (..., k, k), shrunken to a multiple of the identity."""
+    k = covariance.shape[-1]
+    trace = np.trace(covariance, axis1=-2, axis2=-1)[..., None, None]
+    return np.asarray((1 - SHRINKING) * covariance + (SHRINKING * trace / k + 1e-12) * np.eye(k))
 
 
 def _agreed(placed: NDArray[np.bool_], member: Mask) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dice._arguments import is_number
 from dice._clusters.separation import CONTINUUM, agreement, separation
 from dice._errors import InputError
 from dice._types import Codes, Floats
@@ -117,7 +118,7 @@ CUT_LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.
 def level_of(level: Any) -> float:
     """The agreement that a user asks for."""
     value = CUT_LEVELS.get(level, 0.0) if isinstance(level, str) else level
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.5 < value < 1:
+    if not is_number(value) or not 0.5 < value < 1:
         raise InputError(
             f"level={level!r} is unknown: use 'fine', 'default', 'coarse' or an agreement between 0.5 and 1."
         )
@@ -132,11 +133,21 @@ class Cut:
     level: float
     #: Whether cells were measured again by their counts, or else by posterior samples.
     measured: bool = True
+    #: Leaves of the cells at hand; None for all of them. A subset of the cells keeps the tree of all cells.
+    filled: frozenset[int] | None = None
 
     @cached_property
     def nodes(self) -> list[int]:
         """Nodes of the tree that are clusters, from the largest to the smallest."""
         return self.tree.cut(float(separation(self.level)))
+
+    @cached_property
+    def shown(self) -> list[int]:
+        """Clusters that hold cells."""
+        return [node for node in self.nodes if self._holds_cells(node)]
+
+    def _holds_cells(self, node: int) -> bool:
+        return self.filled is None or not self.filled.isdisjoint(self.tree.leaves(node))
 
     @cached_property
     def node_names(self) -> list[str]:
@@ -146,54 +157,56 @@ class Cut:
     @property
     def names(self) -> list[str]:
         """Names of the clusters."""
-        return [self.node_names[node] for node in self.nodes]
+        return [self.node_names[node] for node in self.shown]
 
     def place(self, leaves: NDArray[np.integer]) -> tuple[Codes, Floats]:
         """The cluster of every cell (n,), and the share (n,) of its halves that are in the same one.
 
         `leaves` (n, 1 + halves) are those of cells and their halves; -1 is no leaf, and no cluster.
         """
-        placed = np.append(self.tree.members(self.nodes), -1)[np.asarray(leaves)]
+        placed = np.append(self.tree.members(self.shown), -1)[np.asarray(leaves)]
         kept = (placed[:, 1:] == placed[:, :1]).mean(1)
         return placed[:, 0], np.where(placed[:, 0] >= 0, kept, np.nan)
 
-    @property
-    def closest(self) -> int:
-        """The merge that would come next; of a single cluster, the last one that was made."""
-        return len(self.tree.joined) - max(len(self.nodes) - 1, 1)
+    @cached_property
+    def closest(self) -> int | None:
+        """The merge that would come next; of a single cluster, the last one that was made, if any."""
+        merges = [i for i, pair in enumerate(self.tree.joined.tolist()) if all(map(self._holds_cells, pair))]
+        return merges[-max(len(self.shown) - 1, 1)] if merges else None
 
     @property
     def agreement(self) -> float:
         """Agreement on the clusters that are the hardest to tell apart; for one cluster, on its two clearest parts."""
-        return float(agreement(self.tree.separation[self.closest])) if len(self.tree.joined) else 0.5
+        return 0.5 if self.closest is None else float(agreement(self.tree.separation[self.closest]))
 
     @property
     def why(self) -> str:
         """The clusters in a sentence."""
         second = "a second measurement" if self.measured else "posterior samples"
-        if len(self.nodes) == 1:
+        if len(self.shown) <= 1 or self.closest is None:
             return (
                 f"All cells are one cluster: {second} would place {self.agreement:.0%} of the cells of its two "
                 f"clearest parts alike, and clusters need {self.level:.0%}."
             )
         closest = " and ".join(self.node_names[node] for node in self.tree.joined[self.closest])
         return (
-            f"{len(self.nodes)} clusters: {second} would place at least {self.agreement:.0%} of the cells of any two "
+            f"{len(self.shown)} clusters: {second} would place at least {self.agreement:.0%} of the cells of any two "
             f"of them alike ({self.level:.0%} needed); the closest are {closest}."
         )
 
     def record(self) -> dict[str, Any]:
         """Plain arrays for ``.uns``."""
-        tree, n_clusters = self.tree, len(self.nodes)
+        tree, n_clusters = self.tree, len(self.shown)
         choice = {"n_clusters": n_clusters, "why": self.why, "level": self.level, "agreement": self.agreement}
         stored = {"joined": tree.joined, "separation": tree.separation, "agreement": agreement(tree.separation)}
         stored |= {"sizes": tree.sizes, "names": np.array(self.node_names, dtype=str)}
         return {"choice": choice | {"measured": self.measured}, "tree": stored}
 
 
-def stored_cut(record: Mapping[str, Any], level: float | None = None) -> Cut:
-    """The cut in an entry of ``.uns``, or another one of the same tree."""
+def stored_cut(record: Mapping[str, Any], level: float | None = None, filled: NDArray[np.integer] | None = None) -> Cut:
+    """The cut in an entry of ``.uns``, or another one of the same tree, for cells in the `filled` leaves."""
     stored, choice = record["tree"], record["choice"]
     sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))
     tree = Tree(len(sizes), np.asarray(stored["joined"], dtype=np.intp).reshape(-1, 2), separations, sizes)
-    return Cut(tree, float(choice["level"]) if level is None else level, bool(choice["measured"]))
+    leaves = None if filled is None else frozenset(np.unique(filled).tolist())
+    return Cut(tree, float(choice["level"]) if level is None else level, bool(choice["measured"]), leaves)

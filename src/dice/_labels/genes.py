@@ -14,11 +14,12 @@ from torch import Tensor
 
 from dice._data.matrix import Matrix
 from dice._data.read import names as names_of
-from dice._data.results import from_plain
+from dice._data.write import from_plain
 from dice._keys import PriorKeys
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel
-from dice._query.query import NETWORK_CHUNK, Query
+from dice._model.inference import NETWORK_CHUNK
+from dice._query.query import Query
 from dice._query.reference import own_genes, read_reference
 from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask

@@ -121,7 +121,7 @@ class Denoiser(nn.Module, ABC):
     @property
     def counted(self) -> bool:
         """Whether the network has learned the noise of counts and reads depth."""
-        return False
+        return not math.isnan(self.typical)
 
     @property
     def typical(self) -> float:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._errors import InputError
@@ -105,20 +107,20 @@ def split_gibbs(
     )
 
 
-def exact_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor]:
-    """The fastest chain for a Gaussian likelihood whose noise is widened by rho^2 in every direction.
+def fastest_gibbs(
+    denoiser: Denoiser, step: GaussianStep, rhos: NDArray[np.floating], noise: CellNoise, settings: Gibbs, **more: Any
+) -> Posterior:
+    """Run the fastest chains for a Gaussian likelihood whose noise is widened by a constant rho^2 in every direction.
 
     The division of the noise between the two steps changes the mixing, not the stationary law. The part that is common
     to all directions, a^2 = rho^2 + the smallest variance, goes into the prior step, and the likelihood keeps the rest.
-    With isotropic noise the rest is zero, and one iteration equals the direct method.
-
-    Returns
-    -------
-    The likelihood step with the rest of the noise, and the level a (n,) of the prior step.
+    With isotropic noise the rest is zero, and one iteration equals the direct method. Chains start at the posterior
+    mean for standard normal latents.
     """
-    total = step.variances + rho**2
+    total = step.variances + float(rhos[-1]) ** 2
     common = total.min(1, keepdim=True).values
-    return GaussianStep(step.y, total - common, step.axes), common.sqrt()[:, 0]
+    rest, start = GaussianStep(step.y, total - common, step.axes), (step.y @ step.axes / (1 + total)) @ step.axes.T
+    return split_gibbs(denoiser, rest, start, [common.sqrt()[:, 0]] * len(rhos), noise, settings, **more)
 
 
 def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tuple[int, int]:
@@ -131,12 +133,6 @@ def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tu
     burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)
     n_iterations = min(max(3 * burn_in, 8), MAX_ITERATIONS)
     return n_iterations, min(burn_in, n_iterations // 3)
-
-
-def wiener_start(step: GaussianStep, rho: float) -> Tensor:
-    """Posterior mean (n, k) for standard normal latents: a good start in all directions."""
-    shrunk = (step.y @ step.axes) / (1 + step.variances + rho**2)
-    return shrunk @ step.axes.T
 
 
 class Moments:

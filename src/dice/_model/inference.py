@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dice._errors import InputError
 from dice._model.denoiser import Denoiser
-from dice._model.gibbs import exact_split, rho_schedule, silent, split_gibbs, split_length, wiener_start
+from dice._model.gibbs import fastest_gibbs, rho_schedule, silent, split_gibbs, split_length
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import Offsets
 from dice._model.posterior import MAX_NOISE, Posterior, direct
@@ -24,8 +24,8 @@ from dice._model.steps import GaussianStep, LangevinStep, likelihood_step
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device
 
-#: The likelihood of "auto" if noise was not measured.
-GAUSSIAN = Gaussian()
+#: The likelihood of "auto" if noise was not measured, and the number of cells that go through the network at once.
+GAUSSIAN, NETWORK_CHUNK = Gaussian(), 8192
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,16 @@ class Plan:
 
     @classmethod
     def of(
-        cls, options: Options, rho: float | Sequence[float], *, isotropic: bool, noise_range: tuple[float, float],
-        largest: float, measured: bool, **decided: Any,
-    ) -> Plan:  # fmt: skip
+        cls,
+        options: Options,
+        rho: float | Sequence[float],
+        *,
+        isotropic: bool,
+        noise_range: tuple[float, float],
+        largest: float,
+        measured: bool,
+        **decided: Any,
+    ) -> Plan:
         """The plan for given options and other fields of the plan.
 
         A ``burn_in`` of None becomes a third of the iterations, or follows from the mixing. `noise_range` are the
@@ -95,7 +102,7 @@ class Plan:
             np.minimum(rhos, largest),
             gibbs,
             options.n_samples,
-            options.uncertainty and options.direct.uncertainty,
+            options.uncertainty,
             measured=measured,
             **decided,
         )
@@ -124,20 +131,20 @@ class Inference:
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
         """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` if the plan needs genes.
 
-        If the memory of the device is too small, the cells are computed in halves. The result is the same, because
-        cells do not depend on each other.
+        Many cells, and those that do not fit the memory of the device, are computed in halves. The result is the same.
         """
-        try:
-            return self._posterior(latents, rows, chunk)
-        except torch.cuda.OutOfMemoryError as error:
-            if len(latents) < 2:
-                raise InputError(
-                    "The memory of the device is too small for a single cell: set dice.settings.device = 'cpu'."
-                ) from error
-        # Only here, where the error no longer holds on to the tensors of the failed attempt.
-        torch.cuda.empty_cache()
         half = len(latents) // 2
-        self.halved.append(half)
+        if len(latents) <= NETWORK_CHUNK:
+            try:
+                return self._posterior(latents, rows, chunk)
+            except torch.cuda.OutOfMemoryError as error:
+                if not half:
+                    raise InputError(
+                        "The memory of the device is too small for a single cell: set dice.settings.device = 'cpu'."
+                    ) from error
+            # Only here, where the error no longer holds on to the tensors of the failed attempt.
+            torch.cuda.empty_cache()
+            self.halved.append(half)
         parts = []
         for part in (slice(0, half), slice(half, len(latents))):
             place = slice(rows.start + part.start, rows.start + part.stop)
@@ -170,12 +177,9 @@ class Inference:
             result = replace(result, mean=result.mean - away, samples=samples)
         if latents.empty.any():
             self._set_prior(result, latents.empty, rows)
-        for part in (result.mean, result.variance):
-            if part is not None and not np.isfinite(part).all():
-                raise InputError(
-                    f"The posterior is not finite with noise {plan.cell_noise[rows].max():.3g} and rho "
-                    f"{plan.rhos.max():.3g}: pass values of the latents' own size."
-                )
+        if not all(np.isfinite(part).all() for part in (result.mean, result.variance) if part is not None):
+            noisy = f"noise {plan.cell_noise[rows].max():.3g} and rho {plan.rhos.max():.3g}"
+            raise InputError(f"The posterior is not finite with {noisy}: pass values of the latents' own size.")
         return result
 
     def _direct(self, y: Tensor, latents: Latents, rows: slice, noise: CellNoise) -> Posterior:
@@ -203,9 +207,7 @@ class Inference:
         gaussian = GaussianStep(y, (self._tensor(s) / scale)[:, None].square() * spread, axes)
         told: dict[str, Any] = {"n_samples": plan.n_samples, "tell": partial(self.tell, len(y))}
         if plan.method == "split":
-            rest, level = exact_split(gaussian, plan.rho / scale)
-            start, levels = wiener_start(gaussian, plan.rho / scale), [level] * len(plan.rhos)
-            return split_gibbs(self._denoiser, rest, start, levels, noise, plan.gibbs, **told)
+            return fastest_gibbs(self._denoiser, gaussian, plan.rhos / scale, noise, plan.gibbs, **told)
         step = likelihood_step(plan.likelihood, gaussian, self.likelihood, latents.residual, s, x, scale)
         rhos = (plan.rhos / scale).tolist()
         result = split_gibbs(self._denoiser, step, y, rhos, noise, plan.gibbs, literal=True, **told)
@@ -221,9 +223,7 @@ class Inference:
             result.variance[empty] = scale**2
         if result.samples is not None:
             origin, noise = self._tensor(result.mean[empty]), self._random(self.seeds[rows][empty])
-            drawn = direct(
-                self._denoiser, origin, torch.tensor(MAX_NOISE), noise, n_samples=self.plan.n_samples, uncertainty=False
-            )
+            drawn = direct(self._denoiser, origin, torch.tensor(MAX_NOISE), noise, n_samples=self.plan.n_samples)
             result.samples[empty] = scale * drawn.samples.cpu().numpy()
 
     def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:

@@ -46,11 +46,6 @@ class Latents:
     def __getitem__(self, rows: slice) -> Latents:
         return Latents(self.y[rows], self.residual[rows], self.empty[rows], self.log_depth[rows])
 
-    def slices(self, size: int) -> list[slice]:
-        """Ranges of at most `size` cells that cover all cells; a single empty range without cells."""
-        starts = range(0, max(len(self), 1), size)
-        return [slice(start, min(start + size, len(self))) for start in starts]
-
     @classmethod
     def joined(cls, parts: Sequence[Latents], n_latent: int) -> Latents:
         """The cells of several chunks, one after the other."""

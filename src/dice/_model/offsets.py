@@ -227,8 +227,7 @@ def check_record(record: Mapping[str, Any], names: list[str] | None) -> None:
 
 
 def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
-    """The offsets that an earlier call found, for cells in these `batches` (n,) with their `names`."""
-    check_record(record, names)
+    """The offsets of a record that was checked, for cells in these `batches` (n,) with their `names`."""
     if "offset" not in record:
         return None
     offsets, stored = np.asarray(record["offset"], dtype=np.float32), _batches(record)

@@ -36,8 +36,6 @@ def _gene_sums(chunk: Chunk) -> tuple[Floats]:
     return (np.asarray(np.expm1(chunk).sum(0)).ravel(),)
 
 
-#: Number of cells that go through the network at once.
-NETWORK_CHUNK = 8192
 #: Default rho in latent scales: with the noise of counts, and with assumed noise (docs/rho.md).
 COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
 
@@ -214,7 +212,7 @@ class Query:
         parts = []
         with _log.progress(total=n * plan.n_steps, desc="Denoising", unit="step") as bar:
             inference = replace(inference, tell=bar.update)
-            for rows in (self.matrix.slices() if plan.needs_genes else None) or self.latents.slices(NETWORK_CHUNK):
+            for rows in (self.matrix.slices() if plan.needs_genes else []) or [slice(0, n)]:
                 chunk = self.matrix.read(rows) if plan.needs_genes else None
                 parts.append(inference(self.latents[rows], rows, chunk))
         if inference.halved:

@@ -15,7 +15,7 @@ from dice._keys import DenoiseKeys
 from dice._model.inference import Inference
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.posterior import Posterior
-from dice._query.query import NETWORK_CHUNK, Query
+from dice._query.query import Query
 from dice._types import Chunk
 
 
@@ -87,21 +87,13 @@ class _Posteriors:
         y = self.inference.likelihood.latents(chunk).y if genes else np.asarray(chunk)
         known = self.known
         latents = Latents(y, known.residual[rows], known.empty[rows], known.log_depth[rows])
-        parts = []
-        for start in range(0, len(y), NETWORK_CHUNK):
-            part = slice(start, min(start + NETWORK_CHUNK, len(y)))
-            where = slice(rows.start + part.start, rows.start + part.stop)
-            parts.append(self.inference(latents[part], where, chunk[part] if genes else None))
-        names = {
-            "mean": f"obsm/{self.keys.mean}",
-            "samples": f"obsm/{self.keys.samples}",
-            "variance": "scratch/variance",
+        found = self.inference(latents, rows, chunk if genes else None)
+        parts = {
+            f"obsm/{self.keys.mean}": found.mean,
+            f"obsm/{self.keys.samples}": found.samples,
+            "scratch/variance": found.variance,
         }
-        return {
-            place: np.concatenate([getattr(part, name) for part in parts])
-            for name, place in names.items()
-            if getattr(parts[0], name) is not None
-        }
+        return {place: part for place, part in parts.items() if part is not None}
 
 
 def _latents(likelihood: GaussianLikelihood, where: str, chunk: Chunk, rows: slice) -> dict[str, NDArray[Any]]:

@@ -110,6 +110,8 @@ class Options:
         if self.chunk_size is not None:
             self._set("chunk_size", whole_number("chunk_size", self.chunk_size))
         self._set("method", _object("method", self.method, (Direct, Gibbs)))
+        if isinstance(self.method, Direct):
+            self._set("uncertainty", self.uncertainty and self.method.uncertainty)
         if not callable(self.likelihood):
             self._set("likelihood", _object("likelihood", self.likelihood, (Gaussian, StudentT)))
         if not isinstance(self.shift, Mapping | Shift) and self.shift is not False:
@@ -119,11 +121,6 @@ class Options:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-
-    @property
-    def direct(self) -> Direct:
-        """Settings of the direct method, which ``"auto"`` uses if it is exact."""
-        return self.method if isinstance(self.method, Direct) else _NAMED_OBJECTS["method"]["direct"]
 
     @property
     def gibbs(self) -> Gibbs:

@@ -19,8 +19,8 @@ from dice._data import read
 from dice._data.colors import distinct
 from dice._data.graph import graph_slots
 from dice._data.matrix import Matrix
-from dice._data.sources import is_raw
 from dice._data.store import Prior, find_prior
+from dice._data.value_checks import is_raw
 from dice._data.values import expression_layer
 from dice._data.write import Slots, check_writable, result_key, transaction, write
 from dice._errors import SlotError
@@ -51,10 +51,10 @@ def cluster(
     """Find clusters that a second measurement of the same cells would tell apart, as a tree.
 
     Fine clusters (Leiden on shared neighbours of the denoised cells) are joined two by two, the least separate first.
-    The separation of two clusters is the distance of their means in units of their spread, along a discriminant that
-    other cells have taught. It is measured twice, and the smaller one counts: by the cells themselves, which tells
-    clusters from a continuum, and by two independent halves of the counts of every cell, which tells clusters from
-    noise. Clusters that depth alone sets apart have no separation. The default cut keeps clusters that are further
+    The separation of two clusters is measured along a discriminant that other cells have taught, twice, and the smaller
+    one counts: by the cells themselves (distance of the means in units of the spread, and cells in between), which
+    tells clusters from a continuum, and by two independent halves of the counts of every cell, which tells clusters
+    from noise. Clusters that depth alone sets apart have no separation. The default cut keeps clusters that are further
     apart than the two halves of an even continuum: a second measurement would place 92 % of the cells of any two
     clusters alike.
 
@@ -68,8 +68,8 @@ def cluster(
         `adata`.
     level
         Agreement of any two clusters: ``"default"`` (0.92), ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a
-        level, a tree that is in `adata` is cut again and nothing else is computed. Without one, the tree is computed
-        and cut at the default.
+        level, a tree that is in `adata` is cut again and nothing else is computed; a subset of the cells keeps the tree
+        and the names of all cells. Without one, the tree is computed and cut at the default.
     n_neighbors
         Neighbours of each cell in the graph, itself included.
     n_splits
@@ -140,7 +140,7 @@ def cluster(
     with _log.recorded() as warned:
         query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
         found = find_clusters(query, random_state=random_state, **settings)
-    cut = Cut(found.tree, wanted, found.measured)
+    cut = Cut(found.tree, wanted, query.measured)
     _log.info(cut.why)
     entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
     # The seed of the halves: dice.tl.cluster_markers has to split the counts in the same way.
@@ -182,9 +182,10 @@ def _cut_again(adata: AnnData, keys: ClusterKeys, level: float) -> Slots | None:
     record = read.record(adata, keys.uns)
     if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in read.names(adata, "obsm"):
         return None
-    cut = stored_cut(record, level)
+    leaves = read.array(adata, keys.leaves)
+    cut = stored_cut(record, level, leaves[:, 0])
     _log.info(cut.why)
-    return _cut_slots(keys, cut, read.array(adata, keys.leaves), dict(record))
+    return _cut_slots(keys, cut, leaves, dict(record))
 
 
 def _cut_slots(keys: ClusterKeys, cut: Cut, leaves: Any, entry: dict[str, Any]) -> Slots:

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 
 from dice import _log, metrics
-from dice._arguments import choice, said, seed
-from dice._clusters.partition import kmeans
+from dice._arguments import choice, said, seed, short_seed
 from dice._data import read
 from dice._data.graph import umap_layout
-from dice._data.results import Transferred, read_safe
+from dice._data.read import Transferred, read_safe
 from dice._errors import InputError
 from dice._keys import SafeKeys
 from dice._labels.scores import label_scores_of, tree_scores_of
@@ -189,17 +188,19 @@ def _clustering(
     space: Floats, labels: NDArray[Any], protocol: Protocol, resolution: float, n_neighbors: int, random_state: int
 ) -> dict[str, float]:
     """Compare labels with clusters: best resolution, fixed resolution, k-means."""
+    from sklearn.cluster import KMeans
+
     sweep = metrics.leiden_sweep(
         space, labels, resolutions=(*metrics.PAPER_RESOLUTIONS, resolution), n_neighbors=n_neighbors,
         method="louvain" if protocol == "paper" else "leiden", random_state=random_state,
     )  # fmt: skip
     # The last row is the fixed resolution, which is not a candidate for the best resolution.
     best = sweep.loc[sweep["ari"].iloc[:-1].idxmax()]
-    clusters = kmeans(space, pd.Series(labels).nunique(), random_state=random_state)
+    means = KMeans(pd.Series(labels).nunique(), n_init=10, random_state=short_seed(random_state))
     return {
         **{name: float(best[name]) for name in ("ari", "nmi", "nmi_max", "v_measure")},
         "best_resolution": float(best["resolution"]), "n_clusters": int(best["n_clusters"]),
-        "ari_fixed": float(sweep["ari"].iloc[-1]), "kmeans_ari": metrics.ari(labels, clusters),
+        "ari_fixed": float(sweep["ari"].iloc[-1]), "kmeans_ari": metrics.ari(labels, means.fit_predict(space)),
     }  # fmt: skip
 
 
