@@ -7,6 +7,9 @@ from typing import ClassVar
 #: Status of a transferred label, as stored in ``obs``.
 CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the reference")
 
+#: Layer for the values of a panel, normalised on the genes that query and reference share. Priors of it are of a panel.
+PANEL_LAYER = "dice_panel"
+
 
 class Keys:
     """Slots of one call by what they hold: ``DenoiseKeys("X_dice").samples`` is ``"X_dice_samples"``."""

@@ -209,7 +209,7 @@ def _judge(
         enough = np.floor(100 * match.fraction) / 100  # This query would pass.
         raise InputError(
             f"Only {share}, for example not {list(match.missing[:3])}: "
-            f"{hint or 'use a query that measures more of them'}, or pass "
+            f"{hint or 'learn a prior of the shared genes with dice.tl.annotate(adata, reference)'}, or pass "
             f"check=dice.Checks(min_gene_overlap={enough:g}) to go on."
         )
     advice = f"; {hint}" if hint else ""

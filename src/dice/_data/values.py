@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
+from dice._data.genes import match_genes
 from dice._data.matrix import Matrix
+from dice._data.panel import normalise_pair, panel_layer, shares_panel
 from dice._data.read import names
 from dice._data.sources import stored_values
 from dice._data.store import find_prior
@@ -29,9 +31,11 @@ from dice._data.value_checks import (
 )
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
-from dice._keys import AnnotateKeys
+from dice._keys import PANEL_LAYER, AnnotateKeys
 from dice._model.counts import MOSTLY, TARGET_SUM, Recovered, normalised, recover
-from dice._types import Chunk, Codes
+from dice._model.prior import LearnedPrior
+from dice._types import Chunk, Codes, Mask
+from dice.options import Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,16 +143,16 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
         except TypeError:  # The verb raises it again, with its own name.
             return verb(*args, **kwargs)
         arguments, adata = given.arguments, next(iter(given.arguments.values()))
-        target_sum = _target_of_counts(adata, arguments, learns="reference" not in signature.parameters)
-        if target_sum is None:
+        key, prior = _like_prior(adata, arguments, learns="reference" not in signature.parameters)
+        if key is None:
             return verb(*args, **kwargs)
-        arguments["layer"] = key = own_layer(adata, Matrix(adata))
-        if key in adata.layers:
+        arguments["layer"] = key
+        if key in adata.layers and key != PANEL_LAYER:
             return verb(*given.args, **given.kwargs)
         copy = bool(arguments.get("copy", False))
         check_writable(adata, copy=copy)
         with transaction(adata) as (begun,):
-            expression_layer(begun.stage, None, target_sum, "adata")
+            layer_like(begun.stage, None, prior, arguments.get("gene_key"))
             arguments[next(iter(arguments))], arguments["copy"] = begun.stage, False
             verb(*given.args, **given.kwargs)
         return cast("R", begun.perform(copy=copy))
@@ -156,22 +160,49 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _target_of_counts(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> float | None:
-    """Return the counts per cell to normalise to if a verb is called with raw counts in memory, else None."""
+def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tuple[str | None, LearnedPrior | None]:
+    """Return the layer for values in memory that must be normalised first, or None, and the prior to be like."""
     check = arguments.get("check", True)
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
     if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs:
-        return None
-    if adata.X is None or not in_memory(matrix := Matrix(adata)) or not is_raw(matrix.sample()):
-        return None
-    if learns:
-        return TARGET_SUM
-    try:
-        source = arguments.get("reference")
-        prior = find_prior(adata if source is None else source, key=arguments.get("prior_key", "dice"))
-    except DiceError:  # The verb raises it again.
-        return None
-    return None if prior.statistics.get("counts") else prior.statistics.get("sum_log") or TARGET_SUM
+        return None, None
+    if adata.X is None or not in_memory(matrix := Matrix(adata)):
+        return None, None
+    prior, raw = None, is_raw(matrix.sample())
+    if not learns:
+        try:
+            source = arguments.get("reference")
+            prior = find_prior(adata if source is None else source, key=arguments.get("prior_key", "dice"))
+        except DiceError:  # The verb raises it again.
+            return None, None
+        if prior.params.get("layer") == PANEL_LAYER:
+            return PANEL_LAYER, prior
+        raw = raw and not prior.statistics.get("counts")
+    return own_layer(adata, matrix) if raw else None, prior
+
+
+def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, gene_key: str | None) -> str | None:
+    """Return the layer of a query with values like those of a prior; it is new if they must be normalised first."""
+    if prior is None or prior.params.get("layer") != PANEL_LAYER:
+        target_sum = TARGET_SUM if prior is None else prior.statistics.get("sum_log") or TARGET_SUM
+        return expression_layer(adata, layer, target_sum, "adata")
+    if layer is not None:
+        return layer
+    genes = match_genes(adata, prior.genes, gene_key=gene_key, min_overlap=0.0).query
+    return panel_layer(adata, layer, genes, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
+
+
+def comparable_layers(
+    adata: AnnData, reference: AnnData, shared: Mask, options: Options
+) -> tuple[str | None, str | None]:
+    """Return the layers of a query and a reference whose values can be compared; new if they must be normalised."""
+    layer = options.layer
+    if shares_panel(adata, reference, shared, options):
+        key = normalise_pair(adata, reference, shared, options)
+        return key, key
+    known = expression_layer(reference, layer, target_sum_of(adata, layer, "adata"), "reference")
+    check_expression(Matrix(reference, layer=known, who="reference").sample()[:, shared], who="reference")
+    return expression_layer(adata, layer, target_sum_of(reference, known, "reference"), "adata"), known
 
 
 def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:

@@ -17,10 +17,10 @@ from dice._data.read import read_safe
 from dice._data.write import Slots, column_names, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
+from dice._labels.groups import Votes
 from dice._labels.model import LabelModel
 from dice._labels.sets import JudgedLabels
 from dice._labels.tree import LabelTree, listed
-from dice._labels.votes import Votes
 from dice._types import Codes, Floats, Mask
 
 

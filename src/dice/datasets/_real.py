@@ -182,7 +182,7 @@ def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] |
         # Under its own name only when it is whole.
         cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
         (Path(temporary) / path.name).replace(path)
-        # What was made of which file: a set that was changed, or made of another file, is made again.
+        # A file that was changed, or made from another download, is made again.
         seal.write_text(f"{packed.sha256} {_sha256(path)}")
     return path
 
