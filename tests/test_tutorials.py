@@ -30,8 +30,8 @@ def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_there_are_seven():
-    assert [path.stem[0] for path in PATHS] == list("1234567")
+def test_there_are_eight():
+    assert [path.stem[0] for path in PATHS] == list("12345678")
 
 
 def test_is_valid_and_small(path, notebook):

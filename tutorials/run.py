@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 #: Seconds of CPU time that a notebook may take: under three minutes, even on one core.
 LIMIT = 180
 #: Data that do not come with the dependencies, in the folder that DICE_DATA names: without them a notebook is left out.
-DATA = {"7_proteins": "bmmc_neurips_cite.h5ad"}
+DATA = {"7_proteins": "bmmc_neurips_cite.h5ad", "8_tissue": "mpfc_starmap.h5ad"}
 #: Read from the folder that a kernel starts in.
 MATPLOTLIBRC = "figure.dpi: 72\nfigure.max_open_warning: 0\n"
 
