@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo priors test quick trial lint types format docs figures tutorials build clean distclean
-.PHONY: bench-shift bench-citeseq bench-clusters bench-denoising bench-depth bench-features bench-labels bench-levels bench-load bench-neocortex bench-paper bench-real bench-scale bench-speed bench-synthetic bench-unseen
+.PHONY: bench-shift bench-citeseq bench-clusters bench-denoising bench-depth bench-features bench-labels bench-levels bench-load bench-neocortex bench-panels bench-paper bench-real bench-scale bench-speed bench-synthetic bench-unseen
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ bench-shift: $(BENCH)  ## queries of other technologies; writes docs/benchmarks/
 
 bench-levels: $(DEV)  ## safe labels along trees of labels, and coarse labels in the reference; writes docs/benchmarks/levels.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/levels.py $(ARGS)
+
+bench-panels: $(DEV)  ## spatial panels and queries of few genes; writes docs/benchmarks/panels.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/panels.py $(ARGS)
 
 bench-depth: $(DEV)  ## queries with fewer counts than their reference; writes docs/benchmarks/depth.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/depth.py $(ARGS)

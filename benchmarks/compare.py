@@ -53,6 +53,7 @@ FEATURES = Comparison(
 COMPARISONS: dict[str, tuple[Comparison, ...]] = {
     "clusters": (CLUSTERS,),
     "clusters_others": (CLUSTERS,),
+    "panels": (Comparison("DICE", "LR on genes", ("accuracy", "macro_f1"), across="pair", beside=("panels_peers",)),),
     "transfer": (LABELS,),
     "features": (FEATURES,),
     "unseen": (

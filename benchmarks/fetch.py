@@ -9,7 +9,7 @@ from pathlib import Path
 import pooch
 
 from dice import _log
-from dice.datasets._download import DownloadError, cache_folder
+from dice.datasets._real import DownloadError, cache_folder
 
 #: Bytes read at once. What was read in part when a connection breaks is lost, so this stays small.
 BLOCK = 1 << 16

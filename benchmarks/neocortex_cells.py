@@ -16,7 +16,7 @@ from scipy import sparse
 from dice import _log
 from dice._errors import SlotError
 from dice._files import atomic
-from dice.datasets._download import DownloadError, cache_folder
+from dice.datasets._real import DownloadError, cache_folder
 
 #: The reference at the UCSC Cell Browser: transcripts per million of 4,261 cells, and what is known of them. The
 #: browser's own list of files (dataset.json) has the first ten digits of their MD5, and no other checksum.

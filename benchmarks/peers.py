@@ -125,6 +125,7 @@ PACKAGES = {
     "scanvi": "scvi",
     "totalVI": "scvi",
     "celltypist": "celltypist",
+    "tangram": "tangram",
 }
 
 

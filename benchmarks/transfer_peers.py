@@ -1,7 +1,8 @@
 """The pairs of transfer.py by other tools, each in an environment of its own (benchmarks/README.md).
 
-    python benchmarks/transfer_peers.py --method celltypist|symphony|scanvi|cellmapper [--seeds 2] [--pairs ...]
+    python benchmarks/transfer_peers.py --method celltypist|symphony|scanvi|cellmapper|tangram [--seeds 2] [--pairs ...]
     python benchmarks/transfer_peers.py --method celltypist --unseen --seeds 3
+    python benchmarks/transfer_peers.py --method celltypist --panels --seeds 1
 
 dice is not needed for the pairs. For `--unseen`, the sets of unseen.py, install it too, without its dependencies
 (`pip install --no-deps .`): its loaders are used.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from functools import partial
 from importlib.metadata import version
 
 import anndata as ad
@@ -32,6 +34,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--pairs", nargs="*", help="some of them (default: all)")
     parser.add_argument("--unseen", action="store_true", help="sets that nothing was tuned to in place of the pairs")
+    parser.add_argument("--panels", action="store_true", help="queries of panels.py in place of the pairs")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if not installed([arguments.method]):
@@ -42,6 +45,12 @@ def main() -> None:
         import unseen
 
         cells, names, file = unseen.labelled, list(unseen.SETS), "unseen_peers.csv"
+    elif arguments.panels:
+        import panels
+
+        # celltypist refuses values of another target sum.
+        cells = partial(panels.normalised, target_sum=1e4 if arguments.method == "celltypist" else None)
+        names, file = panels.CASES, "panels_peers.csv"
     else:
         cells, names, file = transfer, list(TRANSFER), "transfer_peers.csv"
 
@@ -76,7 +85,7 @@ def by_symphony(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -
     reference.var["highly_variable"] = True
     reference.var["mean"], reference.var["std"] = None, None
     sc.pp.scale(reference, zero_center=True, max_value=10)
-    sc.pp.pca(reference, n_comps=30, zero_center=False, random_state=seed)
+    sc.pp.pca(reference, n_comps=min(30, reference.n_vars - 1), zero_center=False, random_state=seed)
     reference.obs[batch] = reference.obs[batch].astype(str)
     sp.pp.harmony_integrate(reference, key=batch, verbose=False)
     sp.tl.map_embedding(query, reference)
@@ -117,11 +126,31 @@ def by_cellmapper(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int)
     """Its own defaults: a joint representation of both, 30 neighbours, its kernel."""
     from cellmapper import CellMapper
 
-    CellMapper(query, reference).map(obs_keys=key, prediction_postfix="_guess")
-    return query.obs[f"{key}_guess"].astype(str).to_numpy()
+    # Cells of a panel may have no count at all, which it cannot map.
+    seen = np.asarray(query.X.sum(1)).ravel() > 0
+    guess = np.full(query.n_obs, reference.obs[key].mode()[0], dtype=object)
+    some = query[seen].copy()
+    CellMapper(some, reference[np.asarray(reference.X.sum(1)).ravel() > 0].copy()).map(
+        obs_keys=key, prediction_postfix="_guess"
+    )
+    guess[seen] = some.obs[f"{key}_guess"].astype(str)
+    return guess.astype(str)
+
+
+def by_tangram(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
+    """Mean cells of every label mapped to the query's cells, which is its way to map large data."""
+    import tangram as tg
+
+    tg.pp_adatas(reference, query, genes=None)
+    mapped = tg.map_cells_to_space(
+        reference, query, mode="clusters", cluster_label=key, device="cpu", random_state=seed, verbose=False
+    )
+    tg.project_cell_annotations(mapped, query, annotation=key)
+    return query.obsm["tangram_ct_pred"].idxmax(1).astype(str).to_numpy()
 
 
 METHODS = {
+    "tangram": ("Tangram", "tangram-sc", by_tangram),
     "celltypist": ("celltypist", "celltypist", by_celltypist),
     "symphony": ("symphonypy", "symphonypy", by_symphony),
     "cellmapper": ("CellMapper", "cellmapper", by_cellmapper),

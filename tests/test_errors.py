@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dice
 from dice import _errors
-from dice.datasets._download import DownloadError
+from dice.datasets._real import DownloadError
 
 SOURCE = Path(dice.__file__).parent
 #: What scanpy's users catch for the same mistake.
@@ -27,7 +27,7 @@ INNER = {"AttributeError", "TypeError", "RuntimeError", "NotImplementedError", "
 INNER |= {"ImportError", "requests.ConnectionError"}
 #: What a sentence says to do, or what it names as possible.
 ADVICE = re.compile(
-    r"[:;]|available|pass |call |use |install |train |is not |are not |not between|unknown|needs |must be |<…>$"
+    r"[:;]|available|pass |call |use |install |train |is not |are not |not between|unknown|needs |must |<…>$"
 )
 
 

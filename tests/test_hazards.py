@@ -162,8 +162,8 @@ def test_constant_genes_say_nothing():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"n_latent": 40}, "n_latent=40 cannot be learned from .. cells and 20 genes: pass a number from 1 to 19"),
-        ({"labels_key": "one"}, "1 distinct label"),
+        ({"n_latent": 40}, "`n_latent` must be a number from 1 to 19 or .elbow., got 40"),
+        ({"labels_key": "one"}, "at least two labels, got 1"),
         ({"layer": "none"}, "no layer 'none'"),
     ],
 )

@@ -25,7 +25,8 @@ FOREIGN = {"_model": {"anndata", "scanpy", "pandas", "tqdm", "dice._log"}}
 #: Modules of slices that a stored prior and its readers need. They are pure: they import nothing above `_model`.
 PURE = {
     "dice._labels.model",
-    "dice._labels.novelty",
+    "dice._labels.groups",
+    "dice._labels.scores",
     "dice._labels.tree",
     "dice._labels.views",
     "dice._labels.conformal",

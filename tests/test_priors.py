@@ -18,7 +18,7 @@ import stored_priors
 
 import dice
 from dice import cli, priors
-from dice.datasets._download import DownloadError
+from dice.datasets._real import DownloadError
 
 #: What a row of the table says beside the checksum.
 ROW = dict.fromkeys(priors.SHELF_COLUMNS, "") | {"tissue": "none", "species": "human", "cells": 300, "size": 0.1}

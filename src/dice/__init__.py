@@ -24,20 +24,16 @@ __all__ = [
     "Sets", "Shift", "StudentT", "Training", "datasets", "metrics", "pl", "pp", "priors", "read_lazy", "settings", "tl",
 ]  # fmt: skip
 
-_LAZY_MODULES = frozenset({"datasets", "metrics", "pl", "pp", "priors", "tl"})
-_OPTIONS = (
-    "Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Levels", "Mixup", "Sets", "Shift", "StudentT", "Training",
-)  # fmt: skip
-_LAZY_NAMES = {"Prior": "dice._data.store", "read_lazy": "dice._data.files"}
-_LAZY_NAMES |= dict.fromkeys(_OPTIONS, "dice.options")
+#: Modules of names that are loaded by their first use; all others are settings objects or modules.
+_HOMES = {"Prior": "dice._data.store", "read_lazy": "dice._data.files"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY_MODULES:
+    if name not in __all__:
+        raise AttributeError(f"module 'dice' has no attribute {name!r}")
+    if name.islower() and name not in _HOMES:
         return import_module(f"dice.{name}")
-    if name in _LAZY_NAMES:
-        return getattr(import_module(_LAZY_NAMES[name]), name)
-    raise AttributeError(f"module 'dice' has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "dice.options")), name)
 
 
 def __dir__() -> list[str]:

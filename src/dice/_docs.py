@@ -1,4 +1,4 @@
-"""Texts of parameters that several docstrings share, written once."""
+"""Texts that several docstrings share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ None, the figure with ``return_fig=True``, or the list of axes with ``show=False
 def shared(function: F) -> F:
     """Put the shared texts into the docstring of a function, where :func:`help` and Sphinx find them."""
     if function.__doc__ is not None:  # None under ``python -OO``
-        # Python 3.13 takes the indentation away by itself, older ones do not.
+        # Python removes the indentation from 3.13 on.
         text = inspect.cleandoc(function.__doc__)
         for name, entries in SHARED_TEXTS.items():
             text = text.replace(f"\n{{{name}}}", entries)

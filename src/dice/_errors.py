@@ -1,4 +1,4 @@
-"""Every exception a user can meet: one sentence that names the culprit and the fix."""
+"""Exceptions of dice. Their messages are one sentence with the problem and the fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class InputError(DiceError, ValueError):
 class SlotError(DiceError, KeyError):
     """A slot of an AnnData object that a call needs is missing."""
 
-    # KeyError prints the repr of its argument; a sentence should be printed as a sentence.
+    # KeyError would print the message in quotes.
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 

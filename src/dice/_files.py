@@ -1,4 +1,4 @@
-"""Atomic writes: a file or a store is replaced at once, or left as it was."""
+"""Atomic writes: a file or a store is replaced as a whole, or stays as it was."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pathlib import Path
 from dice._errors import FileError, InputError
 from dice._processes import interrupts
 
-#: Files of which one says that a folder is a store of zarr's, of format 2 or 3.
+#: Files that mark a folder as a zarr store of format 2 or 3.
 STORE_FILES = (".zgroup", ".zarray", "zarr.json")
-#: What renaming says where another process has just put its own store.
+#: Errors of renaming if another process has just put its own store there.
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
-#: Each try is lost to another process that has finished, so this many writers of one store at the same moment are safe.
+#: A try fails only if another process has finished, so this many processes may write one store at the same time.
 TRIES = 100
-#: Reasons that no reading has: a full disk, a quota, a limit of sizes, and a file system for reading alone.
+#: Errors of writing alone: a full disk, a quota, a limit of sizes, and a read-only file system.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def check_target(
     path: str | os.PathLike[str], *, store: bool = False, argument: str = "", inputs: Iterable[object] = ()
 ) -> Path:
-    """Find out before the work, not after it, that a file, or a `store` in a folder, cannot be written.
+    """Check before the work that a file, or a `store` in a folder, can be written.
 
-    Rights and mounts can say one thing and the file system do another, so a few bytes are written, and removed. Of the
-    `inputs` of a call, none may be the same file: paths, or objects that are backed by a file.
+    A few bytes are written and removed, because rights and mounts do not tell everything. None of the `inputs` of a
+    call, paths or objects that are backed by a file, may be the same file.
     """
     target = followed(path)
     for source in inputs:
@@ -48,24 +48,20 @@ def check_target(
 
 
 def _in_the_way(target: Path, store: bool) -> str | None:
-    """What is at a place where a file or a store should go, in words; None if nothing is, or what may be replaced."""
-    if target.is_symlink():
-        return "its links lead in a circle"
-    if target.is_dir() and not store:
-        return "it is a folder"
-    if target.is_file() and store:
-        return "it is a file"
-    if target.exists() and not target.is_dir() and not target.is_file():
-        return "it is a device or a pipe"
-    if store and not _may_be_replaced(target):
-        return "it is a folder with other files"
-    if _is_guarded(target):
-        return "it belongs to another user"
-    return None
+    """Return the reason why a file or a store must not be put at `target`, or None."""
+    obstacles = {
+        "its links lead in a circle": target.is_symlink(),
+        "it is a folder": target.is_dir() and not store,
+        "it is a file": target.is_file() and store,
+        "it is a device or a pipe": target.exists() and not target.is_dir() and not target.is_file(),
+        "it is a folder with other files": store and not _may_be_replaced(target),
+        "it belongs to another user": _is_guarded(target),
+    }
+    return next((reason for reason, found in obstacles.items() if found), None)
 
 
 def _refusal(target: Path) -> str | None:
-    """Why the file system takes no file beside `target`, in words; None if it does."""
+    """Return the reason why the file system does not accept a file beside `target`, or None."""
     if not target.parent.is_dir():
         return f"there is no folder {str(target.parent)!r}"
     draft = _beside(target)
@@ -79,7 +75,7 @@ def _refusal(target: Path) -> str | None:
 
 
 def _is_guarded(target: Path) -> bool:
-    """Whether a folder for everybody, such as /tmp, keeps a file for its owner: it takes others beside it."""
+    """Return whether only another user may replace a file, as in /tmp, where everybody may add files."""
     if not hasattr(os, "geteuid") or os.geteuid() == 0 or not target.exists():
         return False
     folder = target.parent.stat()
@@ -87,7 +83,7 @@ def _is_guarded(target: Path) -> bool:
 
 
 def _may_be_replaced(folder: Path) -> bool:
-    """Whether a folder is a store, empty or not there: whoever names any other would lose what is in it."""
+    """Return whether a folder is a store, empty or missing. Other folders must not be lost."""
     try:
         names = {entry.name for entry in folder.iterdir()}
     except OSError:
@@ -96,14 +92,14 @@ def _may_be_replaced(folder: Path) -> bool:
 
 
 def followed(path: object) -> Path:
-    """Where links lead: what is replaced is the file, not the link to it."""
+    """Return the path that links lead to, so that the file is replaced and not the link."""
     if not isinstance(path, str | os.PathLike) or "\0" in str(path):
         raise InputError(f"A path must be a file name, for example 'report.html', got {path!a}.")
     return Path(os.path.realpath(path))
 
 
 def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Return whether two paths are the same file or store, also through links, or one is inside the other."""
+    """Return whether two paths, also through links, are the same file or store, or one is inside the other."""
     first, second = followed(one), followed(other)
     if first == second or first in second.parents or second in first.parents:
         return True
@@ -111,7 +107,7 @@ def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> boo
 
 
 def check_room(path: str | os.PathLike[str], n_bytes: int) -> None:
-    """Do not begin a file that has no room: where a disk is full, HDF5 ends the whole process, after pages of text."""
+    """Check that there is room for a file, because HDF5 ends the process if a disk is full."""
     free = shutil.disk_usage(followed(path).parent).free
     if free < n_bytes:
         raise FileError(
@@ -122,10 +118,9 @@ def check_room(path: str | os.PathLike[str], n_bytes: int) -> None:
 
 @contextmanager
 def atomic(path: str | os.PathLike[str], *, store: bool = False) -> Iterator[Path]:
-    """A name beside `path` to write to, which takes its place only when the block succeeds.
+    """Yield a path beside `path` to write to. It takes the place of `path` if the block succeeds.
 
-    An error leaves neither a half-written file nor a trace; an existing file, or a `store` in a folder, stays as it
-    was. (A killed process leaves the name beside, which begins with a dot.)
+    After an error nothing has changed. (A killed process leaves the file beside, whose name begins with a dot.)
     """
     target = followed(path)
     draft = _beside(target)
@@ -148,20 +143,20 @@ def atomic(path: str | os.PathLike[str], *, store: bool = False) -> Iterator[Pat
 
 
 def _flush(draft: Path) -> None:
-    """Have the disk hold what was written; Windows takes no file that was opened for reading alone."""
+    """Write buffers to the disk. Windows refuses this for files that were opened for reading."""
     with draft.open("r+b") as stream:
         os.fsync(stream.fileno())
 
 
 @contextmanager
 def refusals(path: str | os.PathLike[str], advice: str, only: Container[int] | None = None) -> Iterator[None]:
-    """Turn errors of the file system about `path` into one sentence, all of them or `only` some kinds."""
+    """Turn errors of the file system about `path`, all or `only` some, into one sentence."""
     try:
         yield
     except FileError:
         raise
     except (OSError, RuntimeError) as error:
-        # HDF5 fails with a RuntimeError where the disk refuses what it has kept back until the end.
+        # HDF5 raises a RuntimeError if the disk refuses its last buffers.
         ours = _hdf5_reason(error) if isinstance(error, RuntimeError) else only is None or error.errno in only
         if not ours:
             raise
@@ -169,10 +164,10 @@ def refusals(path: str | os.PathLike[str], advice: str, only: Container[int] | N
 
 
 def replace_store(draft: Path, target: Path) -> None:
-    """Put a whole store where another one may be, which makes room at the last moment.
+    """Put a whole store at `target`, in place of another one.
 
-    Folders cannot be exchanged at once. Where several processes do this, one whole store is there in the end; where
-    one is interrupted, the old store goes back.
+    Folders cannot be exchanged at once. If several processes do this, one whole store is there in the end. If one is
+    interrupted, the old store goes back.
     """
     for _ in range(TRIES):
         aside = _beside(target)
@@ -198,7 +193,7 @@ def _beside(target: Path) -> Path:
 
 
 def _reason(error: Exception) -> str:
-    """Why the file system refuses, in its own words: those of HDF5 fill a screen with addresses and flags."""
+    """Return the reason of the file system, without the addresses and flags of HDF5."""
     number = getattr(error, "errno", None)
     if number is not None:
         return os.strerror(number)
@@ -211,7 +206,7 @@ def _hdf5_reason(error: Exception) -> str | None:
 
 
 def remove(draft: Path) -> None:
-    """Remove a file or a folder, if it can be: where another error is told, this would be a second one."""
+    """Remove a file or a folder if possible, without a second error."""
     with suppress(OSError):
         if draft.is_dir():
             shutil.rmtree(draft, ignore_errors=True)

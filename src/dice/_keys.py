@@ -1,17 +1,20 @@
-"""Names of every slot that dice reads or writes, resolved once per call."""
+"""Names of all slots that dice reads or writes."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-#: What a user may do with a transferred label, as stored in ``obs``.
+#: Status of a transferred label, as stored in ``obs``.
 CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the reference")
+
+#: Layer for the values of a panel, normalised on the genes that query and reference share. Priors of it are of a panel.
+PANEL_LAYER = "dice_panel"
 
 
 class Keys:
     """Slots of one call by what they hold: ``DenoiseKeys("X_dice").samples`` is ``"X_dice_samples"``."""
 
-    #: The key that users get if they name none.
+    #: The default key.
     default: ClassVar[str] = ""
     #: Names by what they hold; ``{stem}`` is the key without ``X_``. ``uns`` is always the key itself.
     table: ClassVar[dict[str, str]] = {}
@@ -29,7 +32,7 @@ class Keys:
         return self.table.get(name, "{key}").format(key=self.key, stem=self.key.removeprefix("X_"))
 
     def all(self) -> frozenset[str]:
-        """Every name of the call."""
+        """Return all names of the call."""
         return frozenset(getattr(self, name) for name in (*self.table, "uns"))
 
 
@@ -105,6 +108,6 @@ class FeatureKeys(Keys):
 
 
 def names_of_results(key: str) -> frozenset[str]:
-    """All slots that a call with its record under `key` may have written, whichever call it was."""
+    """Return all slots that any call with its record under `key` may have written."""
     calls = (DenoiseKeys, LabelKeys, SafeKeys, NoveltyKeys, ClusterKeys, FeatureKeys)
     return frozenset().union(*(call(key).all() for call in calls))

@@ -12,11 +12,10 @@ from threading import Lock
 
 @contextmanager
 def openmp_threads_kept() -> Iterator[None]:
-    """Put the number of OpenMP threads back after numba has run.
+    """Restore the number of OpenMP threads after numba has run.
 
-    When numba starts its threads, it sets their number for the whole process, torch's included; where
-    a user allows fewer (``OMP_NUM_THREADS``, ``torch.set_num_threads``), the next training would be many
-    times slower.
+    numba sets it for the whole process when it starts its threads. If a user allows fewer threads, by
+    ``OMP_NUM_THREADS`` or ``torch.set_num_threads``, the next training would be many times slower.
     """
     from threadpoolctl import ThreadpoolController
 
@@ -31,26 +30,24 @@ def openmp_threads_kept() -> Iterator[None]:
 
 
 def _allowed() -> int | None:
-    """Threads that the environment grants to a library that was loaded meanwhile."""
+    """Return the number of threads that the environment allows, for a library that was loaded meanwhile."""
     value = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     return int(value) if value.isdigit() and int(value) > 0 else None
 
 
 class _Limited:
-    """Calls that hold torch to one thread at this moment, and how many threads there were before the first of them."""
+    """Number of calls that limit torch to one thread, and the number of threads before the first of them."""
 
     lock, calls, before = Lock(), 0, 1
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Train small networks and fit regressions on one thread.
+    """Limit torch to one thread, for small networks and regressions.
 
-    Their matrices are so small that a second thread hardly helps, and where another process keeps its core busy, the
-    first one spins until the second gets its turn. On two cores with a load of 10, a training was seven times slower,
-    and up to thirty times with two of them; the regression of 5,000 cells on 50 latents took 2 seconds in place of
-    0.05, and that on 500 genes 1.9 in place of 0.6. Threads of the user may do so at the same time: the last number
-    that was set is the one from before all of them.
+    A second thread hardly helps small matrices, and if another process keeps its core busy, the first one waits for it:
+    on two cores with a load of 10, a training was seven times slower. Several threads of the user may call this at the
+    same time.
     """
     import torch
 
@@ -69,11 +66,11 @@ def one_torch_thread() -> Iterator[None]:
 
 @contextmanager
 def interrupts(*, wait: bool) -> Iterator[Callable[[], bool]]:
-    """Notice Ctrl-C within a block; what is yielded tells whether it came.
+    """Notice Ctrl-C within a block, and yield a function that returns whether it was pressed.
 
-    With `wait` the block goes on until it asks, so that its state can be kept; a second Ctrl-C does not wait. Without,
-    it ends the block as ever, but is remembered: Python prints and forgets one that lands in a callback of its own.
-    Only where Ctrl-C does what Python makes it do: a handler of the user's is left alone.
+    With `wait` the block goes on until it asks, so that its state can be kept; a second Ctrl-C does not wait. Otherwise
+    Ctrl-C ends the block, but is remembered, because Python forgets one that lands in a callback. A handler of the user
+    is left alone.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

@@ -1,4 +1,4 @@
-"""Names of the arrays that the whole package speaks of."""
+"""Types of arrays and arguments."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ Codes: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 #: Cells x genes: a dense array or a scipy CSR matrix (which has no type that can be named).
 Chunk: TypeAlias = Any
-#: What every ``random_state`` takes.
+#: Type of every ``random_state``.
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState

@@ -24,7 +24,7 @@ from dice import _log, settings
 from dice._arguments import said
 from dice._data.store import Prior, find_prior
 from dice._errors import DiceError, InputError, PriorFormatError
-from dice.datasets._download import DownloadError, cache_folder
+from dice.datasets._real import DownloadError, cache_folder
 
 __all__ = ["list", "load", "save"]
 #: What a user says of a prior, in ``params["shelf"]`` beside its name, and what the prior says itself.

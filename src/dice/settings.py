@@ -12,8 +12,8 @@ device: str = "auto"
 #: Cells that are worked on at once; None chooses about 64 MB of expression. A lazy matrix has blocks of its own.
 chunk_size: int | None = None
 
-#: 0 shows no progress, 1 shows it and what a prior is learned from, 2 also says what each call decided. Warnings are
-#: shown once about the same object.
+#: 0 shows no progress, 1 shows progress and messages, 2 also shows the decisions of each call. A warning is shown once
+#: for each object.
 verbosity: int = 1
 
 #: Address of the folder that ready priors are downloaded from.
@@ -28,7 +28,7 @@ def __dir__() -> list[str]:
 
 @contextmanager
 def using(**values: Any) -> Iterator[None]:
-    """Other settings for a block: ``with dice.settings.using(device="cuda"): ...``."""
+    """Change settings for a block: ``with dice.settings.using(device="cuda"): ...``."""
     before = {name: globals()[name] for name in values}
     globals().update(values)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import anndata as ad
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 import dice
-from dice.datasets._download import DownloadError
+from dice.datasets._real import DownloadError
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -49,3 +50,21 @@ def test_cells_are_divided_and_thinned(script):
     assert (shallow.X.toarray() <= counts.X).all()
     assert abs(shallow.X.sum() / counts.X.sum() - 0.1) < 0.01
     np.testing.assert_array_equal(demo.thinned(counts, 0.1, 0).X.toarray(), shallow.X.toarray())
+
+
+def test_stages_are_timed(script, monkeypatch):
+    demo = script("demo")
+
+    def work(name: str) -> float:
+        where = importlib.import_module("dice.pl._report" if name == "report" else "dice.tl._annotate")
+        return getattr(where, name)()
+
+    for name in demo.STAGES:
+        where = importlib.import_module("dice.pl._report" if name == "report" else "dice.tl._annotate")
+        monkeypatch.setattr(where, name, lambda: sum(range(300_000)))
+    monkeypatch.setattr(demo, "ours", lambda *_: [work(name) for name in demo.STAGES])
+    seconds = demo.stages(None, None, 0, None)["CPU seconds"]
+    total = seconds.pop("all of the call")
+    assert set(seconds.index) == {*demo.STAGES.values(), "importing umap"}
+    assert (seconds[list(demo.STAGES.values())] > 0).all()
+    assert seconds.sum() == pytest.approx(total, abs=0.05)

@@ -19,7 +19,7 @@ from fetch import BLOCK, Remote, fetch
 
 from dice import _log, settings
 from dice._errors import DiceError
-from dice.datasets._download import DownloadError, cache_folder
+from dice.datasets._real import DownloadError, cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dice import pp
 from dice._errors import SlotError
-from dice.datasets._download import DownloadError
+from dice.datasets._real import DownloadError
 
 
 def portal_file(n_cells: int, order: np.ndarray, **columns: object) -> ad.AnnData:

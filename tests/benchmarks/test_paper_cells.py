@@ -69,7 +69,7 @@ def test_cells_are_the_same_with_and_without_correction(script, tmp_path) -> Non
 
 @pytest.mark.parametrize("name", ["citeseq", "neocortex"])
 def test_without_data_one_sentence_and_status_1(script, name, tmp_path, monkeypatch) -> None:
-    from dice.datasets._download import DownloadError
+    from dice.datasets._real import DownloadError
 
     def refuse(*_, **__):
         raise DownloadError("pbmc_seurat_v4.h5ad cannot be downloaded.")

@@ -21,6 +21,7 @@ PACKAGES = {
     "scvi-25": "scvi-tools",
     "scanvi": "scvi-tools",
     "harmony": "harmonypy",
+    "tangram": "tangram-sc",
 }
 #: What is written here, or is dice itself.
 OWN = re.compile(

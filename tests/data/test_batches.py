@@ -8,7 +8,7 @@ import pytest
 import scanpy as sc
 from scipy import sparse
 
-from dice._data.batches import find_technologies
+from dice._data.recipe import find_technologies
 from dice._model.arrays import explained_by_batches
 
 

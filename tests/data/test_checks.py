@@ -20,7 +20,7 @@ from dice._data.checks import (
     read_groups,
     read_labels,
 )
-from dice._data.sources import is_counts
+from dice._data.value_checks import is_counts
 from dice._data.values import check_expression
 
 COUNTS = np.random.default_rng(0).poisson(2, size=(30, 20)).astype(np.float32)
@@ -73,7 +73,7 @@ def test_labels():
     assert list(labels.codes) == [0, -1, 1, 0]
     with pytest.raises(dice.DiceError, match=r"no column 'u' in adata.obs; available: \['t'\]"):
         read_labels(cells(t=list("xyxy")), "u")
-    with pytest.raises(dice.DiceError, match=r"1 distinct label\(s\), but at least two are needed"):
+    with pytest.raises(dice.DiceError, match=r"must hold at least two labels, got 1"):
         read_labels(cells(t=["x"] * 4), "t")
 
 
@@ -86,7 +86,7 @@ def test_a_name_without_a_letter_is_missing(blank, kind):
         assert list(found.codes) == [0, -1, 1, 0]
     assert list(read.labels(adata, "t", "labels_key")) == ["x", None, "y", "x"]
     assert list(adata.obs["t"]) == ["x", blank, "y", "x"]
-    with pytest.raises(dice.DiceError, match=r"1 distinct label\(s\)"):
+    with pytest.raises(dice.DiceError, match=r"must hold at least two labels"):
         read_labels(cells(t=kind(["x", blank, "x", "x"])), "t")
     with pytest.raises(dice.DiceError, match="holds no group"):
         read_groups(cells(t=kind([blank] * 4)), "t")
@@ -108,17 +108,15 @@ def test_names_of_cells_are_no_batches():
     many.obs.loc[many.obs_names[:2], "pair"] = "twins"
     many.obs["donor"] = [str(i // 2) for i in range(40)]
     assert len(read_batches(many, "donor").categories) == 20
-    with pytest.raises(
-        dice.DiceError, match=r"reference.obs\['barcode'\] holds another value for every cell, like .*donor"
-    ):
+    with pytest.raises(dice.DiceError, match=r"reference.obs\['barcode'\] holds .* values for .* cells, like .*donor"):
         read_batches(many, "barcode", "reference")
-    with pytest.raises(dice.DiceError, match=r"another value for 40 cells, 39 in all"):
+    with pytest.raises(dice.DiceError, match=r"holds 39 values for 40 cells"):
         read_batches(many, "pair")
 
 
 @pytest.mark.parametrize("n_latent", [0, 10, 2.5, True, "many"])
 def test_impossible_numbers_of_latents(n_latent):
-    with pytest.raises(dice.DiceError, match=r"pass a (whole )?number"):
+    with pytest.raises(dice.DiceError, match=r"must be a number from 1 to|larger reference"):
         check_n_latent(n_latent, n_cells=10, n_genes=50)
 
 
@@ -147,7 +145,7 @@ def test_mask():
     for mask in ("hv", np.array([True, False, True])):
         np.testing.assert_array_equal(gene_mask(adata, mask), [0, 2])
     for mask in ("score", np.zeros(3, bool), np.ones(2, bool)):
-        with pytest.raises(dice.DiceError, match="at least one of the 3 genes and boolean throughout"):
+        with pytest.raises(dice.DiceError, match="True for at least one gene"):
             gene_mask(adata, mask)
     with pytest.raises(dice.DiceError, match=r"no column 'hvg' in adata\.var"):
         gene_mask(adata, "hvg")
@@ -168,7 +166,7 @@ def test_colors_of_labels():
 def test_latents_have_to_leave_room_in_both_dimensions():
     for n_cells, n_genes, most in ((50, 10, 9), (10, 50, 9), (5000, 5000, 1000)):
         check_n_latent(most, n_cells, n_genes)
-        with pytest.raises(dice.DiceError, match=f"pass a number from 1 to {most}, or 'elbow'"):
+        with pytest.raises(dice.DiceError, match=f"must be a number from 1 to {most} or 'elbow'"):
             check_n_latent(most + 1, n_cells, n_genes)
     check_n_latent(1, 2, 2)
     for n_cells, n_genes in ((1, 50), (50, 1)):
@@ -179,14 +177,14 @@ def test_latents_have_to_leave_room_in_both_dimensions():
 def test_what_does_not_hold_counts_is_named():
     adata = ad.AnnData(np.log1p(COUNTS), layers={"counts": COUNTS, "half": COUNTS / 2})
     check_counts(adata, "counts")
-    with pytest.raises(dice.DiceError, match=r"^adata.X does not hold raw counts.*available: \['counts', 'half'\]"):
+    with pytest.raises(dice.DiceError, match=r"^adata.X does not hold raw counts.*of \['counts', 'half'\]"):
         check_counts(adata, None)
-    with pytest.raises(dice.DiceError, match=r"^adata.layers\['half'\] does not hold raw .*available: \['counts'\]"):
+    with pytest.raises(dice.DiceError, match=r"^adata.layers\['half'\] does not hold raw .*of \['counts'\]"):
         check_counts(adata, "half")
 
 
 def test_labels_that_no_file_can_hold_are_refused():
     """A lone surrogate in a label ended a training with an error about the prior's card."""
     adata = ad.AnnData(np.zeros((4, 2), np.float32), obs={"label": ["x", "y\ud800", "x", "y\ud800"]})
-    with pytest.raises(dice.DiceError, match=r"obs\['label'\] holds 1 names that no file can hold, .*: rename them"):
+    with pytest.raises(dice.DiceError, match=r"obs\['label'\] holds names that no file can hold, .*: rename them"):
         read_labels(adata, "label")

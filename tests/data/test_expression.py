@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._data.sources import LOGGED, is_raw, is_scaled, is_unlogged
+from dice._data.value_checks import LOGGED, is_raw, is_scaled, is_unlogged
 from dice._data.values import check_expression
 
 RNG = np.random.default_rng(0)
@@ -117,6 +117,53 @@ def test_one_wild_value_is_named_and_refused_by_every_verb(trained, value, kind)
     assert not query.uns
     assert not query.obsm
     assert not [key for key in query.layers if key is not None]
+
+
+def counted_cells(n=300, n_genes=40):
+    """Raw counts up to about 20, which could be logarithms if they were not whole."""
+    rng = np.random.default_rng(1)
+    cells = ad.AnnData(rng.poisson(2 * np.exp(rng.normal(size=(3, n_genes)) / 2)[np.arange(n) % 3]).astype(np.float32))
+    cells.obs["label"] = [f"type {i % 3}" for i in range(n)]
+    return cells
+
+
+@pytest.mark.parametrize("value", [3.7, -1.0])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_one_fraction_among_counts_is_named_and_refused_by_every_verb(trained, value, kind):
+    """The whole query was taken for log-normalised expression."""
+    cells = counted_cells(150)
+    cells.X[3, 5] = value
+    cells.X = kind(cells.X)
+    assert is_raw(cells.X)
+    sentence = (
+        rf"^1 values in .+\.X are not counts, unlike all others, for example {value:g} of gene '5' in cell '3': corr"
+    )
+    few = dice.Training(max_steps=5)
+    calls = [
+        lambda: dice.tl.annotate(cells, trained, "label"),
+        lambda: dice.tl.annotate(counted_cells(100), cells, training=few),
+        lambda: dice.tl.denoise(cells, trained),
+        lambda: dice.tl.transfer_labels(cells, trained, "label"),
+        lambda: dice.tl.novelty(cells, trained),
+        lambda: dice.tl.train_prior(cells, n_latent=4, training=few),
+        lambda: dice.pp.prepare(cells, min_genes=1),
+        lambda: dice.pp.shared_genes(cells, counted_cells(100), n_top_genes=20),
+    ]
+    for call in calls:
+        with pytest.raises(dice.DiceError, match=sentence):
+            call()
+    assert not cells.uns
+    assert not [key for key in cells.layers if key is not None]
+
+
+def test_counts_are_whole_in_nine_of_ten_cells():
+    cells = counted_cells(100).X
+    cells[:10, 0] += 0.5
+    assert is_raw(cells)
+    cells[10, 0] += 0.5
+    assert not is_raw(cells)
+    # Cells without values tell nothing.
+    assert not is_raw(np.vstack([np.zeros((900, 40)), cells]))
 
 
 def test_values_without_logarithm_are_still_seen():

@@ -54,7 +54,7 @@ def test_modalities_are_joined_by_the_names_of_cells(reference):
     np.testing.assert_array_equal(found.known, np.arange(N) >= 2)
     with pytest.raises(dice.DiceError, match="No cell of the reference is in its modality 'prot': give both the same"):
         read_features(modality([f"other-{i}" for i in range(N)]), reference, "mod:prot")
-    with pytest.raises(dice.DiceError, match="'mod:prot' names a modality, which needs a MuData object"):
+    with pytest.raises(dice.DiceError, match="'mod:prot' names a modality: pass a MuData object"):
         read_features(reference, reference, "mod:prot")
     assert is_mudata(modality(some))
     assert not is_mudata(reference)
@@ -65,7 +65,7 @@ def test_fewest_cells(reference):
     table.iloc[: N - FEWEST_MEASURED, 0] = np.nan
     assert read_features(reference, reference, "protein").names == ["CD3", "CD4"]
     table.iloc[: N - FEWEST_MEASURED + 1, 0] = np.nan
-    with pytest.raises(dice.DiceError, match=rf"1 features are known in fewer than {FEWEST_MEASURED} cells.*\['CD3'\]"):
+    with pytest.raises(dice.DiceError, match=rf"must be known in {FEWEST_MEASURED} cells or more.*\['CD3'\]"):
         read_features(reference, reference, "protein")
 
 
@@ -89,14 +89,14 @@ def test_features_that_are_none(reference):
 def test_the_cells_of_a_reference(reference):
     assert with_cells(reference, "dice") is reference
     both = modality(list(reference.obs_names))
-    with pytest.raises(dice.DiceError, match=r"^0 modalities of the reference have a prior, but one is needed"):
+    with pytest.raises(dice.DiceError, match=r"^One modality must have a prior, got 0"):
         with_cells(both, "dice")
     reference.uns["dice"] = {"format": 1}
     both.mod["rna"] = reference
     assert with_cells(both, "dice") is reference
     with pytest.raises(dice.DiceError, match="which a prior alone has not"):
         with_cells(reference[:0], "dice")
-    with pytest.raises(dice.DiceError, match=r"`reference` must be .*got a list"):
+    with pytest.raises(dice.DiceError, match=r"`reference` must be .*got \[\]"):
         with_cells([], "dice")
     with pytest.raises(dice.DiceError, match=r"There is no file 'none\.h5ad'"):
         with_cells("none.h5ad", "dice")

@@ -59,5 +59,5 @@ def test_records_and_neighbours(cells):
     assert (graph.format, of) == ("csr", "X_dice")
     for entry in ({}, {"connectivities_key": "nothing"}, 3):
         cells.uns["graph"] = entry
-        with pytest.raises(SlotError, match="set neighbors_key"):
+        with pytest.raises(SlotError, match=r"call dice.tl.neighbors"):
             read.neighbors(cells, "graph")

@@ -136,7 +136,7 @@ def test_a_prior_in_a_file_is_read_each_time(holder, tmp_path, verified):
     one, other = (find_prior(tmp_path / "prior.h5ad") for _ in range(2))
     assert one.sha256 == other.sha256 == holder.uns["dice"]["sha256"]
     assert len(verified) == 2
-    with pytest.raises(dice.DiceError, match=r"must be an AnnData object, a dice.Prior, a path or a name"):
+    with pytest.raises(dice.DiceError, match=r"must be an AnnData object, a prior, a path or a name"):
         find_prior(3)
 
 

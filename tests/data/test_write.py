@@ -8,8 +8,7 @@ import pytest
 
 import dice
 from dice._data.read import names
-from dice._data.results import from_plain
-from dice._data.write import Slots, as_plain, check_writable, column_names, replace, write
+from dice._data.write import Slots, as_plain, check_writable, column_names, from_plain, replace, write
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._labels.votes import GROUP_CELLS, fine_groups
+from dice._labels.groups import GROUP_CELLS, fine_groups
 
 
 def cells(n=500, seed=0):

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import dice
+from dice._labels.groups import Groups
 from dice._labels.novel_cells import CalledGroups, call_groups, group_table, known_groups, positions, warn_of_doubt
-from dice._labels.novelty import Groups
 
 
 def test_positions_among_the_labels_in_use():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dice._labels.conformal import benjamini_hochberg, p_values
-from dice._labels.novelty import Groups, cluster, novelty_scores, within_groups
+from dice._labels.groups import Groups, cluster, novelty_scores, within_groups
 from dice._query.shift import auc, measure_domain_shift
 
 

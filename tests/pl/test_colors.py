@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 
-from dice._data.colors import ABSENT, MISSING, SAFE, distinct, read_colors
+from dice._data.colors import MISSING, SAFE, distinct, read_colors
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 11, 20, 28, 60, 102])
@@ -75,14 +75,6 @@ def test_colours_are_told_apart_and_seen_on_white(n):
     assert places[:, 0].max() < 75
     assert np.hypot(places[:, 1], places[:, 2]).min() > 20
     assert np.linalg.norm(places - lab([MISSING]), axis=1).min() > 25
-
-
-def test_cells_without_a_label_have_a_colour_of_their_own(labelled):
-    labelled.obs.loc[labelled.obs_names[3], "cell_type_dice"] = np.nan
-    labelled.uns["cell_type_dice_colors"] = ["#BBBBBB", "#AFAFAF", "#0072B2", "#B8B8B8"]
-    legend = read_colors(labelled, "cell_type_dice").legend
-    assert legend["unassigned"] == legend["NA"] == ABSENT[1]
-    assert legend["B"] == "#bbbbbb"
 
 
 def lab(colors):

@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
 from dice import pl
-from dice._data import layout as _layout
+from dice._data import graph as _layout
 from dice._errors import InputError, SlotError
 
 
@@ -267,7 +267,7 @@ def test_neighbors_of_the_user_are_laid_out(query):
     assert set(own.obsp) == slots[1]
     with pytest.raises(InputError, match="computed from 'X_dice'"):
         pl.comparison(own, use_rep="X_dice_pca", neighbors_key="mine")
-    with pytest.raises(SlotError, match="no neighbours 'other'"):
+    with pytest.raises(SlotError, match=r"no neighbours in adata.uns\['other'\]"):
         pl.comparison(own, neighbors_key="other")
 
 
@@ -310,7 +310,7 @@ def test_many_points_are_rasterised(query, monkeypatch):
         ({"color": "cell_type", "palette": ["red"]}, InputError, "1 colours for 3 labels"),
         ({"color": "cell_type", "palette": {"B": "red"}}, InputError, r"no colour for \['NK', 'T'\]"),
         ({"color": "cell_type", "palette": "no map"}, InputError, "must be a colour map of matplotlib"),
-        ({"n_neighbors": 1}, InputError, "pass 2 or more"),
+        ({"n_neighbors": 1}, InputError, "must be a whole number of at least 2"),
         ({"ncols": 0}, InputError, "must be a whole number of at least 1"),
         ({"use_rep": "X_dice_samples"}, InputError, "cannot be drawn"),
     ],

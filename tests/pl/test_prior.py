@@ -66,7 +66,7 @@ def test_other_keys_and_errors(reference):
     with pytest.raises(SlotError, match=r"run dice\.tl\.train_prior first"):
         pl.prior(reference)
     reference.uns["dice"] = {"config": "{"}
-    with pytest.raises(PriorFormatError, match="train it again"):
+    with pytest.raises(PriorFormatError, match=r"call dice\.tl\.train_prior again"):
         pl.prior(reference)
     with pytest.raises(InputError):
         pl.prior(3)

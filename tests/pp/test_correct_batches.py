@@ -14,11 +14,11 @@ from oracle import Chunks
 from scipy import sparse
 
 from dice import metrics
-from dice._data.batches import harmony
 from dice._data.read import names
 from dice._errors import DiceError, InputError, SlotError
 from dice._model.pca import fit_projection
 from dice.pp import _correct_batches, correct_batches, prepare
+from dice.pp._correct_batches import harmony
 
 SHIFT = 0.3
 

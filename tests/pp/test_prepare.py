@@ -188,8 +188,8 @@ def tiny_batch(cells: ad.AnnData) -> None:
 @pytest.mark.parametrize(
     ("spoil", "options", "error", "text"),
     [
-        (negative, {}, InputError, "does not hold raw counts"),
-        (fraction, {}, InputError, "does not hold raw counts"),
+        (negative, {}, InputError, "1 values in adata.X are not counts.* of gene 'mt-Cyb' in cell 'cell0'"),
+        (fraction, {}, InputError, "1 values in adata.X are not counts.* of gene 'mt-Cyb' in cell 'cell0'"),
         (missing, {}, InputError, "NaN"),
         (duplicate, {}, InputError, "gene10.*var_names_make_unique"),
         (no_batch, {"batch_key": "batch"}, InputError, "1 cells have no value in .*notna"),

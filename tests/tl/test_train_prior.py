@@ -262,7 +262,7 @@ def with_other_shape(adata):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (without_loadings, "are missing in adata.varm"),
+        (without_loadings, "no loadings in adata.varm"),
         (with_stretched_loadings, "not orthonormal"),
         (with_other_cells, r"differs from adata.obsm\['X_pca'\] by"),
         (with_other_shape, "do not fit adata.obsm"),
@@ -367,7 +367,7 @@ def one_class():
         (small, {"training": {"max_steps": 5}}, "`training` must be a dice.Training, got"),
         (small, {"use_rep": "X_pca"}, "no embedding 'X_pca' in adata.obsm"),
         (small, {"training": dice.Training(learning_rate=1e6, max_steps=100)}, "smaller learning_rate"),
-        (lambda: small(6), {"n_latent": 10}, "10 cannot be learned from 5 cells"),
+        (lambda: small(6), {"n_latent": 10}, "`n_latent` must be a number from 1 to 4 or"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(make, arguments, sentence):

@@ -282,7 +282,7 @@ def without_labels(reference):
     [
         (without_calibration, {}, "calibration_fraction=0.1"),
         (without_roles, {}, "The prior holds no labels"),
-        (without_labels, {}, "0 distinct label"),
+        (without_labels, {}, "at least two labels, got 0"),
         (None, {"labels_key": "nothing"}, "no column 'nothing'"),
         (None, {"alpha": 0}, "`alpha` must be a number between 0 and 1, got 0"),
         (None, {"alpha": 1.5}, "`alpha` must be a number between 0 and 1, got 1.5"),
@@ -388,7 +388,7 @@ def test_labels_of_a_single_cell_are_left_out(reference):
 
 def test_numbers_are_questioned(reference):
     reference.obs["n_counts"] = np.linspace(0, 1, reference.n_obs)
-    with pytest.raises(dice.DiceError, match="numbers that are not whole, for example 0, which cannot be labels"):
+    with pytest.raises(dice.DiceError, match="must hold names of labels, got numbers such as 0"):
         dice.tl.transfer_labels(simulate(20, 1), reference, "n_counts")
     reference.obs["cluster"] = reference.obs["cell_type"].cat.codes.astype(int)
     with pytest.warns(dice.DiceWarning, match="4 different numbers, which are taken as names"):
@@ -398,7 +398,7 @@ def test_numbers_are_questioned(reference):
 @pytest.mark.parametrize("verb", ["transfer_labels", "novelty", "denoise"])
 def test_swapped_arguments_are_recognised(reference, verb):
     key = ("cell_type",) if verb == "transfer_labels" else ()
-    with pytest.raises(dice.DiceError, match="as if they were swapped: pass the query first"):
+    with pytest.raises(dice.DiceError, match="adata has a prior and reference has none: pass the query first"):
         getattr(dice.tl, verb)(reference, simulate(20, 1), *key)
 
 

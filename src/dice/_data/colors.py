@@ -1,4 +1,4 @@
-"""From a column of a data set to colours that everybody can tell apart."""
+"""Colours for a column of a data set, safe for colour-blind readers as far as they last."""
 
 from __future__ import annotations
 
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 Palette = str | Sequence[str] | Mapping[str, str]
 
 MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
-#: What has no label or no value is grey, or else what no label looks like: stored colours may have greys.
-ABSENT = (MISSING, "#1A1A1A", "#E600E6")
 UNASSIGNED = "unassigned"
 SEQUENTIAL = "viridis"
-#: Distance of two colours in red, green and blue, each from 0 to 1, that are easily confused in small dots.
-NEAR = 0.25
-#: The safe colours, and 92 more, each as far as can be from all before it in CIELAB, among those that stand out on
+#: The safe colours, and 92 more, each as far as possible from all before it in CIELAB, among those that stand out on
 #: white and differ from grey. Of 37, the two nearest are 22 apart; of scanpy's 15, and seven of scanpy's 28 are greys.
 ALL_COLORS = tuple(
     f"#{code}"
@@ -40,14 +36,14 @@ ALL_COLORS = tuple(
         "556633FF88CCBB4422996644FF3388556699AA6677663388BB0099AA0066007755664400AA55DDBB88EE888844889900BB7744", 6
     )
 )  # fmt: skip
-#: Okabe and Ito's colours without black, and without yellow, which is not seen on white; then four of Paul Tol's: safe
-#: for colour-blind readers.
+#: Okabe and Ito's colours without black and yellow, which is not visible on white, and four of Paul Tol's: safe for
+#: colour-blind readers.
 SAFE, MOST_COLORS = ALL_COLORS[:10], len(ALL_COLORS)
 
 
 @dataclass(frozen=True)
 class Colors:
-    """What a scatter plot needs to colour its cells and to explain the colours."""
+    """The colours of the cells of a scatter plot, and their legend."""
 
     name: str
     #: Codes of the labels, or the numbers themselves; missing ones are NaN.
@@ -61,11 +57,6 @@ class Colors:
         return np.isnan(self.values)
 
     @property
-    def absent(self) -> str:
-        """The colour of cells without a value, which no label has."""
-        return absent_color(color for name, color in (self.labels or {}).items() if name != UNASSIGNED)
-
-    @property
     def names(self) -> list[str]:
         return list(self.labels or {})
 
@@ -77,15 +68,12 @@ class Colors:
     @property
     def legend(self) -> dict[str, str]:
         """Colour of every label that cells have, and of missing ones last; empty for numbers."""
-        if self.labels is None:
-            return {}
-        entries = [*self.labels.items(), ("NA", self.absent)]
-        return dict(entries[code] for code in np.unique(self.codes % len(entries)))
+        return {} if self.labels is None else {name: color for name, color, _ in self.groups}
 
     @property
     def groups(self) -> list[tuple[str, str, Mask]]:
         """Name, colour and cells of every label that cells have, missing ones last."""
-        entries = [*(self.labels or {}).items(), ("NA", self.absent)]
+        entries = [*(self.labels or {}).items(), ("NA", MISSING)]
         codes = self.codes % len(entries)
         return [(*entries[code], codes == code) for code in np.unique(codes)]
 
@@ -107,8 +95,8 @@ def read_colors(
     labels = pd.Categorical(column)
     codes = np.where(labels.codes < 0, np.nan, labels.codes)
     names = [str(label) for label in labels.categories]
-    stored = read.record(adata, f"{key}_colors") if palette is None else palette
-    return Colors(key, codes, dict(zip(names, _assign(names, stored, palette), strict=True)))
+    colors = _assign(names, palette, read.record(adata, f"{key}_colors"))
+    return Colors(key, codes, dict(zip(names, colors, strict=True)))
 
 
 def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str | None) -> Colors:
@@ -127,42 +115,32 @@ def read_groups(adata: AnnData, key: str, palette: Palette | None = None, *, arg
     return groups
 
 
-def _assign(names: list[str], stored: Any, palette: Palette | None) -> list[str]:
-    """One colour per label: the caller's, those stored beside the data, or safe ones."""
-    from matplotlib.colors import to_hex
-
-    if isinstance(stored, Mapping):
-        absent = [name for name in names if name not in stored]
-        if absent:
-            raise InputError(f"palette has no colour for {absent[:5]}: add them, or leave it out.")
-        return [to_hex(stored[name]) for name in names]
-    if isinstance(stored, str):
-        return _sample(stored, len(names))
-    if stored is not None and len(stored) >= len(names):
-        colors = [to_hex(color) for color in list(stored)[: len(names)]]
-    else:
-        colors = distinct(len(names))
-    if palette is not None:
-        if len(palette) < len(names):
-            message = f"palette has {len(palette)} colours for {len(names)} labels: add colours, or leave it out."
-            raise InputError(message)
-        return colors
-    # What has no label looks like what has no value.
-    own = absent_color(color for name, color in zip(names, colors, strict=True) if name != UNASSIGNED)
-    return [own if name == UNASSIGNED else color for name, color in zip(names, colors, strict=True)]
-
-
-def _sample(name: str, n: int) -> list[str]:
+def _assign(names: list[str], palette: Palette | None, stored: Any) -> list[str]:
+    """Return one colour per label: the caller's, those stored beside the data, or safe ones."""
     from matplotlib.colors import ListedColormap, to_hex
 
-    found = _colormap(name)
-    # Qualitative maps list few colours in a chosen order; all others are spread over their range.
-    listed = isinstance(found, ListedColormap) and n <= found.N < 256
-    return [to_hex(found(i if listed else i / max(n - 1, 1))) for i in range(n)]
+    if isinstance(palette, str):
+        found = _colormap(palette)
+        # Qualitative maps list few colours in a chosen order; all others are spread over their range.
+        listed = isinstance(found, ListedColormap) and len(names) <= found.N < 256
+        return [to_hex(found(i if listed else i / max(len(names) - 1, 1))) for i in range(len(names))]
+    if isinstance(palette, Mapping):
+        absent = [name for name in names if name not in palette]
+        if absent:
+            raise InputError(f"palette has no colour for {absent[:5]}: add them, or leave it out.")
+        return [to_hex(palette[name]) for name in names]
+    if palette is not None and len(palette) < len(names):
+        raise InputError(f"palette has {len(palette)} colours for {len(names)} labels: add colours, or leave it out.")
+    given = palette if palette is not None else stored
+    enough = given is not None and len(given) >= len(names)
+    colors = [to_hex(color) for color in list(given)[: len(names)]] if enough else distinct(len(names))
+    # Without a label as without a value, unless the caller chose the colours.
+    grey = palette is None and UNASSIGNED in names
+    return [MISSING if grey and name == UNASSIGNED else color for name, color in zip(names, colors, strict=True)]
 
 
 def _colormap(palette: Palette | None) -> Colormap:
-    """The colour map that a palette names; numbers ignore the colours of labels."""
+    """Return the colour map that a palette names. Numbers ignore the colours of labels."""
     from matplotlib import colormaps
 
     name = palette if isinstance(palette, str) else SEQUENTIAL
@@ -176,17 +154,8 @@ def distinct(n: int) -> list[str]:
     return [ALL_COLORS[i % len(ALL_COLORS)] for i in range(n)]
 
 
-def absent_color(colors: Iterable[str]) -> str:
-    """A colour for cells without a label: the first that no label's colour is near, or else the farthest."""
-    from matplotlib.colors import to_rgb
-
-    others = np.array([to_rgb(color) for color in colors]).reshape(-1, 3)
-    apart = [np.linalg.norm(others - to_rgb(color), axis=1).min(initial=2.0) for color in ABSENT]
-    return next((color for color, far in zip(ABSENT, apart, strict=True) if far >= NEAR), ABSENT[int(np.argmax(apart))])
-
-
 def are_colors(values: Iterable[str]) -> bool:
-    """Whether all of these are colours; what a file holds in their place may be anything."""
+    """Return whether all values are colours. Files may hold anything in their place."""
     from matplotlib.colors import is_color_like
 
     return all(is_color_like(value) for value in values)

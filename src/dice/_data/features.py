@@ -1,4 +1,4 @@
-"""Numeric features of a reference's cells, wherever it keeps them, and counts of proteins."""
+"""Numeric features of the cells of a reference, and normalised counts of proteins."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from anndata import AnnData
 
 from dice._arguments import known_key, new_key, said
 from dice._data.files import read
-from dice._data.read import dense, feature_table, named_table, names
-from dice._data.write import Slots, is_mudata, result_key
+from dice._data.read import array, dense, feature_table, named_table, names, record
+from dice._data.write import Slots, column_names, is_mudata, result_key
 from dice._errors import InputError, SlotError
-from dice._types import Floats, Mask
+from dice._keys import FeatureKeys
+from dice._types import Codes, Floats, Mask
 
-#: What stands before the name of a layer, and of a modality.
+#: Prefixes of the names of layers and modalities.
 LAYER_PREFIX, MODALITY = "layer:", "mod:"
-#: Cells in which a feature must have been measured to be learned at all.
+#: Fewest cells in which a feature must have been measured.
 FEWEST_MEASURED = 20
-#: Results are float32, which ends at 3e38: so much is left for intervals that are wider than any value.
+#: Largest value: results are float32, which ends at 3e38, and intervals are wider than any value.
 LARGEST_FEATURE = 1e30
 
 
 @dataclass(frozen=True)
 class Features:
-    """Values (n, F) of a reference's cells, NaN where not measured, and the features' names."""
+    """Values (n, F) of the cells of a reference, NaN if not measured, and the names of the features."""
 
     values: Floats
     names: list[str]
-    #: How results are called: ``"protein"`` of ``"mod:protein"``.
+    #: Name of the results: ``"protein"`` for ``"mod:protein"``.
     title: str
 
     @property
@@ -42,7 +43,7 @@ class Features:
 
 
 def with_cells(reference: Any, prior_key: str) -> AnnData:
-    """The object with the reference's cells and prior: itself, one in a file, or a modality of a MuData object."""
+    """Return the object with cells and prior: the reference, that in a file, or a modality of a MuData object."""
     from dice._data.store import Prior  # Brings torch, which plots of features do without.
 
     if isinstance(reference, str | os.PathLike):
@@ -50,46 +51,36 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     if is_mudata(reference):
         found = [cells for cells in reference.mod.values() if cells.uns.get(prior_key) is not None]
         if len(found) != 1:
-            raise InputError(
-                f"{len(found)} modalities of the reference have a prior, but one is needed: call "
-                f"dice.tl.train_prior(reference.mod[...]) on that with the expression of genes."
-            )
+            raise InputError(f"One modality must have a prior, got {len(found)}: train it on the modality of genes.")
         reference = found[0]
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
         raise InputError("Features are learned from the reference's cells, which a prior alone has not: pass these.")
     if not isinstance(reference, AnnData):
-        raise InputError(
-            f"`reference` must be an AnnData or MuData object or a path, got a {type(reference).__name__}."
-        )
+        raise InputError(f"`reference` must be an AnnData or MuData object or a path, got {said(reference)}.")
     return reference
 
 
 def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> Features:
-    """Features that a user names; `source` is what was passed, and `reference` the cells in it."""
+    """Return the features that a user names; `source` is the argument, and `reference` the cells in it."""
     table = find_table(source, reference, key)
     repeated = table.columns[table.columns.duplicated()].unique()
     if len(repeated):
         raise InputError(f"Features have names that repeat, for example {list(repeated[:5])}: make them unique.")
     values = as_numbers(table, key, "the reference")
     size = np.nanmax(np.abs(values), axis=0, initial=0.0)
-    if (size > LARGEST_FEATURE).any():
+    large = list(table.columns[size > LARGEST_FEATURE])
+    if large:
         what = "infinite" if np.isinf(size).any() else f"larger than {LARGEST_FEATURE:g}"
-        raise InputError(
-            f"The features {list(table.columns[size > LARGEST_FEATURE][:5])} are {what} in some cells: set these "
-            "values to NaN, which is 'not measured', or divide the features by a constant."
-        )
+        raise InputError(f"The features {large[:5]} are {what} in some cells: set these values to NaN.")
     n_cells = (~np.isnan(values)).sum(0)
     few = table.columns[n_cells < FEWEST_MEASURED]
     if len(few):
-        raise InputError(
-            f"{len(few)} features are known in fewer than {FEWEST_MEASURED} cells of the reference, for example "
-            f"{list(few[:5])}: leave them out."
-        )
+        raise InputError(f"Features must be known in {FEWEST_MEASURED} cells or more: leave out {list(few[:5])}.")
     return Features(values, [str(name) for name in table.columns], title_of(key))
 
 
 def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
-    """Values (n, F) of a table, NaN where there are none; text, dates and complex numbers are refused."""
+    """Return the values (n, F) of a table, NaN if missing. Text, dates and complex numbers are errors."""
     odd = [str(name) for name, kind in table.dtypes.items() if not _is_real(kind)]
     if odd or not table.shape[1]:
         what = f"{odd[:5]} are not real numbers: convert them by .astype(float)" if odd else "there are none: add some"
@@ -102,15 +93,14 @@ def _is_real(kind: Any) -> bool:
 
 
 def title_of(key: str | Sequence[str]) -> str:
-    """How results are called: ``"protein"`` of ``"mod:protein"``, and without slashes, which files cannot hold."""
+    """Return the name of the results: ``"protein"`` for ``"mod:protein"``, without slashes, which files cannot hold."""
     if not isinstance(key, str):
         return "features"
-    prefix = next((prefix for prefix in (LAYER_PREFIX, MODALITY) if key.startswith(prefix)), "")
-    return key.removeprefix(prefix).replace("/", "_")
+    return key.removeprefix(LAYER_PREFIX).removeprefix(MODALITY).replace("/", "_")
 
 
 def has_features(adata: AnnData, key: Any) -> bool:
-    """Whether an object has features by the key of those of another one."""
+    """Return whether an object has features under the key of another object's."""
     if not isinstance(key, str):
         return isinstance(key, Iterable) and all(name in adata.obs for name in key)
     if key.startswith(LAYER_PREFIX):
@@ -119,11 +109,9 @@ def has_features(adata: AnnData, key: Any) -> bool:
 
 
 def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -> pd.DataFrame:
-    """Table (n, F) of the features that a user names; `name` is the user's word for the object."""
+    """Return a table (n, F) of the features that a user names; `name` is the object in errors."""
     if isinstance(key, bytes) or not isinstance(key, Iterable):
-        raise InputError(
-            f"`features_key` must be a key of obsm, a column of obs or a list of columns, got {said(key)}."
-        )
+        raise InputError(f"`features_key` must be a key of obsm or columns of obs, got {said(key)}.")
     if not isinstance(key, str):
         return cells.obs[[known_key(column, cells.obs, "column", f"{name}.obs") for column in key]]
     if key.startswith(MODALITY):
@@ -142,12 +130,10 @@ def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -
 
 
 def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
-    """All features of a modality, for the cells of the one with the expression; NaN for cells that it lacks."""
+    """Return all features of a modality for the cells with expression; NaN for cells that the modality lacks."""
     name = key.removeprefix(MODALITY)
     if not is_mudata(source):
-        raise InputError(
-            f"`features_key` {said(key)} names a modality, which needs a MuData object: pass one as the reference."
-        )
+        raise InputError(f"`features_key` {said(key)} names a modality: pass a MuData object as the reference.")
     found = source.mod[known_key(name, source.mod, "modality", "reference.mod")]
     if not found.obs_names.is_unique:
         raise InputError(f"Cells of the modality {name!r} have names that repeat: call obs_names_make_unique on it.")
@@ -163,20 +149,18 @@ def _modality(source: Any, cells: AnnData, key: str) -> pd.DataFrame:
 
 
 def feature_key(adata: AnnData, key_added: Any, title: str) -> str:
-    """A key for predicted features, which must not be that of anything but earlier predictions."""
+    """Return a key for predicted features. Only earlier predictions may be replaced under it."""
     key = new_key("key_added", f"{title}_dice" if key_added is None else key_added, "protein_dice")
     entry = adata.uns.get(key)
     ours = isinstance(entry, Mapping) and "features" in entry
     taken = [name for name in (key, f"{key}_low", f"{key}_high") if name in adata.obsm or name in adata.uns]
     if not ours and taken:
-        raise InputError(
-            f"adata has a {taken[0]!r} that dice did not write: pass another key_added, or remove it first."
-        )
+        raise InputError(f"adata has a {taken[0]!r} that dice did not write: pass another key_added.")
     return key
 
 
 def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | None) -> Slots:
-    """Centred log-ratios of ``obsm[key]``, and the record of how they were made."""
+    """Return centred log-ratios of ``obsm[key]`` and the record of the call."""
     known_key(key, adata.obsm, "array", "adata.obsm")
     added = f"{key}_clr" if key_added is None else key_added
     table, added = feature_table(adata, key), result_key(adata, added, "protein_clr", besides=key)
@@ -198,3 +182,58 @@ def centred_log_ratios(counts: Floats, *, axis: int) -> Floats:
     known = ~np.isnan(logs)
     mean = np.where(known, logs, 0).sum(axis, keepdims=True) / np.maximum(known.sum(axis, keepdims=True), 1)
     return np.log1p(counts / np.exp(mean))
+
+
+@dataclass(frozen=True)
+class PredictedTable:
+    """Features as of :func:`dice.tl.transfer_features`, and their measured values if known."""
+
+    names: list[str]
+    mean: Floats
+    low: Floats
+    high: Floats
+    #: Correlation (F,) in held-out cells of the reference, and features that cannot be predicted.
+    correlation: Floats
+    useless: Mask
+    alpha: float
+    #: Measured values (n, F), NaN if missing.
+    truth: Floats | None
+
+    @classmethod
+    def of(cls, adata: AnnData, key: str, truth_key: str | Sequence[str] | None) -> PredictedTable:
+        """Read the slots that begin with `key`, and measured values if there is a `truth_key`."""
+        keys, step = FeatureKeys(key), f"dice.tl.transfer_features(adata, reference, {key.removesuffix('_dice')!r})"
+        made = record(adata, keys.uns, what="record of predicted features", step=step)
+        table = made["features"]
+        names = [str(name) for name in table["name"]]
+        mean, low, high = (
+            array(adata, name, step=step).astype(np.float64) for name in (keys.mean, keys.low, keys.high)
+        )
+        truth = None if truth_key is None else _measured(adata, truth_key, names)
+        correlation, useless = np.asarray(table["correlation"], dtype=float), np.asarray(table["useless"], dtype=bool)
+        return cls(names, mean, low, high, correlation, useless, float(made["call"]["alpha"]), truth)
+
+    @property
+    def ranked(self) -> Codes:
+        """Features by correlation, the best first; features without a correlation last."""
+        return np.argsort(-np.nan_to_num(self.correlation, nan=-2.0), kind="stable")
+
+    def chosen(self, features: Sequence[str] | None, n: int) -> list[int]:
+        """Return the positions of the named features, or of the best `n`."""
+        if features is None:
+            return [int(i) for i in self.ranked[:n]]
+        wanted = [features] if isinstance(features, str) else list(features)
+        return [self.names.index(known_key(name, self.names, "feature", "the predicted ones")) for name in wanted]
+
+
+def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) -> Floats:
+    """Return the measured values (n, F) of the predicted features, by name."""
+    table = find_table(adata, adata, truth_key, "adata")
+    table = table.set_axis(column_names([str(name) for name in table.columns]), axis=1)
+    found = [name for name in names if name in table.columns]
+    if not found:
+        raise InputError(
+            f"truth_key={said(truth_key)} has none of the predicted features {names[:3]}, but "
+            f"{list(table.columns[:3])}: set truth_key to what was measured of these."
+        )
+    return pd.DataFrame(as_numbers(table[found], truth_key, "adata"), columns=found).reindex(columns=names).to_numpy()

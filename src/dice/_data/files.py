@@ -1,4 +1,4 @@
-"""Files of cells and of priors: checked as a whole, then read in memory, opened lazily, or read for their prior."""
+"""Read files of cells and priors, after a check of the whole file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dice._model import schema
 
 #: Mappings whose arrays stay on disk.
 LAZY: tuple[Slot, ...] = ("layers", "obsm", "varm", "obsp", "varp")
-#: AnnData's names for texts, numbers and arrays of them; a prior holds nothing else.
+#: Encodings of texts, numbers and arrays of them. A prior holds nothing else.
 _TEXTS, _NUMBERS = {"string", "string-array"}, {"array", "numeric-scalar"}
 CELLS = "an .h5ad file or a .zarr store"
 
 
 def read(path: str | os.PathLike[str]) -> AnnData:
-    """All of an .h5ad file or a .zarr store in memory."""
+    """Read an .h5ad file or a .zarr store into memory."""
     with opened(path, CELLS, InputError) as group:
         _check_cells(group, Path(path))
         if group.attrs.get("encoding-type") == "MuData":
@@ -36,7 +36,7 @@ def read(path: str | os.PathLike[str]) -> AnnData:
 
 
 def _check_cells(group: Any, path: Path, on_disk: tuple[str, ...] = ()) -> None:
-    """Check a file of cells, all but what stays `on_disk`, and the priors in it as files of their own."""
+    """Check a file of cells, except for slots that stay `on_disk`, and more strictly the priors in it."""
     Walk(path, size_limit(path), InputError, on_disk=on_disk).check(group)
     uns = group.get("uns", {})
     for name in uns:
@@ -45,9 +45,9 @@ def _check_cells(group: Any, path: Path, on_disk: tuple[str, ...] = ()) -> None:
 
 
 def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) -> AnnData:
-    """Cells of an .h5ad file or a .zarr store as dask arrays of `chunk_size` cells; ``.raw`` is left out.
+    """Open an .h5ad file or a .zarr store as dask arrays of `chunk_size` cells, without ``.raw``.
 
-    A matrix that is stored by columns is cut along genes.
+    A matrix that is stored by columns is chunked along genes.
     """
     check_dask()
     with opened(path, CELLS, InputError) as group:
@@ -73,7 +73,7 @@ def check_dask() -> None:
 
 
 def _lazy(element: Any, rows: int) -> Any:
-    """An element as a dask array, or in memory where it is a table or a scalar."""
+    """Return an element as a dask array; tables and scalars in memory."""
     kind = element.attrs.get("encoding-type", "")
     if kind in ("csr_matrix", "csc_matrix"):
         shape = tuple(int(size) for size in element.attrs["shape"])
@@ -89,13 +89,11 @@ def _lazy(element: Any, rows: int) -> Any:
 
 
 def open_prior(path: str | os.PathLike[str], key: str, max_bytes: int = LIMIT) -> dict[str, Any]:
-    """The raw fields of the prior in ``uns[key]`` of an .h5ad file or a .zarr folder; its cells stay on disk."""
+    """Read the fields of the prior in ``uns[key]`` of an .h5ad file or a .zarr folder, without the cells."""
     with opened(path, "a saved prior", PriorFormatError) as group:
         for name in ("uns", key):
             if hasattr(group, "shape") or name not in group:
-                raise SlotError(
-                    f"{str(path)!r} has no prior in .uns[{key!r}]: train one with dice.tl.train_prior and save it."
-                )
+                raise SlotError(f"{str(path)!r} has no prior in .uns[{key!r}]: call dice.tl.train_prior.")
             group = child(group, name, PriorFormatError)
         Walk(Path(path), max_bytes, PriorFormatError, strict=True).check(group)
         return _read_prior(group)
@@ -106,7 +104,7 @@ def _read_prior(group: Any) -> dict[str, Any]:
         return {}
     version = read_elem(_of_kind(group["format"], "format"))
     if not schema.fits(version, set(group)):
-        # The schema says what is wrong, without a look at the values.
+        # The schema raises the error, without the values.
         return dict.fromkeys(group) | {"format": version}
     raw: dict[str, Any] = {}
     for name in group:
@@ -120,7 +118,7 @@ def _read_prior(group: Any) -> dict[str, Any]:
 
 
 def _of_kind(leaf: Any, name: str) -> Any:
-    """An array of text or numbers, as the schema has it: anndata can read much more."""
+    """Return an array of text or numbers. anndata could read more, which a prior must not hold."""
     encoding, allowed = leaf.attrs.get("encoding-type"), _TEXTS if name in schema.TEXTS else _NUMBERS
     if not hasattr(leaf, "shape") or not isinstance(encoding, str) or encoding not in allowed:
         raise PriorFormatError(f"The stored prior's {name!r} is of kind {str(encoding)[:40]!r}, not {sorted(allowed)}.")

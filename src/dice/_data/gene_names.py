@@ -13,30 +13,30 @@ from typing import Literal, NamedTuple
 import pandas as pd
 
 Species = Literal["human", "mouse"]
-#: Ensembl's stable identifiers, for genes of any species, with or without a version.
+#: Stable identifiers of Ensembl for genes of any species, with or without a version.
 ENSEMBL = re.compile(r"(ENS[A-Z]*G\d{6,})(\.\d+)?")
 PREFIX: dict[Species, str] = {"human": "ENSG", "mouse": "ENSMUSG"}
-#: Share of the names of an object that must be known for its species to be told by them.
+#: Smallest share of known names that identifies a species.
 KNOWN = 0.1
 
 
 class Names(NamedTuple):
     """Names of the genes of a species."""
 
-    #: The symbol of today, and what kind of name it was found by: symbols in their spelling and in capitals, Ensembl
-    #: ids, and former symbols in capitals.
+    #: The current symbol and the kind of name, by name: symbols as spelled and in capitals, Ensembl ids, and former
+    #: symbols in capitals.
     known: dict[str, tuple[str, str]]
     #: Symbols of the one-to-one orthologs in the other species.
     orthologs: dict[str, str]
 
     def symbol(self, name: str) -> tuple[str, str]:
-        """The symbol of today, and by what it was found; an unknown name stays as it is."""
+        """Return the current symbol and the kind of name; an unknown name is returned as it is."""
         return self.known.get(name) or self.known.get(name.upper()) or (name, "")
 
 
 @cache
 def names_of(species: Species) -> Names:
-    """The names of a species, read from the table of the package once."""
+    """Return the names of a species. The table is read once."""
     table = _table()
     rows = table[table["species"] == species]
     found = {old.upper(): (row.symbol, "former symbol") for row in rows.itertuples() for old in row.former.split()}
@@ -59,7 +59,7 @@ def _table() -> pd.DataFrame:
 
 
 def species_of(names: pd.Index) -> Species | None:
-    """The species that most names belong to, by symbols in its spelling or by ids; None if few are known."""
+    """Return the species that most names belong to, by symbols as spelled or ids; None if few are known."""
     bare, kinds = without_versions(names), ("name", "Ensembl id")
     known: dict[Species, int] = {
         species: sum(names_of(species).known.get(name, ("", ""))[1] in kinds for name in bare) for species in PREFIX
@@ -69,14 +69,14 @@ def species_of(names: pd.Index) -> Species | None:
 
 
 def without_versions(names: pd.Index) -> pd.Index:
-    """ENSG00000141510.18 becomes ENSG00000141510; all else stays, also the suffix of pseudoautosomal genes."""
+    """Remove versions: ENSG00000141510.18 becomes ENSG00000141510. The suffix of pseudoautosomal genes stays."""
     return pd.Index([ENSEMBL.sub(r"\1", name) for name in names], dtype=object)
 
 
 def unified(names: pd.Index, species: Species | None, wanted: Species | None) -> tuple[pd.Index, list[str]]:
-    """Names in capitals that are the same for the same gene, and what each was found by.
+    """Return symbols of the `wanted` species in capitals, and the kind of name that each was found by.
 
-    Symbols are those of the species that is `wanted`; a gene without a one-to-one ortholog there has no name.
+    A gene without a one-to-one ortholog in that species has no name.
     """
     bare = without_versions(names)
     found = [(name, "") if species is None else names_of(species).symbol(name) for name in bare]

@@ -1,4 +1,4 @@
-"""Matching of a query's genes to a prior's, by name."""
+"""Match the genes of a query with the genes of a prior, by name."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ from dice.options import Options
 FEW, TOO_FEW = 0.8, 0.2
 #: Missing genes named in the report.
 NAMED_GENES = 10
-#: By what genes are found that have another name in the prior; the first that holds is told.
+#: Ways in which genes with another name are found; the first that applies is reported.
 WAYS = ("ortholog", "former symbol", "Ensembl id")
-#: What becomes of a missing name when it is stored as text.
+#: Missing names that were stored as text.
 _NAMELESS = ("nan", "None", "<NA>")
 
 
 @dataclass(frozen=True)
 class GeneMatch:
-    """Where the prior's genes are in the query.
+    """Genes that a query and a prior share, in the order of the prior.
 
-    ``query`` holds positions in the query and ``prior`` positions in the prior of the genes that both have, in
-    the prior's order; ``missing`` are the prior's names of the genes that the query lacks; ``ways`` counts the genes
-    that were found by name, Ensembl id, former symbol, case and ortholog.
+    ``query`` and ``prior`` hold their positions in each; ``missing`` the names of genes that the query lacks; ``ways``
+    counts the genes that were found by name, Ensembl id, former symbol, case and ortholog.
     """
 
     query: NDArray[np.intp]
@@ -57,7 +56,7 @@ class GeneMatch:
         return f"{len(self.prior)}/{self.n_prior} genes found"
 
     def report(self) -> dict[str, Any]:
-        """What was found, in a form that ``.uns`` can hold in any file."""
+        """Return the match in a form that files can hold."""
         return {
             "text": str(self),
             "n_found": len(self.prior),
@@ -72,10 +71,10 @@ def match_genes(
     adata: AnnData, genes: NDArray[np.object_], *, gene_key: str | None = None, min_overlap: float = TOO_FEW,
     species: str = "auto",
 ) -> GeneMatch:  # fmt: skip
-    """Find the prior's `genes` in a query; order and extra genes do not matter, missing ones are unobserved.
+    """Find the `genes` of a prior in a query. Missing genes are unobserved.
 
-    Genes that the query does not have by name are looked for by Ensembl id, with and without version, by former symbol,
-    without regard to case, and between human and mouse by one-to-one ortholog. A name that fits two genes fits none.
+    Genes that are not found by name are searched by Ensembl id, by former symbol, without regard to case, and between
+    human and mouse by one-to-one ortholog. Ambiguous names do not match.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ def match_genes(
     min_overlap
         Share of the prior's genes that the query must have.
     species
-        Species of the query; ``"auto"`` tells it by the names.
+        Species of the query; ``"auto"`` finds it by the names.
     """
     number("min_gene_overlap", min_overlap, least=0, most=1)
     match, names, wanted = _match(adata, genes, gene_key, species)
@@ -101,7 +100,7 @@ def match_genes(
 def _match(
     adata: AnnData, genes: Any, gene_key: str | None, species: str = "auto"
 ) -> tuple[GeneMatch, pd.Index, pd.Index]:
-    """Where some genes are in a query, and the names on both sides."""
+    """Return the match of some genes in a query, and the names of both."""
     names, wanted = gene_names(adata, gene_key), _as_text(genes)
     check_unique(names[names != ""], _where(gene_key))
     positions, ways = _positions(names, wanted, species)
@@ -111,7 +110,7 @@ def _match(
 
 
 def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> NDArray[np.bool_]:
-    """Which genes of a reference (n_vars,) a query has as well; none, and hardly any, are told with their fix."""
+    """Return which genes (n_vars,) of a reference a query has too. It is an error if there are none."""
     check_storable(reference.var_names, "reference.var_names")
     gene_key = options.gene_key
     match, names, wanted = _match(adata, reference.var_names, gene_key, options.check.species)
@@ -121,12 +120,12 @@ def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> NDArr
 
 
 def share_of_genes(adata: AnnData, genes: NDArray[np.object_], options: Options) -> float:
-    """Share of a prior's genes that a query has; nothing is said of it."""
+    """Return the share of the genes of a prior that a query has."""
     return _share(gene_names(adata, options.gene_key), _as_text(genes), options.check.species)
 
 
 def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
-    """Names of all genes as text, from ``var_names`` or a column of ``var``; a missing name is empty."""
+    """Return the names of all genes as text, from ``var_names`` or a column of ``var``; missing names are empty."""
     if gene_key is not None:
         known_key(gene_key, adata.var, "column", "adata.var")
     return _as_text(adata.var_names if gene_key is None else adata.var[gene_key])
@@ -139,7 +138,7 @@ def by_name(adata: AnnData, genes: NDArray[Any] | None = None) -> NDArray[np.int
 
 
 def check_unique(names: pd.Index, where: str) -> None:
-    """Duplicate gene names cannot be matched: name five of them."""
+    """Raise an error if gene names are duplicated."""
     if not names.is_unique:
         doubles = list(names[names.duplicated()].unique()[:5])
         who = where.partition(".")[0] if where.startswith(("adata.", "reference.")) else "adata"
@@ -149,13 +148,11 @@ def check_unique(names: pd.Index, where: str) -> None:
 
 
 def check_storable(names: pd.Index, where: str) -> None:
-    """Names that a prior is to be found by later: unique, and such that a file can hold them."""
+    """Check that names of genes are unique and that files can hold them."""
     check_unique(names, where)
     odd = [name for name in names if not is_text(name, MAX_NAME)]
     if odd:
-        raise InputError(
-            f"{where} holds {len(odd)} names that no file can hold, for example {said(odd[0])}: rename these genes."
-        )
+        raise InputError(f"{where} holds names that no file can hold, for example {said(odd[0])}: rename these genes.")
 
 
 def _where(gene_key: str | None) -> str:
@@ -163,14 +160,14 @@ def _where(gene_key: str | None) -> str:
 
 
 def _as_text(values: Any) -> pd.Index:
-    """Any values as text, missing ones empty."""
+    """Return values as text, missing ones as empty text."""
     raw = np.asarray(values, dtype=object)
     text = ["" if gone else str(value).strip() for value, gone in zip(raw, pd.isna(raw), strict=True)]
     return pd.Index(["" if name in _NAMELESS else name for name in text], dtype=object)
 
 
 def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tuple[NDArray[np.intp], dict[str, int]]:
-    """Return the position in `names` of every wanted gene, -1 if missing, and how many each kind of match found."""
+    """Return the position in `names` of every wanted gene, -1 if missing, and the number of genes by way."""
     exact = _indexer(names, wanted)
     if (exact >= 0).all():
         return exact, {"name": len(exact)}
@@ -179,7 +176,7 @@ def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tupl
     own, by = unified(names, ours, theirs)
     other, theirs_by = unified(wanted, theirs, theirs)
     found = np.where(exact >= 0, exact, _indexer(own, other))
-    # A gene of the query that was found by name is not found again by another name.
+    # A gene of the query that was found by name must not be found again.
     found[(exact < 0) & np.isin(found, exact[exact >= 0])] = -1
     pairs = [(by[found[prior]], theirs_by[prior]) for prior in np.flatnonzero((exact < 0) & (found >= 0))]
     ways = Counter(next((way for way in WAYS if way in pair), "case or version") for pair in pairs)
@@ -188,10 +185,9 @@ def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tupl
 
 
 def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
-    """As `_positions`, for exact names; a name that several genes share has no position."""
+    """Return the position of every wanted name; -1 if missing or ambiguous."""
     alone = np.flatnonzero(~names.duplicated(keep=False) & (names != ""))
     found = names[alone].get_indexer(wanted)
-    # Two wanted names that became equal without their versions cannot be told apart either.
     found[wanted.duplicated(keep=False)] = -1
     return np.where(found >= 0, np.append(alone, -1)[found], -1)
 
@@ -199,7 +195,7 @@ def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
 def _judge(
     match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Index, gene_key: str | None, min_overlap: float
 ) -> None:
-    """Say nothing, warn, or refuse, depending on how many genes were found."""
+    """Warn if few genes were found, and raise an error if too few were."""
     if match.fraction >= max(FEW, min_overlap):
         return
     hint = _diagnose(match, adata, names, wanted, gene_key)
@@ -210,11 +206,10 @@ def _judge(
             f"{list(names[:3])}; {hint or 'set adata.var_names to the same kind of identifier'}."
         )
     if match.fraction < min_overlap:
-        # The largest round share that would let this query pass.
-        enough = np.floor(100 * match.fraction) / 100
+        enough = np.floor(100 * match.fraction) / 100  # This query would pass.
         raise InputError(
             f"Only {share}, for example not {list(match.missing[:3])}: "
-            f"{hint or 'use a query that measures more of them'}, or pass "
+            f"{hint or 'learn a prior of the shared genes with dice.tl.annotate(adata, reference)'}, or pass "
             f"check=dice.Checks(min_gene_overlap={enough:g}) to go on."
         )
     advice = f"; {hint}" if hint else ""
@@ -222,7 +217,7 @@ def _judge(
 
 
 def _diagnose(match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Index, gene_key: str | None) -> str:
-    """The likely reason for missing genes with its fix, or nothing."""
+    """Return the likely reason for missing genes with its fix, or nothing."""
     better = match.fraction + 0.1  # Much better, not just different.
     if _share(_as_text(adata.obs_names), wanted) > better:
         return "adata seems to be transposed, with genes as observations: pass adata.T"

@@ -1,24 +1,27 @@
-"""scanpy's neighbour graphs of embeddings, and what is made of them: averages, communities and UMAP."""
+"""Neighbour graphs of embeddings by scanpy, and two-dimensional maps: computed once, and kept beside the embedding."""
 
 from __future__ import annotations
 
-import sys
+import hashlib
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import anndata as ad
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._arguments import as_embedding, short_seed, whole_number
+from dice._arguments import as_embedding, seed, short_seed, whole_number
 from dice._clusters.partition import as_graph, check_resolutions, communities
+from dice._data import read
+from dice._data.write import Slots, write
 from dice._errors import InputError
 from dice._processes import openmp_threads_kept
-from dice._types import Codes, Floats
+from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:
-    from anndata import AnnData
     from igraph import Graph
 
 #: Connectivities and distances (n, n).
@@ -26,16 +29,22 @@ NeighborGraph: TypeAlias = tuple[sparse.csr_matrix, sparse.csr_matrix]
 
 #: Averaged connectivities below this are dropped: edges of few samples and little weight.
 MIN_WEIGHT = 1e-3
+#: Fewer cells have no neighbourhoods to draw: the first two latents are drawn instead.
+MIN_CELLS_UMAP = 4
+#: Up to this many cells the neighbours of a map are exact.
+MAX_EXACT = 50_000
+#: The map of the last reference, so that the next figure of the same reference is quick.
+_last_map: dict[tuple[str | int, ...], Map] = {}
 
 
 def leiden(cells: Any, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0) -> Codes:
-    """Leiden clusters of an embedding, or of a graph as :func:`neighbor_graph` takes it."""
+    """Return Leiden clusters of an embedding, or of a graph as :func:`neighbor_graph` takes it."""
     check_resolutions([resolution])
     return communities(neighbor_graph(cells, n_neighbors), resolution, random_state=random_state)
 
 
 def neighbor_graph(cells: Any, n_neighbors: int) -> Graph:
-    """The exact graph of an embedding (n, k), or the one that sparse connectivities (n, n) hold."""
+    """Return the exact graph of an embedding (n, k), or the graph of sparse connectivities (n, n)."""
     if not sparse.issparse(cells) or cells.shape[0] != cells.shape[1]:
         return as_graph(_exact(as_embedding(cells), n_neighbors).obsp["connectivities"])
     if not np.isfinite(cells.data).all() or (cells.data < 0).any() or abs(cells - cells.T).max() > 1e-6:
@@ -44,27 +53,18 @@ def neighbor_graph(cells: Any, n_neighbors: int) -> Graph:
 
 
 def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
-    """The two-dimensional UMAP that scanpy draws."""
-    import scanpy as sc
-
-    cells = _exact(values, n_neighbors)
-    with openmp_threads_kept():
-        # The key is said, as a preset of scanpy's, from 1.13 on, may name another.
-        sc.tl.umap(cells, random_state=short_seed(random_state), key_added="X_umap")
-    return np.asarray(cells.obsm["X_umap"], dtype=np.float64)
+    """Return the two-dimensional UMAP that scanpy draws."""
+    return _drawn(_exact(values, n_neighbors), random_state)
 
 
 def sample_graphs(
     embeddings: Sequence[Floats], n_neighbors: int, metric: str, random_state: int
 ) -> Iterator[NeighborGraph]:
     """The graphs of embeddings (n, k) of the same cells, one after the other."""
-    # The first one of a process waits for umap to be compiled: 11.4 s of the 11.6 s that nine graphs of 877 cells took.
-    desc = "Neighbours" if "umap" in sys.modules else "Neighbours (the search is compiled first)"
-    with _log.progress(total=len(embeddings), desc=desc, unit="graph") as bar:
+    with _log.progress(total=len(embeddings), desc="Neighbours", unit="graph") as bar:
         for embedding in embeddings:
             yield sample_graph(embedding, n_neighbors, metric, random_state)
             bar.update()
-            bar.set_description("Neighbours", refresh=False)
 
 
 def average_graph(graphs: Iterable[NeighborGraph]) -> NeighborGraph:
@@ -101,22 +101,148 @@ def graph_slots(
     return names | {"params": params}, dict(zip(names.values(), graph, strict=True))
 
 
-def _exact(values: Floats, n_neighbors: int) -> AnnData:
-    """An object with the exact neighbours of all cells, which no seed decides."""
+def _exact(values: Floats, n_neighbors: int) -> ad.AnnData:
+    """Return an object with the exact neighbours of all cells, which do not depend on a seed."""
     n_neighbors = whole_number("n_neighbors", n_neighbors, least=2)
     if len(values) < 2:
         raise InputError("A neighbour graph needs two cells and n_neighbors=2 or more: raise them.")
     return _with_neighbors(values, min(n_neighbors, len(values)), transformer="sklearn")
 
 
-def _with_neighbors(values: Floats, n_neighbors: int, **search: Any) -> AnnData:
-    """The embedding in an object of its own, with scanpy's neighbours."""
-    import anndata as ad
+def _with_neighbors(values: Floats, n_neighbors: int, **search: Any) -> ad.AnnData:
+    """Return the embedding in an object of its own, with scanpy's neighbours."""
     import scanpy as sc
 
     cells = ad.AnnData(shape=(len(values), 0), obsm={"X": np.ascontiguousarray(values)})
     with openmp_threads_kept(), warnings.catch_warnings():
-        # Raised where cells coincide; the graph is right.
+        # Raised if cells coincide; the graph is right.
         warnings.simplefilter("ignore", sparse.SparseEfficiencyWarning)
         sc.pp.neighbors(cells, n_neighbors=n_neighbors, use_rep="X", **search)
     return cells
+
+
+def _drawn(cells: ad.AnnData, random_state: int) -> Floats:
+    """Return scanpy's UMAP of an object with neighbours."""
+    import scanpy as sc
+
+    with openmp_threads_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Users cannot act upon warnings of umap and numba.
+        # The spectrum of a graph of a handful of cells cannot be computed. The key is given because a preset of
+        # scanpy, from 1.13 on, may name another.
+        start = "spectral" if cells.n_obs > 15 else "random"
+        sc.tl.umap(cells, random_state=short_seed(random_state), key_added="X_umap", init_pos=start)
+    return np.asarray(cells.obsm["X_umap"], dtype=np.float64)
+
+
+class Map:
+    """UMAP (n, 2) of an embedding (n, k), or of a neighbour `graph` of it; the same for any order of the cells."""
+
+    def __init__(self, values: Floats, n_neighbors: int, random_state: int, graph: Any = None) -> None:
+        self.values, self.n_neighbors = values, whole_number("n_neighbors", n_neighbors, least=2)
+        self.n_cells, self.n_latent = values.shape
+        self.digest = _digest(values)
+        self.coordinates = _first_two(values)
+        if self.n_cells < MIN_CELLS_UMAP:
+            return
+        order = np.argsort(_fingerprints(values), kind="stable")
+        if graph is not None:
+            entry = {"connectivities_key": "connectivities", "params": {"method": "umap", "use_rep": "X"}}
+            cells = ad.AnnData(shape=(self.n_cells, 0), obsm={"X": values[order]}, uns={"neighbors": entry})
+            cells.obsp["connectivities"] = graph[order][:, order]
+        elif self.n_cells <= MAX_EXACT:
+            cells = _exact(values[order], n_neighbors)
+        else:
+            cells = _with_neighbors(values[order], n_neighbors, random_state=short_seed(random_state))
+        self.coordinates[order] = _drawn(cells, random_state)
+
+    def place(self, values: Floats) -> Floats:
+        """Return coordinates of other cells: the mean of their neighbours' on the map, weighted by 1 / distance."""
+        if not len(values) or self.n_cells < MIN_CELLS_UMAP:
+            return _first_two(values)
+        from sklearn.neighbors import NearestNeighbors
+
+        search = NearestNeighbors(n_neighbors=min(self.n_neighbors, self.n_cells)).fit(self.values)
+        distances, near = search.kneighbors(values)
+        weights = 1 / np.maximum(distances, 1e-6 * (distances.max() + 1e-12))
+        weights /= weights.sum(1, keepdims=True)
+        return np.einsum("nj,njd->nd", weights, self.coordinates[near]).astype(np.float32)
+
+    def check_same_space(self, n_latent: int, what: str) -> None:
+        """Refuse cells that were not projected on the loadings of the reference of this map."""
+        if n_latent != self.n_latent:
+            raise InputError(
+                f"{what} has {n_latent} dimensions, but the reference has {self.n_latent}: pass the "
+                "reference that the query was denoised with."
+            )
+
+
+def umap_options(n_neighbors: int, random_state: Seed) -> dict[str, Any]:
+    """Return the options of a map in a form that files can hold."""
+    return {"n_neighbors": n_neighbors, "random_state": short_seed(seed(random_state))}
+
+
+def layout(
+    adata: ad.AnnData,
+    key: str,
+    *,
+    n_neighbors: int,
+    random_state: int,
+    neighbors_key: str | None = None,
+    onto: Map | None = None,
+) -> Floats:
+    """Return the map of ``obsm[key]``, or its place on the map of a reference. ``obsm`` keeps it for the next call."""
+    values = read.embedding(adata, key)
+    slot, graph = f"{key}_umap", None
+    params: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state}
+    if onto is not None:
+        onto.check_same_space(values.shape[1], f"adata.obsm[{key!r}]")
+        slot, params = f"{slot}_reference", params | {"reference": onto.digest}
+    elif neighbors_key is not None:
+        found, of = read.neighbors(adata, neighbors_key)
+        if of == key:
+            graph, params = found, params | {"neighbors_key": neighbors_key, "graph": _digest(found.data)}
+    fingerprints, record = _fingerprints(values), read.record(adata, slot)
+    same = isinstance(record, Mapping) and record.get("params") == params and slot in read.names(adata, "obsm")
+    # Coordinates hold for a part of their cells as well.
+    if same and np.isin(fingerprints, record.get("cells", [])).all():
+        return read.array(adata, slot).astype(np.float32)
+    coordinates = Map(values, n_neighbors, random_state, graph).coordinates if onto is None else onto.place(values)
+    # Writing to a view would turn it into a copy.
+    if not adata.is_view:
+        slots = Slots(obsm={slot: coordinates}, uns={slot: {"params": params, "cells": fingerprints}})
+        write(adata, slots, copy=False)
+    return coordinates
+
+
+def write_umap(adata: ad.AnnData, key: str, random_state: int) -> None:
+    """Set ``obsm["X_umap"]``, which scanpy's plots look for, to the map of an embedding, unless it is there."""
+    if "X_umap" not in adata.obsm:
+        coordinates = layout(adata, key, **umap_options(15, random_state))
+        write(adata, Slots(obsm={"X_umap": coordinates}), copy=False)
+
+
+def reference_map(reference: ad.AnnData, key: str, *, name: str = "reference", **options: int) -> Map:
+    """Return the map of a reference, which is not written to."""
+    values = read.embedding(reference, key, name=name)
+    identity: tuple[str | int, ...] = (_digest(values), *options.values())
+    if identity not in _last_map:
+        found = Map(values, **options)
+        _last_map.clear()
+        _last_map[identity] = found
+    return _last_map[identity]
+
+
+def _fingerprints(values: Floats) -> NDArray[np.uint64]:
+    """Return a number per cell that depends on its embedding alone."""
+    odd = np.random.default_rng(0).integers(2**63, size=values.shape[1], dtype=np.uint64) * 2 + 1
+    return np.asarray(values.view(np.uint32).astype(np.uint64) @ odd)
+
+
+def _digest(values: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:16]
+
+
+def _first_two(values: Floats) -> Floats:
+    padded = np.zeros((len(values), 2), dtype=np.float32)
+    padded[:, : min(2, values.shape[1])] = values[:, :2]
+    return padded

@@ -1,7 +1,7 @@
-"""Matrices that cannot be cut by rows at once: dask arrays, and those that are stored by columns.
+"""Matrices that cannot be sliced by rows: dask arrays, and matrices that are stored by columns.
 
-dask runs functions over the blocks of its arrays, in threads here, or by the user's own cluster. A function with all
-that it carries (a prior, loadings) reaches each worker once.
+dask runs functions over the blocks of its arrays, in threads or on the user's cluster. A function and its data (such as
+a prior) are sent to each worker once.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ FAN_IN = 4
 
 @dataclass(frozen=True)
 class OnBlock:
-    """Gathers what becomes of the chosen genes of one block, `size` cells at a time, on whichever worker has it."""
+    """A function of one block: `gather` gets the chosen genes of its cells, `size` cells at a time."""
 
     gather: Callable[[Numbered], Any]
     genes: NDArray[np.intp] | None
     size: int
-    factor: float = 1.0
-    largest: float = np.inf
+    rules: sources.Rules = sources.PLAIN
 
     def __call__(self, block: Any, rows: slice) -> Any:
         return self.gather(self._chunks(block, rows))
@@ -48,11 +47,11 @@ class OnBlock:
         block = sources.as_scipy(block)
         if sparse.issparse(block):
             block = block.tocsr()
-        # A block without cells is one chunk without cells: its results have a shape, too.
+        # A block without cells is one chunk without cells, whose results have a shape.
         for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
             stop = min(start + self.size, rows.stop)
             part = block[start - rows.start : stop - rows.start]
-            yield sources.clean(part, self.genes, start, self.factor, self.largest), slice(start, stop)
+            yield sources.clean(part, self.genes, start, self.rules), slice(start, stop)
 
 
 def listed(function: Callable[[Chunk, slice], Any], chunks: Numbered) -> list[Any]:
@@ -64,18 +63,18 @@ def joined(function: Callable[[Chunk, slice], NDArray[np.float32]], chunks: Numb
 
 
 def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
-    """Sum over the chosen cells, or all."""
+    """Return the sum over the chosen cells, or all."""
     return add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
 
 
 def each(data: Any, function: BlockFunction, *, desc: str, skip: Collection[int] = ()) -> list[Any]:
-    """Results for the blocks in order; those that begin at a cell in `skip` are left out."""
+    """Return the results of the blocks in order, without blocks that begin at a cell in `skip`."""
     tasks = _tasks(data, function, skip)
     return _compute(tasks, tasks, desc)
 
 
 def total(data: Any, function: BlockFunction, *, desc: str) -> Sums:
-    """Sum of the results over all blocks, in an order that does not depend on who computes them."""
+    """Return the sum of the results over all blocks, in an order that does not depend on the workers."""
     import dask
 
     parts = tasks = _tasks(data, function)
@@ -86,7 +85,7 @@ def total(data: Any, function: BlockFunction, *, desc: str) -> Sums:
 
 
 def map_rows(data: Any, function: BlockFunction, shape: tuple[int, ...]) -> Any:
-    """The lazy float32 array (cells, *shape) that the function makes of the blocks."""
+    """Return the lazy float32 array (cells, *shape) of the results of the blocks."""
     return in_rows(data).map_blocks(
         _with_rows,
         function=_shared(function),
@@ -99,7 +98,7 @@ def map_rows(data: Any, function: BlockFunction, shape: tuple[int, ...]) -> Any:
 
 
 def together(*arrays: Any) -> tuple[NDArray[Any], ...]:
-    """Arrays in memory, with those that are lazy computed in one pass over what they come from."""
+    """Return arrays in memory. Lazy ones are computed in one pass."""
     if all(isinstance(array, np.ndarray) for array in arrays):
         return arrays
     import dask
@@ -108,7 +107,7 @@ def together(*arrays: Any) -> tuple[NDArray[Any], ...]:
 
 
 def in_rows(data: Any) -> Any:
-    """A dask array whose blocks hold whole cells."""
+    """Return a dask array whose blocks hold whole cells."""
     return data if len(data.chunks[1]) == 1 else data.rechunk({1: -1})
 
 
@@ -121,7 +120,7 @@ def _with_rows(block: Any, *, function: BlockFunction, block_info: Any = None) -
 
 
 def _tasks(data: Any, function: BlockFunction, skip: Collection[int] = ()) -> list[Any]:
-    """One delayed call for every block."""
+    """Return one delayed call for every block."""
     import dask
 
     shared, run = _shared(function), dask.delayed(_call, pure=False)
@@ -147,7 +146,7 @@ def _compute(results: list[Any], tasks: list[Any], desc: str) -> list[Any]:
 
 @contextmanager
 def _progress(keys: Collection[str], desc: str) -> Iterator[None]:
-    """Our progress bar for dask's schedulers in this process; a cluster has its dashboard."""
+    """Show progress for the schedulers of dask in this process. A cluster has a dashboard."""
     from dask.callbacks import Callback
 
     with _log.progress(total=len(keys), desc=desc, unit="block") as bar:
@@ -161,7 +160,7 @@ def _progress(keys: Collection[str], desc: str) -> Iterator[None]:
 
 
 class LazyRows:
-    """Rows of a dask array, each block computed once in a pass and kept until the next one is needed."""
+    """Rows of a dask array. In a pass over the cells, each block is computed once."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -183,16 +182,16 @@ class LazyRows:
 
 
 def take_rows(data: Any, rows: NDArray[np.intp]) -> sparse.csr_array:
-    """A few `rows` with all genes of a matrix stored by columns, in one pass over it."""
+    """Return some `rows` with all genes of a matrix stored by columns, in one pass."""
     parts = [block[rows] for _, block in _column_blocks(data, np.arange(data.shape[1]))]
     return sparse.hstack(parts, format="csr") if parts else sparse.csr_array((len(rows), 0), dtype=np.float32)
 
 
 def turn_around(data: Any, genes: NDArray[np.intp]) -> sources.CompressedRows:
-    """The ascending `genes` of a matrix stored by columns as float32 rows.
+    """Return the ascending `genes` of a matrix stored by columns as float32 rows.
 
-    From memory this is scipy's conversion. From disk the columns are streamed twice, to count the entries of every cell
-    and to put each in its place in temporary files, of 8 bytes per entry, in the folder that ``TMPDIR`` names.
+    In memory, scipy converts it. On disk, columns are read twice: to count the entries of every cell, and to put each
+    entry in its place in temporary files of 8 bytes per entry, in the folder ``TMPDIR``.
     """
     if sparse.issparse(data):
         columns = sources.CompressedRows.of(data)[0 : data.shape[1]].T
@@ -212,7 +211,7 @@ def turn_around(data: Any, genes: NDArray[np.intp]) -> sources.CompressedRows:
 
 
 def _column_blocks(data: Any, genes: NDArray[np.intp]) -> Iterator[tuple[int, sparse.csr_array]]:
-    """Ascending `genes` in blocks of bounded size as float32 CSR, each with the rank of its first gene."""
+    """Yield ascending `genes` in blocks of bounded size as float32 CSR, with the rank of the first gene of each."""
     for start, stop in _column_ranges(data):
         first, last = np.searchsorted(genes, [start, stop])
         if first < last:
@@ -221,7 +220,7 @@ def _column_blocks(data: Any, genes: NDArray[np.intp]) -> Iterator[tuple[int, sp
 
 
 def _columns(data: Any, start: int, stop: int) -> sparse.csc_array:
-    """Consecutive columns as float32."""
+    """Return consecutive columns as float32."""
     if sources.is_lazy(data):
         data = data[:, start:stop].compute()
         if not sparse.issparse(data):
@@ -231,7 +230,7 @@ def _columns(data: Any, start: int, stop: int) -> sparse.csc_array:
 
 
 def _column_ranges(data: Any) -> list[tuple[int, int]]:
-    """Ranges of columns to read at once: dask's own, or what would fill a block if it were dense."""
+    """Return ranges of columns to read at once: the chunks of dask, or as many as a dense block has."""
     n_cells, n_genes = data.shape
     if sources.is_lazy(data):
         edges = np.concatenate([[0], np.cumsum(data.chunks[1])])
@@ -241,7 +240,7 @@ def _column_ranges(data: Any) -> list[tuple[int, int]]:
 
 
 def _scratch(size: int, dtype: type) -> NDArray[Any]:
-    """An array in a temporary file that has no name and goes when the array does."""
+    """Return an array in a temporary file, which is deleted with the array."""
     if not size:
         return np.empty(0, dtype)
     with tempfile.TemporaryFile(prefix="dice-") as file:

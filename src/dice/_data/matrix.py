@@ -1,7 +1,7 @@
-"""The one way through the cells: float32 chunks from any matrix that AnnData can hold.
+"""Read cells as float32 chunks from any matrix that AnnData can hold.
 
-The whole matrix is never densified, and never read at once where it is on disk or lazy. (A view of a backed object
-is an exception of AnnData's making: it reads the selected cells when it is asked for its matrix.)
+The matrix is never densified as a whole, and never read at once if it is on disk or lazy. (The matrix of a view of a
+backed object is an exception: AnnData reads it at once.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dice._errors import InputError, SlotError
 from dice._model.arrays import Sums
 from dice._types import Chunk, Codes
 
-#: Cells in a sample, and the number of places in the matrix that they are taken from.
+#: Cells in a sample, and the number of places in the matrix that they come from.
 SAMPLE_CELLS, SAMPLE_PLACES = 1024, 8
 
 T = TypeVar("T")
@@ -47,14 +47,14 @@ class Matrix:
         Cells in a chunk; None chooses about 64 MB as dense float32. Lazy arrays are cut where their blocks
         end, so that a pass computes every block once.
     who
-        What the user calls the object, in errors.
+        Name of the object in errors.
     """
 
     def __init__(
         self, adata: AnnData, *, layer: str | None = None, genes: Codes | None = None, chunk_size: int | None = None,
         who: str = "adata",
     ) -> None:  # fmt: skip
-        self.who, self.where = who, f"{who}.X" if layer is None else f"{who}.layers[{layer!r}]"
+        self.who, self.layer, self.where = who, layer, f"{who}.X" if layer is None else f"{who}.layers[{layer!r}]"
         self.names, self.gene_names = adata.obs_names, adata.var_names
         self.n_cells = adata.n_obs
         self.n_genes = adata.n_vars if genes is None else len(genes)
@@ -65,16 +65,16 @@ class Matrix:
             self.data = _get(adata, layer, who)
             sources.check_size(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
-        #: What values without logarithm are multiplied by, for another target sum.
+        #: Factor of values without logarithm, for another target sum.
         self.factor = 1.0
-        #: Larger values are refused with the names of their cells and genes.
-        self.largest = np.inf
+        #: Larger values, and values that are not whole, are refused with the names of their cells and genes.
+        self.largest, self.whole = np.inf, False
         #: Whether dask can go through the cells, block by block.
         self.is_lazy = sources.is_lazy(self.data) and not sources.by_columns(self.data)
 
     @cached_property
     def _opened(self) -> tuple[Any, Codes | None]:
-        """Something to cut rows from, and the positions of the genes in it (None: it holds just these)."""
+        """An object to slice rows from, and the positions of the genes in it (None for all)."""
         data, genes = self.data, self.genes
         if sources.by_columns(data):
             kept, genes = np.unique(genes, return_inverse=True)
@@ -83,6 +83,10 @@ class Matrix:
             data = lazy.LazyRows(data) if sources.is_lazy(data) else data
             data = sources.CompressedRows.of(data) if sources.is_compressed(data) else data
         return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
+
+    @property
+    def _rules(self) -> sources.Rules:
+        return sources.Rules(self.factor, self.largest, self.whole)
 
     def slices(self) -> list[slice]:
         """Consecutive ranges of cells that cover the matrix."""
@@ -111,7 +115,7 @@ class Matrix:
         """
         stored, genes = self._opened
         with self._names_in_errors():
-            return clean(stored[rows], genes, rows.start, self.factor, self.largest)
+            return clean(stored[rows], genes, rows.start, self._rules)
 
     def each(
         self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()
@@ -133,25 +137,22 @@ class Matrix:
         return results
 
     def take(self, cells: Codes) -> Chunk:
-        """Some cells, in ascending order, as one chunk; rows in memory are read without the others."""
+        """Return some cells, in ascending order, as one chunk. Rows in memory are read without the others."""
         if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
             genes = self._opened[1]
             with self._names_in_errors():
-                return clean(self.data[cells], genes, cells, self.factor, self.largest)
+                return clean(self.data[cells], genes, cells, self._rules)
         wanted = np.zeros(self.n_cells, dtype=bool)
         wanted[cells] = True
         parts = self.each(lambda chunk, rows: chunk[wanted[rows]])
         return sparse.vstack(parts, format="csr") if parts and sparse.issparse(parts[0]) else np.concatenate(parts)
 
     def apply(self, function: Callable[[Chunk], NDArray[Any]]) -> NDArray[Any]:
-        """``function(chunk)`` of all chunks, one below the other."""
+        """Return ``function(chunk)`` of all chunks, concatenated."""
         return np.concatenate(self.each(lambda chunk, rows: function(chunk)))
 
     def total(self, function: Callable[[Chunk], Sums], cells: NDArray[np.bool_] | None = None) -> Sums:
-        """The sum of ``function(chunk)`` over all chunks, which dask's workers share where the matrix is lazy.
-
-        `cells` (n,) chooses some of the cells.
-        """
+        """Return the sum of ``function(chunk)`` over all chunks, or over the chosen `cells` (n,)."""
         if self.is_lazy:
             with self._names_in_errors():
                 return lazy.total(self.data, self._on_block(partial(lazy.summed, cells), function), desc="Adding up")
@@ -165,35 +166,35 @@ class Matrix:
             return lazy.summed(cells, function, chunks())
 
     def map_rows(self, function: Callable[[Chunk, slice], NDArray[np.float32]], shape: tuple[int, ...]) -> Any:
-        """The array (n_cells, *shape) of a function's results for a lazy matrix, itself lazy."""
+        """Return the lazy array (n_cells, *shape) of a function's results for a lazy matrix."""
         return lazy.map_rows(self.data, self._on_block(lazy.joined, function), shape)
 
     def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
         identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
         genes = None if identity else self.genes
-        return lazy.OnBlock(partial(gather, function), genes, self.chunk_size, self.factor, self.largest)
+        return lazy.OnBlock(partial(gather, function), genes, self.chunk_size, self._rules)
 
-    def check_finite(self) -> None:
-        """Raise if a cell has a value that is not finite, before other work begins."""
+    def check_values(self) -> None:
+        """Raise if a cell has a value that is refused, before other work begins."""
         values = self.data.data if sparse.issparse(self.data) else self.data
-        # One sum settles the usual case; float64 may be finite and yet too large for float32.
-        small = isinstance(values, np.ndarray) and values.dtype != np.float64
-        if not small or not np.isfinite(np.sum(values, dtype=np.float64)) or values.max(initial=0) > self.largest:
+        # Usually one look suffices; float64 may be finite and yet too large for float32.
+        if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self._rules.hold(values):
             self.each(_nothing, desc="Checking")
 
     @contextmanager
     def _names_in_errors(self) -> Iterator[None]:
-        """Say which cells are wrong, here where their names are known."""
+        """Name the cells and genes of refused values."""
         try:
             with readable():
                 yield
         except sources.BadValuesError as error:
             bad, genes = self.names[np.unique(error.rows)], self.gene_names[self.genes[error.genes]]
             if np.isfinite(error.values).all():
+                odd = "not counts" if self.whole else "too large for logarithms"
                 raise InputError(
-                    f"{len(error.values)} values in {self.where} are too large for logarithms, unlike all others, for "
-                    f"example {error.values[0]:.4g} of gene {genes[0]!r} in cell {self.names[error.rows[0]]!r}: "
-                    "correct them, or remove these cells or genes."
+                    f"{len(error.values)} values in {self.where} are {odd}, unlike all others, for example "
+                    f"{error.values[0]:.4g} of gene {genes[0]!r} in cell {self.names[error.rows[0]]!r}: correct them, "
+                    "or remove these cells or genes."
                 ) from error
             raise InputError(
                 f"{len(bad)} cells hold NaN or infinite values, for example {list(bad[:5])} in {self.where}: remove "
@@ -202,9 +203,9 @@ class Matrix:
 
     @readable()
     def sample(self, n_cells: int = SAMPLE_CELLS) -> Chunk:
-        """About `n_cells` cells from a few places in the matrix, with *all* genes and unchecked values.
+        """Return about `n_cells` cells from a few places in the matrix, with *all* genes and unchecked values.
 
-        For checks and statistics only: which cells these are depends on the order of the file.
+        It is for checks and statistics only, because it depends on the order of the file.
         """
         n_cells = min(n_cells, self.n_cells, self._block_size)
         places = min(SAMPLE_PLACES, max(n_cells, 1))
@@ -219,7 +220,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Part:
-    """Some cells (n,) of a matrix, to be summed over."""
+    """Some cells (n,) of a matrix, to sum over."""
 
     matrix: Matrix
     cells: NDArray[np.bool_]

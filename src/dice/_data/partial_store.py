@@ -1,8 +1,7 @@
-"""A store of cells that is written chunk by chunk, survives being killed, and takes its place when it is complete.
+"""Write a store of cells chunk by chunk, so that a killed call can go on.
 
-The folder ``cells.zarr.partial`` beside ``cells.zarr`` holds the store itself, arrays that are needed until the end,
-the call it belongs to, and an empty file for every chunk that is finished. A chunk is marked after its arrays are
-written, and is written again if the mark is missing.
+The folder ``cells.zarr.partial`` beside ``cells.zarr`` holds the store, temporary arrays, the arguments of the call,
+and an empty file for every finished chunk. A chunk without this file is written again.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from dice._errors import InputError
 from dice._files import atomic, refusals, remove, replace_store
 from dice._types import Chunk
 
-#: What an array in a store of AnnData's says of itself.
+#: Attributes of an array in a store of AnnData.
 ENCODING: dict[str, Any] = {"encoding-type": "array", "encoding-version": "0.2.0"}
-#: Numbers that are needed until the end only.
+#: Folder of temporary arrays.
 SCRATCH = "scratch"
-#: What to do where the disk refuses.
+#: Advice if the disk refuses.
 GO_ON = "make room, or see to the rights, and repeat the call, which goes on where it was"
 
 
 @dataclass(frozen=True)
 class Draft:
-    """The folder beside `output`; small enough to be sent to workers, who see the same disk."""
+    """The folder beside `output`. It is small enough to be sent to workers, who see the same disk."""
 
     output: Path
     n_cells: int
@@ -50,18 +49,15 @@ class Draft:
         return self.output.with_name(f"{self.output.name}.partial")
 
     def open(self, call: Mapping[str, Any], adata: AnnData) -> None:
-        """Begin, or go on where the same `call` left off; `adata` lends its annotations to the store."""
+        """Begin, or go on after an interrupted `call` with the same arguments; `adata` has the names."""
         text = json.dumps(call, sort_keys=True, indent=1)
         note = self.folder / "call.json"
         if note.exists():
             if note.read_text() != text:
-                raise InputError(
-                    f"{str(self.folder)!r} belongs to a call with other arguments or other cells: repeat that "
-                    "call, name another output, or delete the folder to start again."
-                )
+                raise InputError(f"{str(self.folder)!r} belongs to another call: name another output, or delete it.")
             _log.info(f"Going on with {str(self.folder)!r}.")
             return
-        remove(self.folder)  # What has no note was left before anything was in it.
+        remove(self.folder)  # Without a note, the call was killed before its first chunk.
         (self.folder / "finished").mkdir(parents=True)
         AnnData(obs=adata.obs[[]], var=adata.var[[]]).write_zarr(self.folder / "store")
         zarr.open_group(self.folder / SCRATCH, mode="w", zarr_format=2)
@@ -69,7 +65,7 @@ class Draft:
             draft.write_text(text)
 
     def require(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> None:
-        """Make an array (n_cells, *shape), each chunk of which is one of ours, unless it is there."""
+        """Create an array (n_cells, *shape) in chunks of `chunk_size` cells, unless it exists."""
         folder, key = self._split(name)
         group = zarr.open_group(folder, mode="r+", use_consolidated=False)
         if key not in group:
@@ -77,24 +73,24 @@ class Draft:
             group.create_array(key, shape=(self.n_cells, *shape), chunks=chunks, dtype=dtype, attributes=ENCODING)
 
     def array(self, name: str) -> Any:
-        """An array by its path in the store, or below ``scratch``."""
+        """Return an array by its path in the store, or below ``scratch``."""
         folder, key = self._split(name)
         return zarr.open_array(folder / key, mode="r+")
 
     def finished(self, phase: str) -> set[int]:
-        """First cells of the chunks that a phase is done with."""
+        """Return the first cells of the chunks that a phase has finished."""
         return {int(mark.name.split("-")[1]) for mark in (self.folder / "finished").glob(f"{phase}-*")}
 
     def mark(self, phase: str, start: int) -> None:
         (self.folder / "finished" / f"{phase}-{start}").touch()
 
     def write(self, name: str, value: Any) -> None:
-        """Write an element, in place of what is there."""
+        """Write or replace an element."""
         folder, key = self._split(name)
         write_elem(zarr.open_group(folder, mode="r+", use_consolidated=False), key, value)
 
     def complete(self, adata: AnnData, slots: Slots, *, copy_x: bool) -> None:
-        """Write all that is not in chunks, that of a call and that of `adata`, and put the store in its place."""
+        """Write the rest of the results and of `adata`, and move the store to its place."""
         obs = adata.obs.drop(columns=list(slots.stale), errors="ignore")
         for name, values in slots.obs.items():
             obs[name] = values
@@ -111,7 +107,7 @@ class Draft:
         self.close()
 
     def close(self) -> None:
-        """Put the finished store in its place, and that of an earlier call away."""
+        """Move the finished store to its place."""
         zarr.consolidate_metadata(self.folder / "store")
         with refusals(self.output, GO_ON):
             replace_store(self.folder / "store", self.output)
@@ -124,7 +120,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class IntoDraft:
-    """Puts what a function makes of a chunk into a draft, and marks the chunk as finished."""
+    """Writes the results of a function of a chunk to a draft, and marks the chunk as finished."""
 
     draft: Draft
     phase: str
@@ -139,7 +135,7 @@ class IntoDraft:
 
 
 def in_chunks(adata: AnnData, rows: int, layer: str | None, counts_layer: str | None, batch_key: str | None) -> AnnData:
-    """The query with lazy blocks of `rows` cells, so that each is one chunk of the store."""
+    """Return the query with lazy blocks of `rows` cells, so that each is one chunk of the store."""
     matrix = adata.X if layer is None else adata.layers.get(layer)
     if not hasattr(matrix, "rechunk") or len(matrix.chunks[0]) == 1 < len(matrix.chunks[1]):
         return adata
@@ -152,9 +148,9 @@ def in_chunks(adata: AnnData, rows: int, layer: str | None, counts_layer: str | 
 
 @contextmanager
 def held(output: Path) -> Iterator[None]:
-    """Keep other processes from the same `output` while a block works on it over a long time.
+    """Keep other processes from writing to `output` within a block.
 
-    The lock is the file system's, so that of a killed process is gone with it.
+    The file system frees the lock of a killed process.
     """
     lock = output.with_name(f".{output.name}.lock")
     try:
@@ -164,6 +160,4 @@ def held(output: Path) -> Iterator[None]:
             finally:
                 remove(lock)
     except Timeout as error:
-        raise InputError(
-            f"{str(output)!r} is being written by another process: wait for it, or name another output."
-        ) from error
+        raise InputError(f"{str(output)!r} is being written by another process: name another output.") from error

@@ -1,8 +1,9 @@
-"""What the slots of an AnnData object hold, or one sentence that says how to fill them."""
+"""Read slots of an AnnData object, or raise an error that says how to fill them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 
 from dice._arguments import as_embedding, known_key, said
 from dice._errors import InputError, SlotError
-from dice._types import Floats
+from dice._keys import CONFIDENT, LabelKeys, SafeKeys
+from dice._labels.tree import LabelTree
+from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -20,15 +23,14 @@ Slot = Literal["obs", "obsm", "obsp", "uns", "layers", "varm", "varp"]
 
 
 def names(adata: AnnData, *slots: Slot) -> list[str]:
-    """Keys of one slot or of several; ``X``, which AnnData keeps among the layers from 0.13 on, has no name."""
+    """Return the keys of one or several slots. ``X``, which is among the layers from AnnData 0.13 on, has no key."""
     return [key for slot in slots for key in getattr(adata, slot) if key is not None]
 
 
 def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> pd.Series[Any]:
-    """One value per cell, that the call `step` writes to ``obs``, or that is chosen by an argument of a call.
+    """Return one value per cell: a column of ``obs``, a gene, or a column of a table in ``obsm`` ("protein_dice:CD4").
 
-    What a user chooses may be a gene as well, or a column of a table in ``obsm``: ``"protein_dice:CD4"``. Lazy
-    numbers, which columns of ``obs`` cannot be, are in ``obsm``.
+    `step` is the call that writes it, or else `argument` is the argument that names it. Lazy numbers are in ``obsm``.
     """
     if key in adata.obs:
         return adata.obs[key]
@@ -45,20 +47,18 @@ def column(adata: AnnData, key: str, *, step: str | None = None, argument: str =
             f"{key!r} is neither a column of adata.obs nor a gene, nor 'TABLE:COLUMN' of adata.obsm: set {argument} to "
             f"one of {names(adata, 'obs')[:20]}."
         )
-    values = values.compute() if hasattr(values, "compute") else values
-    values = values.toarray() if hasattr(values, "toarray") else values
-    return pd.Series(np.asarray(values).ravel())
+    return pd.Series(dense(values).ravel())
 
 
 def _column_of_table(adata: AnnData, key: str) -> pd.Series[Any] | None:
-    """The column that ``"protein_dice:CD4"`` names, if there is such a table."""
+    """Return the column that ``"protein_dice:CD4"`` names, if the table exists."""
     slot, _, name = str(key).partition(":")
     table = adata.obsm.get(slot)
     return table[name] if isinstance(table, pd.DataFrame) and name in table.columns else None
 
 
 def feature_table(adata: AnnData, key: str) -> pd.DataFrame:
-    """``obsm[key]`` as a table; arrays are named by ``uns["<key>_names"]``, or by numbers."""
+    """Return ``obsm[key]`` as a table. Names of an array are in ``uns["<key>_names"]``, or else numbers."""
     values = adata.obsm[key]
     if isinstance(values, pd.DataFrame):
         return values.set_axis(values.columns.astype(str), axis=1)
@@ -67,7 +67,7 @@ def feature_table(adata: AnnData, key: str) -> pd.DataFrame:
 
 
 def named_table(values: Any, adata: AnnData, names: Any, key: str = "") -> pd.DataFrame:
-    """Values (n, F) of all cells as a table; without as many names, features are numbered."""
+    """Return values (n, F) of all cells as a table. Without as many names, features are numbered."""
     values = np.asarray(values)
     if values.ndim != 2:
         raise InputError(f"obsm[{key!r}] has the shape {values.shape}, and not (cells, features): pass another key.")
@@ -77,49 +77,57 @@ def named_table(values: Any, adata: AnnData, names: Any, key: str = "") -> pd.Da
 
 
 def dense(values: Any) -> Any:
-    """Any array in memory."""
+    """Return any array as a dense array in memory."""
     values = values.compute() if hasattr(values, "compute") else values
     return values.toarray() if hasattr(values, "toarray") else np.asarray(values)
 
 
 def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any = slice(None)) -> Any:
-    """``obsm[key]`` of some cells, read without that of the others; `step` is the call that writes it."""
+    """Return ``obsm[key]`` of some cells, without reading the others; `step` is the call that writes it."""
     if key not in adata.obsm:
         raise SlotError(f"adata.obsm has no {key!r}: run {step} first.")
     return np.asarray(adata.obsm[key][rows])
 
 
 def embedding(adata: AnnData, key: str, *, name: str = "adata", purpose: str = "drawn") -> Floats:
-    """``obsm[key]`` as a finite float32 array, also from dask, sparse and data frames; `name` is the user's word."""
+    """Return ``obsm[key]`` of any kind as a finite float32 array; `name` is the user's name of the object."""
     if key not in adata.obsm:
         step = "dice.tl.train_prior" if name == "reference" else "dice.tl.denoise"
         raise SlotError(f"{name}.obsm has no {key!r}: run {step} first, or name one of {names(adata, 'obsm')}.")
-    try:
-        return np.ascontiguousarray(as_embedding(adata.obsm[key]), dtype=np.float32)
-    except InputError as error:
-        raise InputError(f"{name}.obsm[{key!r}] cannot be {purpose}. {error}") from error
+    return np.ascontiguousarray(_finite(adata.obsm[key], f"{name}.obsm[{key!r}]", purpose), dtype=np.float32)
 
 
 def embeddings(adata: AnnData, keys: Sequence[str], *, argument: str = "use_rep") -> dict[str, Floats]:
-    """Several embeddings by their keys, as float64 arrays to be evaluated."""
+    """Return several embeddings by their keys, as float64 arrays to be evaluated."""
     if not isinstance(keys, list | tuple) or len(keys) == 0:
         raise InputError(f"{argument} is empty: name at least one key of adata.obsm.")
-    found = {}
-    for key in keys:
-        if not isinstance(key, str) or key not in adata.obsm:
-            raise SlotError(
-                f"adata.obsm has no {key!r}: run dice.tl.denoise first, or set {argument} to one or more of "
-                f"{_listed(adata, 'obsm')}."
-            )
-        try:
-            found[key] = as_embedding(adata.obsm[key])
-        except InputError as error:
-            raise InputError(f"adata.obsm[{key!r}] cannot be evaluated. {error}") from error
-    return found
+    unknown = [key for key in keys if not isinstance(key, str) or key not in adata.obsm]
+    if unknown:
+        raise SlotError(
+            f"adata.obsm has no {unknown[0]!r}: run dice.tl.denoise first, or set {argument} to one or more of "
+            f"{_listed(adata, 'obsm')}."
+        )
+    return {key: _finite(adata.obsm[key], f"adata.obsm[{key!r}]", "evaluated") for key in keys}
+
+
+def _finite(values: Any, where: str, purpose: str) -> Floats:
+    """Return an embedding as a finite float64 array; errors name the slot."""
+    try:
+        return as_embedding(values)
+    except InputError as error:
+        raise InputError(f"{where} cannot be {purpose}. {error}") from error
+
+
+def as_keys(use_rep: str | Sequence[str]) -> list[str]:
+    """Return one key of ``obsm``, or several, as a list."""
+    keys = [use_rep] if isinstance(use_rep, str) else list(use_rep)
+    if not keys:
+        raise InputError("use_rep is empty: name at least one key of adata.obsm.")
+    return keys
 
 
 def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
-    """A column of ``obs`` as it is, but for names without a letter; chosen by an argument of a call."""
+    """Return a column of ``obs``, which an argument names, with None for blank names."""
     if not isinstance(key, str) or key not in adata.obs:
         raise SlotError(f"adata.obs has no column {said(key)}: set {argument} to one of {_listed(adata, 'obs')}.")
     values = np.array(adata.obs[key], dtype=object)
@@ -128,7 +136,7 @@ def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
 
 
 def is_blank(name: Any) -> bool:
-    """Whether a name has no letter: tables that were written as text have it where a value is missing."""
+    """Return whether a name is empty or blank, as missing values are in tables that were written as text."""
     return isinstance(name, str) and not name.strip()
 
 
@@ -137,7 +145,7 @@ def _listed(adata: AnnData, slot: Slot) -> str:
 
 
 def record(adata: AnnData, key: str, *, what: str = "record", step: str | None = None) -> Any:
-    """``uns[key]``, which the call `step` writes; without a `step`, None if it is not there."""
+    """Return ``uns[key]``, which the call `step` writes; without a `step`, None if it is missing."""
     found = adata.uns.get(key)
     if found is None and step is not None:
         raise SlotError(f"There is no {what} in adata.uns[{key!r}]: run {step} first.")
@@ -145,24 +153,58 @@ def record(adata: AnnData, key: str, *, what: str = "record", step: str | None =
 
 
 def neighbors(adata: AnnData, key: str) -> tuple[Any, str | None]:
-    """CSR matrix of a neighbour graph, and the representation that it is of, where it says so."""
+    """Return the CSR matrix of a neighbour graph, and its representation if that is recorded."""
     entry = adata.uns.get(key)
     slot = entry.get("connectivities_key", "connectivities") if isinstance(entry, Mapping) else None
     if not isinstance(entry, Mapping) or slot not in adata.obsp:
-        raise SlotError(
-            f"adata.uns has no neighbours {key!r}: run dice.tl.neighbors or sc.pp.neighbors first, or set "
-            "neighbors_key to those that there are."
-        )
+        raise SlotError(f"There are no neighbours in adata.uns[{key!r}]: call dice.tl.neighbors or sc.pp.neighbors.")
     return adata.obsp[slot].tocsr(), entry.get("params", {}).get("use_rep")
 
 
 def pca(adata: AnnData, use_rep: str) -> tuple[Floats, Floats, str]:
-    """An embedding and its loadings where scanpy puts them, and the key of the latter."""
+    """Return an embedding, its loadings where scanpy puts them, and the key of the loadings."""
     known_key(use_rep, adata.obsm, "embedding", "adata.obsm")
     key = "PCs" if use_rep == "X_pca" else use_rep
     if key not in adata.varm:
-        raise SlotError(
-            f"Loadings of adata.obsm[{use_rep!r}] are missing in adata.varm[{key!r}]: pass the key of an embedding "
-            "that sc.pp.pca made as use_rep, or leave it out to compute the loadings here."
-        )
+        raise SlotError(f"There are no loadings in adata.varm[{key!r}]: pass an embedding of sc.pp.pca as use_rep.")
     return np.asarray(adata.obsm[use_rep]), np.asarray(adata.varm[key]), key
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """Labels, probabilities and prediction sets of all cells, as of :func:`dice.tl.transfer_labels`."""
+
+    #: Labels that the reference has, in its order.
+    names: list[str]
+    #: Label of every cell, or ``"unassigned"``.
+    label: pd.Categorical
+    probabilities: Floats
+    sets: Mask
+    #: Cells with the status "confident".
+    confident: Mask
+    alpha: float
+
+    @classmethod
+    def of(cls, adata: AnnData, labels_key: str, key: str | None) -> Transferred:
+        """Read the slots that begin with `key`, by default ``f"{labels_key}_dice"``."""
+        keys = LabelKeys(f"{labels_key}_dice" if key is None else key)
+        step = f"dice.tl.transfer_labels(adata, reference, {labels_key!r})"
+        others = [name for name in names(adata, "uns") if LabelKeys(name).status in names(adata, "obs")]
+        if others and keys.uns not in others:
+            raise SlotError(f"There are no labels {keys.label!r}: set key={others[0]!r}, or run {step} first.")
+        made = record(adata, keys.uns, what="record of transferred labels", step=step)
+        return cls(
+            names=[str(name) for name in made["labels"]],
+            label=pd.Categorical(column(adata, keys.label, step=step).astype(str)),
+            probabilities=array(adata, keys.probability, step=step).astype(np.float64),
+            sets=array(adata, keys.set, step=step).astype(bool),
+            confident=(column(adata, keys.status, step=step).astype(str) == CONFIDENT).to_numpy(),
+            alpha=float(made["call"]["alpha"]),
+        )
+
+
+def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[str, Any]]:
+    """Return the tree of labels, the node (n,) of every cell, and the record of safe labels."""
+    table = record(adata, keys.uns, what="record of safe labels", step="dice.tl.safe_labels")
+    tree, given = LabelTree.from_plain(table), column(adata, keys.label, step="dice.tl.safe_labels")
+    return tree, pd.Index(tree.names).get_indexer(given.astype(str)), dict(table)

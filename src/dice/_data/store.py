@@ -1,11 +1,13 @@
-"""Priors inside AnnData objects and files."""
+"""Read and write priors in AnnData objects and files."""
 
 from __future__ import annotations
 
+import json
 import os
 import weakref
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from typing import Any, NamedTuple, Self
@@ -16,19 +18,20 @@ import pandas as pd
 from anndata import AnnData
 from anndata.io import write_elem
 
-from dice._arguments import new_key
+from dice._arguments import new_key, said
 from dice._data.door import LIMIT
 from dice._data.files import open_prior
+from dice._data.read import record
 from dice._data.write import holds_prior
-from dice._errors import InputError, SlotError
+from dice._errors import InputError, PriorFormatError, SlotError
 from dice._files import atomic
 from dice._keys import PriorKeys
 from dice._model import prior as core
-from dice._types import Mask
+from dice._types import Floats, Mask
 
 
 class Prior(core.LearnedPrior):
-    """A learned prior: all that a query needs to know of its reference.
+    """A learned prior: everything about a reference that a query needs.
 
     :func:`dice.tl.train_prior` stores one in ``adata.uns["dice"]``; ``save`` and ``load`` keep it in a file of its
     own, without the cells it was learned from.
@@ -57,29 +60,29 @@ class Prior(core.LearnedPrior):
         return prior
 
     def _register(self, raw: Mapping[str, Any]) -> None:
-        """Take over the checksum that was verified, and be found by it."""
+        """Keep the verified checksum, so that `known_prior` finds this prior."""
         vars(self)["sha256"] = str(raw["sha256"])
         _live[id(self)] = self
 
     @classmethod
     def from_anndata(cls, adata: AnnData, *, key: str = "dice") -> Prior:
-        """The prior stored in ``adata.uns[key]``, checked before it is used."""
+        """Return the prior in ``adata.uns[key]`` after checking it."""
         raw = adata.uns.get(key)
         if raw is None:
             raise SlotError(
-                f"No prior found in adata.uns[{key!r}]: train one with dice.tl.train_prior(adata), or pass "
-                "the reference that holds it (note that anndata.concat drops .uns)."
+                f"No prior found in adata.uns[{key!r}]: call dice.tl.train_prior, or pass the reference that holds it "
+                "(note that anndata.concat drops .uns)."
             )
         return cls.from_arrays(raw)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the prior to one .h5ad file without cells; an existing file is replaced at once."""
+        """Write the prior to an .h5ad file without cells. An existing file is replaced as a whole."""
         adata = AnnData(
             X=np.zeros((0, len(self.genes)), dtype=np.float32),
             var=pd.DataFrame(index=pd.Index(self.genes.astype(str))),
             uns={PriorKeys().uns: self.to_arrays()},
         )
-        # Made in memory and written at once: on a full disk HDF5 would fail in many places and print them all.
+        # Made in memory and written at once, because HDF5 prints pages of errors on a full disk.
         stream = BytesIO()
         with h5py.File(stream, "w") as file:
             write_elem(file, "/", adata)
@@ -96,23 +99,23 @@ class Prior(core.LearnedPrior):
 
 
 class _Verified(NamedTuple):
-    """A prior that was verified, for as long as the object that holds it lives."""
+    """A verified prior. It is kept as long as the object that holds it lives."""
 
     holder: weakref.ref[AnnData]
     stored: Mapping[str, Any]
     prior: Prior
 
 
-#: By the identity of the object (AnnData has no hash) and the key of the prior in it.
+#: Verified priors by the `id` of their object (AnnData has no hash) and their key in it.
 _verified: dict[tuple[int, str], _Verified] = {}
-#: Priors in use, so that a query finds the one that made its embedding; several may be equal, and outlive each other.
+#: Priors in use, so that a query finds the one that made its embedding.
 _live: weakref.WeakValueDictionary[int, Prior] = weakref.WeakValueDictionary()
 
 
 def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice") -> Prior:
-    """The prior that a user points at: an AnnData object, a prior, a file, or a name on the shelf.
+    """Return the prior of an AnnData object, a prior itself, or the prior of a file or of a name on the shelf.
 
-    That of an object is built and verified once, and again if it is replaced or edited.
+    The prior of an object is verified once, and again if it is replaced or edited.
     """
     key = new_key("prior_key", key, "dice")
     if isinstance(source, Prior):
@@ -122,9 +125,7 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
 
         return priors.load(str(source)) if priors.is_name(source) else Prior.load(source, key=key)
     if not isinstance(source, AnnData):
-        raise InputError(
-            f"`reference` must be an AnnData object, a dice.Prior, a path or a name, got a {type(source).__name__}."
-        )
+        raise InputError(f"`reference` must be an AnnData object, a prior, a path or a name, got {said(source)}.")
     found, raw = _verified.get((id(source), key)), source.uns.get(key)
     if found is not None and found.holder() is source and _same(raw, found.stored):
         return found.prior
@@ -132,19 +133,16 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
 
 
 def check_order(adata: AnnData, reference: object, key: str = "dice") -> None:
-    """Refuse a reference that was passed as the query: whoever has the prior comes second."""
+    """Raise an error if query and reference were swapped."""
     key = new_key("prior_key", key, "dice")
     if isinstance(reference, AnnData) and reference.uns.get(key) is None and holds_prior(adata, key):
-        raise InputError(
-            "reference has no prior but adata has one, as if they were swapped: pass the query first and the reference "
-            "second."
-        )
+        raise InputError("adata has a prior and reference has none: pass the query first and the reference second.")
 
 
 def remember(adata: AnnData, prior: Prior, key: str = "dice") -> Prior:
-    """Keep a prior that is known to be the one in ``adata.uns[key]``, so that it need not be verified again.
+    """Remember that a prior is the one in ``adata.uns[key]``, so that it need not be verified again.
 
-    Returned is the copy that is kept: stored arrays can be edited in place, and a prior may share them.
+    Return the copy that is kept, because stored arrays can be edited in place.
     """
     place, raw = (id(adata), key), adata.uns[key]
     kept = deepcopy(prior)
@@ -155,12 +153,12 @@ def remember(adata: AnnData, prior: Prior, key: str = "dice") -> Prior:
 
 
 def known_prior(sha256: str) -> Prior | None:
-    """The prior with this checksum, if it is still in use anywhere in this process."""
+    """Return the prior with this checksum if it is still in use in this process."""
     return next((prior for prior in list(_live.values()) if prior.sha256 == sha256), None)
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two stored values are equal to the bit: comparing is much faster than verifying."""
+    """Return whether two stored values are equal to the bit, which is faster than verifying."""
     if isinstance(other, Mapping):
         return isinstance(one, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in other)
     if type(one) is not type(other):
@@ -171,8 +169,36 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def own_cells(adata: AnnData, prior: Prior) -> Mask | None:
-    """Cells (n,) that a prior's loadings were computed from, if `adata` is its reference; None if it is not."""
+    """Return the cells (n,) that the loadings were computed from if `adata` is the reference, else None."""
     for key, raw in adata.uns.items():
         if isinstance(raw, Mapping) and raw.get("sha256") == prior.sha256 and PriorKeys(key).split in adata.obs:
             return adata.obs[PriorKeys(key).split].isin(["train", "validation"]).to_numpy(dtype=bool)
     return None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Losses of the training and singular values of the reference."""
+
+    preset: str
+    n_latent: int
+    history: Mapping[str, Floats]
+    singular_values: Floats
+
+
+def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Summary:
+    """Return the summary of a prior in an AnnData object, of a prior, or of a file. The network is not built."""
+    if isinstance(source, AnnData):
+        raw = record(source, key, what="prior", step="dice.tl.train_prior")
+    else:
+        raw = find_prior(source, key=key).to_arrays()
+    try:
+        config = json.loads(raw["config"])
+        return Summary(
+            preset=str(config["preset"]),
+            n_latent=int(config["denoiser"]["n_latent"]),
+            history={name: np.asarray(values, dtype=np.float64) for name, values in raw["history"].items()},
+            singular_values=np.asarray(raw["singular_values"], dtype=np.float64),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PriorFormatError(f"adata.uns[{key!r}] is not a prior: call dice.tl.train_prior again.") from error

@@ -1,13 +1,12 @@
-"""How a matrix was preprocessed, and whether a query was preprocessed as its reference was.
+"""What the values of a matrix are: raw counts, logarithms or scaled genes, and whether a query's fit its reference's.
 
-A difference is reported in one sentence with its fix. The bounds were set on pairs of real data sets, single cell
-types included: see tests/data/test_value_checks.py.
+A sample of cells decides. Values that only a few cells hold are mistakes: the pass that reads the matrix refuses them
+with the names of their cells and genes. Bounds were set on real pairs of data (tests/data/test_value_checks.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,44 +15,101 @@ from scipy import sparse
 from dice import _log
 from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
-from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, LOGGED, is_counts, stored_values, without_wild
+from dice._data.sources import not_whole, stored_values
 from dice._errors import InputError
-from dice._types import Chunk, Floats
+from dice._types import Chunk, Floats, Mask
 
-#: Cells that suffice to see whether all of them have the same total, and the fewest that show it.
-SUM_CELLS, FEWEST_TOTALS = 64, 10
+#: Larger values cannot be logarithms: their exponentials overflow.
+LARGEST_LOG = 100.0
+#: Fewest values other than zero that tell counts from expression that happens to be whole.
+FEWEST_COUNTS = 20
+#: More than any logarithm: that of a million to base 2 is 20. The largest value without logarithm was at least 300.
+LOGGED = 25.0
+#: Share of the cells that may hold mistakes. Among logarithms, these are values beyond `LOGGED` and at least `WILD_GAP`
+#: times the largest value of all other cells: without logarithms, values of all sizes are found.
+FEW_WILD, WILD_GAP = 0.1, 2.0
+#: A scaled gene averages out and has a standard deviation of one, each within this bound. Of the genes of pbmc68k and a
+#: pancreas atlas .99 average out once scaled, .22 as they are, and up to .59 corrected by Harmony or ComBat.
+CENTRED, MOST = 0.2, 0.8
+#: Share of the cells that have a gene's smallest value, once its zeros: .11 or more in pbmc68k. Regressed genes have no
+#: such value.
+TIED = 0.05
+#: Cells that show whether all have the same total, the fewest that do, and the fewest values.
+SUM_CELLS, FEWEST_TOTALS, FEWEST_VALUES = 64, 10, 200
 #: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
 SUM_SPREAD = 0.02
 #: Logging once more makes a maximum x about log1p(x), 2.3 at most; without, it was at least 5.8. Between lies this
 #: factor times log1p(x).
 ROOM = 1.3
-#: Fewest values other than zero that the largest of them is looked at.
-FEWEST_VALUES = 200
-#: Factor between the totals of the prior's genes, where target sums are not known. Cell types and technologies
-#: alone made up to 4.8, and counts per million in place of ten thousand at least 20.
+#: Factor between the totals of the prior's genes, if target sums are not known: up to 4.8 by cell types and
+#: technologies alone, and at least 20 by counts per million in place of ten thousand.
 TOTAL_WARNING = 10.0
 #: Fewest cells to compare totals of, and smallest share of the total that the shared genes should have.
 TOTAL_CELLS, TOTAL_SHARE = 20, 0.5
-#: What normalised expression may be, and what undoes it; all keep zeros.
-TRANSFORMED: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
-    "log": ("natural logarithms", np.expm1),
-    "none": ("normalised values without logarithm", np.asarray),
-    "twice": ("logarithms of logarithms", lambda x: np.expm1(np.expm1(x))),
-    "log2": ("logarithms to base 2", lambda x: np.exp2(x) - 1),
+#: Kinds of normalised expression: name, inverse (which keeps zeros), and the call that makes natural logarithms of it.
+TRANSFORMED: dict[str, tuple[str, Callable[[Floats], Floats], str]] = {
+    "log": ("natural logarithms", np.expm1, ""),
+    "none": ("normalised values without logarithm", np.asarray, "{log1p}"),
+    "twice": ("logarithms of logarithms", lambda x: np.expm1(np.expm1(x)), "{x} = np.expm1({x})"),
+    "log2": ("logarithms to base 2", lambda x: np.exp2(x) - 1, "{x} = {x} * np.log(2)"),
 }
 
 Statistics = Mapping[str, float]
 
 
+def is_counts(sample: Chunk, *, least: int = 0) -> bool:
+    """Return whether a sample holds whole numbers from 0 on, at least `least` of them above 0.
+
+    A few cells may hold other values.
+    """
+    values = stored_values(sample)
+    filled, odd = (_cells_with(sample, mask).sum() for mask in (values != 0, not_whole(values)))
+    return bool(np.count_nonzero(values) >= least and odd <= FEW_WILD * filled)
+
+
+def is_raw(sample: Chunk) -> bool:
+    """Return whether a sample holds raw counts. Zeros, ones and twos alone may be expression as well."""
+    values = stored_values(sample)
+    return bool(values[~not_whole(values)].max(initial=0) >= 3) and is_counts(sample)
+
+
+def is_unlogged(sample: Chunk) -> bool:
+    """Return whether a sample holds raw counts, or fractions of counts that are too large for logarithms."""
+    values = stored_values(_without_wild(sample))
+    return is_raw(sample) or bool(values.min(initial=0) >= 0 and LOGGED < values.max(initial=0) < np.inf)
+
+
+def is_scaled(sample: Chunk) -> bool:
+    """Return whether most genes of a sample were centred, seen by their tied zeros, or scaled to unit variance."""
+    sample = _without_wild(sample)
+    if stored_values(sample).min(initial=0) >= 0 or not np.isfinite(stored_values(sample)).all():
+        return False
+    values = np.asarray(sample.toarray() if sparse.issparse(sample) else sample, dtype=np.float64)
+    values = values[:, values.std(0) > 0]
+    if not values.size:
+        return False
+    spread = values.std(0)
+    centred = np.abs(values.mean(0)) <= CENTRED * spread
+    tied = (values == values.min(0)).mean() > TIED + 1 / len(values)
+    return bool(centred.mean() > MOST and (tied or (np.abs(spread - 1) <= CENTRED).mean() > MOST))
+
+
+def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
+    """Make a matrix refuse values beyond logarithms if a `sample` of it, or of its reference, holds logarithms."""
+    values = stored_values(_without_wild(sample))
+    if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
+        matrix.largest = LOGGED
+
+
 def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
-    """Figures of a sample of cells with all genes, to be compared later; none where values are not finite.
+    """Return figures of a sample of cells with all genes, to be compared later; none if values are not finite.
 
     Of the `genes` in use (None: all): ``minimum`` and ``maximum``; ``nonzero``, the number of such values; ``counts``,
-    1 for whole numbers only; ``centred``, 1 for scaled or centred genes; ``cell_total``, the median over cells of the
-    sum of expm1, or 0 where that makes no sense. Of *all* genes, for each entry of `TRANSFORMED`: ``sum_<name>``, the
-    total that every cell has once it is undone, or 0 where the cells do not agree on one.
+    1 for whole numbers; ``centred``, 1 for scaled or centred genes; ``cell_total``, the median over cells of the sum of
+    expm1, or 0 if that overflows. Of *all* genes, for each entry of `TRANSFORMED`: ``sum_<name>``, the total that every
+    cell has without the transformation, or 0 if cells differ.
     """
-    sample = without_wild(sample)
+    sample = _without_wild(sample)
     used = sample if genes is None else sample[:, genes]
     values = stored_values(used)
     if not used.shape[0] or not np.isfinite(np.sum(values, dtype=np.float64)):
@@ -67,172 +123,128 @@ def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> d
         "maximum": high,
         "nonzero": float(np.count_nonzero(values)),
         "counts": float(is_counts(used, least=FEWEST_COUNTS)),
-        "centred": float(low < 0 and _is_centred(used)),
-        "cell_total": 0.0 if low < 0 or high > LARGEST_LOG else float(np.median(_row_sums(used[cells], np.expm1))),
-        **{f"sum_{name}": _common_total(sample[cells], undo) for name, (_, undo) in TRANSFORMED.items()},
+        "centred": float(low < 0 and is_scaled(used)),
+        "cell_total": 0.0 if low < 0 or high > LARGEST_LOG else float(np.median(_totals(used[cells], np.expm1))),
+        **{f"sum_{name}": _common_total(sample[cells], undo) for name, (_, undo, _) in TRANSFORMED.items()},
     }
 
 
-def _row_sums(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
-    """Sum of ``function(x)`` over the genes of every cell, for functions that keep zero; infinite if it overflows."""
+def check_query(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floats | None = None) -> float:
+    """Compare a sample of a query's cells with the statistics and the means of its reference.
+
+    Return the factor from the query's target sum to the reference's. Raw counts, scaled, unlogged or twice logged
+    values are errors. A prior without statistics only refuses raw counts.
+    """
+    sample = matrix.sample()
+    if known.get("maximum", np.inf) <= LOGGED:
+        refuse_wild(matrix, sample)
+    ours = matrix_statistics(sample, match.query)
+    if not ours:
+        return 1.0
+    matrix.whole = bool(ours["counts"])
+    theirs = dict.fromkeys(ours, 0.0) | dict(known)
+    x, at = matrix.where, "" if matrix.layer is None else f", layer={matrix.layer!r}"
+    log1p, total = f"sc.pp.log1p({matrix.who}{at})", theirs["sum_log"] or 1e4
+    both = f"sc.pp.normalize_total({matrix.who}, target_sum={total:.5g}{at}) and {log1p}"
+    problem = _problem(ours, theirs)
+    if problem:
+        raise InputError(f"{problem.format(x=x, log1p=log1p, both=both)}, or pass check=False.")
+    if means is not None and sample.shape[0] >= TOTAL_CELLS:
+        factor = _excess(ours, theirs, match, means)
+        if not 1 / TOTAL_WARNING < factor < TOTAL_WARNING:
+            _log.warn(
+                f"The prior's genes sum up to {factor:.2g} times what they do in the reference: was the query "
+                f"normalised to the same target sum, on all its genes, by {both}?"
+            )
+    one, other = ours["sum_log"], theirs["sum_log"]
+    if not (one and other) or abs(other / one - 1) < SUM_SPREAD:
+        return 1.0
+    _log.say(
+        f"Cells of {x} sum to {one:.5g}, those of the reference to {other:.5g}: they are rescaled by {other / one:.4g} "
+        f"as they are read, and {x} stays as it is."
+    )
+    return other / one
+
+
+def _problem(ours: Statistics, theirs: Statistics) -> str:
+    """Say how the query differs from the reference, and how to fix it; nothing if they agree."""
+    if ours["counts"] and not theirs["counts"]:
+        return "The query holds raw counts, but the reference log-normalised expression: call {both} first"
+    if ours["centred"] and theirs["minimum"] >= 0:
+        return (
+            f"The query was scaled or centred (its values begin at {ours['minimum']:.3g}), but the reference was not: "
+            "use the expression from before sc.pp.scale, for example adata = adata.raw.to_adata() if it was kept there"
+        )
+    if theirs["centred"] and ours["minimum"] >= 0:
+        return (
+            "The reference was scaled or centred before its prior was trained, but the query was not: train again on "
+            "log-normalised expression with dice.tl.train_prior(reference), which scales genes by itself"
+        )
+    if min(ours["minimum"], theirs["minimum"]) < 0 or ours["nonzero"] < FEWEST_VALUES:
+        return ""
+    # Logarithms that are missing, double, or to another base: by cell totals if known, else by maxima.
+    mine, other = (next((n for n in TRANSFORMED if x[f"sum_{n}"]), "") for x in (ours, theirs))
+    if mine and other:
+        difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference {TRANSFORMED[other][0]}"
+        if other not in ("log", mine):
+            return f"{difference}: train again after sc.pp.log1p(reference), called once on normalised counts"
+        return "" if mine == other else f"{difference}: call {TRANSFORMED[mine][2]} first"
+    high, expected = ours["maximum"], theirs["maximum"]
+    reach = f"(its values reach {high:.3g}, the reference's {expected:.3g})"
+    if high > LOGGED >= expected:
+        return (
+            f"The query does not hold logarithms {reach}: call {{both}} on its raw counts first, or "
+            "only the latter if it is normalised and not scaled"
+        )
+    if mine != "log" and high < ROOM * np.log1p(expected) < expected:
+        return f"The query is logged once more than the reference {reach}: call {TRANSFORMED['twice'][2]} first"
+    return ""
+
+
+def _excess(ours: Statistics, theirs: Statistics, match: GeneMatch, means: Floats) -> float:
+    """Return how many times as much the prior's genes sum up to as in the reference; 1 if nobody can tell."""
+    one, other = ours["cell_total"], theirs["cell_total"]
+    weights = np.expm1(np.maximum(means, 0))
+    share = weights[match.prior].sum() / max(weights.sum(), 1e-12)
+    known = (ours["sum_log"] and theirs["sum_log"]) or share < TOTAL_SHARE or not (one > 0 and other > 0)
+    return 1.0 if known else float(one / (other * share))
+
+
+def _cells_with(chunk: Chunk, mask: Mask) -> Mask:
+    """Return the cells (n,) for which a mask of the stored values is True anywhere."""
+    if not sparse.issparse(chunk):
+        return np.asarray(mask.any(axis=1))
+    cells = np.repeat(np.arange(chunk.shape[0]), np.diff(chunk.indptr))
+    return np.bincount(cells[mask], minlength=chunk.shape[0]) > 0
+
+
+def _without_wild(sample: Chunk) -> Chunk:
+    """Return a sample without the few cells whose values are larger than all logarithms."""
+    if is_counts(sample) or not sample.shape[0]:
+        return sample
+    largest = sample.max(axis=1)
+    largest = np.asarray(largest.toarray() if sparse.issparse(largest) else largest).ravel()
+    wild = (largest > LOGGED) & (largest < np.inf)
+    few = 0 < wild.mean() <= FEW_WILD
+    return sample[~wild] if few and largest[wild].min() > WILD_GAP * largest[~wild].max() else sample
+
+
+def _totals(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
+    """Return the sum of ``function(x)`` over the genes of every cell; infinite if it overflows."""
     values = (chunk.toarray() if sparse.issparse(chunk) else chunk).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         # In the order of size, so that the order of the genes does not change the rounding.
         return np.sort(function(values), axis=1).sum(1)
 
 
-def _is_centred(chunk: Chunk) -> bool:
-    """Whether genes were centred: the zeros of each are one repeated negative value, or all values average out.
-
-    Batch correction also makes values negative, but without ties, and it keeps the mean.
-    """
-    values = chunk.toarray() if sparse.issparse(chunk) else chunk
-    tied = (values == values.min(0)).mean() > 0.25
-    return bool(tied or abs(values.mean(dtype=np.float64)) < 0.1 * values.std(dtype=np.float64))
-
-
 def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
-    """The total that all cells share once a transformation is undone, or 0."""
-    totals = _row_sums(cells, undo)
+    """Return the total that all cells share without a transformation, rounded to a power of ten if near it, or 0."""
+    totals = _totals(cells, undo)
     totals = totals[totals != 0]  # Empty cells have no total.
     if len(totals) < FEWEST_TOTALS or not np.isfinite(totals).all():
         return 0.0
     low, middle, high = np.quantile(totals, [0.05, 0.5, 0.95])
-    return float(middle) if middle > 0 and high - low < SUM_SPREAD * middle else 0.0
-
-
-def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
-    """Have a matrix refuse values beyond logarithms where a `sample` of it, or of its reference, holds logarithms."""
-    values = stored_values(without_wild(sample))
-    if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
-        matrix.largest = LOGGED
-
-
-def check_query(
-    sample: Chunk, match: GeneMatch, known: Statistics, means: Floats | None = None, *, layer: str | None = None
-) -> float:
-    """Compare a sample of a query's cells, with all genes, with the statistics of its reference, and with its means.
-
-    Returned is the factor that brings the query's cells to the reference's target sum. Raw counts, scaled, unlogged or
-    twice logged values are errors. Values that are not finite are left to the pass that names their cells. A prior
-    without statistics is only protected from raw counts. Sentences name the `layer` that the sample was taken from.
-    """
-    ours = matrix_statistics(sample, match.query)
-    if not ours:
-        return 1.0
-    whole = ours.keys() <= known.keys()
-    pair = _Pair(ours, known if whole else {"counts": 0.0, "sum_log": 0.0}, layer)
-    problem = pair.counts() or (whole and (pair.centred() or pair.transformed()))
-    if problem:
-        raise InputError(f"{problem}, or pass check=False.")
-    if whole and means is not None and sample.shape[0] >= TOTAL_CELLS:
-        pair.compare_totals(match, means)
-    return pair.factor()
-
-
-def check_matrix(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floats | None, layer: str | None) -> float:
-    """Compare a sample of a query's matrix with its reference; the factor is that of :func:`check_query`."""
-    sample = matrix.sample()
-    if known.get("maximum", np.inf) <= LOGGED:
-        refuse_wild(matrix, sample)
-    return check_query(sample, match, known, means, layer=layer)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Statistics of query and reference; each method says what is wrong and how to mend it, or nothing."""
-
-    ours: Statistics
-    theirs: Statistics
-    layer: str | None
-
-    @property
-    def x(self) -> str:
-        return "adata.X" if self.layer is None else f"adata.layers[{self.layer!r}]"
-
-    @property
-    def log1p(self) -> str:
-        return "sc.pp.log1p(adata)" if self.layer is None else f"sc.pp.log1p(adata, layer={self.layer!r})"
-
-    @property
-    def normalise(self) -> str:
-        """The call that normalises a query to the reference's target sum, or to the usual one."""
-        where = "" if self.layer is None else f", layer={self.layer!r}"
-        return f"sc.pp.normalize_total(adata, target_sum={self.theirs['sum_log'] or 1e4:.5g}{where})"
-
-    def counts(self) -> str:
-        if not self.ours["counts"] or self.theirs["counts"]:
-            return ""
-        return (
-            "The query holds raw counts, but the reference log-normalised expression: call "
-            f"{self.normalise} and {self.log1p} first"
-        )
-
-    def centred(self) -> str:
-        if self.ours["centred"] and self.theirs["minimum"] >= 0:
-            return (
-                f"The query was scaled or centred (its values begin at {self.ours['minimum']:.3g}), but the reference "
-                "was not: use the expression from before sc.pp.scale, for example adata = adata.raw.to_adata() if it "
-                "was kept there"
-            )
-        if self.theirs["centred"] and self.ours["minimum"] >= 0:
-            return (
-                "The reference was scaled or centred before its prior was trained, but the query was not: train again "
-                "on log-normalised expression with dice.tl.train_prior(reference), which scales genes by itself"
-            )
-        return ""
-
-    def transformed(self) -> str:
-        """Logarithms too few, too many, or to another base: where cell totals tell, else by the largest values."""
-        if min(self.ours["minimum"], self.theirs["minimum"]) < 0 or self.ours["nonzero"] < FEWEST_VALUES:
-            return ""
-        mine, other = (next((n for n in TRANSFORMED if x[f"sum_{n}"]), "") for x in (self.ours, self.theirs))
-        to_log = {
-            "none": self.log1p, "twice": f"{self.x} = np.expm1({self.x})", "log2": f"{self.x} = {self.x} * np.log(2)"
-        }  # fmt: skip
-        if mine and other:
-            difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference {TRANSFORMED[other][0]}"
-            if other not in ("log", mine):
-                return f"{difference}: train again after sc.pp.log1p(reference), called once on normalised counts"
-            return "" if mine == other else f"{difference}: call {to_log[mine]} first"
-        ours, theirs = self.ours["maximum"], self.theirs["maximum"]
-        reach = f"(its values reach {ours:.3g}, the reference's {theirs:.3g})"
-        if ours > LOGGED >= theirs:
-            return (
-                f"The query does not hold logarithms {reach}: call {self.normalise} and {self.log1p} on its raw counts "
-                "first, or only the latter if it is normalised and not scaled"
-            )
-        if mine != "log" and ours < ROOM * np.log1p(theirs) < theirs:
-            return f"The query is logged once more than the reference {reach}: call {to_log['twice']} first"
-        return ""
-
-    def factor(self) -> float:
-        """What the query's values without logarithm are multiplied by, where target sums are known on both sides."""
-        ours, theirs = (_usual(sums["sum_log"]) for sums in (self.ours, self.theirs))
-        if not (ours and theirs) or abs(theirs / ours - 1) < SUM_SPREAD:
-            return 1.0
-        _log.say(
-            f"Cells of {self.x} sum to {ours:.5g}, those of the reference to {theirs:.5g}: they are rescaled by "
-            f"{theirs / ours:.4g} as they are read, and {self.x} stays as it is."
-        )
-        return theirs / ours
-
-    def compare_totals(self, match: GeneMatch, means: Floats) -> None:
-        """Warn where the prior's genes sum up to far more or less than in the reference, and nothing explains it."""
-        ours, theirs = self.ours["cell_total"], self.theirs["cell_total"]
-        if (self.ours["sum_log"] and self.theirs["sum_log"]) or not (ours > 0 and theirs > 0):
-            return
-        weights = np.expm1(np.maximum(means, 0))
-        share = weights[match.prior].sum() / max(weights.sum(), 1e-12)
-        factor = ours / (theirs * max(share, TOTAL_SHARE))
-        if share >= TOTAL_SHARE and not 1 / TOTAL_WARNING < factor < TOTAL_WARNING:
-            _log.warn(
-                f"The prior's genes sum up to {factor:.2g} times what they do in the reference: was the query "
-                f"normalised to the same target sum, on all its genes, by {self.normalise} and {self.log1p}?"
-            )
-
-
-def _usual(total: float) -> float:
-    """A power of ten that a total differs from by no more than rounding and filters do, or the total itself."""
-    power = 10.0 ** round(np.log10(total)) if total else 0.0
-    return power if abs(total - power) < SUM_SPREAD * power else total
+    if middle <= 0 or high - low >= SUM_SPREAD * middle:
+        return 0.0
+    power = 10.0 ** round(np.log10(middle))
+    return power if abs(middle - power) < SUM_SPREAD * power else float(middle)

@@ -1,4 +1,4 @@
-"""Values of a matrix: raw counts, logarithms or scaled genes; log-normalised layers; counts beneath expression."""
+"""Matrices by their values: log-normalised layers of raw counts, and raw counts beneath log-normalised layers."""
 
 from __future__ import annotations
 
@@ -14,63 +14,100 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
+from dice._data.genes import match_genes
 from dice._data.matrix import Matrix
+from dice._data.panel import normalise_pair, panel_layer, shares_panel
 from dice._data.read import names
-from dice._data.recipe import log_normalised
-from dice._data.sources import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged, stored_values
+from dice._data.sources import stored_values
 from dice._data.store import find_prior
-from dice._data.value_checks import matrix_statistics
+from dice._data.value_checks import (
+    FEWEST_COUNTS,
+    LARGEST_LOG,
+    is_counts,
+    is_raw,
+    is_scaled,
+    is_unlogged,
+    matrix_statistics,
+)
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
-from dice._keys import AnnotateKeys
+from dice._keys import PANEL_LAYER, AnnotateKeys
 from dice._model.counts import MOSTLY, TARGET_SUM, Recovered, normalised, recover
-from dice._types import Chunk, Codes
+from dice._model.prior import LearnedPrior
+from dice._types import Chunk, Codes, Mask
+from dice.options import Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+#: Cells whose counts are compared with their expression before anything else.
+COMPARED_CELLS = 100
+#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
+COUNTS_TOLERANCE = 0.05
 
-def check_expression(chunk: Chunk, *, who: str = "adata", scaled: bool = False) -> None:
-    """Refuse raw counts, estimates of them, and scaled genes, where log-normalised expression is expected.
 
-    `who` is what the user calls the object. Genes that are `scaled` may be asked for.
-    """
-    if is_unlogged(chunk):
-        holds = (
-            "raw counts"
-            if is_raw(chunk)
-            else f"values up to {stored_values(chunk).max():.4g}, too large for logarithms"
-        )
+def holds_counts(matrix: Matrix, least: int = 0) -> bool:
+    """Return whether a matrix holds raw counts. All of it is read, and a few other values are an error."""
+    if not is_counts(matrix.sample(), least=least):
+        return False
+    matrix.whole = True
+    matrix.check_values()
+    return True
+
+
+def check_expression(sample: Chunk, *, who: str = "adata", scaled: bool = False) -> None:
+    """Refuse raw counts, estimates of counts and, unless allowed as `scaled`, scaled genes."""
+    if is_unlogged(sample):
+        high = stored_values(sample).max()
+        holds = "raw counts" if is_raw(sample) else f"values up to {high:.4g}, too large for logarithms"
         raise InputError(
             f"The matrix holds {holds}, but log-normalised expression is expected: call sc.pp.normalize_total({who}, "
             f"target_sum=1e4) and sc.pp.log1p({who}) first, or pass check=False."
         )
-    if not scaled and is_scaled(chunk):
+    if not scaled and is_scaled(sample):
         raise InputError(
-            f"The genes of {who} were scaled or centred (values begin at {stored_values(chunk).min():.3g}), but "
+            f"The genes of {who} were scaled or centred (values begin at {stored_values(sample).min():.3g}), but "
             "log-normalised expression is expected, which dice scales by itself: use the expression from before "
             f"sc.pp.scale, for example {who} = {who}.raw.to_adata() if it was kept there, or pass check=False."
         )
 
 
 def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: str) -> str | None:
-    """The layer with log-normalised values: the one that is named, or a new one where that holds raw counts."""
+    """Return the layer with log-normalised values: the one that is named, or a new one if that holds raw counts."""
     matrix = Matrix(adata, layer=layer, who=who)
-    sample = matrix.sample()
-    if not is_unlogged(sample):
+    if not is_unlogged(matrix.sample()):
         return layer
-    key = own_layer(adata, matrix)
-    values = log_normalised(adata, layer, target_sum, who)
+    if not in_memory(matrix):
+        raise InputError(
+            f"{matrix.where} holds raw counts that are not in memory: call {who} = {who}.to_memory() first, or "
+            "normalise them with sc.pp.normalize_total and sc.pp.log1p."
+        )
+    key, whole = own_layer(adata, matrix), holds_counts(matrix)
     _log.say(
-        f"{matrix.where} holds {'raw counts' if is_raw(sample) else 'values that are not logged'}: they are "
-        f"log-normalised to {target_sum:,.5g} counts per cell in {who}.layers[{key!r}], and stay as they are."
+        f"{matrix.where} holds {'raw counts' if whole else 'values that are not logged'}: they are log-normalised to "
+        f"{target_sum:,.5g} counts per cell in {who}.layers[{key!r}], and stay as they are."
     )
-    write(adata, Slots(layers={key: values}), copy=False)
+    write(adata, Slots(layers={key: _log_normalised(matrix.data, target_sum)}), copy=False)
     return key
 
 
+def in_memory(matrix: Matrix) -> bool:
+    """Return whether a matrix is an array or a sparse matrix in memory."""
+    return isinstance(matrix.data, np.ndarray) or sparse.issparse(matrix.data)
+
+
+def _log_normalised(counts: Any, target_sum: float) -> Any:
+    """Return log(1 + counts per `target_sum`) as a new matrix."""
+    import scanpy as sc
+
+    bare = AnnData((sparse.csr_matrix(counts) if sparse.issparse(counts) else counts).astype(np.float32))
+    sc.pp.normalize_total(bare, target_sum=target_sum)
+    sc.pp.log1p(bare)
+    return bare.X
+
+
 def own_layer(adata: AnnData, counts: Matrix) -> str:
-    """The name of the layer for log-normalised counts, which must not hold anything else: that would be lost."""
+    """Return the name of the layer for log-normalised counts. Other data under this name are an error."""
     key = AnnotateKeys().layer
     if key in names(adata, "layers"):
         layer = Matrix(adata, layer=key, who=counts.who)
@@ -83,7 +120,7 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
 
 
 def _factors(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[np.float64] | None:
-    """What the counts of each cell were multiplied by (n,), NaN without counts; None if log1p does not explain them."""
+    """Return the factor (n,) from counts to expression, NaN without counts; None if the two do not fit."""
     if not expression.data.max(initial=0) <= LARGEST_LOG:
         return None
     sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(expression), counts))
@@ -93,9 +130,9 @@ def _factors(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[
 
 
 def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
-    """Let a verb take raw counts: they are log-normalised into a layer, as by :func:`dice.tl.annotate`.
+    """Decorate a verb so that it accepts raw counts: they are log-normalised into a layer first.
 
-    A layer that an earlier call has made is used again. With a `layer` or without checks, values are taken as they are.
+    A layer that an earlier call has made is used again. With a `layer`, or without checks, values are used as they are.
     """
     signature = inspect.signature(verb)
 
@@ -103,19 +140,19 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             given = signature.bind(*args, **kwargs)
-        except TypeError:  # which the verb itself tells
+        except TypeError:  # The verb raises it again, with its own name.
             return verb(*args, **kwargs)
         arguments, adata = given.arguments, next(iter(given.arguments.values()))
-        target_sum = _target_of_counts(adata, arguments, learns="reference" not in signature.parameters)
-        if target_sum is None:
+        key, prior = _like_prior(adata, arguments, learns="reference" not in signature.parameters)
+        if key is None:
             return verb(*args, **kwargs)
-        arguments["layer"] = key = own_layer(adata, Matrix(adata))
-        if key in adata.layers:
+        arguments["layer"] = key
+        if key in adata.layers and key != PANEL_LAYER:
             return verb(*given.args, **given.kwargs)
         copy = bool(arguments.get("copy", False))
         check_writable(adata, copy=copy)
         with transaction(adata) as (begun,):
-            expression_layer(begun.stage, None, target_sum, "adata")
+            layer_like(begun.stage, None, prior, arguments.get("gene_key"))
             arguments[next(iter(arguments))], arguments["copy"] = begun.stage, False
             verb(*given.args, **given.kwargs)
         return cast("R", begun.perform(copy=copy))
@@ -123,26 +160,53 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _target_of_counts(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> float | None:
-    """The counts per cell to normalise to, if an object in memory holds raw counts that a verb is to read."""
+def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tuple[str | None, LearnedPrior | None]:
+    """Return the layer for values in memory that must be normalised first, or None, and the prior to be like."""
     check = arguments.get("check", True)
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
     if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs:
-        return None
-    if not (isinstance(adata.X, np.ndarray) or sparse.issparse(adata.X)) or not is_raw(Matrix(adata).sample()):
-        return None
-    if learns:
-        return TARGET_SUM
-    try:
-        source = arguments.get("reference")
-        prior = find_prior(adata if source is None else source, key=arguments.get("prior_key", "dice"))
-    except DiceError:  # which the verb itself tells
-        return None
-    return None if prior.statistics.get("counts") else prior.statistics.get("sum_log") or TARGET_SUM
+        return None, None
+    if adata.X is None or not in_memory(matrix := Matrix(adata)):
+        return None, None
+    prior, raw = None, is_raw(matrix.sample())
+    if not learns:
+        try:
+            source = arguments.get("reference")
+            prior = find_prior(adata if source is None else source, key=arguments.get("prior_key", "dice"))
+        except DiceError:  # The verb raises it again.
+            return None, None
+        if prior.params.get("layer") == PANEL_LAYER:
+            return PANEL_LAYER, prior
+        raw = raw and not prior.statistics.get("counts")
+    return own_layer(adata, matrix) if raw else None, prior
+
+
+def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, gene_key: str | None) -> str | None:
+    """Return the layer of a query with values like those of a prior; it is new if they must be normalised first."""
+    if prior is None or prior.params.get("layer") != PANEL_LAYER:
+        target_sum = TARGET_SUM if prior is None else prior.statistics.get("sum_log") or TARGET_SUM
+        return expression_layer(adata, layer, target_sum, "adata")
+    if layer is not None:
+        return layer
+    genes = match_genes(adata, prior.genes, gene_key=gene_key, min_overlap=0.0).query
+    return panel_layer(adata, layer, genes, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
+
+
+def comparable_layers(
+    adata: AnnData, reference: AnnData, shared: Mask, options: Options
+) -> tuple[str | None, str | None]:
+    """Return the layers of a query and a reference whose values can be compared; new if they must be normalised."""
+    layer = options.layer
+    if shares_panel(adata, reference, shared, options):
+        key = normalise_pair(adata, reference, shared, options)
+        return key, key
+    known = expression_layer(reference, layer, target_sum_of(adata, layer, "adata"), "reference")
+    check_expression(Matrix(reference, layer=known, who="reference").sample()[:, shared], who="reference")
+    return expression_layer(adata, layer, target_sum_of(reference, known, "reference"), "adata"), known
 
 
 def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
-    """What the cells of log-normalised values sum to, where that can be seen; else the usual ten thousand."""
+    """Return the target sum of log-normalised values if it is visible, else ten thousand."""
     sample = Matrix(adata, layer=layer, who=who).sample()
     known = 0.0 if is_unlogged(sample) else matrix_statistics(sample).get("sum_log", 0.0)
     return known or TARGET_SUM
@@ -161,12 +225,6 @@ def median_depth(adata: AnnData, layer: str | None) -> float | None:
     return float(np.median(totals[counted]))
 
 
-#: Cells whose counts are compared with their expression before anything else.
-COMPARED_CELLS = 100
-#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
-COUNTS_TOLERANCE = 0.05
-
-
 @dataclass(frozen=True)
 class CountsLayer:
     """The counts (n, d) of the same cells and genes as a matrix of log-normalised expression."""
@@ -176,30 +234,27 @@ class CountsLayer:
 
     @classmethod
     def of(cls, adata: AnnData, layer: str, expression: Matrix) -> CountsLayer:
-        """Find the layer, and check that it holds counts."""
+        """Open the layer and check that it holds counts."""
         if layer not in adata.layers:
-            raise SlotError(
-                f"There is no layer {layer!r} with counts in {expression.who}.layers (available: "
-                f"{sorted(names(adata, 'layers'))}): name another with counts_layer=, or leave it out."
-            )
+            raise SlotError(f"There is no layer {layer!r} with counts in {expression.who}.layers: name another.")
         counts = Matrix(
             adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size, who=expression.who
         )
-        if not is_counts(counts.sample(), least=FEWEST_COUNTS):
+        if not holds_counts(counts, FEWEST_COUNTS):
             raise InputError(f"{counts.where} does not hold raw counts: name another layer with counts_layer=.")
         found = cls(counts, expression)
         found.take(np.arange(min(counts.n_cells, COMPARED_CELLS)))
         return found
 
     def log_depth(self) -> NDArray[np.float32]:
-        """Log depth (n,) of all cells: minus the log of what counts were multiplied by, NaN where there are none."""
+        """Return the log depth (n,) of all cells: minus the log of their factor, NaN for cells without counts."""
         totals = np.concatenate(self.counts.each(lambda chunk, rows: np.asarray(chunk.sum(1)).ravel()))
         sums = np.concatenate(self.expression.each(lambda chunk, rows: np.asarray(np.expm1(chunk).sum(1)).ravel()))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(totals > 0, np.log(totals) - np.log(sums), np.nan).astype(np.float32)
 
     def take(self, cells: Codes) -> Recovered:
-        """Counts of some cells, in ascending order, as :func:`dice._model.counts.recover` gives them."""
+        """Return the counts of some cells, in ascending order, as :func:`dice._model.counts.recover` does."""
         return self._recovered(self.expression.take(cells), self.counts.take(cells))
 
     def beneath(self, chunk: Chunk, rows: slice) -> Recovered:
@@ -207,7 +262,6 @@ class CountsLayer:
         return self._recovered(chunk, self.counts.read(rows))
 
     def _recovered(self, chunk: Chunk, beneath: Chunk) -> Recovered:
-        """Counts beneath an expression, and what they were multiplied by."""
         expression, counts = (sparse.csr_array(x).astype(np.float64) for x in (chunk, beneath))
         factor = _factors(expression, counts)
         if factor is None:

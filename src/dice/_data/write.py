@@ -1,4 +1,4 @@
-"""The one place that writes to a user's AnnData object, after everything else has succeeded."""
+"""Write to AnnData objects: all slots of a call at once, after everything else has succeeded."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
+from dice import _log
 from dice._arguments import is_key, new_key, said
 from dice._data.read import names
 from dice._errors import InputError
 from dice._keys import DenoiseKeys, PriorKeys, names_of_results
 
-#: Names that files keep for themselves, and the longest one that all of them can hold.
+#: Names that files reserve, and the longest name that all files can hold.
 RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 #: Slots that hold arrays or records by name.
 MAPPINGS = ("layers", "obsm", "varm", "obsp", "uns")
-#: Transactions that keep a record of what is written; a context variable keeps the calls of several threads apart.
+#: Transactions that record all writes. A context variable keeps the calls of several threads apart.
 _begun: ContextVar[tuple[Transaction, ...]] = ContextVar("begun", default=())
 
 
 @dataclass(frozen=True)
 class Slots:
-    """What a call writes, by slot and key; of `X`, None leaves it as it is."""
+    """The values that a call writes, by slot and key. None leaves `X` as it is."""
 
     X: Any = None
     layers: Mapping[str, Any] = field(default_factory=dict)
@@ -37,11 +38,11 @@ class Slots:
     uns: Mapping[str, Any] = field(default_factory=dict)
     var: Mapping[str, Any] = field(default_factory=dict)
     obs: Mapping[str, Any] = field(default_factory=dict)
-    #: Keys of ``obs``, ``obsm`` and ``uns`` that an earlier call may have left and that no longer hold.
+    #: Keys of ``obs``, ``obsm`` and ``uns`` to delete: results of an earlier call that are no longer true.
     stale: frozenset[str] = frozenset()
 
     def __or__(self, other: Slots) -> Slots:
-        """Both together; `other` wins where they write the same."""
+        """Join two sets of slots. If both write a key, `other` wins."""
         names = [item.name for item in fields(self) if item.name != "X"]
         both = {name: getattr(self, name) | getattr(other, name) for name in names}
         return Slots(X=self.X if other.X is None else other.X, **both)
@@ -64,7 +65,7 @@ def write(adata: AnnData, slots: Slots, *others: tuple[AnnData, Slots], copy: bo
 
 
 def _before(target: AnnData, slots: Slots) -> dict[str, dict[str, Any]]:
-    """What is at the places that are to be written; None where nothing is."""
+    """Return the values that are about to be overwritten; None for new keys."""
     stale = {"obsm": slots.stale, "uns": slots.stale}
     touched = {name: {*getattr(slots, name), *stale.get(name, ())} for name in MAPPINGS}
     return {name: {key: getattr(target, name).get(key) for key in keys} for name, keys in touched.items()}
@@ -77,14 +78,14 @@ def _write(target: AnnData, slots: Slots) -> None:
     for name in (*MAPPINGS, "var", "obs"):
         for key, value in getattr(slots, name).items():
             if name == "obsm" and isinstance(value, pd.DataFrame):
-                value = value.set_axis(target.obs_names, axis=0)  # A stand-in has text where names are numbers.
+                value = value.set_axis(target.obs_names, axis=0)  # A stand-in has names as text.
             getattr(target, name)[key] = value
     if slots.X is not None:
         target.X = slots.X
 
 
 def _restore(target: AnnData, before: Mapping[str, dict[str, Any]], obs: pd.DataFrame, var: pd.DataFrame) -> None:
-    """Put back what was there before a call failed."""
+    """Restore the values from before a call that failed."""
     target.obs, target.var = obs, var
     for name, entries in before.items():
         for key, value in entries.items():
@@ -95,7 +96,7 @@ def _restore(target: AnnData, before: Mapping[str, dict[str, Any]], obs: pd.Data
 
 
 def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
-    """Make `adata` hold all of `result`, other cells and genes included, and return None; or return `result`."""
+    """Replace `adata` by `result`, which may have other cells and genes, and return None; or return `result`."""
     if copy:
         return result
     AnnData.__init__(adata, result)
@@ -103,24 +104,18 @@ def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
 
 
 def is_mudata(adata: object) -> bool:
-    """Whether there are modalities; mudata itself need not be installed for that."""
+    """Return whether an object has modalities. mudata need not be installed."""
     return not isinstance(adata, AnnData) and isinstance(getattr(adata, "mod", None), Mapping)
 
 
 def check_writable(adata: Any, *, copy: bool, who: str = "adata") -> None:
-    """What AnnData itself would refuse only after all the work: copies and views of objects on disk."""
+    """Check that results can be written, before the work: copies and views of objects on disk cannot."""
     if is_mudata(adata):
-        raise InputError(
-            f"{who} is a {type(adata).__name__} of several modalities: pass the one that is meant, out of "
-            f"{list(adata.mod)[:5]}, for example mdata.mod['rna']."
-        )
+        raise InputError(f"{who} has several modalities: pass one of them, out of {list(adata.mod)[:5]}.")
     if not isinstance(adata, AnnData):
         raise InputError(f"`{who}` must be an AnnData object, as ad.read_h5ad returns it, got {said(adata)}.")
     if adata.isbacked and (copy or adata.is_view):
-        raise InputError(
-            f"A copy or a view of an object that is backed by a file cannot be written to: call {who}.to_memory() "
-            "first."
-        )
+        raise InputError(f"A copy or a view of a backed object cannot be written to: call {who}.to_memory() first.")
 
 
 def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: str = "adata") -> str:
@@ -135,26 +130,22 @@ def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: st
 
 
 def embedding_key(adata: AnnData, key_added: Any) -> str:
-    """A key for an embedding, which must not be that of a stored prior."""
+    """Return a key for an embedding, which must not be the key of a stored prior."""
     if not is_key(key_added) or holds_prior(adata, key_added):
-        raise InputError(
-            f"`key_added` must be a word that can name an embedding, such as 'X_dice', got {said(key_added)}."
-        )
+        raise InputError(f"`key_added` must be a key for an embedding, such as 'X_dice', got {said(key_added)}.")
     return str(key_added)
 
 
 def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
-    """A key for results, which must not be that of a stored prior or of the embedding that they are made from."""
+    """Return a key for results, which must not be the key of a stored prior or of an embedding."""
     taken = None if besides is None else new_key("use_rep", besides, "X_dice")
     if new_key("key_added", key_added, example) == taken or key_added in _taken(adata):
-        raise InputError(
-            f"key_added={said(key_added)} is taken by something else: pass another one, for example {example!r}."
-        )
+        raise InputError(f"key_added={said(key_added)} is taken: pass another key, for example {example!r}.")
     return str(key_added)
 
 
 def _taken(adata: AnnData) -> set[str]:
-    """Keys of priors and of denoised embeddings, and of the columns that belong to them."""
+    """Return the keys of priors and denoised embeddings, and of their columns."""
     priors = [key for key in adata.uns if holds_prior(adata, key)]
     records = [
         key for key, entry in adata.uns.items() if isinstance(entry, Mapping) and {"call", "genes"} <= set(entry)
@@ -180,7 +171,7 @@ def holds_prior(adata: AnnData, key: str) -> bool:
 
 
 def as_plain(value: Any) -> Any:
-    """Arguments in a form that .h5ad and .zarr can hold: objects by name and fields, functions by name, no None."""
+    """Return arguments in a form that files can hold: objects by name and fields, functions by name, no None."""
     if is_dataclass(value) and not isinstance(value, type):
         named = {item.name: getattr(value, item.name) for item in fields(value)}
         return as_plain({"name": type(value).__name__, **named})
@@ -195,9 +186,25 @@ def as_plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
+def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
+    """Return the arguments of a stored call; `classes` are the settings objects among them."""
+    restored: dict[str, Any] = {}
+    for name, value in call.items():
+        if isinstance(value, Mapping) and value.get("name") in classes:
+            entries = {key: _scalar(entry) for key, entry in value.items() if key != "name"}
+            value = classes[str(value["name"])](**entries)
+        restored[name] = list(value) if np.ndim(value) == 1 else _scalar(value)
+    return restored
+
+
+def _scalar(value: Any) -> Any:
+    """Return a number of Python. Files return numbers of numpy."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 @dataclass
 class Transaction:
-    """A user's object, and one with the same matrices whose other slots can be written to without touching it."""
+    """A user's object, and a stand-in with the same matrices, whose slots are written in its place."""
 
     adata: AnnData
     stage: AnnData = field(init=False)
@@ -216,7 +223,7 @@ class Transaction:
             self.written = self.written | slots
 
     def leave_out_earlier(self) -> None:
-        """Take what earlier calls have made, and this one has not, off the stage: the user's object keeps it."""
+        """Remove the results of earlier calls from the stand-in. The user's object keeps them."""
         uns = self.stage.uns
         records = [key for key in uns if isinstance(uns[key], Mapping) and {"call", "warnings"} <= set(uns[key])]
         made = {slot for key in records if key not in self.written.uns for slot in names_of_results(key)}
@@ -225,16 +232,13 @@ class Transaction:
                 del getattr(self.stage, name)[key]
 
     def perform(self, *others: Transaction, copy: bool = False) -> AnnData | None:
-        """Write everything to the user's object and return None, or to a copy of it and return that; `others` last."""
+        """Write everything to the user's object and return None, or to a copy and return it; `others` come last."""
         return write(self.adata, self.written, *((one.adata, one.written) for one in others), copy=copy)
 
 
 @contextmanager
 def transaction(*adatas: AnnData) -> Iterator[list[Transaction]]:
-    """Stand-ins for some objects, within a block."""
+    """Yield stand-ins for some objects. Writes to them are recorded within the block."""
     begun = [Transaction(adata) for adata in adatas]
-    token = _begun.set((*_begun.get(), *begun))
-    try:
+    with _log.within(_begun, (*_begun.get(), *begun)):
         yield begun
-    finally:
-        _begun.reset(token)

@@ -10,13 +10,20 @@ import numpy as np
 import torch
 
 from dice._data import lazy
+from dice._keys import PANEL_LAYER
 from dice._model.logistic import Logistic
 from dice._model.offsets import Offsets
+from dice._model.prior import LearnedPrior
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
+
+
+def is_panel(prior: LearnedPrior) -> bool:
+    """Return whether a prior was learned on the values of a panel."""
+    return bool(prior.params.get("layer") == PANEL_LAYER)
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,11 @@ class LabelCells:
         return len(self.y)
 
     @property
+    def is_panel(self) -> bool:
+        """Whether the prior was learned on the few genes of a panel."""
+        return is_panel(self.query.prior)
+
+    @property
     def scale(self) -> float:
         return self.query.prior.latent_scale
 
@@ -50,11 +62,11 @@ class LabelCells:
         """Mask (n,) of the cells with expression. Empty cells carry no information about the query."""
         return ~self.query.latents.empty
 
-    def cleaned(self, y: Floats) -> Floats:
-        """Return clean latents (n, k) of noisy latents whose depth is unknown."""
+    def cleaned(self, y: Floats, rows: Codes | None = None) -> Floats:
+        """Return clean latents (n, k) of noisy latents, with the depth of the cells at `rows`, or of a typical cell."""
         prior = self.query.prior
         if prior.measured:
-            return prior.mean(y, np.full(len(y), prior.typical))
+            return prior.mean(y, np.full(len(y), np.nan) if rows is None else self.query.latents.log_depth[rows])
         noise = torch.as_tensor(self.query.plan.cell_noise)
         with torch.inference_mode():
             return np.asarray(prior.denoise(torch.as_tensor(y.astype(np.float32)), noise))

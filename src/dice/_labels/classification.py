@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from dice import _log
 from dice._labels.cells import LabelCells
+from dice._labels.groups import Votes, fine_groups, vote, votes_help
 from dice._labels.model import LabelModel
 from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels
 from dice._labels.scores import log_loss, macro_f1
 from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
+from dice._query.shift import query_order
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 
@@ -47,6 +51,11 @@ class Classified:
     shift: dict[str, Any]
     #: Classifiers used by the views, with their weights and their scores on calibration cells.
     table: dict[str, Any]
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weights of the classifiers."""
+        return dict(zip(self.table["candidate"][:-1].tolist(), self.table["weight"][:-1].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     table = _view_table(average, given[cells.seen].mean(0), weight)
     composition = composition_of(probabilities[cells.seen], views.moments.composition)
     return Classified(
-        probabilities, measured, strength, composition, table, by_view, record, _scores(model, views.representations)
+        probabilities, measured, strength, composition, table, by_view, record, _scores(model, views.weights)
     )
 
 
@@ -162,15 +171,31 @@ def _without_expression(views: Views, record: dict[str, Any]) -> Classified:
     names = np.array(list(views.offsets), dtype=str)
     table = {"view": names, "weight": np.full(len(names), 1 / len(names)), "agreement": np.ones(len(names))}
     likely, given = (np.repeat(values[:, None], len(names), 1) for values in (same.max(1), same.argmax(1)))
-    scores = _scores(views.model, views.representations)
+    scores = _scores(views.model, views.weights)
     return Classified(same, same, 1.0, composition, table, (given, likely), record, scores)
 
 
-def _scores(model: LabelModel, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the scores of each classifier, and of their mean, on calibration cells."""
-    codes = model.calibration_codes
-    weights = np.append(np.full(len(names), 1 / len(names)), 1.0)
-    table: dict[str, Any] = {"candidate": np.array([*names, "blend"]), "weight": weights, "n_cells": len(codes)}
-    rows = [*(model.calibration((name,)) for name in names), model.calibration(names)]
+def _scores(model: LabelModel, weights: Mapping[str, float]) -> dict[str, Any]:
+    """Return the scores of each classifier, and of their weighted mean, on calibration cells."""
+    codes, names = model.calibration_codes, list(weights)
+    table: dict[str, Any] = {"candidate": np.array([*names, "blend"]), "n_cells": len(codes)}
+    table["weight"] = np.array([*weights.values(), 1.0])
+    rows = [*(model.calibration({name: 1.0}) for name in names), model.calibration(weights)]
     table["accuracy"] = np.array([float((p.argmax(1) == codes).mean()) for p in rows])
     return table | {score.__name__: np.array([score(p, codes) for p in rows]) for score in (log_loss, macro_f1)}
+
+
+def count_votes(
+    cells: LabelCells, probabilities: Floats, groups: pd.Categorical | None, alpha: float
+) -> tuple[pd.Categorical, Votes] | None:
+    """Return the votes of the given groups or of fine groups; None if fine groups agree no better than chance."""
+    if groups is not None:
+        voters = np.where(cells.seen, groups.codes, -1)
+        return groups, vote(probabilities, voters, len(groups.categories), alpha)
+    codes = fine_groups(cells.y, query_order(cells.query))
+    n_groups = int(codes.max(initial=-1)) + 1
+    votes = vote(probabilities, codes, n_groups, alpha)
+    if not n_groups or not votes_help(probabilities, codes, votes.probabilities.argmax(1)):
+        _log.info("Votes are left out: fine groups would change more labels than are expected to be wrong.")
+        return None
+    return pd.Categorical.from_codes(codes, [str(code) for code in range(n_groups)]), votes

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dice._data.matrix import Matrix
 from dice._data.read import names as names_of
-from dice._data.results import from_plain
+from dice._data.write import from_plain
 from dice._keys import PriorKeys
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel

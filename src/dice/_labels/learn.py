@@ -9,12 +9,12 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._data.batches import batch_columns
 from dice._data.read import record
+from dice._data.recipe import batch_columns
 from dice._labels import views
-from dice._labels.cells import LabelCells
+from dice._labels.cells import LabelCells, is_panel
+from dice._labels.groups import within_groups
 from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel, make_card
-from dice._labels.novelty import within_groups
 from dice._labels.scores import f1_scores
 from dice._model.arrays import explained_by_batches, subsample
 from dice._model.logistic import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, fit_logistic
@@ -28,6 +28,8 @@ MAX_GENE_CELLS = 5000
 #: Classifiers also train on thinned copies of all cells, down to this share of the typical depth. Accuracy / macro-F1
 #: on 14 pairs of technologies: .823 / .769 with and .820 / .752 without (one seed; see docs/labels.md).
 LEAST_DEPTH = 0.05
+#: Panels: log depths of the cells relative to their median, and the smallest depth of copies.
+PANEL_DEPTHS, LEAST_OF_PANEL = np.linspace(-np.log(3), np.log(3), 1000, dtype=np.float32), 0.1
 #: Iterations of the regressions on latents.
 LATENT_ITERATIONS = 50
 #: Maximum number of cells on each side, maximum number of query batches, and minimum number of cells per batch.
@@ -44,7 +46,10 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
         candidates = {}
         for name in REPRESENTATIONS[:2]:
             latents, thinned = _latents(whole, name), None if thin is None else _latents(thin, name)
-            classifier = _fit(latents[fit], None if thinned is None else thinned[fit], possible, n_labels)
+            # Latents of a panel are its few genes, rotated: they need the penalty of genes.
+            classifier = _fit(
+                latents[fit], None if thinned is None else thinned[fit], possible, n_labels, genes=whole.is_panel
+            )
             candidates[name] = Candidate(classifier, classifier.logits(latents[calibration]))
             bar.update()
         codes = _drawn(possible, candidates["projection"].classifier(whole.y[fit] / whole.scale), seed)
@@ -110,7 +115,7 @@ def _latents(cells: LabelCells, name: str) -> Floats:
 
 
 def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> tuple[LabelCells, LabelCells | None]:
-    """Return the reference cells and, if there are counts, their thinned copies; else None."""
+    """Return the reference cells, as deep as the query for a panel, and thinned copies if there are counts."""
     options = Options(
         rho=0.0, uncertainty=False, shift=False, check=False, layer=prior.params.get("layer"),
         counts_layer=prior.params.get("counts_layer"),
@@ -119,8 +124,15 @@ def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> tupl
     whole = as_query(reference, own, labelled.roles, depths=np.empty(0, np.float32))
     if not own.measured or whole.counts is not None:
         return LabelCells.of(whole), None
-    depths = prior.typical + np.linspace(np.log(LEAST_DEPTH), 0, 1000, dtype=np.float32)
-    return LabelCells.of(whole), LabelCells.of(replace(whole, reader=replace(whole.reader, depths=depths)))
+    # Depths are relative to the target sum, which is the median depth of the query for a panel.
+    panel = is_panel(prior)
+    typical, least = (0.0, LEAST_OF_PANEL) if panel else (prior.typical, LEAST_DEPTH)
+    copies = typical + np.linspace(np.log(least), 0, 1000, dtype=np.float32)
+    near, thin = (
+        LabelCells.of(replace(whole, reader=replace(whole.reader, depths=depths)))
+        for depths in (PANEL_DEPTHS if panel else whole.reader.depths, copies)
+    )
+    return near, thin
 
 
 def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any]:

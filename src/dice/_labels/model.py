@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._errors import InputError, PriorFormatError
-from dice._labels.novelty import Groups
+from dice._labels.groups import Groups
+from dice._labels.scores import log_loss
 from dice._labels.tree import LabelTree
 from dice._labels.views import Anchors, LabelMoments
 from dice._model.arrays import softmax
@@ -84,9 +85,16 @@ class LabelModel:
         centre = self.moments.composition @ self.gene_means
         return Anchors(self.anchor_codes, self.anchor_scores, self.anchor_basis, centre)
 
-    def calibration(self, representations: tuple[str, ...] = REPRESENTATIONS) -> Floats:
-        """Mean probabilities (m, C) that classifiers give to calibration cells."""
-        return np.mean([softmax(self.candidates[name].calibration) for name in representations], axis=0)
+    def weights(self, names: Sequence[str] = REPRESENTATIONS, *, by_loss: bool = False) -> dict[str, float]:
+        """Return the weights of classifiers: equal ones, or inverse to the log-loss on calibration cells."""
+        known = [softmax(self.candidates[name].calibration) for name in names]
+        each = np.array([1 / max(log_loss(p, self.calibration_codes), 1e-3) if by_loss else 1.0 for p in known])
+        return dict(zip(names, (each / each.sum()).tolist(), strict=True))
+
+    def calibration(self, weights: Mapping[str, float] | None = None) -> Floats:
+        """Weighted mean (m, C) of the probabilities that classifiers give to calibration cells."""
+        parts = (self.weights() if weights is None else weights).items()
+        return np.asarray(sum(weight * softmax(self.candidates[name].calibration) for name, weight in parts))
 
     @property
     def confusion(self) -> Floats:

@@ -16,10 +16,9 @@ from dice._errors import InputError
 from dice._keys import PriorKeys
 from dice._labels.cells import LabelCells
 from dice._labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
+from dice._labels.groups import Groups, cluster, fine_groups, novelty_scores
 from dice._labels.model import LabelModel
 from dice._labels.novel_groups import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, compare_groups, farther_groups
-from dice._labels.novelty import Groups, cluster, novelty_scores
-from dice._labels.votes import fine_groups
 from dice._model.training_data import ROLES
 from dice._query.query import Query
 from dice._query.reference import as_query

@@ -19,7 +19,7 @@ from dice._errors import InputError
 from dice._labels import views
 from dice._labels.cells import LabelCells
 from dice._labels.model import REPRESENTATIONS, LabelModel
-from dice._labels.views import FEWEST_CELLS, MATCHED, Anchors, LabelMoments
+from dice._labels.views import FEWEST_CELLS, MATCHED, Anchors, LabelMoments, OwnScale
 from dice._model.arrays import softmax
 from dice._model.logistic import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._model.offsets import Offsets
@@ -45,8 +45,8 @@ class Views:
 
     cells: LabelCells
     model: LabelModel
-    #: Representations whose classifiers are averaged.
-    representations: tuple[str, ...]
+    #: Weights of the classifiers, by representation; they sum to 1.
+    weights: Mapping[str, float]
     #: Offsets of the views that do not change the reference; None for cells as measured.
     offsets: Mapping[str, Offsets | None]
     #: Names of the views that match query and reference.
@@ -86,8 +86,7 @@ class Views:
         if "centered" in self.matched:
             found["centered"] = self._centered(composition)
         if "standardized" in self.matched:
-            classifier = views.standardized_classifier(self.gene_classifier, own)
-            found["standardized"] = lambda genes, _: classifier(genes)
+            found["standardized"] = self._standardized(own)
         if "correlated" in self.matched:
             weights = views.label_weights(composition, self.moments.composition, self.anchors.codes)
             correlated = views.Correlated.of(x, own, self.anchors, weights, n_labels)
@@ -101,43 +100,64 @@ class Views:
         away, clean_away = (views.excess_of_mean(z[rows], expected) for z in (self.cells.y, self.cells.clean))
         return self._by_classifiers(self.cells.y - away, self.cells.clean - clean_away, away)
 
+    def _standardized(self, own: OwnScale) -> LabelView:
+        """Return the view of cells with the moments of genes matched: on genes or, for a panel, by all classifiers.
+
+        Noise of many genes would be scaled up in the latents. Few genes have no latents without them.
+        """
+        cells, classifier = self.cells, views.standardized_classifier(self.gene_classifier, own)
+        if not cells.is_panel:
+            return lambda x, _: classifier(x)
+
+        def view(x: Floats, rows: Codes) -> Floats:
+            y = cells.y[rows] + (own.matched(x) - x) @ cells.query.likelihood.loadings
+            return self._by_latents(y, cells.cleaned(y, rows)) + self.weights.get("genes", 0.0) * classifier(x)
+
+        return view
+
+    def _by_latents(self, y: Floats, clean: Floats) -> Floats:
+        """Return the weighted sum (n, C) of the probabilities of classifiers on noisy and clean latents (n, k)."""
+        total = np.zeros((len(y), len(self.model.names)), dtype=np.float32)
+        for name, latents in (("projection", y), ("denoised", clean)):
+            if name in self.weights:
+                logits = self.model.candidates[name].classifier.logits(latents / self.cells.scale)
+                total += self.weights[name] * softmax(logits)
+        return total
+
     def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> LabelView:
         """Return the mean of the classifiers on latents (n, k) without the shift `away`, and on genes without it."""
-        scaled = {"projection": y / self.cells.scale, "denoised": clean / self.cells.scale}
-        used = [name for name in self.representations if name != "genes"]
-        total = np.zeros((len(y), len(self.model.names)), dtype=np.float32)
-        for name in used:
-            total += softmax(self.model.candidates[name].classifier.logits(scaled[name]))
-        if "genes" not in self.representations:
-            return lambda _, rows: total[rows] / len(used)
+        total, weight = self._by_latents(y, clean), self.weights.get("genes", 0.0)
+        if not weight:
+            return lambda _, rows: total[rows]
         classifier = self.gene_classifier
         # An offset lies in the span of the loadings. The residual of the genes does not change.
         carried = self.cells.query.likelihood.loadings.T @ classifier.slopes
         moved = np.zeros((1, 1)) if away is None else -np.atleast_2d(away) @ carried
         moved = np.broadcast_to(moved, total.shape)
-        return lambda x, rows: (total[rows] + softmax(classifier.logits(x) + moved[rows])) / (len(used) + 1)
+        return lambda x, rows: total[rows] + weight * softmax(classifier.logits(x) + moved[rows])
 
 
 def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any) -> tuple[Views, dict[str, Any]]:
     """Return the views to compute, and the record of the offsets."""
     kinds = REPRESENTATIONS if classifier.representation == "auto" else (classifier.representation,)
-    nothing = {"strategy": "none"}
+    weights, nothing = model.weights(kinds, by_loss=cells.is_panel), {"strategy": "none"}
     if shift is False:
-        return Views(cells, model, kinds, {"measured": None}), nothing
+        return Views(cells, model, weights, {"measured": None}), nothing
     strategy = shift.strategy if isinstance(shift, Shift) else "stored"
     if strategy in MATCHED:
         _check_matched(cells, classifier, shift)
-        return Views(cells, model, kinds, {"measured": None}, (strategy,)), nothing
+        return Views(cells, model, weights, {"measured": None}, (strategy,)), nothing
     if strategy != "auto":
         offsets, record = find_shift(cells.query, shift)
-        return Views(cells, model, kinds, {strategy: offsets}), record
+        return Views(cells, model, weights, {strategy: offsets}), record
     kept: dict[str, Offsets | None] = {"measured": None}
     record = nothing
-    if cells.query.prior.soft_clusters is None:
-        _log.info("View 'clusters' is left out: the reference has too few cells for soft clusters.")
+    if cells.is_panel or cells.query.prior.soft_clusters is None:
+        reason = "a panel has too few genes" if cells.is_panel else "the reference has too few cells"
+        _log.info(f"View 'clusters' is left out: {reason} for soft clusters.")
     else:
         kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
-    return Views(cells, model, kinds, kept, _possible(cells, classifier)), record
+    return Views(cells, model, weights, kept, _possible(cells, classifier)), record
 
 
 def _check_matched(cells: LabelCells, classifier: Classifier, shift: Shift) -> None:
@@ -155,15 +175,19 @@ def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
     """Return the matched views that can be computed for this query."""
     if classifier.representation != "auto":
         return ("centered",)
-    if len(cells.sampled) >= FEWEST_CELLS:
+    if len(cells.sampled) >= FEWEST_CELLS and not cells.is_panel:
         return MATCHED
-    _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells, but the query has {len(cells.sampled)}.")
+    _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells and more genes than a panel has.")
     return tuple(name for name in MATCHED if name != "correlated")
 
 
 def taught(cells: LabelCells, probabilities: Floats, rows: Codes, **settings: Any) -> Floats:
-    """Return probabilities (n, C) averaged with a regression on the query's scaled clean and noisy latents."""
-    latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(cells.scale)
+    """Return probabilities (n, C) averaged with a regression on the query's scaled latents, or on genes of a panel."""
+    if cells.is_panel:
+        genes = cells.genes(rows)
+        latents = (genes - genes.mean(0)) / np.maximum(genes.std(0), 1e-6)
+    else:
+        latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(cells.scale)
     # The fold of a cell depends only on its name.
     parts = (cells.query.seeds[rows] % TAUGHT_FOLDS).astype(np.intp)
     return teach(probabilities, probabilities, latents, parts, **settings)

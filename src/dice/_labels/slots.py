@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from dice._arguments import is_key, said
 from dice._data import read
-from dice._data.colors import UNASSIGNED, absent_color, are_colors
-from dice._data.results import read_safe
+from dice._data.colors import MISSING, UNASSIGNED, are_colors
+from dice._data.read import read_safe
 from dice._data.write import Slots, column_names, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
+from dice._labels.groups import Votes
 from dice._labels.model import LabelModel
 from dice._labels.sets import JudgedLabels
 from dice._labels.tree import LabelTree, listed
-from dice._labels.votes import Votes
 from dice._types import Codes, Floats, Mask
 
 
@@ -143,7 +143,7 @@ def _labels(
     Labels without cells are left out of the categories, because scanpy's tests fail on groups without cells.
     """
     names = [*known, *([] if UNASSIGNED in known else [UNASSIGNED])]
-    colors = [*colors, absent_color(colors)][: len(names)] if colors is not None and are_colors(colors) else None
+    colors = [*colors, MISSING][: len(names)] if colors is not None and are_colors(colors) else None
     codes = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
     codes = np.where(probabilities.max(1, initial=0) < min_probability, names.index(UNASSIGNED), codes)
     used, codes = np.unique(codes, return_inverse=True)

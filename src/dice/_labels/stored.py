@@ -18,13 +18,18 @@ from dice._data.checks import read_labels, read_roles
 from dice._data.read import names as names_of
 from dice._errors import InputError
 from dice._keys import PriorKeys
+from dice._labels.cells import is_panel
 from dice._labels.learn import learn_labels
 from dice._labels.model import LabelModel
 from dice._labels.ontology import parents_in_ontology
 from dice._labels.tree import LabelTree
+from dice._model.prior import LearnedPrior
 from dice._query.reference import Labelled, check_labelled, labels_of, read_reference
 from dice._types import Codes
 from dice.options import LabelsKey, Levels
+
+#: Fewest genes of a panel for labels, fewest without a warning, and the F1 from which on genes tell a label.
+FEWEST_GENES, FEW_GENES, TOLD = 15, 30, 0.8
 
 
 def read_or_learn(
@@ -186,3 +191,20 @@ def warn_of_unlearned(model: LabelModel) -> None:
     never = [name for name, n in zip(model.names, model.counts, strict=True) if not n]
     if never:
         _log.warn(f"All cells of the labels {never[:5]} are calibration cells, so these labels are never predicted.")
+
+
+def check_panel(prior: LearnedPrior, model: LabelModel) -> None:
+    """Refuse a panel of very few genes, and warn of few, with the labels that held-out reference cells get."""
+    n_genes = len(prior.genes)
+    if not is_panel(prior) or n_genes >= FEW_GENES:
+        return
+    scores = zip(model.names, model.card["f1"], strict=True)
+    clear = [name for name, f1 in scores if f1 is not None and f1 >= TOLD]
+    told = f"tell {clear[:5]} from the others" if clear else "tell no label from all others"
+    text = f"give {model.card['accuracy']:.0%} of held-out reference cells the right label and {told}"
+    if n_genes < FEWEST_GENES:
+        raise InputError(
+            f"Labels need at least {FEWEST_GENES} shared genes, got {n_genes}, which {text}: use a query with more "
+            "genes, or call dice.tl.annotate without labels_key for an embedding and clusters."
+        )
+    _log.warn(f"Only {n_genes} genes are shared, which {text}: expect sets of several labels.")

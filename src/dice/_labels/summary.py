@@ -15,17 +15,16 @@ from dice._data.checks import label_columns
 from dice._data.values import median_depth
 from dice._data.write import as_plain
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
+from dice._labels.cells import is_panel
 from dice._model.prior import LearnedPrior
 from dice._query.shift import DOUBTFUL
-
-LAYER = AnnotateKeys().layer
 
 #: Clusters to look at have at least this many cells, and at least this share of cells that are not confident.
 LOOKED_AT, DOUBTED = 20, 0.5
 #: Maximum number of labels listed in the summary.
 NAMED = 4
 #: Fewer cells are said to be few. Fewer genes, or a smaller share of confident labels, get an advice what to try next.
-SMALL_QUERY, FEW_GENES, WEAK = 200, 500, 0.5
+SMALL_QUERY, OF_GENES, WEAK = 200, 500, 0.5
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,11 @@ def summarize(
     denoised = read.record(adata, DenoiseKeys().uns, step="dice.tl.denoise")
     text, strategy = denoised["genes"]["text"], str(denoised["shift"]["strategy"])
     removed = "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
-    new = [who for who, used in (("query", layer), ("reference", prior.params.get("layer"))) if used == LAYER]
-    values = f"raw counts of {' and '.join(new)}, log-normalised in layers[{LAYER!r}]" if new else "used as they are"
     lines = {"genes": genes or f"those of the prior, {text}", "cells": cells, "depth": _depth(depth, known)}
-    lines |= {"values": values, "shift": removed, "clusters": "none: too few cells"}
+    if is_panel(prior) and prior.labels is not None:
+        figures["held_out_accuracy"] = reached = prior.labels.card["accuracy"]
+        lines["genes"] += f"; they give {reached:.0%} of held-out reference cells the right label at the query's depth"
+    lines |= {"values": _values(layer, prior), "shift": removed, "clusters": "none: too few cells"}
     figures["n_clusters"] = 0
     if clustered:
         choice = read.record(adata, ClusterKeys().uns, step="dice.tl.cluster")["choice"]
@@ -113,6 +113,15 @@ def _labels_of_others(adata: AnnData) -> list[str]:
     return [f"obs[{key!r}]" for key, entry in records if isinstance(entry, Mapping) and named <= set(entry)]
 
 
+def _values(layer: str | None, prior: LearnedPrior) -> str:
+    """Return how the values of query and reference were made, as text."""
+    if is_panel(prior):
+        return f"log-normalised on these genes alone in layers[{layer!r}]"
+    own = AnnotateKeys().layer
+    new = [who for who, used in (("query", layer), ("reference", prior.params.get("layer"))) if used == own]
+    return f"raw counts of {' and '.join(new)}, log-normalised in layers[{own!r}]" if new else "used as they are"
+
+
 def _depth(query: float | None, reference: float | None) -> str:
     query_text, reference_text = ("unknown, no counts" if d is None else f"{d:,.0f} counts" for d in (query, reference))
     return f"median cell of the query {query_text}, of the reference {reference_text}"
@@ -148,7 +157,7 @@ def _in_novel_groups(adata: AnnData) -> int:
 
 def _next_step(n_genes: int, n_vars: int, confident: float) -> str | None:
     """Return what to try if the results look weak. A panel has few genes, but the reference knows most of them."""
-    if n_genes < min(FEW_GENES, n_vars / 2):
+    if n_genes < min(OF_GENES, n_vars / 2):
         return f"check that both name genes alike (gene_key=): {n_genes:,} of the query's {n_vars:,} genes are used"
     if confident < WEAK:
         return "coarser labels (dice.tl.safe_labels), or a reference of the same technology: few labels are confident"

@@ -90,6 +90,11 @@ class OwnScale:
         own_deviation = np.sqrt(share * own_variance + (1 - share) * np.square(deviation))
         return cls(share * own_mean + (1 - share) * mean, own_deviation, mean, deviation)
 
+    def matched(self, x: Floats) -> Floats:
+        """Return query cells (n, d) with the moments of the reference."""
+        scaled = (x - self.mean) * (self.reference_deviation / self.deviation) + self.reference_mean
+        return scaled.astype(np.float32)
+
 
 def label_moments(x: Floats, codes: Codes, n_labels: int) -> tuple[Floats, Floats]:
     """Return the mean and variance (C, d) of genes x (n, d) in every label; zero for labels without cells."""

@@ -121,13 +121,15 @@ class LikeQuery:
     own: Mask
     #: Share of its counts that every cell keeps, whatever the depths say.
     share: float | None = None
+    #: Target sum of the normalisation, which gives the number of counts in missing genes.
+    target_sum: float = TARGET_SUM
 
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
         """Log-normalised expression of a chunk, as shallow as the query's."""
         if not len(self.depths) and self.share is None:
             return chunk
         cells = recover(chunk)
-        shallow = thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows])
+        shallow = thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows], self.target_sum)
         return _with_strays(shallow, chunk, cells.whole)
 
     def latents(self, chunk: Chunk, rows: slice) -> Latents:
@@ -145,14 +147,16 @@ class LikeQuery:
             return np.exp(np.minimum(np.nan_to_num(self.depths[ranks] - cells.log_depth), 0.0))
 
 
-def thinned(cells: Recovered, shares: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:
+def thinned(
+    cells: Recovered, shares: Floats, seeds: NDArray[np.int64], target_sum: float = TARGET_SUM
+) -> sparse.csr_array:
     """Log-normalised expression (n, d) of shares (n,) of the counts of cells, each drawn by its own seed."""
     counts, factor = cells.counts.copy(), cells.factor.copy()
     for i in np.flatnonzero((shares < WHOLE_SHARE) & cells.whole & ~np.isnan(cells.factor)):
         entries = slice(counts.indptr[i], counts.indptr[i + 1])
         rng = np.random.Generator(np.random.Philox(key=int(seeds[i]) % 2**64))
         before = counts.data[entries].sum()
-        outside = max(round(TARGET_SUM / factor[i] - before), 0)
+        outside = max(round(target_sum / factor[i] - before), 0)
         counts.data[entries] = rng.binomial(counts.data[entries].astype(np.int64), shares[i])
         kept = counts.data[entries].sum() + rng.binomial(outside, shares[i])
         factor[i] *= (before + outside) / max(kept, 1)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dice._data.colors import REFERENCE, SAFE, UNASSIGNED, Colors
-from dice._data.layout import MIN_CELLS_UMAP
+from dice._data.colors import MISSING, REFERENCE, SAFE, UNASSIGNED, Colors
+from dice._data.graph import MIN_CELLS_UMAP
 from dice._plot.figure import MANY, name_groups, side
 from dice._types import Codes, Floats, Mask
 
@@ -51,7 +51,7 @@ def scatter_colored(
     if colors is None:
         return scatter(ax, where, label="cells", zorder=3, color=SAFE[0], **look)
     if colors.missing.any():
-        scatter(ax, where[colors.missing], label="NA", zorder=2, color=colors.absent, **look)
+        scatter(ax, where[colors.missing], label="NA", zorder=2, color=MISSING, **look)
     known = np.flatnonzero(~colors.missing)
     if colors.labels is not None:
         # In file order, one label would cover another if labels come in blocks.

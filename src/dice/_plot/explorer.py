@@ -13,7 +13,7 @@ from anndata import AnnData
 from dice._clusters.tree import stored_cut
 from dice._data import read
 from dice._data.colors import MOST_COLORS, SEQUENTIAL, Colors, distinct, read_colors
-from dice._data.layout import layout
+from dice._data.graph import layout
 from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE, ClusterKeys, LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
 from dice._plot import draw

@@ -17,7 +17,7 @@ from dice import _log
 from dice._data.checks import read_batches
 from dice._data.genes import GeneMatch, match_genes
 from dice._data.matrix import Matrix
-from dice._data.value_checks import Statistics, check_matrix
+from dice._data.value_checks import Statistics, check_query
 from dice._data.values import CountsLayer
 from dice._model.offsets import check_record
 from dice._types import Floats
@@ -76,7 +76,7 @@ def opened(
     opening = partial(Matrix, adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who)
     matrix = once(("matrix", *place, known.get("sum_log"), options.layer, options.chunk_size), opening, adata)
     if options.check.values:  # noqa: PD011 - not pandas
-        checking = partial(check_matrix, matrix, match, known, means, options.layer)
+        checking = partial(check_query, matrix, match, known, means)
         matrix.factor = once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
     batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
     if isinstance(options.shift, Mapping):

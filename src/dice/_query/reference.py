@@ -16,6 +16,7 @@ from dice._data.checks import read_colors, read_labels, read_roles
 from dice._data.matrix import Matrix
 from dice._data.values import CountsLayer
 from dice._errors import InputError
+from dice._model.counts import TARGET_SUM
 from dice._model.likelihood import Latents
 from dice._model.thinning import LikeQuery
 from dice._model.training_data import ROLES, assign_roles
@@ -163,5 +164,6 @@ def as_query(
     if depths is None:
         depths = np.sort(known) if thins and share is None else np.empty(0, np.float32)
     own = (roles != ROLES.index("calibration")) & query.measured
-    reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own, share if thins else None)
+    kept, target_sum = share if thins else None, prior.statistics.get("sum_log") or TARGET_SUM
+    reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own, kept, target_sum)
     return ReferenceQuery(**{item.name: getattr(plain, item.name) for item in fields(plain)}, reader=reader)

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._data.batches import find_technologies
 from dice._data.checks import gene_mask, named_mask, read_batches
 from dice._data.genes import FEW, by_name, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
-from dice._data.recipe import left_over, variable_genes
+from dice._data.recipe import find_technologies, left_over, variable_genes
 from dice._data.store import Prior, find_prior
 from dice._data.value_checks import matrix_statistics, refuse_wild
 from dice._keys import PriorKeys
@@ -145,7 +144,7 @@ def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options
     known = Matrix(reference, layer=layer, genes=by_name(reference, genes), who="reference")
     if options.check.values:
         refuse_wild(known, known.sample())
-    known.check_finite()
+    known.check_values()
     learned = reference.var_names.to_numpy(dtype=object)[known.genes]
     _, matrix, _, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))
-    matrix.check_finite()
+    matrix.check_values()

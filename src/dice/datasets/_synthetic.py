@@ -6,7 +6,7 @@ Everything follows one model: x = V u + e, u from a mixture of k-dimensional clu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,33 +22,29 @@ NORMAL = np.inf  # degrees of freedom at which a t distribution is a normal one
 
 
 @dataclass(frozen=True)
-class _Mixture:
-    """Equally likely clusters N(mean, variance I), or multivariate t with that scale."""
+class _Cells:
+    """Equally likely clusters N(mean, variance I), or multivariate t with that scale, and isotropic noise.
+
+    With finite degrees of freedom, one chi-square per cell scales its latents, or the noise of all its genes.
+    """
 
     names: tuple[str, ...]
     means: Floats
     variances: tuple[float, ...]
     dfs: tuple[float, ...]
+    noise_variance: float
+    noise_df: float = NORMAL
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """Isotropic measurement noise; with finite df one chi-square per cell scales all its genes."""
-
-    variance: float
-    df: float = NORMAL
-
-
-#: Loadings, and clusters and noise of reference and query.
-_Model: TypeAlias = tuple[Floats, tuple[_Mixture, _Noise], tuple[_Mixture, _Noise]]
-_ONE_AND_ZERO = np.stack([np.ones(N_LATENT), np.zeros(N_LATENT)])
-_PRIOR = _Mixture(("Cluster 1", "Cluster 2"), _ONE_AND_ZERO, (1.3, 1.5), (NORMAL, NORMAL))
-_SHIFTED_PRIOR = _Mixture(("Cluster 1", "Cluster 2"), _ONE_AND_ZERO, (1.5, 1.3), (NORMAL, 4.0))
+#: Loadings, reference and query.
+_Model: TypeAlias = tuple[Floats, _Cells, _Cells]
+_NAMES, _CENTRES = ("Cluster 1", "Cluster 2"), np.stack([np.ones(N_LATENT), np.zeros(N_LATENT)])
+_REFERENCE = _Cells(_NAMES, _CENTRES, (1.3, 1.5), (NORMAL, NORMAL), 1.0)
 _QUERIES = {
-    1: (_PRIOR, _Noise(1.0)),
-    2: (_PRIOR, _Noise(10.0)),
-    3: (_PRIOR, _Noise(1.0, df=4.0)),
-    4: (_SHIFTED_PRIOR, _Noise(10.0)),
+    1: _REFERENCE,
+    2: replace(_REFERENCE, noise_variance=10.0),
+    3: replace(_REFERENCE, noise_df=4.0),
+    4: _Cells(_NAMES, _CENTRES, (1.5, 1.3), (NORMAL, 4.0), 10.0),
 }
 
 
@@ -97,7 +93,7 @@ def synthetic(
         raise InputError(f"setup={setup!r} does not exist: use 1, 2, 3 or 4.")
 
     def model(rng: np.random.Generator) -> _Model:
-        return rng.standard_normal((2000, N_LATENT)), (_PRIOR, _Noise(1.0)), _QUERIES[setup]
+        return rng.standard_normal((2000, N_LATENT)), _REFERENCE, _QUERIES[setup]
 
     return _pair(int(setup), model, random_state, n_reference, n_query)
 
@@ -139,8 +135,8 @@ def mismatch(
 
     def model(rng: np.random.Generator) -> _Model:
         centres, loadings = rng.standard_normal((5, N_LATENT)), rng.standard_normal((200, N_LATENT))
-        only = _clusters(centres[:1], 1) if kind == "fewer" else _clusters(_distant_centre(rng, centres)[None], 6)
-        return loadings, (_clusters(centres, 1), _Noise(0.5)), (only, _Noise(1.0))
+        only, first = (centres[:1], 1) if kind == "fewer" else (_distant_centre(rng, centres)[None], 6)
+        return loadings, _clusters(centres, 1, 0.5), _clusters(only, first, 1.0)
 
     return _pair(kind, model, random_state, n_reference, n_query)
 
@@ -156,14 +152,15 @@ def _pair(
     model_rng, reference_rng, query_rng = np.random.default_rng(random_state).spawn(3)
     loadings, reference, query = model(model_rng)
     return (
-        _draw(reference_rng, n_reference, loadings, *reference, "ref", about),
-        _draw(query_rng, n_query, loadings, *query, "query", about),
+        _draw(reference_rng, n_reference, loadings, reference, "ref", about),
+        _draw(query_rng, n_query, loadings, query, "query", about),
     )
 
 
-def _clusters(centres: Floats, first: int) -> _Mixture:
-    names = tuple(f"Cluster {first + i}" for i in range(len(centres)))
-    return _Mixture(names, centres, (0.3,) * len(centres), (NORMAL,) * len(centres))
+def _clusters(centres: Floats, first: int, noise_variance: float) -> _Cells:
+    n = len(centres)
+    names = tuple(f"Cluster {first + i}" for i in range(n))
+    return _Cells(names, centres, (0.3,) * n, (NORMAL,) * n, noise_variance)
 
 
 def _distant_centre(rng: np.random.Generator, centres: Floats) -> Floats:
@@ -174,47 +171,33 @@ def _distant_centre(rng: np.random.Generator, centres: Floats) -> Floats:
             return centre
 
 
-def _draw(
-    rng: np.random.Generator, n_cells: int, loadings: Floats, mixture: _Mixture, noise: _Noise, prefix: str, about: Any
-) -> AnnData:
+def _draw(rng: np.random.Generator, n_cells: int, loadings: Floats, cells: _Cells, prefix: str, about: Any) -> AnnData:
     """Draw cells. Each quantity has its own stream, so that setups with one seed can be paired."""
     label_rng, latent_rng, noise_rng, heavy_latent_rng, heavy_noise_rng = rng.spawn(5)
-    label = label_rng.integers(len(mixture.names), size=n_cells)
-    spread = np.sqrt(np.asarray(mixture.variances)[label])
-    spread = spread * _tails(heavy_latent_rng, np.asarray(mixture.dfs)[label])
-    latent = latent_rng.standard_normal((n_cells, N_LATENT))
-    latent = mixture.means[label] + spread[:, None] * latent
-    noise_sd = np.sqrt(noise.variance) * _tails(heavy_noise_rng, np.full(n_cells, noise.df))
+    label = label_rng.integers(len(cells.names), size=n_cells)
+    spread = np.sqrt(np.asarray(cells.variances)[label]) * _tails(heavy_latent_rng, np.asarray(cells.dfs)[label])
+    latent = cells.means[label] + spread[:, None] * latent_rng.standard_normal((n_cells, N_LATENT))
+    noise_sd = np.sqrt(cells.noise_variance) * _tails(heavy_noise_rng, np.full(n_cells, cells.noise_df))
     error = noise_sd[:, None] * noise_rng.standard_normal((n_cells, len(loadings)))
     obs = pd.DataFrame(
-        {"cell_type": pd.Categorical.from_codes(label, mixture.names), "noise_true": noise_sd},
+        {"cell_type": pd.Categorical.from_codes(label, cells.names), "noise_true": noise_sd},
         index=[f"{prefix}_{i}" for i in range(n_cells)],
     )
+    constants = {name: np.array(value) if np.ndim(value) else value for name, value in vars(cells).items()}
+    constants["clusters"] = constants.pop("names").astype(object)
+    weights = np.full(len(cells.names), 1 / len(cells.names))
     return AnnData(
         X=(latent @ loadings.T + error).astype(np.float32),
         obs=obs,
         var=pd.DataFrame(index=[f"gene_{i:04}" for i in range(len(loadings))]),
         obsm={"U_true": latent},
         varm={"V_true": loadings.copy()},
-        uns={"dice_synthetic": about | _constants(mixture, noise)},
+        uns={"dice_synthetic": about | constants | {"weights": weights}},
     )
 
 
 def _tails(rng: np.random.Generator, dfs: Floats) -> Floats:
-    """Scale that turns a normal vector into a multivariate t one, per cell; 1 for infinite df."""
+    """Return the scale (n,) that turns a normal vector into a multivariate t one; 1 for infinite df."""
     heavy = np.isfinite(dfs)
     df = np.where(heavy, dfs, 1.0)
     return np.where(heavy, np.sqrt(df / rng.chisquare(df)), 1.0)
-
-
-def _constants(mixture: _Mixture, noise: _Noise) -> dict[str, Any]:
-    n_clusters = len(mixture.names)
-    return {
-        "clusters": np.asarray(mixture.names, dtype=object),
-        "weights": np.full(n_clusters, 1 / n_clusters),
-        "means": mixture.means.copy(),
-        "variances": np.asarray(mixture.variances),
-        "dfs": np.asarray(mixture.dfs),
-        "noise_variance": noise.variance,
-        "noise_df": noise.df,
-    }

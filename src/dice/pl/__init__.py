@@ -8,11 +8,13 @@ from dice.pl._distribution import distribution
 from dice.pl._explore import explore
 from dice.pl._features import features
 from dice.pl._label_genes import label_genes
+from dice.pl._label_tree import label_tree
 from dice.pl._posterior import posterior
 from dice.pl._prior import prior
 from dice.pl._reliability import reliability
 from dice.pl._report import report
 from dice.pl._rho import rho
+from dice.pl._spatial import spatial
 from dice.pl._transfer import transfer
 
 __all__ = [
@@ -22,11 +24,13 @@ __all__ = [
     "explore",
     "features",
     "label_genes",
+    "label_tree",
     "posterior",
     "prior",
     "reliability",
     "report",
     "rho",
+    "spatial",
     "transfer",
 ]
 

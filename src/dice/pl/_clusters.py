@@ -12,7 +12,7 @@ from dice._clusters.separation import MOST_SEPARATE, separation
 from dice._clusters.tree import MARKER_COLUMNS, Cut, Tree, stored_cut
 from dice._data import read
 from dice._data.colors import Palette, read_colors, read_numbers
-from dice._data.layout import layout, umap_options
+from dice._data.graph import layout, umap_options
 from dice._errors import InputError
 from dice._keys import ClusterKeys
 from dice._plot import draw

@@ -8,7 +8,7 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import Colors, Palette, read_colors
-from dice._data.layout import as_keys, layout, reference_map, umap_options
+from dice._data.graph import layout, reference_map, umap_options
 from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.figure import Drawn, check_titles, panels, plot
@@ -81,7 +81,7 @@ def comparison(
     >>> cells.obsm["U_true_umap"].shape
     (300, 2)
     """
-    keys = as_keys(use_rep)
+    keys = read.as_keys(use_rep)
     names = check_titles(titles, [draw.TITLES.get(key, key) for key in keys], "representations")
     shades = [color] if isinstance(color, str) else color or []
     rows: list[Colors | None] = [read_colors(adata, key, palette) for key in shades]

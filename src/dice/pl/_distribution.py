@@ -10,7 +10,7 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import SAFE, Colors, Palette, read_groups, read_numbers
-from dice._data.layout import layout, umap_options
+from dice._data.graph import layout, umap_options
 from dice._keys import NoveltyKeys
 from dice._plot import draw
 from dice._plot.figure import PANEL, Drawn, name_groups, panels, plot

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.layout import as_keys, umap_options
+from dice._data.graph import umap_options
 from dice._docs import shared
 from dice._errors import DiceError, DiceWarning
 from dice._plot.report import Page, records
@@ -90,7 +90,7 @@ def explore(
     layers = [read.record(adata, key)["call"].get("layer") for key in genes]
     shown = [str(gene) for table in genes.values() for gene in table["gene"]]
     options = umap_options(n_neighbors, random_state)
-    content = explorer.cells_of(adata, as_keys(use_rep), columns, color, max_cells=max_cells, **options) | {
+    content = explorer.cells_of(adata, read.as_keys(use_rep), columns, color, max_cells=max_cells, **options) | {
         "labels": [explorer.labels_of(adata, key, genes.get(key)) for key in labels],
         "clusters": explorer.clusters_of(adata),
         "expression": explorer.expression_of(adata, shown, layers[0]) if genes else None,

@@ -9,8 +9,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data.colors import MISSING, SAFE
-from dice._data.features import has_features, title_of
-from dice._data.results import PredictedTable
+from dice._data.features import PredictedTable, has_features, title_of
 from dice._model.arrays import correlations, subsample
 from dice._plot import draw
 from dice._plot.figure import Drawn, panels, plot

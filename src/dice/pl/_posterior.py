@@ -11,7 +11,7 @@ from anndata import AnnData
 from dice._arguments import share
 from dice._data import read
 from dice._data.colors import REFERENCE, Colors, read_colors
-from dice._data.layout import Map, reference_map, umap_options
+from dice._data.graph import Map, reference_map, umap_options
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._plot import draw

@@ -9,7 +9,6 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data.colors import MISSING, SAFE
-from dice._data.results import summarize
 from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.figure import Drawn, panels, plot
@@ -55,6 +54,8 @@ def prior(reference: AnnData | Prior | str | os.PathLike[str], *, prior_key: str
     >>> [ax.get_xlabel() for ax in axes]
     ['component', 'step']
     """
+    from dice._data.store import summarize  # Loads torch.
+
     found = summarize(reference, prior_key)
     mixture = "log_likelihood" in found.history
     if not mixture and not len(found.history.get("validation", ())):

@@ -9,7 +9,7 @@ from anndata import AnnData
 
 from dice._arguments import whole_number
 from dice._data.colors import REFERENCE, SAFE, read_groups
-from dice._data.results import Transferred
+from dice._data.read import Transferred
 from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.figure import Drawn, panels, plot

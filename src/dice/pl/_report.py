@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.layout import as_keys, umap_options
+from dice._data.graph import umap_options
 from dice._docs import shared
 from dice._files import check_target
 from dice._types import Seed
@@ -92,7 +92,7 @@ def report(
     options = umap_options(n_neighbors, random_state)
     more: dict[str, Any] = {"use_rep": use_rep, "max_cells": max_cells, "prior_key": prior_key, **options}
     page = explore(adata, reference, color=color, title=title, **more)
-    page.content["figures"] = _figures(adata, as_keys(use_rep), color, reference, truth_key, prior_key, options)
+    page.content["figures"] = _figures(adata, read.as_keys(use_rep), color, reference, truth_key, prior_key, options)
     page.save(path)
 
 

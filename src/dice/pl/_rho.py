@@ -15,7 +15,7 @@ from dice import settings
 from dice._arguments import whole_number
 from dice._data import read
 from dice._data.colors import SAFE, Palette, read_colors
-from dice._data.layout import Map, umap_options
+from dice._data.graph import Map, umap_options
 from dice._errors import DiceWarning, InputError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._plot import draw
@@ -107,7 +107,7 @@ def rho(
         if isinstance(reference, AnnData):
             known = read.embedding(reference, PriorKeys(prior_key).projection, name="reference")
             known = known[_choose(len(known), n_cells, options["random_state"])]
-        onto = Map(np.vstack([known, projected]), **options, placeable=True)
+        onto = Map(np.vstack([known, projected]), **options)
         ground = onto.coordinates[: len(known)] if len(known) else None
         maps = [(start, onto.coordinates[len(known) :])]
         maps += [(title, onto.place(latents)) for title, latents in denoised]

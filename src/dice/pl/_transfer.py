@@ -11,7 +11,7 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.colors import SAFE, UNASSIGNED, read_groups
-from dice._data.results import Transferred, read_safe
+from dice._data.read import Transferred, read_safe
 from dice._keys import SafeKeys
 from dice._plot import draw
 from dice._plot.figure import Drawn, panels, plot

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._arguments import new_key, seed, whole_number
-from dice._data.batches import harmony
+from dice._arguments import new_key, seed, short_seed, whole_number
 from dice._data.checks import gene_mask, named_mask, read_batches
 from dice._data.matrix import Matrix
 from dice._data.values import check_expression, takes_counts
@@ -108,20 +111,17 @@ def correct_batches(
 
 
 def _possible(n_comps: int, matrix: Matrix) -> int:
-    """The number of components, lowered to what the matrix has."""
+    """Return the number of components, at most one less than cells or genes."""
     most = min(matrix.n_cells, matrix.n_genes) - 1
     if most < 1:
-        raise InputError(
-            f"n_comps={n_comps} cannot be had from {matrix.n_cells} cells and {matrix.n_genes} genes: use 1 or more, "
-            "and at least two cells and two genes."
-        )
+        raise InputError(f"n_comps={n_comps} needs two cells and two genes, got {matrix.n_cells} and {matrix.n_genes}.")
     if n_comps > most:
         _log.info(f"n_comps={n_comps} is lowered to {most}, all that there are.")
     return min(n_comps, most)
 
 
 def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp] | None) -> NDArray[np.float32]:
-    """Expression of all genes, dense, with ``shift @ back`` added to the genes that were used."""
+    """Return the dense expression of all genes, with ``shift @ back`` added to the genes that were used."""
     expression = np.empty((matrix.n_cells, matrix.n_genes), dtype=np.float32)
     columns = slice(None) if genes is None else genes
     for rows in matrix.slices():
@@ -129,3 +129,42 @@ def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp
         expression[rows] = chunk.toarray() if sparse.issparse(chunk) else chunk
         expression[rows, columns] += shift[rows] @ back
     return expression
+
+
+def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floats:
+    """Return latents (n, k) after Harmony, for any version of harmonypy."""
+    from harmonypy import run_harmony
+
+    n_cells, n_comps = latents.shape
+    # harmonypy's own default, which rounds to none for fewer than 15 cells.
+    n_clusters = max(1, min(round(n_cells / 30), 100))
+    sigma = np.full(n_clusters, 0.1)  # the default; old versions need one for each cluster
+    labels = pd.DataFrame({"batch": np.asarray(batches, dtype=object).astype(str)})
+    with _global_random_state_kept():
+        result = run_harmony(
+            latents.astype(np.float64), labels, "batch",
+            nclust=n_clusters, sigma=sigma, random_state=short_seed(random_state, 31), verbose=False,
+        )  # fmt: skip
+    corrected = np.asarray(result.Z_corr)
+    # There are fewer components than cells, so that the two cannot be taken for each other.
+    if corrected.shape == (n_comps, n_cells):
+        corrected = corrected.T
+    if corrected.shape != (n_cells, n_comps) or not np.isfinite(corrected).all():
+        raise InputError(
+            f"harmonypy failed: it returned shape {corrected.shape} for {n_cells} cells and {n_comps} components, or "
+            "values that are not finite; try a smaller n_comps."
+        )
+    return corrected
+
+
+@contextmanager
+def _global_random_state_kept() -> Iterator[None]:
+    """Restore global random states: old versions of harmonypy seed numpy's, some torch's."""
+    import torch
+
+    state = np.random.get_state()  # noqa: NPY002 (the legacy state is what is being protected)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002

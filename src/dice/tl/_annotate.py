@@ -15,10 +15,9 @@ from dice._arguments import new_key, seed, share, whole_number
 from dice._data import read
 from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
-from dice._data.layout import write_umap
-from dice._data.matrix import Matrix
+from dice._data.graph import write_umap
 from dice._data.store import Prior, find_prior, remember
-from dice._data.values import check_expression, expression_layer, target_sum_of
+from dice._data.values import comparable_layers, layer_like
 from dice._data.write import Slots, check_writable, prior_slot, transaction, write
 from dice._errors import InputError
 from dice._files import check_target
@@ -26,7 +25,6 @@ from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorK
 from dice._labels.several import takes_several
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
-from dice._model.counts import TARGET_SUM
 from dice._query.reading import one_reading
 from dice._query.reference import check_roles
 from dice._train.genes import choose_genes, fitting_prior, look_ahead
@@ -155,7 +153,7 @@ def annotate(
             genes, layer = _learn(query, source, call, training, options)
             prior = find_prior(source, key=prior_key)
         elif prior is not None and options.check.values:
-            layer = expression_layer(query, layer, prior.statistics.get("sum_log") or TARGET_SUM, "adata")
+            layer = layer_like(query, layer, prior, gene_key)
         assert prior is not None
         _log.next_stage(bar, 42, "Annotating: denoising")
         found = _run_steps(query, source, prior, call | {"layer": layer}, genes, bar)
@@ -188,13 +186,11 @@ def _learn(
     query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training, options: Options
 ) -> tuple[str, str | None]:
     """Choose genes, check all inputs and train. Return a description of the genes, and the layer of the query."""
-    layer, labels_key, key, values = call["layer"], call["labels_key"], call["prior_key"], options.check.values
+    layer, labels_key, key = call["layer"], call["labels_key"], call["prior_key"]
     shared, labels = genes_in_both(query, reference, options), None
-    if values:
-        layer = expression_layer(reference, layer, target_sum_of(query, layer, "adata"), "reference")
-        check_expression(Matrix(reference, layer=layer, who="reference").sample()[:, shared], who="reference")
-        target_sum = target_sum_of(reference, layer, "reference")
-        options = replace(options, layer=expression_layer(query, options.layer, target_sum, "adata"))
+    if options.check.values:
+        own, layer = comparable_layers(query, reference, shared, options)
+        options = replace(options, layer=own)
     if labels_key is not None:
         labels = np.asarray(read_labels(reference, labels_key, "reference").codes)
         check_roles(reference, labels_key, training, options.random_state)
@@ -204,7 +200,7 @@ def _learn(
     write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
     train_prior(
         reference, labels_key=call["levels"], layer=layer, mask_var=PriorKeys(key).genes, training=training,
-        check=values, key_added=key, random_state=options.random_state,
+        check=options.check.values, key_added=key, random_state=options.random_state,
     )  # fmt: skip
     return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})", options.layer
 

@@ -19,8 +19,8 @@ from dice._data import read
 from dice._data.colors import distinct
 from dice._data.graph import graph_slots
 from dice._data.matrix import Matrix
-from dice._data.sources import is_raw
 from dice._data.store import Prior, find_prior
+from dice._data.value_checks import is_raw
 from dice._data.values import expression_layer
 from dice._data.write import Slots, check_writable, result_key, transaction, write
 from dice._errors import SlotError

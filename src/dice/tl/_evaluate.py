@@ -13,7 +13,7 @@ from dice import _log, metrics
 from dice._arguments import choice, said, seed, short_seed
 from dice._data import read
 from dice._data.graph import umap_layout
-from dice._data.results import Transferred, read_safe
+from dice._data.read import Transferred, read_safe
 from dice._errors import InputError
 from dice._keys import SafeKeys
 from dice._labels.scores import label_scores_of, tree_scores_of

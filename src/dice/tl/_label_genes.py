@@ -11,13 +11,13 @@ import pandas as pd
 from dice._arguments import said, whole_number
 from dice._data import read
 from dice._data.checks import read_groups
-from dice._data.results import Transferred
+from dice._data.read import Transferred
 from dice._data.store import check_order, find_prior
 from dice._errors import InputError
 from dice._keys import LabelKeys
 from dice._labels.genes import blend_of, contrasts, expression_of, find_reasons, known_expression, labelled_query
+from dice._labels.groups import vote
 from dice._labels.stored import read_or_learn
-from dice._labels.votes import vote
 
 if TYPE_CHECKING:
     from anndata import AnnData

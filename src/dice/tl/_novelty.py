@@ -19,9 +19,8 @@ from dice._data.write import Slots, as_plain, check_writable, result_key, write
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
 from dice._labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
+from dice._labels.groups import fine_groups, novelty_scores
 from dice._labels.novel_cells import call_groups, group_table, known_groups, warn_of_doubt, warn_of_untested
-from dice._labels.novelty import novelty_scores
-from dice._labels.votes import fine_groups
 from dice._query.query import Query
 from dice._query.shift import query_order
 from dice.options import Checks, Options

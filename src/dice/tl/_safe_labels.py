@@ -10,7 +10,7 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import share
 from dice._data import read
-from dice._data.results import Transferred
+from dice._data.read import Transferred
 from dice._data.store import Prior, check_order, find_prior
 from dice._data.write import check_writable, result_key, write
 from dice._errors import InputError

@@ -18,13 +18,12 @@ from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
 from dice._keys import CONFIDENT, STATUSES, UNLIKE, SafeKeys
 from dice._labels.cells import LabelCells
-from dice._labels.classification import classify
+from dice._labels.classification import classify, count_votes
 from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots, safe_slots
-from dice._labels.stored import read_or_learn, warn_of_unlearned
-from dice._labels.votes import count_votes
+from dice._labels.stored import check_panel, read_or_learn, warn_of_unlearned
 from dice._query.query import Query
 from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, LabelsKey, Levels, Options, Sets, Shift
@@ -167,6 +166,7 @@ def transfer_labels(
     with _log.recorded() as warned:
         model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         warn_of_unlearned(model)
+        check_panel(prior, model)
         cells = LabelCells.of(Query.of(adata, prior, options))
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
         separated = measure_shift(cells.query, *scaled, options.random_state)

@@ -1,0 +1,112 @@
+"""The tree of labels, with the cells that have a safe label at every node, and how well nodes are told apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from anndata import AnnData
+
+from dice._data import read
+from dice._keys import LabelKeys, SafeKeys
+from dice._plot import draw
+from dice._plot.figure import Drawn, panels, plot
+from dice._types import Codes, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from dice._labels.tree import LabelTree
+
+#: Inches per label and per level, the area of the largest node in square points, and the colour of branches.
+_PER_LABEL, _PER_LEVEL, _LARGEST, _INK = 0.24, 1.5, 260.0, "#555555"
+
+
+@plot
+def label_tree(
+    adata: AnnData,
+    labels_key: str,
+    *,
+    truth_key: str | None = None,
+    key: str | None = None,
+    title: str | None = None,
+    color_map: str = "viridis",
+) -> Drawn:
+    """Draw the tree of labels: the area of a node is its number of safe labels, its colour is its F1.
+
+    Parameters
+    ----------
+    adata
+        Query, as of :func:`dice.tl.transfer_labels` or :func:`dice.tl.safe_labels`.
+    labels_key
+        The column of the reference whose labels were transferred.
+    truth_key
+        Column of ``obs`` with known labels, for the F1 of every node. None shows the F1 on held-out reference cells.
+    {transferred}
+    title
+        Title of the panel.
+    color_map
+        Matplotlib's colour map for F1. Nodes without F1 are white.
+    {figure}
+
+    Returns
+    -------
+    {axes} Writes nothing.
+
+    Examples
+    --------
+    >>> import dice
+    >>> reference, query = dice.datasets.synthetic(1)
+    >>> dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
+    >>> dice.tl.transfer_labels(query, reference, "cell_type")
+    >>> figure = dice.pl.label_tree(query, "cell_type", return_fig=True)
+    >>> [text.get_text().split(" (")[0] for text in figure.axes[0].get_yticklabels()]
+    ['Cluster 1', 'Cluster 2']
+    """
+    keys = SafeKeys(f"{labels_key}_dice" if key is None else key)
+    tree, nodes, record = read.read_safe(adata, keys)
+    f1, who = np.asarray(record["f1"], dtype=float), "held-out reference cells"
+    if truth_key is not None:
+        values = (read.column(adata, name, argument="truth_key") for name in (truth_key, LabelKeys(keys.key).label))
+        labels = pd.Index(tree.names[: tree.n_labels])
+        truth, given = (labels.get_indexer(column.astype(str)) for column in values)
+        known, who = (truth >= 0) & (given >= 0), "known labels"
+        f1 = tree.f1(truth[known], given[known])
+    # Labels below a node are beside each other, so that branches do not cross.
+    rows, depth = sorted(range(tree.n_labels), key=lambda label: tree.path(label)[::-1]), int(tree.depths.max())
+    size = _PER_LEVEL * min(depth, 8) + 4.2, max(_PER_LABEL * len(rows) + 1.2, 2.6)
+    figure, (ax,) = panels(1, size=size, square=False)
+    points = _draw(ax, tree, rows, np.bincount(nodes, minlength=len(tree.names)), f1, color_map)
+    ax.set_title(title or f"safe labels of {len(nodes):,} cells", fontsize=11)
+    figure.colorbar(points, ax=ax, fraction=0.03, pad=0.02).set_label(f"F1 of {who}", fontsize=9)
+    return figure, [ax]
+
+
+def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats, color_map: str) -> Any:
+    """Draw branches, nodes and names. Labels are at the right, the root at the left."""
+    height = np.zeros(tree.n_labels)
+    height[rows] = np.arange(len(rows))
+    y = np.array([height[members].mean() for members in tree.members])
+    x = np.where(np.arange(len(y)) < tree.n_labels, tree.depths.max(), tree.depths).astype(float)
+    for node, parent in enumerate(tree.parents[:-1]):
+        ax.plot([x[parent], x[parent], x[node]], [y[parent], y[node], y[node]], color=_INK, linewidth=1, zorder=1)
+    area, some = np.maximum(_LARGEST * n_cells / max(n_cells.max(), 1), 12), n_cells > 0
+    ax.scatter(x, y, s=8, color=_INK, zorder=2)
+    points = ax.scatter(x[some], y[some], s=area[some], c=f1[some], cmap=color_map, vmin=0, vmax=1,
+                        edgecolors="black", linewidths=0.6, zorder=3, plotnonfinite=True)  # fmt: skip
+    points.cmap = points.get_cmap().with_extremes(bad="white")
+    for node in np.flatnonzero(tree.members.sum(1) > 1).tolist():
+        # The name of a learned node is a list of the labels beside it.
+        name = "" if tree.learned and node < len(y) - 1 else f"{tree.names[node]} "
+        text = f"{name}({n_cells[node]:,})" if n_cells[node] else name
+        away, side = ((0, 12), "center") if node == len(y) - 1 else ((-6, 3), "right")
+        ax.annotate(text, (x[node], y[node]), away, textcoords="offset points", ha=side, fontsize=7, zorder=4)
+    ax.set_yticks(range(len(rows)), [f"{tree.names[label]} ({n_cells[label]:,})" for label in rows], fontsize=8)
+    ax.yaxis.tick_right()
+    ax.set_xticks(range(1, len(tree.levels) + 1), tree.levels, fontsize=9)
+    ax.set(xlim=(-0.35, x.max() + 0.15), ylim=(len(rows) - 0.4, -0.8))
+    draw.plain(ax)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    return points

@@ -1,0 +1,70 @@
+"""Normalise a panel and its reference on the genes that both have."""
+
+from __future__ import annotations
+
+from anndata import AnnData
+
+from dice import _log
+from dice._data.genes import genes_in_both
+from dice._data.panel import PANEL_GENES, normalise_pair
+from dice._data.write import Slots, check_writable, transaction, write
+from dice._errors import InputError
+from dice._keys import PriorKeys
+from dice.options import Options
+
+
+@_log.once_per_object
+def normalize_panel(
+    adata: AnnData, reference: AnnData, *, size_key: str | None = None, layer: str | None = None,
+    gene_key: str | None = None,
+) -> None:  # fmt: skip
+    """Normalise a query of few genes, and its reference, on the genes that both have.
+
+    Cells of both are divided by their counts in these genes, times the counts of a median cell of the query, and
+    logged. :func:`dice.tl.annotate` does this by itself. No cell is filtered.
+
+    Parameters
+    ----------
+    adata
+        The query, such as the table of a SpatialData object: raw counts or log-normalised expression.
+    reference
+        The reference, likewise.
+    size_key
+        Column of ``adata.obs`` with volumes or areas of the cells. Query cells are then divided by their size instead
+        of their counts, which keeps the difference between cells that are full of transcripts and cells that are not.
+    layer
+        Layer of both objects to use instead of ``X``.
+    gene_key
+        Column of ``adata.var`` with gene names of the same kind as in the reference, instead of ``adata.var_names``.
+
+    Returns
+    -------
+    None. Sets:
+
+    ``adata.layers["dice_panel"]``, ``reference.layers["dice_panel"]``
+        Log-normalised values of the shared genes; zero for all others.
+    ``reference.var["dice_genes"]`` bool
+        The shared genes, for ``train_prior(reference, mask_var="dice_genes", layer="dice_panel")``.
+
+    Examples
+    --------
+    >>> import anndata, dice, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cells = [anndata.AnnData(rng.poisson(2, (50, n)).astype("float32")) for n in (40, 90)]
+    >>> dice.pp.normalize_panel(*cells)
+    >>> int(cells[1].var["dice_genes"].sum())
+    40
+    """
+    if reference is adata:
+        raise InputError("adata and reference are the same object: pass the query first and the reference second.")
+    check_writable(adata, copy=False)
+    check_writable(reference, copy=False, who="reference")
+    options = Options(layer=layer, gene_key=gene_key)
+    shared = genes_in_both(adata, reference, options)
+    if not 0 < shared.sum() <= PANEL_GENES:
+        raise InputError(f"{shared.sum()} genes are shared, and a panel has at most {PANEL_GENES}: use sc.pp instead.")
+    with transaction(adata, reference) as (query, known):
+        normalise_pair(query.stage, known.stage, shared, options, size_key)
+        write(known.stage, Slots(var={PriorKeys().genes: shared}), copy=False)
+    known.perform()
+    query.perform()
