@@ -132,6 +132,8 @@ def test_knn_macro_f1(blobs) -> None:
     rare[0] = "only one"
     # A label that no fold can learn scores 0 and weighs as much as the others.
     assert metrics.knn_macro_f1(values, rare) == pytest.approx(first * 3 / 4, abs=0.03)
+    # More neighbours than a fold has cells are all that it has.
+    assert 0 <= metrics.knn_macro_f1(values[:6], labels[:6], n_neighbors=50) <= 1
 
 
 # ---- LISI --------------------------------------------------------------------------------------

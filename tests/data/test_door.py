@@ -215,6 +215,18 @@ def test_attributes_of_the_newer_layout_are_measured(tmp_path):
             Walk(tmp_path / "new.h5", 999, InputError).check(file)
 
 
+def test_attributes_of_every_plain_type_pass(tmp_path):
+    """References are such: anndata once wrote where the categories of a column are as one."""
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        data = file.create_dataset("codes", data=np.arange(3))
+        data.attrs.update({"number": 1.5, "many": np.arange(9), "flag": True, "fixed": np.bytes_("abc"), "text": "é"})
+        data.attrs["categories"] = file.create_dataset("categories", data=[1, 2]).ref
+    with h5py.File(tmp_path / "plain.h5") as file:
+        walk = Walk(tmp_path / "plain.h5", 10**6, InputError)
+        walk.check(file)
+        assert walk.n_nodes == 3
+
+
 def test_a_checkpoint_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "state.npz", fingerprint=np.zeros(10**6))
     monkeypatch.setattr("dice._data.door.LIMIT", 10**6)

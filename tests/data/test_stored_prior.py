@@ -166,6 +166,18 @@ def not_a_group(prior):
     file["uns"].create_dataset("dice", shape=(5,), dtype="f4")
 
 
+def no_format(prior):
+    del prior["format"]
+
+
+def no_values(prior):
+    """A dataset without a shape, which ended in an error of Python's."""
+    kept = dict(prior["history/loss"].attrs)
+    del prior["history/loss"]
+    prior["history/loss"] = h5py.Empty("f4")
+    prior["history/loss"].attrs.update(kept)
+
+
 def table_as_array(prior):
     replaced(prior, "history", shape=(5,), dtype="f4")
 
@@ -195,6 +207,8 @@ def datatype(prior):
         (references, "'mean' is packed in a way"),
         (many, "one of more than 10,000 arrays"),
         (not_a_group, "no 'format' number"),
+        (no_format, "no 'format' number"),
+        (no_values, "'history/loss' is of kind 'None', not"),
         (table_as_array, "'history' is not a table"),
         (datatype, "'mean' is neither a group nor an array"),
     ],

@@ -27,8 +27,11 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import dice  # noqa: E402
+from dice._data.files import read  # noqa: E402
+from dice._files import remove  # noqa: E402
 from dice._model.inference import Inference  # noqa: E402
 from dice._train import train as _train  # noqa: E402
+from dice.cli._files import write  # noqa: E402
 from hazards.forgery import assert_sentence, fixture  # noqa: E402
 
 TABLE = ROOT / "docs" / "benchmarks" / "faults.csv"
@@ -155,6 +158,40 @@ def killed_stream(folder: Path) -> int:
     return kills
 
 
+def _killed_output(folder: Path, name: str) -> int:
+    """The writer of all commands is killed while it replaces an output: there is always one whole, old or new."""
+    path, versions = folder / name, [cells(300 + 10 * number) for number in range(2)]
+    write(versions[0], path)
+
+    def replace() -> None:
+        while True:
+            for version in versions:
+                write(version, path)
+
+    for _ in range(KILLS):
+        assert kill_after(forked(replace), RNG.uniform(0.02, 0.4))
+        # A store takes two renamings: between them, the old one is beside its place.
+        found = path if path.exists() else next(iter(sorted(folder.glob(f".*.{name}"))))
+        result = read(found)
+        np.testing.assert_array_equal(result.X, versions[(result.n_obs - 300) // 10].X)
+        for rest in folder.glob(f".*.{name}"):
+            if path.exists():
+                remove(rest)
+            else:
+                rest.rename(path)
+    return KILLS
+
+
+def killed_file(folder: Path) -> int:
+    """An .h5ad file that a command replaces."""
+    return _killed_output(folder, "out.h5ad")
+
+
+def killed_store(folder: Path) -> int:
+    """A store of zarr that a command replaces."""
+    return _killed_output(folder, "out.zarr")
+
+
 def full_disk(folder: Path) -> int:
     """No room for the next byte, at any place: the old file stays, and no half of a new one."""
     prior = dice.Prior.load(fixture("labels"))
@@ -272,6 +309,8 @@ def small_device(folder: Path) -> int:
 
 
 FAULTS = {
+    "kill -9 while a command writes its .h5ad": killed_file,
+    "kill -9 while a command writes its .zarr": killed_store,
     "kill -9 in a training with checkpoint": killed_training,
     "kill -9 in Prior.save": killed_save,
     "kill -9 in denoising from file to file": killed_stream,

@@ -175,7 +175,7 @@ def supervise(kind: str, numbers: range) -> tuple[Counter[str], list[str], int]:
 
 def _next_line(worker: subprocess.Popen[bytes]) -> str:
     assert worker.stdout is not None
-    ready, _, _ = select.select([worker.stdout], [], [], 2 * SECONDS)
+    ready, _, _ = select.select([worker.stdout], [], [], 10 * SECONDS)
     return worker.stdout.readline().decode() if ready else ""
 
 

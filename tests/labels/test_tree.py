@@ -94,3 +94,13 @@ def test_expected_errors_of_exact_probabilities_come_true(tree, alpha):
 def test_a_mapping_that_is_no_tree_is_refused(hierarchy, message):
     with pytest.raises(DiceError, match=message):
         LabelTree.of(LABELS, hierarchy)
+
+
+def test_a_shift_moves_the_threshold_from_calibrated_to_expected(tree):
+    (p, _), (known, codes) = cells(500, 0), cells(500, 1, noise=1.0)
+    ends = [tree.threshold(p, known, codes, 0.1, strength) for strength in (0.0, 1.0)]
+    assert ends == [tree.calibrated(known, codes, 0.1), tree.expected(p, 0.1)]
+    assert ends[0] != ends[1]
+    for strength in (0.2, 0.5, 0.9):
+        between = ends[0] + strength * (ends[1] - ends[0])
+        assert tree.threshold(p, known, codes, 0.1, strength) == pytest.approx(between)

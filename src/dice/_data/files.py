@@ -119,7 +119,8 @@ def _read_prior(group: Any) -> dict[str, Any]:
 
 def _of_kind(leaf: Any, name: str) -> Any:
     """Return an array of text or numbers. anndata could read more, which a prior must not hold."""
-    encoding, allowed = leaf.attrs.get("encoding-type"), _TEXTS if name in schema.TEXTS else _NUMBERS
-    if not hasattr(leaf, "shape") or not isinstance(encoding, str) or encoding not in allowed:
+    allowed = _TEXTS if name in schema.TEXTS else _NUMBERS
+    encoding = None if getattr(leaf, "shape", None) is None else leaf.attrs.get("encoding-type")
+    if not isinstance(encoding, str) or encoding not in allowed:
         raise PriorFormatError(f"The stored prior's {name!r} is of kind {str(encoding)[:40]!r}, not {sorted(allowed)}.")
     return leaf
