@@ -157,7 +157,7 @@ def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tu
     """Return the layer for values in memory that must be normalised first, or None, and the prior to be like."""
     check = arguments.get("check", True)
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
-    if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs:
+    if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs or adata.isbacked:
         return None, None
     if adata.X is None or not in_memory(matrix := Matrix(adata)):
         return None, None
