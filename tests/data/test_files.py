@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import anndata as ad
 import h5py
 import numpy as np
 import pytest
+import stored_priors
 import zarr
 from scipy import sparse
 
@@ -81,3 +84,14 @@ def test_what_cannot_be_opened_is_one_sentence(tmp_path):
         opened(tmp_path / "odd.h5ad", "a query", InputError),
     ):
         pass
+
+
+@pytest.mark.parametrize("size", [300, 900, 1500])
+def test_a_backed_query_whose_file_was_cut_short_is_one_sentence(tmp_path, size):
+    """The look for raw counts came before the look at the file, and ended in an error of h5py's."""
+    stored_priors.cells(60).write_h5ad(tmp_path / "query.h5ad")
+    backed = ad.read_h5ad(tmp_path / "query.h5ad", backed="r")
+    os.truncate(tmp_path / "query.h5ad", size)
+    with pytest.raises(dice.DiceError):
+        dice.tl.denoise(backed, stored_priors.path("plain"))
+    backed.file.close()

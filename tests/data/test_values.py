@@ -8,7 +8,8 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._data.values import expression_layer, median_depth, target_sum_of
+from dice._data.values import expression_layer, target_sum_of
+from dice._labels.summary import median_depth
 
 COUNTS = np.random.default_rng(0).poisson(3, size=(80, 40)) + (np.arange(40) == 0)
 

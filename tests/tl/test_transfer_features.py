@@ -328,7 +328,7 @@ def test_bad_arguments_are_told_in_one_sentence(reference, query):
         ({"features_key": ["age"]}, KeyError, "no column 'age'"),
         ({"features_key": None}, ValueError, "columns of obs, got None"),
         ({"features_key": b"protein"}, ValueError, "columns of obs, got b'protein'"),
-        ({"features_key": 3}, ValueError, "columns, got 3"),
+        ({"features_key": 3}, ValueError, "columns of obs, got 3"),
         ({"features_key": []}, ValueError, "there are none"),
         ({"features_key": ["protein"]}, KeyError, "no column 'protein' in reference.obs"),
         ({"features_key": "protein", "alpha": 2}, ValueError, "`alpha` must be .*got 2"),

@@ -32,7 +32,7 @@ from dice._data.value_checks import (
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError, SlotError
 from dice._keys import PANEL_LAYER, AnnotateKeys
-from dice._model.counts import MOSTLY, TARGET_SUM, Recovered, normalised, recover
+from dice._model.counts import TARGET_SUM, Recovered, normalised
 from dice._model.prior import LearnedPrior
 from dice._types import Chunk, Codes, Mask
 from dice.options import Options
@@ -66,9 +66,8 @@ def check_expression(sample: Chunk, *, who: str = "adata", scaled: bool = False)
         )
     if not scaled and is_scaled(sample):
         raise InputError(
-            f"The genes of {who} were scaled or centred (values begin at {stored_values(sample).min():.3g}), but "
-            "log-normalised expression is expected, which dice scales by itself: use the expression from before "
-            f"sc.pp.scale, for example {who} = {who}.raw.to_adata() if it was kept there, or pass check=False."
+            f"The genes of {who} were scaled or centred (values begin at {stored_values(sample).min():.3g}): use the "
+            f"expression from before sc.pp.scale, for example {who} = {who}.raw.to_adata(), or pass check=False."
         )
 
 
@@ -78,10 +77,7 @@ def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: 
     if not is_unlogged(matrix.sample()):
         return layer
     if not in_memory(matrix):
-        raise InputError(
-            f"{matrix.where} holds raw counts that are not in memory: call {who} = {who}.to_memory() first, or "
-            "normalise them with sc.pp.normalize_total and sc.pp.log1p."
-        )
+        raise InputError(f"{matrix.where} holds raw counts that are not in memory: call {who}.to_memory() first.")
     key, whole = own_layer(adata, matrix), holds_counts(matrix)
     _log.say(
         f"{matrix.where} holds {'raw counts' if whole else 'values that are not logged'}: they are log-normalised to "
@@ -112,10 +108,7 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
     if key in names(adata, "layers"):
         layer = Matrix(adata, layer=key, who=counts.who)
         if _factors(*(sparse.csr_array(x.sample()).astype(np.float64) for x in (layer, counts))) is None:
-            raise InputError(
-                f"{layer.where} does not hold the log-normalised counts of {counts.where}, and would be lost: rename "
-                f"this layer, or remove it with del {layer.where}."
-            )
+            raise InputError(f"{layer.where} does not hold log-normalised counts and would be lost: rename this layer.")
     return key
 
 
@@ -164,7 +157,7 @@ def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tu
     """Return the layer for values in memory that must be normalised first, or None, and the prior to be like."""
     check = arguments.get("check", True)
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
-    if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs:
+    if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs or adata.isbacked:
         return None, None
     if adata.X is None or not in_memory(matrix := Matrix(adata)):
         return None, None
@@ -212,19 +205,6 @@ def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
     return known or TARGET_SUM
 
 
-def median_depth(adata: AnnData, layer: str | None) -> float | None:
-    """Return the median number of counts per cell over all genes, from a sample of cells; None without counts."""
-    sample = Matrix(adata, layer=layer).sample()
-    if is_raw(sample):
-        totals, counted = np.asarray(sample.sum(1)).ravel(), np.ones(sample.shape[0], dtype=bool)
-    else:
-        found = recover(sample)
-        totals, counted = np.asarray(found.counts.sum(1)).ravel(), found.whole
-    if not len(totals) or counted.mean() < MOSTLY:
-        return None
-    return float(np.median(totals[counted]))
-
-
 @dataclass(frozen=True)
 class CountsLayer:
     """The counts (n, d) of the same cells and genes as a matrix of log-normalised expression."""
@@ -265,8 +245,6 @@ class CountsLayer:
         expression, counts = (sparse.csr_array(x).astype(np.float64) for x in (chunk, beneath))
         factor = _factors(expression, counts)
         if factor is None:
-            raise InputError(
-                f"{self.expression.where} is not log1p of normalised counts in {self.counts.where}: name the right "
-                "layer with counts_layer=, or leave it out."
-            )
+            x = self.expression.where
+            raise InputError(f"{x} is not log1p of normalised counts in {self.counts.where}: name another layer.")
         return Recovered(counts, factor, np.ones(len(factor), dtype=bool))

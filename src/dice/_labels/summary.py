@@ -12,10 +12,12 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._data.checks import label_columns
-from dice._data.values import median_depth
+from dice._data.matrix import Matrix
+from dice._data.value_checks import is_raw
 from dice._data.write import as_plain
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
 from dice._labels.cells import is_panel
+from dice._model.counts import MOSTLY, recover
 from dice._model.prior import LearnedPrior
 from dice._query.shift import DOUBTFUL
 
@@ -180,3 +182,16 @@ def _first_advice(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: 
     if auc > DOUBTFUL:
         return "cells whose label you know, because the query differs: dice.tl.evaluate(..., protocol='labels')"
     return f"cells whose obs[{keys.status!r}] is not confident"
+
+
+def median_depth(adata: AnnData, layer: str | None) -> float | None:
+    """Return the median number of counts per cell over all genes, from a sample of cells; None without counts."""
+    sample = Matrix(adata, layer=layer).sample()
+    if is_raw(sample):
+        totals, counted = np.asarray(sample.sum(1)).ravel(), np.ones(sample.shape[0], dtype=bool)
+    else:
+        found = recover(sample)
+        totals, counted = np.asarray(found.counts.sum(1)).ravel(), found.whole
+    if not len(totals) or counted.mean() < MOSTLY:
+        return None
+    return float(np.median(totals[counted]))
