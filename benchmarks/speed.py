@@ -31,9 +31,8 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.profiler import ProfilerActivity, profile
 
 import dice
-from dice._model.denoiser import Denoiser
+from dice._model.denoiser import Denoiser, sample_sde
 from dice._model.networks.paper import SCHEDULE
-from dice._model.posterior import sample_sde
 from dice._model.random_numbers import CellNoise, cell_seeds
 
 N_CHAINS = 10

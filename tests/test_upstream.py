@@ -51,9 +51,9 @@ def cells():
 
 def test_x_is_no_layer_that_a_user_could_name(cells):
     assert names(cells, "layers") == ["counts"]
-    with pytest.raises(dice.DiceError, match=r"layers \(available: \['counts'\]\)"):
+    with pytest.raises(dice.DiceError, match=r"layers; available: \['counts'\]\.$"):
         CountsLayer.of(cells, "raw", Matrix(cells))
-    with pytest.raises(dice.DiceError, match=r"layer= \(available: \['counts'\]\)"):
+    with pytest.raises(dice.DiceError, match=r"layer= \(of \['counts'\]\)"):
         check_counts(cells, None)
     with pytest.raises(dice.DiceError, match=r"'layer:NAME' \['counts'\]"):
         find_table(cells, cells, "protein")

@@ -105,10 +105,16 @@ def as_embedding(values: Any) -> Floats:
     try:
         embedding = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"The embedding must be a numeric array, got {type(values).__name__}.") from error
+        raise InputError(
+            f"The embedding must be a numeric array such as adata.obsm['X_dice'], got a {type(values).__name__}."
+        ) from error
     if embedding.ndim != 2 or embedding.shape[1] == 0:
-        raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}.")
+        hint = "take the mean over axis 1" if embedding.ndim == 3 else "pass a 2-D array"
+        raise InputError(f"The embedding must have the shape (cells, dimensions), got {embedding.shape}: {hint}.")
     broken = np.flatnonzero(~np.isfinite(embedding).all(axis=1))
     if broken.size:
-        raise InputError(f"The embedding must be finite, got NaN or infinity in {broken.size} rows, as {broken[0]}.")
+        raise InputError(
+            f"The embedding must be finite, got NaN or infinity in {broken.size} rows (the first is row {broken[0]}): "
+            "remove these cells."
+        )
     return embedding

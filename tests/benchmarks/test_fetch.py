@@ -188,7 +188,7 @@ def test_one_progress_bar_or_nothing(server, tmp_path, monkeypatch, capfd) -> No
     fetch(server.remote(), cache_dir=tmp_path / "silent")
     assert capfd.readouterr() == ("", "")
     monkeypatch.setattr(settings, "verbosity", 1)
-    monkeypatch.setattr(_log, "_is_watched", lambda: True)
+    monkeypatch.setattr(_log, "_in_notebook", lambda: True)
     fetch(server.remote(), cache_dir=tmp_path / "shown")
     assert "file.bin: " in capfd.readouterr().err
 

@@ -25,7 +25,8 @@ def test_loaded_once_and_normalised(data, monkeypatch) -> None:
     assert cells.layers["counts"].max() == 4
     monkeypatch.setattr(_real, "download", None)
     assert data.find("pancreas_baron_h1").parent == data.CACHE
-    assert [path.name for path in data.CACHE.iterdir()] == ["pancreas_baron_h1.h5ad"]
+    made = sorted(path.name for path in data.CACHE.iterdir())
+    assert made == ["pancreas_baron_h1.h5ad", "pancreas_baron_h1.sha256"]
 
 
 def test_what_is_missing_is_named(data, script, capsys) -> None:

@@ -326,7 +326,7 @@ def test_a_missing_prior_is_explained(query, reference, tmp_path):
         dice.tl.denoise(query, joined)
     with pytest.raises(dice.DiceError, match="There is no file"):
         dice.tl.denoise(query, tmp_path / "nothing.h5ad")
-    with pytest.raises(dice.DiceError, match=r"`reference` must be .*got a int"):
+    with pytest.raises(dice.DiceError, match=r"`reference` must be .*got 3"):
         dice.tl.denoise(query, 3)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
+from dice._arguments import known_key
 from dice._data.genes import match_genes
 from dice._data.matrix import Matrix
 from dice._data.panel import normalise_pair, panel_layer, shares_panel
@@ -30,7 +31,7 @@ from dice._data.value_checks import (
     matrix_statistics,
 )
 from dice._data.write import Slots, check_writable, transaction, write
-from dice._errors import DiceError, InputError, SlotError
+from dice._errors import DiceError, InputError
 from dice._keys import PANEL_LAYER, AnnotateKeys
 from dice._model.counts import TARGET_SUM, Recovered, normalised
 from dice._model.prior import LearnedPrior
@@ -215,8 +216,7 @@ class CountsLayer:
     @classmethod
     def of(cls, adata: AnnData, layer: str, expression: Matrix) -> CountsLayer:
         """Open the layer and check that it holds counts."""
-        if layer not in adata.layers:
-            raise SlotError(f"There is no layer {layer!r} with counts in {expression.who}.layers: name another.")
+        known_key(layer, names(adata, "layers"), "layer", f"{expression.who}.layers")
         counts = Matrix(
             adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size, who=expression.who
         )

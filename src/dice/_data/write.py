@@ -115,7 +115,9 @@ def check_writable(adata: Any, *, copy: bool, who: str = "adata") -> None:
     if not isinstance(adata, AnnData):
         raise InputError(f"`{who}` must be an AnnData object, as ad.read_h5ad returns it, got {said(adata)}.")
     if adata.isbacked and (copy or adata.is_view):
-        raise InputError(f"A copy or a view of a backed object cannot be written to: call {who}.to_memory() first.")
+        raise InputError(
+            f"A copy or a view of an object backed by a file cannot be written to: call {who}.to_memory() first."
+        )
 
 
 def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: str = "adata") -> str:
