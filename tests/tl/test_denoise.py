@@ -413,7 +413,7 @@ def test_a_layer_of_counts_gives_the_same(counted):
     rounded = dice.tl.denoise(query, reference, counts_layer="raw", copy=True)
     assert rounded.uns["X_dice"]["params"]["measured"]
     np.testing.assert_allclose(rounded.obsm["X_dice"], query.obsm["X_dice"], atol=0.1)
-    with pytest.raises(dice.DiceError, match="There is no layer 'nothing' with counts"):
+    with pytest.raises(dice.DiceError, match="There is no layer 'nothing' in adata"):
         dice.tl.denoise(query, reference, counts_layer="nothing")
 
 

@@ -587,7 +587,7 @@ def in_layers():
     [
         (without_layer, r"no layer 'mine' in reference\.layers"),
         (with_nan, r"for example \['cell 3'\] in reference\.layers\['mine'\]"),
-        (without_counts, r"no layer 'counts' with counts in reference\.layers"),
+        (without_counts, r"no layer 'counts' in reference\.layers"),
     ],
 )
 @pytest.mark.parametrize(
