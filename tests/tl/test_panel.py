@@ -10,6 +10,7 @@ import pytest
 
 import dice
 from dice._data.store import find_prior
+from dice._labels.groups import with_tissue
 
 pytestmark = pytest.mark.filterwarnings("ignore:The query differs:dice.DiceWarning")
 TRAINING = dice.Training(max_steps=20, calibration_fraction=0.2)
@@ -100,3 +101,36 @@ def test_ten_genes_are_an_error_and_twenty_a_warning():
         dice.tl.annotate(query, reference, "cell_type", training=TRAINING)
     assert any("Only 20 genes are shared, which give" in str(each.message) for each in warned)
     assert query.obsm["cell_type_dice_set"].sum(1).mean() > 1.3
+
+
+def test_neighbours_in_a_tissue_count_as_far_as_they_agree(annotated):
+    query, reference = annotated
+    call = {"layer": "dice_panel", "key_added": "near"}
+    query = query.copy()
+    # Positions at random say nothing, and positions by type say a lot.
+    query.obsm["by_type"] = query.obsm["spatial"] + 10 * (np.arange(200) % 4)[:, None]
+    weights = {}
+    for key in ("spatial", "by_type"):
+        dice.tl.transfer_labels(query, reference, classifier=dice.Classifier(spatial_key=key), **call)
+        weights[key] = query.uns["near"]["params"]["tissue_weight"]
+    assert weights["spatial"] < 0.2 < 0.8 < weights["by_type"]
+    assert (query.obs["near"].astype(str) == query.obs["truth"]).mean() >= accuracy(query)
+    dice.tl.transfer_labels(query, reference, **call)
+    assert "tissue_weight" not in query.uns["near"]["params"]
+
+
+def test_unknown_positions_are_refused(annotated):
+    query, reference = annotated
+    with pytest.raises(dice.DiceError, match=r"no array 'xy' in adata\.obsm; available"):
+        dice.tl.transfer_labels(query, reference, classifier=dice.Classifier(spatial_key="xy"), layer="dice_panel")
+
+
+def test_the_average_with_neighbours_is_weighted_by_kappa():
+    probabilities = np.eye(2)[[0] * 20 + [1] * 20]
+    apart = np.arange(40)[:, None] + 100.0 * (np.arange(40) >= 20)[:, None]
+    smoothed, weight = with_tissue(probabilities, apart)
+    assert weight == 1
+    np.testing.assert_allclose(smoothed, probabilities)
+    single, weight = with_tissue(probabilities[:1], apart[:1])
+    assert weight == 0
+    np.testing.assert_array_equal(single, probabilities[:1])

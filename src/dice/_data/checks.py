@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._arguments import known_key, said
 from dice._data.matrix import Matrix
-from dice._data.read import is_blank, names
+from dice._data.read import embedding, is_blank, names
 from dice._data.values import holds_counts, in_memory
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._model.schema import MAX_LATENT
 from dice._model.training_data import ROLES
-from dice._types import Codes
+from dice._types import Codes, Floats
 
 #: With more different values, a column has names of cells rather than labels.
 MOST_DISTINCT = 200
@@ -82,6 +82,12 @@ def read_groups(adata: AnnData, groupby: str) -> pd.Categorical:
     if not len(groups.categories):
         raise InputError(f"adata.obs[{groupby!r}] holds no group: pass a column with clusters or labels.")
     return groups
+
+
+def read_positions(adata: AnnData, spatial_key: str) -> Floats:
+    """Return the positions (n, 2 or 3) of the cells in a tissue."""
+    known_key(spatial_key, adata.obsm, "array", "adata.obsm")
+    return embedding(adata, spatial_key, purpose="used as positions")
 
 
 def read_colors(adata: AnnData, labels_key: str) -> dict[Any, str] | None:

@@ -20,6 +20,8 @@ N_CLUSTERS, CLUSTER_SIZE = 15, 20
 RIDGE = 1e-3
 #: Smallest uncertainty about the group of a cell.
 LEAST_DOUBT = 1e-3
+#: Number of nearest cells in a tissue whose labels are averaged.
+TISSUE_NEIGHBORS = 10
 
 
 @dataclass(frozen=True)
@@ -164,3 +166,21 @@ def fine_groups(latents: Floats, order: Codes) -> Codes:
     model = KMeans(min(n_groups, len(np.unique(learned, axis=0))), n_init=1, random_state=0).fit(learned)
     codes[order] = model.predict(np.ascontiguousarray(latents[order], dtype=np.float32))
     return codes
+
+
+def with_tissue(probabilities: Floats, positions: Floats) -> tuple[Floats, float]:
+    """Return probabilities (n, C) averaged with those of the nearest cells in a tissue, and the weight of the latter.
+
+    The weight is Cohen's kappa of the labels of cells and of their neighbours: 0 if neighbours agree by chance alone.
+    """
+    from sklearn.metrics import cohen_kappa_score
+    from sklearn.neighbors import NearestNeighbors
+
+    n_neighbors = min(TISSUE_NEIGHBORS, len(positions) - 1)
+    if n_neighbors < 1:
+        return probabilities, 0.0
+    nearest = NearestNeighbors(n_neighbors=n_neighbors).fit(positions).kneighbors(return_distance=False)
+    around = probabilities[nearest].mean(1)
+    kappa = cohen_kappa_score(probabilities.argmax(1), around.argmax(1))
+    weight = float(np.clip(np.nan_to_num(kappa), 0, 1))
+    return (probabilities + weight * around) / (1 + weight), weight

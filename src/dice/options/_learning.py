@@ -151,10 +151,15 @@ class Classifier:
         the mean of all three.
     min_probability
         Cells whose most likely label has a smaller probability are ``"unassigned"``. By default all cells get a label.
+    spatial_key
+        Key of ``obsm`` with positions in a tissue. Labels of the nearest cells then count as one more view, as far as
+        neighbours agree with each other beyond chance. Types that mix at a small scale are blurred. Move sections
+        apart, so that cells of one are not neighbours of cells of another.
     """
 
     representation: Literal["auto", "projection", "denoised", "genes"] = "auto"
     min_probability: float = 0.0
+    spatial_key: str | None = None
 
     def __post_init__(self) -> None:
         choice("classifier", self.representation, ("auto", *_REPRESENTATIONS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ from anndata import AnnData
 
 from dice import _log
 from dice._arguments import said, share
-from dice._data.checks import read_groups
+from dice._data.checks import read_groups, read_positions
 from dice._data.store import Prior, check_order, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
@@ -19,6 +20,7 @@ from dice._errors import InputError
 from dice._keys import CONFIDENT, STATUSES, UNLIKE, SafeKeys
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify, count_votes
+from dice._labels.groups import with_tissue
 from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
@@ -163,6 +165,7 @@ def transfer_labels(
         rho=0.0, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=random_state
     )
     asked = options.arguments() | {"labels_key": named, "alpha": alpha, "groupby": groupby}
+    params: dict[str, Any] = {}
     with _log.recorded() as warned:
         model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         warn_of_unlearned(model)
@@ -171,9 +174,14 @@ def transfer_labels(
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
         separated = measure_shift(cells.query, *scaled, options.random_state)
         found = classify(cells, model, kind, options.shift, separated.auc)
+        if kind.spatial_key is not None:
+            smoothed, params["tissue_weight"] = with_tissue(
+                found.probabilities, read_positions(adata, kind.spatial_key)
+            )
+            found = replace(found, probabilities=smoothed)
         unlike = unlike_cells(cells, model)
         judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
-    params = {"n_calibration": len(model.calibration_codes)}
+    params["n_calibration"] = len(model.calibration_codes)
     record = {
         "call": as_plain(asked | {"sets": sets, "classifier": kind}),
         "params": params | separated.params | judged.params,
