@@ -15,7 +15,7 @@ import pandas as pd
 
 from dice import _log
 from dice._labels.cells import LabelCells
-from dice._labels.groups import Votes, fine_groups, vote, votes_help
+from dice._labels.groups import Votes, fine_groups, vote, votes_help, with_tissue
 from dice._labels.model import LabelModel
 from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels
 from dice._labels.scores import log_loss, macro_f1
@@ -51,6 +51,8 @@ class Classified:
     shift: dict[str, Any]
     #: Classifiers used by the views, with their weights and their scores on calibration cells.
     table: dict[str, Any]
+    #: Weight of the neighbours in the tissue; 0 without positions.
+    tissue_weight: float = 0.0
 
     @property
     def weights(self) -> dict[str, float]:
@@ -86,8 +88,17 @@ class _Average:
         return np.concatenate([with_ratios(self.mean(found), self.ratios), measured, labels, likely], axis=1)
 
 
-def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any, auc: float) -> Classified:
+def classify(
+    cells: LabelCells,
+    model: LabelModel,
+    classifier: Classifier,
+    shift: Any,
+    auc: float,
+    positions: Floats | None = None,
+) -> Classified:
     """Return label probabilities of all cells, from all views or from the view that `shift` names.
+
+    With `positions` (n, 2), cells are averaged with their neighbours in the tissue.
 
     If the query cannot be told from the reference, only the view of cells as measured counts. The weight of the other
     views and of the self-taught regression grows with the strength of the shift.
@@ -110,14 +121,16 @@ def classify(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
         probabilities = with_all_labels(by_all, by_views)
     elif averaged:
         probabilities = measured
+    tissue_weight = 0.0
+    if positions is not None:
+        probabilities, tissue_weight = with_tissue(probabilities, positions)
     given, likely = np.split(packed[:, 2 * n_labels :], 2, axis=1)
     by_view = given.astype(np.intp), likely
     given = by_view[0] == probabilities.argmax(1)[:, None]
     table = _view_table(average, given[cells.seen].mean(0), weight)
     composition = composition_of(probabilities[cells.seen], views.moments.composition)
-    return Classified(
-        probabilities, measured, strength, composition, table, by_view, record, _scores(model, views.weights)
-    )
+    scores = _scores(model, views.weights)
+    return Classified(probabilities, measured, strength, composition, table, by_view, record, scores, tissue_weight)
 
 
 def shift_strength(auc: float, n_cells: int | None = None) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,7 +19,6 @@ from dice._errors import InputError
 from dice._keys import CONFIDENT, STATUSES, UNLIKE, SafeKeys
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify, count_votes
-from dice._labels.groups import with_tissue
 from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
@@ -131,7 +129,8 @@ def transfer_labels(
         The label that each view alone gives (``"measured"``, ...), and its probability (``"measured_prob"``, ...).
     ``adata.uns["cell_type_dice"]``
         ``call``, ``params`` (``shift_auc``, ``shift_strength``, ``error_ratio``, ``expected_error``,
-        ``expected_coverage``, and ``confident_from``, the smallest probability of confident labels), ``views`` (weight
+        ``expected_coverage``, ``tissue_weight``, and ``confident_from``, the smallest probability of confident labels),
+        ``views`` (weight
         of every view, and the share of cells for which it predicts the final label), ``composition`` (estimated share
         of every label), ``labels``, ``candidates`` (log-loss, accuracy and macro-F1 of every classifier on calibration
         cells), ``shift`` (offsets of the view that moves cells, as in :func:`dice.tl.denoise`), ``reference`` (the card
@@ -165,7 +164,6 @@ def transfer_labels(
         rho=0.0, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=random_state
     )
     asked = options.arguments() | {"labels_key": named, "alpha": alpha, "groupby": groupby}
-    params: dict[str, Any] = {}
     with _log.recorded() as warned:
         model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         warn_of_unlearned(model)
@@ -173,15 +171,11 @@ def transfer_labels(
         cells = LabelCells.of(Query.of(adata, prior, options))
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
         separated = measure_shift(cells.query, *scaled, options.random_state)
-        found = classify(cells, model, kind, options.shift, separated.auc)
-        if kind.spatial_key is not None:
-            smoothed, params["tissue_weight"] = with_tissue(
-                found.probabilities, read_positions(adata, kind.spatial_key)
-            )
-            found = replace(found, probabilities=smoothed)
+        positions = None if kind.spatial_key is None else read_positions(adata, kind.spatial_key)
+        found = classify(cells, model, kind, options.shift, separated.auc, positions)
         unlike = unlike_cells(cells, model)
         judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
-    params["n_calibration"] = len(model.calibration_codes)
+    params = {"n_calibration": len(model.calibration_codes), "tissue_weight": found.tissue_weight}
     record = {
         "call": as_plain(asked | {"sets": sets, "classifier": kind}),
         "params": params | separated.params | judged.params,
