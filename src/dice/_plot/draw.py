@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Titles of representations.
 TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
+#: Places of legends inside a panel.
+Place = Literal["best", "upper left", "upper right", "lower left"]
 ROWS_PER_LEGEND_COLUMN = 16
 COLORBAR_WIDTH = 0.9  # inches
 #: With more points than this, points are drawn as an image, because vector formats grow with every point.
@@ -81,13 +83,11 @@ def row(
         style_map(ax, title=title, n_cells=len(where if ground is None else ground))
     for ax, (_, where) in zip(axes, maps, strict=True):
         name_many(ax, colors, where)
-    last, numbers = axes[-1], colors is not None and colors.labels is None
+    numbers = colors is not None and colors.labels is None
     if colors is not None and numbers:
-        add_colorbar(last, points, label=colors.name)
-    entries = _entries(colors, ground)
-    if entries:
-        title = "" if colors is None or numbers or named_on_map(colors) else colors.name
-        add_legend(last, dots(entries), title=title, low=numbers)
+        add_colorbar(axes[-1], points, label=colors.name)
+    title = "" if colors is None or numbers or named_on_map(colors) else colors.name
+    add_legend(axes[-1], dots(legend_of(colors, ground)), title=title, low=numbers)
 
 
 def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
@@ -110,21 +110,17 @@ def map_side(colors: Colors | None) -> float:
     return side(len(named_on_map(colors)))
 
 
-def legend_of(colors: Colors | None) -> dict[str, str]:
-    """Return the entries of the legend: names that are not on the map, with their colours."""
-    entries = {} if colors is None else colors.legend
+def legend_of(colors: Colors | None, ground: Floats | None = None) -> dict[str, str]:
+    """Return the colours of the names in the legend: labels that are not named on the map, and the reference."""
     named = {name for name, *_ in named_on_map(colors)}
-    return {name: color for name, color in entries.items() if name not in named}
+    labels = {} if colors is None else {name: ink for name, ink in colors.legend.items() if name not in named}
+    return labels if ground is None else labels | {"reference": REFERENCE}
 
 
 def row_margin(colors: Colors | None, ground: Floats | None) -> float:
     """Return the width of the legend or the colour bar of a row in inches."""
     bar = COLORBAR_WIDTH if colors is not None and colors.labels is None else 0.0
-    return max(bar, legend_width(legend_of(colors)), legend_width(_entries(None, ground)))
-
-
-def _entries(colors: Colors | None, ground: Floats | None) -> dict[str, str]:
-    return legend_of(colors) | ({} if ground is None else {"reference": REFERENCE})
+    return max(bar, legend_width(legend_of(colors, ground)))
 
 
 def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
@@ -138,12 +134,15 @@ def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
     ax.set_ylabel(f"{axis} 2", fontsize=9, loc="bottom")
 
 
-def plain(ax: Axes, *, x: str = "", y: str = "") -> None:
-    """Remove the upper and right frame, and set small axis labels."""
+def plain(ax: Axes, *, title: str = "", x: str = "", y: str = "", legend: Place | None = None) -> None:
+    """Remove the upper and right frame, set title and axis labels, and add a legend inside if it has a place."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=9)
+    ax.set_title(title, fontsize=11)
     ax.set_xlabel(x, fontsize=9)
     ax.set_ylabel(y, fontsize=9)
+    if legend is not None:
+        ax.legend(loc=legend, fontsize=9, edgecolor="none", framealpha=0.9)
 
 
 def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
@@ -162,7 +161,9 @@ def dots(colors: dict[str, str]) -> list[Line2D]:
 
 
 def add_legend(ax: Axes, handles: Sequence[Line2D], *, title: str = "", low: bool = False) -> None:
-    """Add a legend to the right of a panel, or with `low` below its colour bar."""
+    """Add a legend, if it has entries, to the right of a panel, or with `low` below its colour bar."""
+    if not handles:
+        return
     look: dict[str, Any] = {"fontsize": 9, "title_fontsize": 9, "alignment": "left", "frameon": False}
     look |= {"handlelength": 1.2, "handletextpad": 0.4, "columnspacing": 1.0}
     ncols = math.ceil(len(handles) / ROWS_PER_LEGEND_COLUMN)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.colors import Colors, Palette, read_colors
+from dice._data.colors import Palette, read_colors
 from dice._data.graph import layout, reference_map, umap_options
 from dice._errors import InputError
 from dice._plot import draw
@@ -83,9 +83,8 @@ def comparison(
     """
     keys = read.as_keys(use_rep)
     names = check_titles(titles, [draw.TITLES.get(key, key) for key in keys], "representations")
-    shades = [color] if isinstance(color, str) else color or []
-    rows: list[Colors | None] = [read_colors(adata, key, palette) for key in shades]
-    rows = rows or [None]
+    shades: Sequence[str | None] = [color] if isinstance(color, str) else color or [None]
+    rows = [None if key is None else read_colors(adata, key, palette) for key in shades]
     options = umap_options(n_neighbors, random_state)
     onto = None if reference is None else reference_map(reference, reference_rep, **options)
     if onto is None and neighbors_key is not None:

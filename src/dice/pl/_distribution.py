@@ -26,6 +26,8 @@ _ROW_HEIGHT, _SMALL_HEIGHT, _MANY_ROWS = 0.2, 0.14, 24
 RING = "#D55E00"
 #: The cells of every tested group, and whether it was called novel.
 Tested = Mapping[str, tuple[Mask, bool]]
+#: Colour and values of every label, by the text beside its box.
+Boxes = Mapping[str, tuple[str, Floats]]
 
 
 @plot
@@ -90,29 +92,28 @@ def distribution(
     novel = _flags(adata, keys.flag) if keys.flag in columns else None
     use_rep = use_rep or ("X_dice" if novel is None else "X_dice_pca")
     where = layout(adata, use_rep, **umap_options(n_neighbors, random_state))
-    rows = {} if groups is None else _rows(groups, numbers)
-    share = {name: "" if novel is None else f" ({novel[mine].mean():.0%})" for name, (_, mine) in rows.items()}
+    rows = {} if groups is None else _rows(groups, numbers, novel)
     # The map is as high as the boxes, which leaves no empty space.
     height = max(PANEL, 0.8 + len(rows) * (_ROW_HEIGHT if len(rows) <= _MANY_ROWS else _SMALL_HEIGHT))
-    words = 0.3 + 0.07 * max((len(name) + len(note) for name, note in share.items()), default=0)
+    words = 0.3 + 0.07 * max(map(len, rows), default=0)
     widths = height - 0.3 + draw.COLORBAR_WIDTH, PANEL - 0.4 + words
     figure, axes = panels(2, ncols=2, size=(sum(widths) / 2, height), widths=widths, square=False)
     points = draw.scatter_colored(axes[0], where, numbers, size=size)
     draw.style_map(axes[0], title=key, n_cells=len(where))
     draw.add_colorbar(axes[0], points, label="")
-    known = ~numbers.missing
     if groups is None:
-        bins = int(np.clip(np.sqrt(known.sum()), 5, 50))
-        axes[1].hist(numbers.values[known], bins=bins, color=SAFE[0])
+        known = numbers.values[~numbers.missing]
+        axes[1].hist(known, bins=int(np.clip(np.sqrt(len(known)), 5, 50)), color=SAFE[0])
     else:
-        boxes = {name + share[name]: (color, numbers.values[mine & known]) for name, (color, mine) in rows.items()}
-        _boxes(axes[1], {name: box for name, box in boxes.items() if len(box[1])})
+        _boxes(axes[1], rows)
     draw.plain(axes[1], x=key, y="cells" if groups is None else "")
     if novel is not None:
-        colors = None if tested is None else read_groups(adata, tested)
-        flagged = novel if colors is None else _flags(adata, keys.group_flag)
-        masks = {} if colors is None else {name: mine for name, _, mine in colors.groups if name in colors.names}
-        called = {name: (mine, bool(flagged[mine].any())) for name, mine in masks.items()}
+        called: dict[str, tuple[Mask, bool]] = {}
+        if tested is not None:
+            colors, flagged = read_groups(adata, tested), _flags(adata, keys.group_flag)
+            called = {
+                name: (mine, bool(flagged[mine].any())) for name, _, mine in colors.groups if name in colors.names
+            }
         _mark(axes, where, novel, size, called, shown == tested)
     return figure, axes
 
@@ -143,24 +144,26 @@ def _mark(axes: list[Axes], where: Floats, novel: Mask, size: float | None, grou
     for text in axes[1].get_yticklabels() if in_rows else []:
         if text.get_text().rpartition(" (")[0] in {name for name, *_ in named}:
             text.set(color=RING, fontweight="bold")
-    ax.set_title(f"{title}{f' and {len(named)} of {len(groups)} groups' if groups else ''} are novel", fontsize=11)
+    title += f" and {len(named)} of {len(groups)} groups" if groups else ""
+    # From the left edge on: it may be wider than the map, and the colour bar leaves room at the right.
+    ax.set_title(f"{title} are novel", fontsize=11, x=0, ha="left")
     if said:
         # Below the name of the axis.
         ax.text(0, -0.075, "\n".join(said), color=RING, fontsize=8, transform=ax.transAxes, ha="left", va="top")
 
 
-def _rows(groups: Colors, numbers: Colors) -> dict[str, tuple[str, Mask]]:
-    """Return the colour and the cells of every label, the largest median first and cells without a label last."""
-
-    def order(group: tuple[str, str, Mask]) -> tuple[bool, float]:
-        name, _, mine = group
+def _rows(groups: Colors, numbers: Colors, novel: Mask | None) -> Boxes:
+    """Return the boxes of all labels, the largest median first and cells without a label last."""
+    rows = []
+    for name, color, mine in groups.groups:
+        share = "" if novel is None else f" ({novel[mine].mean():.0%})"
         values = numbers.values[mine & ~numbers.missing]
-        return name not in groups.names, -float(np.median(values)) if len(values) else np.inf
+        if len(values):
+            rows.append((name not in groups.names, -np.median(values), name + share, color, values))
+    return {text: (color, values) for *_, text, color, values in sorted(rows, key=lambda row: row[:2])}
 
-    return {name: (color, mine) for name, color, mine in sorted(groups.groups, key=order)}
 
-
-def _boxes(ax: Axes, rows: Mapping[str, tuple[str, Floats]]) -> None:
+def _boxes(ax: Axes, rows: Boxes) -> None:
     """Draw a horizontal box per label, which leaves room for long names."""
     y = draw.name_rows(ax, list(rows), edge=0.6)
     ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY_ROWS else 7)

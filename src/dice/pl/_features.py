@@ -13,6 +13,7 @@ from dice._data.features import PredictedTable, has_features, title_of
 from dice._model.arrays import correlations, subsample
 from dice._plot import draw
 from dice._plot.figure import Drawn, panels, plot
+from dice._types import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,14 +73,14 @@ def features(
     if truth_key is None and has_features(adata, features_key):
         truth_key = features_key
     found = PredictedTable.of(adata, f"{title_of(features_key)}_dice" if key is None else key, truth_key)
-    drawn = found.chosen(names, N_DRAWN) if found.truth is not None else []
-    n_panels = 1 if found.truth is None else 2 + len(drawn)
-    figure, axes = panels(n_panels, ncols=min(n_panels, 5), square=False)
+    truth = found.truth
+    drawn = [] if truth is None else found.chosen(names, N_DRAWN)
+    figure, axes = panels(1 if truth is None else 2 + len(drawn), ncols=5, square=False)
     _ranked(axes[0], found)
-    if found.truth is not None:
-        _coverage(axes[1], found)
+    if truth is not None:
+        _coverage(axes[1], found, truth)
         for ax, feature in zip(axes[2:], drawn, strict=True):
-            _cells(ax, found, feature)
+            _cells(ax, found, truth, feature)
     return figure, axes
 
 
@@ -97,45 +98,36 @@ def _ranked(ax: Axes, found: PredictedTable) -> None:
     look: dict[str, Any] = {"fontsize": 8, "ha": "right", "va": "top", "transform": ax.transAxes}
     ax.text(0.99, 0.99, "\n".join(["best predicted:", *best]), **look)
     ax.axhline(0, color="black", linewidth=0.6)
-    ax.set_title(f"{(~useless).sum()} of {len(useless)} features can be used", fontsize=10)
-    # The line at zero correlation is behind the legend.
-    ax.legend(facecolor="white", edgecolor="none", framealpha=0.9, fontsize=8, loc="lower left")
-    draw.plain(ax, x="features, ranked", y="correlation")
+    title = f"{(~useless).sum()} of {len(useless)} features can be used"
+    draw.plain(ax, title=title, x="features, ranked", y="correlation", legend="lower left")
 
 
-def _coverage(ax: Axes, found: PredictedTable) -> None:
+def _coverage(ax: Axes, found: PredictedTable, truth: Floats) -> None:
     """Draw the share of cells whose interval contains the measured value, in the same order."""
-    order, truth = found.ranked, np.asarray(found.truth)
+    order, promised = found.ranked, 1 - found.alpha
     known = ~np.isnan(truth)
     n = np.maximum(known.sum(0), 1)
     held = (found.low <= truth) & (truth <= found.high)
     share = np.where(known.any(0), held.sum(0) / n, np.nan)[order]
-    promised = 1 - found.alpha
     half = 1.96 * np.sqrt(promised * found.alpha / np.median(n))
     ax.axhspan(promised - half, promised + half, color=SAFE[4], alpha=0.25, linewidth=0, label="95 % by chance")
     ax.axhline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
     inks = np.where(found.useless[order], MISSING, SAFE[0])
     ax.scatter(np.arange(len(order)), share, s=14, c=inks, linewidths=0, zorder=3)
     ax.set_ylim(min(0.5, float(np.min(share[np.isfinite(share)], initial=0.5)) - 0.02), 1.01)
-    ax.set_title(f"intervals cover {np.nanmean(share) if known.any() else np.nan:.1%} on average", fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="lower left")
-    draw.plain(ax, x="features, ranked", y="share of intervals with the value")
+    title = f"intervals cover {np.nanmean(share) if known.any() else np.nan:.1%} on average"
+    draw.plain(ax, title=title, x="features, ranked", y="share of intervals with the value", legend="lower left")
 
 
-def _cells(ax: Axes, found: PredictedTable, feature: int) -> None:
+def _cells(ax: Axes, found: PredictedTable, truth: Floats, feature: int) -> None:
     """Draw measured against predicted values, with the intervals."""
-    truth = np.asarray(found.truth)[:, feature]
-    known = np.flatnonzero(~np.isnan(truth))
-    some = subsample(known, MOST_DRAWN)
-    mean, low, high = (part[some, feature] for part in (found.mean, found.low, found.high))
-    inside = (low <= truth[some]) & (truth[some] <= high)
+    some = subsample(np.flatnonzero(~np.isnan(truth[:, feature])), MOST_DRAWN)
+    mean, measured, low, high = (part[some, feature] for part in (found.mean, truth, found.low, found.high))
+    inside, where = (low <= measured) & (measured <= high), np.stack([mean, measured], axis=1)
     many = len(some) > 200
     ax.vlines(mean, low, high, color=MISSING, linewidth=0.5, alpha=0.35, rasterized=many, label="interval")
     for which, color, label in ((inside, SAFE[0], "inside"), (~inside, SAFE[5], "outside")):
-        where = np.stack([mean[which], truth[some][which]], axis=1)
-        draw.scatter(ax, where, label=label, size=draw.point_size(len(some)), zorder=3, color=color)
-    correlation = correlations(found.mean[:, [feature]], truth[:, None])[0]
-    note = ", useless" if found.useless[feature] else ""
-    ax.set_title(f"{found.names[feature]}: correlation {correlation:.2f}{note}", fontsize=10)
-    ax.legend(frameon=False, fontsize=8, loc="upper left", markerscale=2)
-    draw.plain(ax, x="predicted", y="measured")
+        draw.scatter(ax, where[which], label=label, size=draw.point_size(len(some)), zorder=3, color=color)
+    correlation = correlations(found.mean[:, [feature]], truth[:, [feature]])[0]
+    title = f"{found.names[feature]}: correlation {correlation:.2f}{', useless' if found.useless[feature] else ''}"
+    draw.plain(ax, title=title, x="predicted", y="measured", legend="upper left")

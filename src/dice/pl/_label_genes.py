@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection
 
-#: Inches per gene, and heights or widths of bars, dots, text and legend.
-_GENE, _BARS, _DOTS, _WORDS, _LEGEND = 0.28, 0.8, 0.55, 0.95, 1.0
+#: Inches per gene and per letter of a title, and heights or widths of bars, dots, text and legend.
+_GENE, _LETTER, _BARS, _DOTS, _WORDS, _LEGEND = 0.28, 0.08, 0.8, 0.55, 0.95, 1.0
 #: Area of a dot if all cells express the gene.
 _AREA = 110.0
 _FOR, _AGAINST = SAFE[0], SAFE[5]
@@ -87,7 +87,8 @@ def _draw(table: pd.DataFrame, ncols: int, color_map: str) -> Drawn:
     groups = [rows for _, rows in table.groupby("group", sort=False)]
     most, ncols = max(map(len, groups)), min(ncols, len(groups))
     n_rows = -(-len(groups) // ncols)
-    size = 1.0 + ncols * (max(most * _GENE, 1.2) + 0.4) + _LEGEND, n_rows * (_BARS + _DOTS + _WORDS)
+    width = max(most * _GENE, _LETTER * table["label"].astype(str).str.len().max(), 1.2) + 0.4
+    size = 1.0 + ncols * width + _LEGEND, n_rows * (_BARS + _DOTS + _WORDS)
     figure = plt.figure(figsize=size, layout="constrained")
     grid = figure.subplots(2 * n_rows, ncols, squeeze=False, height_ratios=[_BARS, _DOTS] * n_rows)
     pairs = grid.reshape(n_rows, 2, ncols).transpose(0, 2, 1).reshape(-1, 2)
@@ -120,8 +121,8 @@ def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
     ax.locator_params(axis="y", nbins=3)
     group, label, versus = (str(rows[name].iloc[0]) for name in ("group", "label", "versus"))
     title = label if group == label else f"{group}: {label}"
-    ax.set_title(title if versus == "others" else f"{title}, not {versus}", fontsize=10)
-    draw.plain(ax, y="contribution" if first else "")
+    title = title if versus == "others" else f"{title}, not {versus}"
+    draw.plain(ax, title=title, y="contribution" if first else "")
     ax.spines["bottom"].set_visible(False)
 
 

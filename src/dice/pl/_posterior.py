@@ -10,7 +10,7 @@ from anndata import AnnData
 
 from dice._arguments import share
 from dice._data import read
-from dice._data.colors import REFERENCE, Colors, read_colors
+from dice._data.colors import REFERENCE, read_colors
 from dice._data.graph import Map, reference_map, umap_options
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
@@ -99,7 +99,8 @@ def posterior(
     onto = reference_map(source, source_rep, name=name, **umap_options(n_neighbors, random_state))
     onto.check_same_space(samples.shape[2], f"adata.obsm[{keys.samples!r}]")
 
-    legend = _legend(colors, ground, level)
+    ink = MOST_SAMPLES if colors is None else SAMPLES_ON_COLORS
+    legend = _legend({ground: REFERENCE} if colors is None else draw.legend_of(colors), ink, level)
     margin = draw.legend_width(str(handle.get_label()) for handle in legend)
     side = draw.map_side(colors)
     figure, axes = panels(len(rows), ax=ax, ncols=ncols, size=(side, side), margin=margin, same_limits=True)
@@ -109,17 +110,13 @@ def posterior(
         else:
             draw.scatter_colored(panel, onto.coordinates, colors, alpha=0.25)
         # Each cell is placed on its own, so that its panel does not depend on the other cells.
-        _draw_cell(panel, onto, onto.place(cloud), onto.place(start[None]), level, _ink(colors))
+        _draw_cell(panel, onto, onto.place(cloud), onto.place(start[None]), level, ink)
         draw.style_map(panel, title=title, n_cells=onto.n_cells)
     for panel in axes:
         # Below the samples.
         draw.name_many(panel, colors, onto.coordinates, zorder=3.4)
     draw.add_legend(axes[min(ncols, len(axes)) - 1], legend)
     return figure, axes
-
-
-def _ink(colors: Colors | None) -> str:
-    return MOST_SAMPLES if colors is None else SAMPLES_ON_COLORS
 
 
 def _positions(adata: AnnData, cells: Any) -> Codes:
@@ -143,8 +140,7 @@ def _samples(adata: AnnData, keys: DenoiseKeys, rows: Codes) -> Floats:
     samples = read.array(adata, keys.samples, step=step, rows=rows).astype(np.float32)
     if samples.ndim != 3 or samples.shape[1] == 0 or not np.isfinite(samples).all():
         raise InputError(
-            f"adata.obsm[{keys.samples!r}] must hold finite samples of shape (cells, samples, latents): run {step} "
-            "again."
+            f"adata.obsm[{keys.samples!r}] must hold finite samples (cells, n, latents): run {step} again."
         )
     return samples
 
@@ -179,21 +175,18 @@ def highest_density_region(points: Floats, level: float, *, min_width: float) ->
         return np.asarray(np.exp(-0.5 * (cdist(at, sample) / width) ** 2).mean(1))
 
     x, y = np.linspace(sample.min(0) - 4 * width, sample.max(0) + 4 * width, N_GRID).T
-    grid = np.stack(np.meshgrid(x, y), axis=-1)
-    return (
-        x,
-        y,
-        density(grid.reshape(-1, 2)).reshape(N_GRID, N_GRID),
-        float(np.quantile(density(sample), 1 - level)),
-    )
+    grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    threshold = float(np.quantile(density(sample), 1 - level))
+    return x, y, density(grid).reshape(N_GRID, N_GRID), threshold
 
 
-def _legend(colors: Colors | None, ground: str, level: float) -> list[Line2D]:
+def _legend(others: dict[str, str], ink: str, level: float) -> list[Line2D]:
+    """Return the entries of the legend; `others` are the names and colours of the cells below the samples."""
     from matplotlib.lines import Line2D
 
     return [
         Line2D([], [], linestyle="", markersize=8, markeredgecolor="black", label="observed", **CROSS),
-        *draw.dots({"samples": _ink(colors)}),
+        *draw.dots({"samples": ink}),
         Line2D([], [], color="black", linewidth=1.0, label=f"{level:.0%} of samples"),
-        *draw.dots({ground: REFERENCE} if colors is None else draw.legend_of(colors)),
+        *draw.dots(others),
     ]

@@ -99,8 +99,7 @@ def _mixture(ax: Axes, history: Mapping[str, Floats]) -> None:
     ax.set_xscale("log", base=2)
     ax.set_xticks(size, [f"{n:.0f}" for n in size])
     ax.minorticks_off()
-    draw.plain(ax, x="components", y="held-out log-likelihood per cell")
-    ax.legend(frameon=False, fontsize=9)
+    draw.plain(ax, x="components", y="held-out log-likelihood per cell", legend="best")
 
 
 def _spectrum(ax: Axes, values: Floats, k: int) -> None:
@@ -110,8 +109,7 @@ def _spectrum(ax: Axes, values: Floats, k: int) -> None:
     ax.plot(position[:k], values[:k], color=SAFE[0], marker="o", markersize=4, linestyle="", label=f"kept: {k} latents")
     _mark(ax, k + 0.5, "")
     ax.set_ylim(0, None)
-    draw.plain(ax, x="component", y="singular value")
-    ax.legend(frameon=False, fontsize=9)
+    draw.plain(ax, x="component", y="singular value", legend="upper right")
 
 
 def _mark(ax: Axes, x: float, label: str) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
 from dice._arguments import whole_number
@@ -17,6 +18,7 @@ from dice._types import Codes, Floats, Mask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from numpy.typing import NDArray
 
 _LABEL_HEIGHT = 0.22
 
@@ -70,8 +72,7 @@ def reliability(
     found = Transferred.of(adata, labels_key, key)
     colors = read_groups(adata, labels_key if truth_key is None else truth_key, argument="truth_key")
     # Positions of the true labels among those of the reference; -1 for other labels and missing ones.
-    places = [found.names.index(name) if name in found.names else -1 for name in colors.names]
-    truth = np.array([*places, -1])[colors.codes]
+    truth = np.append(pd.Index(found.names).get_indexer(colors.names), -1)[colors.codes]
     known = truth >= 0
     if not known.any():
         raise InputError(
@@ -91,7 +92,7 @@ def reliability(
     return figure, axes
 
 
-def _wilson(right: Floats, n: Floats) -> tuple[Floats, Floats]:
+def _wilson(right: NDArray[Any], n: NDArray[Any]) -> tuple[Floats, Floats]:
     """Return the 95 % Wilson interval of a share. It is also valid for few cells and for shares of 0 and 1."""
     z = 1.96
     middle = (right + z**2 / 2) / (n + z**2)
@@ -104,30 +105,26 @@ def _diagram(ax: Axes, probabilities: Floats, truth: Codes, n_bins: int) -> None
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
     full, at = np.unique(bins, return_inverse=True)
-    each = np.ones(len(at)), right.astype(np.float64), confidence
-    n, n_right, total = (np.asarray(np.bincount(at, weights=weights), dtype=np.float64) for weights in each)
+    n, n_right, total = (np.bincount(at, weights=each) for each in (np.ones(len(at)), right, confidence))
     said, seen = total / n, n_right / n
     ax.plot([0, 1], [0, 1], color="black", linestyle=":", linewidth=1)
     ax.bar((full + 0.5) / n_bins, 0.25 * n / n.max(), width=0.9 / n_bins, color=REFERENCE, label="cells")
     ax.vlines(said, *_wilson(n_right, n), color=SAFE[0], linewidth=1.2)
     ax.plot(said, seen, color=SAFE[0], marker="o", markersize=5, linewidth=1.2, label="share that is right")
-    error = float((n * np.abs(said - seen)).sum() / n.sum())
-    ax.set_title(f"accuracy {right.mean():.1%}, reliability error {error:.3f}", fontsize=10)
     ax.set(xlim=(0, 1), ylim=(0, 1.02))
-    ax.legend(frameon=False, fontsize=9, loc="upper left")
-    draw.plain(ax, x="probability of the label", y="share that is right")
+    title = f"accuracy {right.mean():.1%}, reliability error {np.average(np.abs(said - seen), weights=n):.3f}"
+    draw.plain(ax, title=title, x="probability of the label", y="share that is right", legend="upper left")
 
 
 def _coverage(ax: Axes, rows: dict[str, Mask], covered: Mask, size: Codes, promised: float) -> None:
     """Draw the share of sets that contain the true label, for all cells and for each label."""
     y = draw.name_rows(ax, [f"{name} ({size[mine].mean():.1f})" for name, mine in rows.items()])
-    n = np.array([mine.sum() for mine in rows.values()], dtype=np.float64)
-    n_right = np.array([covered[mine].sum() for mine in rows.values()], dtype=np.float64)
+    n = np.array([mine.sum() for mine in rows.values()])
+    n_right = np.array([covered[mine].sum() for mine in rows.values()])
     low, high = _wilson(n_right, n)
     ax.axvline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
     ax.hlines(y, low, high, color=SAFE[0], linewidth=1.2)
     ax.scatter(n_right / n, y, s=[50] + [25] * (len(rows) - 1), color=SAFE[0], zorder=3, label="coverage")
     ax.set_xlim(min(0.5, float(low.min()) - 0.02), 1.01)
-    ax.set_title("coverage (mean size of the sets)", fontsize=10)
     ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-    draw.plain(ax, x="share of sets with the true label")
+    draw.plain(ax, title="coverage (mean size of the sets)", x="share of sets with the true label")

@@ -131,9 +131,9 @@ def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
     ax.fill_between(grid, loss - error, loss + error, color=SAFE[0], alpha=0.2, linewidth=0)
     ax.plot(grid, loss, color=SAFE[0], marker="o", markersize=4)
     ax.axvline(float(curve["rho"]), color="black", linestyle="--", linewidth=1)
-    ax.set_title(f"best: rho = {float(curve['rho']):.3g}", fontsize=11)
     ax.set_box_aspect(1)
-    draw.plain(ax, x="rho (PCA units)", y=f"loss ({curve['criterion']})")
+    title = f"best: rho = {float(curve['rho']):.3g}"
+    draw.plain(ax, title=title, x="rho (PCA units)", y=f"loss ({curve['criterion']})")
 
 
 def _columns(n_panels: int, side: float) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,44 +67,37 @@ def transfer(
     True
     """
     found = Transferred.of(adata, labels_key, key)
-    order = dict.fromkeys([*found.names, UNASSIGNED])
+    label, order = np.asarray(found.label, dtype=object), [*found.names, UNASSIGNED]
     if groupby is None:
-        groups, columns = pd.Series(found.label.astype(object)), pd.DataFrame(found.sets, columns=found.names)
-        title = "labels in the sets, % of a row"
+        groups, title = label, "labels in the sets, % of a row"
+        shares = pd.DataFrame(found.sets.astype(float), columns=found.names).groupby(groups).mean()
     else:
         colors = read_groups(adata, groupby)
         names = [*colors.names, "NA"]
-        groups, order = pd.Series(np.array(names, dtype=object)[colors.codes]), order | dict.fromkeys(names)
-        columns = pd.get_dummies(pd.Series(found.label.astype(object)))
-        # A label of the reference that no cell has is a column of zeros.
-        columns = columns.reindex(columns=columns.columns.union(found.names), fill_value=False)
-        title = "transferred labels, % of a row"
-    shares = columns.astype(float).groupby(groups.to_numpy()).mean()
-    shares = shares.reindex(index=_ordered(shares.index, order), columns=_ordered(shares.columns, order))
+        groups, title = np.array(names, dtype=object)[colors.codes], "transferred labels, % of a row"
+        shares, order = pd.crosstab(groups, label, normalize="index"), [*order, *names]
+    rows = [name for name in dict.fromkeys(order) if name in shares.index]
+    # A label of the reference that no cell has is a column of zeros.
+    columns = [*found.names, *shares.columns.intersection([UNASSIGNED])]
+    shares = shares.reindex(index=rows, columns=columns, fill_value=0)
     bars = [(np.clip(found.sets.sum(1), 1, len(_SIZES)) - 1, _SIZES, "size of the sets")]
     keys = SafeKeys(f"{labels_key}_dice" if key is None else key)
     if keys.uns in read.names(adata, "uns"):
         tree, nodes, _ = read_safe(adata, keys)
         level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
         bars.append((level, _LEVELS, "safe labels"))
-    words = 0.075 * max(map(len, shares.index), default=0), 0.055 * max(map(len, shares.columns), default=0)
+    words = 0.075 * max(map(len, rows), default=0), 0.055 * max(map(len, columns), default=0)
     widths = max(2.0, shares.shape[1] * _COLUMN) + words[0], *[2.2] * len(bars)
     size = sum(widths) / len(widths) + 0.9, max(1.6, len(shares) * _ROW) + words[1] + 1.0
     figure, axes = panels(len(widths), ncols=len(widths), size=size, widths=widths, square=False)
     _matrix(axes[0], shares, color_map)
-    counted = groups.value_counts()
-    draw.name_rows(axes[0], [f"{name} ({counted[name]:,})" for name in shares.index])
+    draw.name_rows(axes[0], [f"{name} ({(groups == name).sum():,})" for name in rows])
     axes[0].set_title(title, fontsize=11)
     axes[0].set_ylabel(groupby or f"{labels_key}, transferred", fontsize=9)
     for ax, (codes, inks, name) in zip(axes[1:], bars, strict=True):
-        counts = pd.crosstab(groups.to_numpy(), codes, normalize="index")
+        counts = pd.crosstab(groups, codes, normalize="index")
         _bars(ax, counts.reindex(index=shares.index, columns=range(len(inks)), fill_value=0), inks, name)
     return figure, axes
-
-
-def _ordered(names: pd.Index, order: Iterable[str]) -> list[str]:
-    """Return the names in a given order."""
-    return [name for name in order if name in names]
 
 
 def _matrix(ax: Axes, shares: pd.DataFrame, color_map: str) -> None:
@@ -128,8 +120,7 @@ def _bars(ax: Axes, shares: pd.DataFrame, colors: dict[str, str], title: str) ->
         if share[:, i].any():
             ax.barh(y, share[:, i], left=left[:, i], height=0.8, color=color, label=name)
     ax.set_xlim(0, 1)
-    ax.set_title(title, fontsize=11)
-    draw.plain(ax, x="share of the cells of a row")
+    draw.plain(ax, title=title, x="share of the cells of a row")
     ax.tick_params(axis="y", length=0)
     if len(shares):
         ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=9)
