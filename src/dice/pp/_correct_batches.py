@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import pandas as pd
 from anndata import AnnData
@@ -133,6 +130,7 @@ def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp
 
 def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floats:
     """Return latents (n, k) after Harmony, for any version of harmonypy."""
+    import torch
     from harmonypy import run_harmony
 
     n_cells, n_comps = latents.shape
@@ -140,11 +138,14 @@ def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floa
     n_clusters = max(1, min(round(n_cells / 30), 100))
     sigma = np.full(n_clusters, 0.1)  # the default; old versions need one for each cluster
     labels = pd.DataFrame({"batch": np.asarray(batches, dtype=object).astype(str)})
-    with _global_random_state_kept():
-        result = run_harmony(
-            latents.astype(np.float64), labels, "batch",
-            nclust=n_clusters, sigma=sigma, random_state=short_seed(random_state, 31), verbose=False,
-        )  # fmt: skip
+    options = {"nclust": n_clusters, "sigma": sigma, "random_state": short_seed(random_state, 31), "verbose": False}
+    # Old versions of harmonypy seed numpy's global random state, some torch's.
+    state = np.random.get_state()  # noqa: NPY002 (the legacy state is what is being protected)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            result = run_harmony(latents.astype(np.float64), labels, "batch", **options)
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
     corrected = np.asarray(result.Z_corr)
     # There are fewer components than cells, so that the two cannot be taken for each other.
     if corrected.shape == (n_comps, n_cells):
@@ -155,16 +156,3 @@ def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floa
             "values that are not finite; try a smaller n_comps."
         )
     return corrected
-
-
-@contextmanager
-def _global_random_state_kept() -> Iterator[None]:
-    """Restore global random states: old versions of harmonypy seed numpy's, some torch's."""
-    import torch
-
-    state = np.random.get_state()  # noqa: NPY002 (the legacy state is what is being protected)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
