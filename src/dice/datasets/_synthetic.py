@@ -5,15 +5,14 @@ Everything follows one model: x = V u + e, u from a mixture of k-dimensional clu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
 
-from dice._arguments import seed
+from dice._arguments import choice, seed
 from dice._errors import InputError
 from dice._types import Floats, Seed
 
@@ -36,8 +35,6 @@ class _Cells:
     noise_df: float = NORMAL
 
 
-#: Loadings, reference and query.
-_Model: TypeAlias = tuple[Floats, _Cells, _Cells]
 _NAMES, _CENTRES = ("Cluster 1", "Cluster 2"), np.stack([np.ones(N_LATENT), np.zeros(N_LATENT)])
 _REFERENCE = _Cells(_NAMES, _CENTRES, (1.3, 1.5), (NORMAL, NORMAL), 1.0)
 _QUERIES = {
@@ -90,12 +87,10 @@ def synthetic(
     ((1600, 2000), (400, 2000))
     """
     if setup not in _QUERIES:
-        raise InputError(f"setup={setup!r} does not exist: use 1, 2, 3 or 4.")
-
-    def model(rng: np.random.Generator) -> _Model:
-        return rng.standard_normal((2000, N_LATENT)), _REFERENCE, _QUERIES[setup]
-
-    return _pair(int(setup), model, random_state, n_reference, n_query)
+        raise InputError(f"`setup` must be 1, 2, 3 or 4, got {setup!r}.")
+    random_state = seed(random_state)
+    loadings = _streams(random_state)[0].standard_normal((2000, N_LATENT))
+    return _pair(int(setup), random_state, loadings, (_REFERENCE, _QUERIES[setup]), (n_reference, n_query))
 
 
 def mismatch(
@@ -130,31 +125,29 @@ def mismatch(
     >>> query.obs["cell_type"].unique().tolist()
     ['Cluster 6']
     """
-    if kind not in ("fewer", "more"):
-        raise InputError(f"kind={kind!r} does not exist: use 'fewer' or 'more'.")
+    choice("kind", kind, ("fewer", "more"))
+    random_state = seed(random_state)
+    rng = _streams(random_state)[0]
+    centres, loadings = rng.standard_normal((5, N_LATENT)), rng.standard_normal((200, N_LATENT))
+    only, first = (centres[:1], 1) if kind == "fewer" else (_distant_centre(rng, centres)[None], 6)
+    models = _clusters(centres, 1, 0.5), _clusters(only, first, 1.0)
+    return _pair(kind, random_state, loadings, models, (n_reference, n_query))
 
-    def model(rng: np.random.Generator) -> _Model:
-        centres, loadings = rng.standard_normal((5, N_LATENT)), rng.standard_normal((200, N_LATENT))
-        only, first = (centres[:1], 1) if kind == "fewer" else (_distant_centre(rng, centres)[None], 6)
-        return loadings, _clusters(centres, 1, 0.5), _clusters(only, first, 1.0)
 
-    return _pair(kind, model, random_state, n_reference, n_query)
+def _streams(random_state: int) -> list[np.random.Generator]:
+    """Random numbers for the model, the reference and the query."""
+    return np.random.default_rng(random_state).spawn(3)
 
 
 def _pair(
-    setup: int | str, model: Callable[[np.random.Generator], _Model], random_state: Seed, n_reference: int, n_query: int
+    setup: int | str, random_state: int, loadings: Floats, models: tuple[_Cells, _Cells], n_cells: tuple[int, int]
 ) -> tuple[AnnData, AnnData]:
-    """Draw a model, then reference and query from it, each from a stream of its own."""
-    if min(n_reference, n_query) < 1:
-        raise InputError(f"n_reference={n_reference} and n_query={n_query} must both be 1 or more: raise them.")
-    random_state = seed(random_state)
-    about = {"setup": setup, "random_state": random_state}
-    model_rng, reference_rng, query_rng = np.random.default_rng(random_state).spawn(3)
-    loadings, reference, query = model(model_rng)
-    return (
-        _draw(reference_rng, n_reference, loadings, reference, "ref", about),
-        _draw(query_rng, n_query, loadings, query, "query", about),
-    )
+    """Draw reference and query from their models."""
+    if min(n_cells) < 1:
+        raise InputError(f"`n_reference` and `n_query` must be at least 1, got {n_cells[0]} and {n_cells[1]}.")
+    about, rngs = {"setup": setup, "random_state": random_state}, _streams(random_state)
+    reference = _draw(rngs[1], n_cells[0], loadings, models[0], "ref", about)
+    return reference, _draw(rngs[2], n_cells[1], loadings, models[1], "query", about)
 
 
 def _clusters(centres: Floats, first: int, noise_variance: float) -> _Cells:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, v_measure_score
 
 from dice import _log
-from dice._arguments import as_embedding, seed
+from dice._arguments import as_embedding, choice, seed
 from dice._clusters.partition import PartitionMethod, check_resolutions, communities
 from dice._data.graph import neighbor_graph
 from dice._errors import InputError
@@ -34,13 +35,13 @@ def labelled_cells(embedding: Any, labels: Any, *, what: str = "labels", min_lab
     """Return embedding and label codes of the cells that have a label."""
     values, codes = as_embedding(embedding), as_codes(labels, what)
     check_lengths(len(codes), what, len(values), "cells in the embedding")
-    known = codes >= 0
-    found = len(np.unique(codes[known]))
+    known, found = codes >= 0, int(codes.max(initial=-1)) + 1
     if found < min_labels:
         raise InputError(
-            f"The {what} have {found} different values, but this score needs at least {min_labels}: choose {what} that "
-            "tell cells apart."
+            f"This score needs {min_labels} or more different {what}, got {found}: choose {what} that tell cells apart."
         )
+    if known.sum() < 2:
+        raise InputError(f"This score needs two or more cells with {what}: pass more cells.")
     return values[known], codes[known]
 
 
@@ -109,8 +110,7 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
     >>> round(dice.metrics.nmi(["B", "B", "T", "T"], [0, 0, 1, 2], average="max"), 3)
     0.667
     """
-    if average not in ("arithmetic", "max"):
-        raise InputError(f"`average` must be 'arithmetic' or 'max', got {average!r}.")
+    choice("average", average, ("arithmetic", "max"))
     pair = paired_codes(labels, clusters, "clusters")
     return float(normalized_mutual_info_score(*pair, average_method=average))
 
@@ -158,16 +158,23 @@ def label_accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
     >>> dice.metrics.label_accuracy(["B", "B", "T", None], ["B", "T", "T", "T"])
     0.6666666666666666
     """
-    truth, guess = as_codes(labels), as_codes(predicted, "predicted labels")
-    check_lengths(len(truth), "labels", len(guess), "predicted labels")
-    known = truth >= 0
-    if not known.any():
-        raise InputError("No cell has a label: pass labels that are not all missing.")
+    n_cells, n_predicted = len(as_codes(labels)), len(as_codes(predicted, "predicted labels"))
+    check_lengths(n_cells, "labels", n_predicted, "predicted labels")
     # Numbered together, so that equal numbers mean equal labels.
     both = as_codes([*np.asarray(labels, dtype=object), *np.asarray(predicted, dtype=object)])
-    return float(np.mean((both[: len(truth)] == both[len(truth) :])[known]))
+    truth, guess = both[:n_cells], both[n_cells:]
+    if (truth < 0).all():
+        raise InputError("No cell has a label: pass labels that are not all missing.")
+    return float(np.mean((truth == guess)[truth >= 0]))
 
 
+#: Columns of a sweep.
+SCORES: dict[str, Callable[..., float]] = {
+    "ari": ari,
+    "nmi": nmi,
+    "nmi_max": partial(nmi, average="max"),
+    "v_measure": v_measure,
+}
 #: The paper's 39 resolutions: 0.01 to 0.20 by 0.01, then 0.2 to 2.0 by 0.1 (0.2 is in both).
 PAPER_RESOLUTIONS: tuple[float, ...] = (*(step / 100 for step in range(1, 21)), *(step / 10 for step in range(2, 21)))
 
@@ -212,8 +219,7 @@ def leiden_sweep(
     1.0
     """
     check_resolutions(resolutions)
-    if method not in ("leiden", "louvain"):
-        raise InputError(f"`method` must be 'leiden' or 'louvain', got {method!r}.")
+    choice("method", method, ("leiden", "louvain"))
     random_state = seed(random_state)
     graph = neighbor_graph(embedding, n_neighbors)
     if labels is not None:
@@ -222,16 +228,7 @@ def leiden_sweep(
     with _log.progress(total=len(set(resolutions)), desc=method, unit="resolution") as bar:
         for resolution in dict.fromkeys(resolutions):
             clusters = communities(graph, resolution, method=method, random_state=random_state)
-            rows[resolution] = _score(resolution, clusters, labels)
+            scores = {} if labels is None else {name: score(labels, clusters) for name, score in SCORES.items()}
+            rows[resolution] = {"resolution": resolution, "n_clusters": len(np.unique(clusters)), **scores}
             bar.update()
     return pd.DataFrame([rows[resolution] for resolution in resolutions])
-
-
-def _score(resolution: float, clusters: Codes, labels: ArrayLike | None) -> dict[str, float]:
-    row: dict[str, float] = {"resolution": resolution, "n_clusters": len(np.unique(clusters))}
-    if labels is not None:
-        row["ari"] = ari(labels, clusters)
-        row["nmi"] = nmi(labels, clusters)
-        row["nmi_max"] = nmi(labels, clusters, average="max")
-        row["v_measure"] = v_measure(labels, clusters)
-    return row

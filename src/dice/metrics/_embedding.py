@@ -188,7 +188,6 @@ def lisi_neighbors(embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int 
     1.0
     """
     values, codes = labelled_cells(embedding, labels)
-    _check_two_cells(codes)
     if n_neighbors < 1:
         raise InputError(f"`n_neighbors` must be at least 1, got {n_neighbors}.")
     n_neighbors = min(n_neighbors, len(codes) - 1)
@@ -201,7 +200,6 @@ def lisi_neighbors(embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int 
 def _mean_lisi(values: Floats, codes: Codes, perplexity: float) -> float:
     from harmonypy import compute_lisi
 
-    _check_two_cells(codes)
     if not perplexity > 1:
         raise InputError(f"`perplexity` must be above 1, got {perplexity}.")
     # Beyond a third of the cells harmonypy would weight all cells alike: nothing local is left.
@@ -209,8 +207,3 @@ def _mean_lisi(values: Floats, codes: Codes, perplexity: float) -> float:
     lisi = compute_lisi(values, pd.DataFrame({"label": codes}), ["label"], perplexity)
     # 0 marks a cell so far out that all but its nearest neighbour's weight vanished.
     return float(np.maximum(lisi, 1.0).mean())
-
-
-def _check_two_cells(codes: Codes) -> None:
-    if len(codes) < 2:
-        raise InputError("LISI needs at least two labelled cells: pass more cells.")
