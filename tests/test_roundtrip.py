@@ -162,7 +162,7 @@ def renamed_gene(raw):
 @pytest.mark.parametrize(
     ("forge", "sentence"),
     [
-        (extra_weight, "missing or unknown weights"),
+        (extra_weight, "missing or unknown entries of 'weights'"),
         (nan_weight, "is not between -1e"),
         (one_byte, "does not match its checksum"),
         (renamed_gene, "does not match its checksum"),

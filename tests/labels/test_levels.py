@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import f1_score
 
 from dice import DiceError, Levels
 from dice._labels.learn import _drawn
@@ -215,6 +216,14 @@ def test_coarse_labels_are_above_fine_ones(parents, seed, threshold):
     again = LabelTree.from_plain(tree.to_plain() | {"params": {"learned": False}})
     assert again.names == tree.names
     assert (again.parents == tree.parents).all()
+
+
+def test_f1_of_labels_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    truth, given = rng.integers(3, size=300), rng.integers(4, size=300)
+    f1 = LabelTree.of(["a", "b", "c", "d"], {}).f1(truth, given)
+    np.testing.assert_allclose(f1[:3], f1_score(truth, given, average=None, labels=[0, 1, 2]))
+    assert np.isnan(f1[3])
 
 
 def test_f1_of_a_node_counts_its_labels_as_one():

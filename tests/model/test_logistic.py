@@ -1,13 +1,11 @@
-"""The regression against scikit-learn's, and scores of classes."""
+"""The regression against scikit-learn's."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
 
-from dice._labels.scores import f1_scores, log_loss, macro_f1
 from dice._model.arrays import softmax
 from dice._model.logistic import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
 
@@ -30,16 +28,6 @@ def test_a_class_without_cells_gets_next_to_nothing():
 
 def test_softmax_of_large_logits():
     np.testing.assert_allclose(softmax(np.array([[1000.0, 1000.0, -1000.0]])), [[0.5, 0.5, 0]])
-
-
-def test_scores():
-    p = softmax(RNG.normal(size=(300, 4)) + 2 * np.eye(4)[CODES])
-    scores = f1_scores(p, CODES)
-    np.testing.assert_allclose(scores[:3], f1_score(CODES, p.argmax(1), average=None, labels=[0, 1, 2]))
-    assert np.isnan(scores[3])
-    assert macro_f1(p, CODES) == pytest.approx(np.mean(scores[:3]))
-    sure = np.array([[1.0, 0.0], [0.5, 0.5]])
-    assert log_loss(sure, np.array([1, 0])) == pytest.approx(-(np.log(1e-4) + np.log(0.5)) / 2)
 
 
 def test_settings_that_results_depend_on():

@@ -71,5 +71,5 @@ def test_networks_beyond_their_bounds_are_refused(change):
 
     with pytest.raises(PriorFormatError, match="'config' has values that are out of bounds"):
         _build("depth", {"n_latent": 3, "width": 8, "depth": 1} | change, {})
-    with pytest.raises(PriorFormatError, match="missing or unknown weights"):
+    with pytest.raises(PriorFormatError, match="missing or unknown entries of 'weights'"):
         _build("depth", {"n_latent": 3, "width": 1024, "depth": 16}, {})

@@ -12,7 +12,7 @@ from hazards import forgery
 from dice._errors import PriorFormatError
 from dice._model import schema
 from dice._model.projection import is_orthonormal
-from dice._model.schema import check_weights, checksum, fits, validate
+from dice._model.schema import check_arrays, checksum, fits, validate
 
 
 def changed(*path, to, kind="whole"):
@@ -221,9 +221,9 @@ def test_columns_at_right_angles():
 def test_weights_are_exactly_those_of_the_network():
     shapes = {"a": (2, 3), "b": ()}
     weights = {"a": np.zeros((2, 3), np.float32), "b": np.zeros((), np.float32)}
-    check_weights(weights, shapes)
+    check_arrays(weights, shapes, "weights")
     for odd in ({"a": weights["a"]}, weights | {"c": weights["b"]}):
-        with pytest.raises(PriorFormatError, match="missing or unknown weights: "):
-            check_weights(odd, shapes)
+        with pytest.raises(PriorFormatError, match="missing or unknown entries of 'weights': "):
+            check_arrays(odd, shapes, "weights")
     with pytest.raises(PriorFormatError, match=r"'weights/a' is not float32 of shape \(2, 3\)"):
-        check_weights(weights | {"a": np.zeros((3, 2), np.float32)}, shapes)
+        check_arrays(weights | {"a": np.zeros((3, 2), np.float32)}, shapes, "weights")

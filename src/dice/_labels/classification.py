@@ -16,9 +16,8 @@ import pandas as pd
 from dice import _log
 from dice._labels.cells import LabelCells
 from dice._labels.groups import Votes, fine_groups, vote, votes_help, with_tissue
-from dice._labels.model import LabelModel
+from dice._labels.model import LabelModel, log_loss
 from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels
-from dice._labels.scores import log_loss, macro_f1
 from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
 from dice._query.shift import query_order
 from dice._types import Codes, Floats
@@ -190,12 +189,17 @@ def _without_expression(views: Views, record: dict[str, Any]) -> Classified:
 
 def _scores(model: LabelModel, weights: Mapping[str, float]) -> dict[str, Any]:
     """Return the scores of each classifier, and of their weighted mean, on calibration cells."""
-    codes, names = model.calibration_codes, list(weights)
-    table: dict[str, Any] = {"candidate": np.array([*names, "blend"]), "n_cells": len(codes)}
-    table["weight"] = np.array([*weights.values(), 1.0])
-    rows = [*(model.calibration({name: 1.0}) for name in names), model.calibration(weights)]
-    table["accuracy"] = np.array([float((p.argmax(1) == codes).mean()) for p in rows])
-    return table | {score.__name__: np.array([score(p, codes) for p in rows]) for score in (log_loss, macro_f1)}
+    codes, n_labels = model.calibration_codes, len(model.names)
+    found = [*(model.calibration({name: 1.0}) for name in weights), model.calibration(weights)]
+    f1 = [model.tree.f1(codes, p.argmax(1))[:n_labels] for p in found]
+    return {
+        "candidate": np.array([*weights, "blend"]),
+        "n_cells": len(codes),
+        "weight": np.array([*weights.values(), 1.0]),
+        "accuracy": np.array([(p.argmax(1) == codes).mean() for p in found]),
+        "log_loss": np.array([log_loss(p, codes) for p in found]),
+        "macro_f1": np.array([scores[~np.isnan(scores)].mean() for scores in f1]),
+    }
 
 
 def count_votes(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,7 @@ from dice._data.recipe import batch_columns
 from dice._labels import views
 from dice._labels.cells import LabelCells, is_panel
 from dice._labels.groups import within_groups
-from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel, make_card
-from dice._labels.scores import f1_scores
+from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel
 from dice._model.arrays import explained_by_batches, subsample
 from dice._model.logistic import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, fit_logistic
 from dice._query.query import Query
@@ -23,6 +24,8 @@ from dice._query.reference import Labelled, as_query, cells_of
 from dice._types import Codes, Floats, Mask
 from dice.options import Options
 
+#: Packages whose versions are recorded.
+PACKAGES = ("scdice", "torch", "numpy", "anndata")
 #: Approximate maximum number of cells for the gene classifier. Their expression is dense in memory.
 MAX_GENE_CELLS = 5000
 #: Classifiers also train on thinned copies of all cells, down to this share of the typical depth. Accuracy / macro-F1
@@ -39,24 +42,22 @@ EVIDENCE_ITERATIONS = 25
 
 def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, who: str = "reference") -> LabelModel:
     """Learn the label model from all labelled cells except calibration cells."""
-    whole, thin = _cells(reference, prior, labelled, who)
-    fit, possible = _taught_by(labelled)
+    copies = _cells(reference, prior, labelled, who)
+    whole, (fit, possible) = copies[0], _taught_by(labelled)
     calibration, n_labels = subsample(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
     with _log.progress(total=len(REPRESENTATIONS), desc="Learning labels", unit="fit") as bar:
         candidates = {}
         for name in REPRESENTATIONS[:2]:
-            latents, thinned = _latents(whole, name), None if thin is None else _latents(thin, name)
+            latents = [(cells.y if name == "projection" else cells.clean) / cells.scale for cells in copies]
             # Latents of a panel are its few genes, rotated: they need the penalty of genes.
-            classifier = _fit(
-                latents[fit], None if thinned is None else thinned[fit], possible, n_labels, genes=whole.is_panel
-            )
-            candidates[name] = Candidate(classifier, classifier.logits(latents[calibration]))
+            classifier = _fit([x[fit] for x in latents], possible, n_labels, genes=whole.is_panel)
+            candidates[name] = Candidate(classifier, classifier.logits(latents[0][calibration]))
             bar.update()
         codes = _drawn(possible, candidates["projection"].classifier(whole.y[fit] / whole.scale), seed)
         rows, labels = fit[sampled := _sample(np.arange(len(fit)), codes, seed)], codes[sampled]
-        genes = whole.genes(np.concatenate([rows, calibration]))
-        known, held_out = genes[: len(rows)], genes[len(rows) :]
-        classifier = _fit(known, None if thin is None else thin.genes(rows), possible[sampled], n_labels, genes=True)
+        known, held_out = np.split(whole.genes(np.concatenate([rows, calibration])), [len(rows)])
+        thinned = [cells.genes(rows) for cells in copies[1:]]
+        classifier = _fit([known, *thinned], possible[sampled], n_labels, genes=True)
         candidates["genes"] = Candidate(classifier, classifier.logits(held_out))
         bar.update()
     y, card = whole.y[fit], card_of(reference, prior, labelled)
@@ -102,37 +103,29 @@ def _evidence(
     return found, {"batches": name, "batch_errors": int(found[0]), "batch_errors_expected": round(float(found[1]), 1)}
 
 
-def _fit(x: Floats, thinned: Floats | None, codes: Codes | Mask, n_labels: int, *, genes: bool = False) -> Logistic:
-    """Fit a classifier to cells and, if there are counts, to their thinned copies."""
-    if thinned is not None:
-        x, codes = np.concatenate([x, thinned]), np.concatenate([codes, codes])
+def _fit(copies: list[Floats], codes: Codes | Mask, n_labels: int, *, genes: bool) -> Logistic:
+    """Fit a classifier to cells and their thinned copies, with the penalty for genes or for latents."""
     strength, iterations = (GENE_STRENGTH, GENE_ITERATIONS) if genes else (LATENT_STRENGTH, LATENT_ITERATIONS)
-    return fit_logistic(x, codes, n_labels, strength=strength, max_iter=iterations)
+    labels = np.concatenate([codes] * len(copies))
+    return fit_logistic(np.concatenate(copies), labels, n_labels, strength=strength, max_iter=iterations)
 
 
-def _latents(cells: LabelCells, name: str) -> Floats:
-    return np.asarray((cells.clean if name == "denoised" else cells.y) / cells.scale)
-
-
-def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> tuple[LabelCells, LabelCells | None]:
+def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list[LabelCells]:
     """Return the reference cells, as deep as the query for a panel, and thinned copies if there are counts."""
-    options = Options(
-        rho=0.0, uncertainty=False, shift=False, check=False, layer=prior.params.get("layer"),
-        counts_layer=prior.params.get("counts_layer"),
-    )  # fmt: skip
+    layers = {name: prior.params.get(name) for name in ("layer", "counts_layer")}
+    options = Options(rho=0.0, uncertainty=False, shift=False, check=False, **layers)
     own = Query.of(reference, prior, options, who=who)
     whole = as_query(reference, own, labelled.roles, depths=np.empty(0, np.float32))
     if not own.measured or whole.counts is not None:
-        return LabelCells.of(whole), None
+        return [LabelCells.of(whole)]
     # Depths are relative to the target sum, which is the median depth of the query for a panel.
     panel = is_panel(prior)
     typical, least = (0.0, LEAST_OF_PANEL) if panel else (prior.typical, LEAST_DEPTH)
-    copies = typical + np.linspace(np.log(least), 0, 1000, dtype=np.float32)
-    near, thin = (
+    thin = typical + np.linspace(np.log(least), 0, 1000, dtype=np.float32)
+    return [
         LabelCells.of(replace(whole, reader=replace(whole.reader, depths=depths)))
-        for depths in (PANEL_DEPTHS if panel else whole.reader.depths, copies)
-    )
-    return near, thin
+        for depths in (PANEL_DEPTHS if panel else whole.reader.depths, thin)
+    ]
 
 
 def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any]:
@@ -147,24 +140,39 @@ def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any
 
 
 def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:
-    """Return the card of a reference."""
+    """Return the description of a reference: labels with cell numbers, tree, source, date and versions."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
-    title = record(reference, "title")
-    card = make_card(
-        labelled.key, labelled.names, counts.tolist(), n_cells=reference.n_obs, n_genes=len(prior.genes),
-        source=title if isinstance(title, str) else None, colors=labelled.colors,
-    )  # fmt: skip
+    card = {
+        "labels_key": labelled.key,
+        "labels": labelled.names,
+        "label_cells": counts.tolist(),
+        "cells": reference.n_obs,
+        "genes": len(prior.genes),
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+    if isinstance(title := record(reference, "title"), str):
+        card["source"] = title
+    if labelled.colors is not None:
+        card["colors"] = labelled.colors
     if labelled.tree is None or labelled.coarse is None:
         return card
     return card | labelled.tree.to_card() | {"coarse_cells": int((labelled.coarse >= 0).sum())}
 
 
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def _scores(model: LabelModel) -> dict[str, Any]:
     """Return accuracy and F1 per label on calibration cells, for the mean of all classifiers."""
-    probabilities, codes = model.calibration(), model.calibration_codes
-    f1 = [None if np.isnan(score) else round(score, 4) for score in f1_scores(probabilities, codes)]
-    right = round(float((probabilities.argmax(1) == codes).mean()), 4)
-    return {"held_out": len(codes), "accuracy": right, "f1": f1}
+    given, codes = model.calibration().argmax(1), model.calibration_codes
+    f1 = model.tree.f1(codes, given)[: len(model.names)].tolist()
+    rounded = [None if np.isnan(score) else round(score, 4) for score in f1]
+    return {"held_out": len(codes), "accuracy": round(float((given == codes).mean()), 4), "f1": rounded}
 
 
 def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) -> Codes:
@@ -188,16 +196,7 @@ def batch_evidence(
 ) -> Floats:
     """Return the numbers of wrong and of expected wrong labels (2,), with the largest batches as queries.
 
-    Parameters
-    ----------
-    latents, components
-        Scaled latents (n, k) and leading components (n, r) of the reference cells.
-    labels, batches
-        Label and batch (n,) of every cell.
-    n_labels
-        Number of labels.
-    seed
-        Seed for sampling cells.
+    Cells have scaled latents (n, k), leading components (n, r), a label (n,) and a batch (n,).
     """
     rng, total = np.random.default_rng(seed), np.zeros(2)
     components = components / max(float(components.std()), 1e-12)

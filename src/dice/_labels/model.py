@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -18,26 +16,37 @@ from numpy.typing import NDArray
 
 from dice._errors import InputError, PriorFormatError
 from dice._labels.groups import Groups
-from dice._labels.scores import log_loss
 from dice._labels.tree import LabelTree
 from dice._labels.views import Anchors, LabelMoments
 from dice._model.arrays import softmax
 from dice._model.logistic import Logistic
+from dice._model.schema import check_arrays
 from dice._types import Codes, Floats
 
-#: Packages whose versions are recorded.
-PACKAGES = ("scdice", "torch", "numpy", "anndata")
 #: Maximum number of labels listed in the text.
 LISTED = 100
 #: Inputs of the classifiers: scaled noisy latents, scaled clean latents, standardised genes.
 REPRESENTATIONS = ("projection", "denoised", "genes")
 #: Maximum numbers of stored cells of each kind, of components, and of labels.
 MOST_CELLS, MOST_COMPONENTS, MOST_LABELS = 2000, 100, 10_000
-_COMMON = (
-    "counts", "centres", "whiten", "calibration_codes", "calibration_y", "gene_means", "gene_variances",
-    "anchor_codes", "anchor_scores", "anchor_basis", "batch_evidence",
-)  # fmt: skip
-_EACH = ("slopes", "offset", "calibration")
+#: Smallest probability in the log-loss.
+FLOOR = 1e-4
+#: Axes of the stored arrays: labels C, latents k, genes d, calibration cells m, anchors a, components r.
+_ARRAYS = {
+    "counts": "C",
+    "centres": "Ck",
+    "whiten": "kk",
+    "calibration_codes": "m",
+    "calibration_y": "mk",
+    "gene_means": "Cd",
+    "gene_variances": "Cd",
+    "anchor_codes": "a",
+    "anchor_scores": "ar",
+    "anchor_basis": "dr",
+    "batch_evidence": "2",
+}
+#: The same for every classifier of p inputs.
+_OF_CLASSIFIER = {"slopes": "pC", "offset": "C", "calibration": "mC"}
 _CODES = ("calibration_codes", "anchor_codes")
 
 
@@ -121,56 +130,36 @@ class LabelModel:
 
     def to_arrays(self) -> dict[str, NDArray[np.float32]]:
         """Return all arrays. Names and card are text and are stored elsewhere."""
-        arrays = {name: getattr(self, name) for name in _COMMON}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
         for name, candidate in self.candidates.items():
             parts = {**vars(candidate.classifier), **vars(candidate)}
-            arrays |= {f"{name}_{part}": parts[part] for part in _EACH}
+            arrays |= {f"{name}_{part}": parts[part] for part in _OF_CLASSIFIER}
         return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], card: Mapping[str, Any], n_latent: int, n_genes: int) -> LabelModel:
         """Check stored arrays, then build the model."""
         names = _labels_of(card)
-        m, a = (np.size(arrays.get(name, ())) for name in _CODES)
-        basis = arrays.get("anchor_basis")
-        n_components = basis.shape[1] if isinstance(basis, np.ndarray) and basis.ndim == 2 else 0
-        if n_components > MOST_COMPONENTS:
-            raise PriorFormatError(f"The stored prior's 'labels/anchor_basis' has more than {MOST_COMPONENTS} columns.")
-        shapes = _shapes(len(names), n_latent, n_genes, m, a, n_components)
-        if set(arrays) != set(shapes):
-            raise PriorFormatError("The stored prior's 'labels' have missing or unknown entries.")
-        for name, shape in shapes.items():
-            array = arrays[name]
-            sound = isinstance(array, np.ndarray) and array.dtype == np.float32 and array.shape == shape
-            if not sound or not np.isfinite(array).all() or np.abs(array).max(initial=0) > 1e12:
-                raise PriorFormatError(f"The stored prior's 'labels/{name}' must be finite float32 of shape {shape}.")
-        for name in ("counts", "gene_variances", "batch_evidence"):
-            if (arrays[name] < 0).any() or (name == "counts" and not arrays[name].any()):
-                raise PriorFormatError(
-                    f"The stored prior's 'labels/{name}' must not be negative, and counts must not be all zero."
-                )
-        codes = {name: _checked_codes(arrays[name], name, len(names)) for name in _CODES}
+        check_arrays(arrays, _shapes(arrays, len(names), n_latent, n_genes), "labels")
+        if not arrays["counts"].any():
+            raise PriorFormatError("The stored prior's 'labels/counts' must not be all zero.")
+        common = {name: arrays[name] for name in _ARRAYS}
+        for name in _CODES:
+            common[name] = codes = arrays[name].astype(np.intp)
+            if (codes != arrays[name]).any() or (codes < 0).any() or (codes >= len(names)).any():
+                raise PriorFormatError(f"The stored prior's 'labels/{name}' must be codes of its labels.")
         candidates = {}
         for name in REPRESENTATIONS:
-            each = {part: arrays[f"{name}_{part}"] for part in _EACH}
-            candidates[name] = Candidate(Logistic(each.pop("slopes"), each.pop("offset")), **each)
-        common = {name: arrays[name] for name in _COMMON} | codes
+            slopes, offset, calibration = (arrays[f"{name}_{part}"] for part in _OF_CLASSIFIER)
+            candidates[name] = Candidate(Logistic(slopes, offset), calibration)
         return cls(names=names, candidates=candidates, card=card, **common)
 
 
-def _checked_codes(array: NDArray[np.float32], name: str, n_labels: int) -> Codes:
-    codes = array.astype(np.intp)
-    if (codes != array).any() or (codes < 0).any() or (codes >= n_labels).any():
-        raise PriorFormatError(f"The stored prior's 'labels/{name}' must be codes of its labels.")
-    return codes
-
-
 def _labels_of(card: Mapping[str, Any]) -> list[str]:
-    names = card.get("labels")
-    listed = isinstance(names, list) and 1 < len(names) <= MOST_LABELS and all(isinstance(n, str) for n in names)
-    if not isinstance(names, list) or not listed or len(set(names)) != len(names):
+    """Return the labels that a card lists, after checking them and their tree."""
+    names, parents, levels = card.get("labels"), card.get("hierarchy", {}), card.get("levels", [])
+    if not isinstance(names, list) or not 1 < len(names) <= MOST_LABELS or not _are_different_texts(names):
         raise PriorFormatError("The stored prior's 'card' does not list its labels.")
-    parents, levels = card.get("hierarchy", {}), card.get("levels", [])
     try:
         named = all(isinstance(name, str) for name in [*parents.values(), *levels]) and len(parents) <= MOST_LABELS
         if not named or LabelTree.of(names, parents).depths.max() > len(levels) > 0:
@@ -180,33 +169,26 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _shapes(c: int, k: int, d: int, m: int, a: int, r: int) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {"counts": (c,), "centres": (c, k), "whiten": (k, k)}
-    shapes |= {"calibration_codes": (m,), "calibration_y": (m, k), "gene_means": (c, d), "gene_variances": (c, d)}
-    shapes |= {"anchor_codes": (a,), "anchor_scores": (a, r), "anchor_basis": (d, r), "batch_evidence": (2,)}
+def _are_different_texts(names: list[Any]) -> bool:
+    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+
+
+def _shapes(arrays: Mapping[str, Any], n_labels: int, n_latent: int, n_genes: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape that every stored array must have."""
+    n_calibration, n_anchors = (np.size(arrays.get(name, ())) for name in _CODES)
+    # Zeros stand in for the axes that a forged array lacks.
+    n_components = min((*np.shape(arrays.get("anchor_basis", ())), 0, 0)[1], MOST_COMPONENTS)
+    sizes = {"C": n_labels, "k": n_latent, "d": n_genes, "m": n_calibration, "a": n_anchors, "r": n_components, "2": 2}
+    axes = dict(_ARRAYS)
     for name in REPRESENTATIONS:
-        each = {"slopes": (d if name == "genes" else k, c), "offset": (c,), "calibration": (m, c)}
-        shapes |= {f"{name}_{part}": shape for part, shape in each.items()}
-    return shapes
+        inputs = "d" if name == "genes" else "k"
+        axes |= {f"{name}_{part}": own.replace("p", inputs) for part, own in _OF_CLASSIFIER.items()}
+    return {name: tuple(sizes[axis] for axis in own) for name, own in axes.items()}
 
 
-def make_card(
-    labels_key: str, names: list[str], counts: Sequence[int], *, n_cells: int, n_genes: int, **others: Any
-) -> dict[str, Any]:
-    """Return the card of a reference. Entries of `others` that are not None are added unchanged."""
-    card = {
-        "labels_key": labels_key, "labels": names, "label_cells": [int(n) for n in counts], "cells": n_cells,
-        "genes": n_genes, "date": datetime.now(UTC).date().isoformat(),
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
-    }  # fmt: skip
-    return card | {name: value for name, value in others.items() if value is not None}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+def log_loss(probabilities: Floats, codes: NDArray[np.integer]) -> float:
+    """Return the mean negative log probability of the true classes (n,)."""
+    return float(-np.log(np.maximum(probabilities[np.arange(len(codes)), codes], FLOOR)).mean())
 
 
 def describe(card: Mapping[str, Any]) -> str:

@@ -7,10 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from dice._labels.tree import LabelTree
-from dice._types import Codes, Floats, Mask
-
-#: Smallest probability in the log-loss.
-FLOOR = 1e-4
+from dice._types import Codes, Mask
 
 
 def label_scores_of(
@@ -86,23 +83,3 @@ def _f1(mine: Mask, called: Mask, right: Mask) -> float:
 
 def _share(values: Mask) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def log_loss(probabilities: Floats, codes: NDArray[np.integer]) -> float:
-    """Return the mean negative log probability of the true classes (n,)."""
-    return float(-np.log(np.maximum(probabilities[np.arange(len(codes)), codes], FLOOR)).mean())
-
-
-def macro_f1(probabilities: Floats, codes: NDArray[np.integer]) -> float:
-    """Return the F1 of the most likely class, averaged over the classes with cells."""
-    return float(np.mean([score for score in f1_scores(probabilities, codes) if not np.isnan(score)]))
-
-
-def f1_scores(probabilities: Floats, codes: NDArray[np.integer]) -> list[float]:
-    """Return the F1 of every class; NaN for classes without cells."""
-    guess = probabilities.argmax(1)
-    scores = []
-    for label in range(probabilities.shape[1]):
-        hit, n = np.sum((guess == label) & (codes == label)), np.sum(codes == label)
-        scores.append(float(2 * hit / (np.sum(guess == label) + n)) if n else float("nan"))
-    return scores

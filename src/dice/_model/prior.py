@@ -192,7 +192,7 @@ def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) ->
     with torch.device("meta"):
         expected = network(**config).state_dict()
     shapes = {n: tuple(t.shape) for n, t in expected.items() if t.is_floating_point()}
-    schema.check_weights(weights, shapes)
+    schema.check_arrays(weights, shapes, "weights")
     built = network.empty(config)
     built.load_state_dict({name: torch.tensor(weights[name]) for name in shapes}, strict=False)
     built.requires_grad_(False).eval()

@@ -45,6 +45,7 @@ OPTIONAL = {*PARTS, "labels", "card"}
 _LEAST = {"latent_scale": SMALLEST, "scale": SMALLEST}
 _LEAST |= dict.fromkeys(("noise", "bulk", "gene_noise", "singular_values"), 0.0)
 _LEAST |= dict.fromkeys(("calibration/residual", "soft_clusters/variances"), 0.0)
+_LEAST |= dict.fromkeys(("labels/counts", "labels/gene_variances", "labels/batch_evidence"), 0.0)
 
 
 def fits(version: Any, names: set[str]) -> bool:
@@ -85,11 +86,11 @@ def validate(raw: Any) -> dict[str, Any]:
     return fields | {"format": int(version), "sha256": raw["sha256"], "genes": genes, "config": config}
 
 
-def check_weights(weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse weights that are not exactly those that the configured denoiser has."""
-    _same_names(set(weights), set(shapes), "weights")
+def check_arrays(arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], table: str) -> None:
+    """Refuse a table of arrays that has other names or shapes than these."""
+    _same_names(set(arrays), set(shapes), f"entries of {table!r}")
     for name, shape in shapes.items():
-        _array(weights[name], f"weights/{name}", shape)
+        _array(arrays[name], f"{table}/{name}", shape)
 
 
 def _require(sound: Any, name: str, otherwise: str) -> None:
