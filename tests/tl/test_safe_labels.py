@@ -155,6 +155,19 @@ def test_cells_with_a_coarse_label_are_not_thrown_away(trained):
     assert set(query.obs["cell_type_dice"]) <= set(TYPES), "no cell is labelled by a coarse label"
 
 
+def test_a_column_alone_means_the_tree_that_the_prior_was_trained_with():
+    """A column was a tree without levels, so that coarse labels were no longer those that the prior had learned."""
+    reference, query = simulate(300, 2), simulate(60, 3)
+    reference.obs["class"] = reference.obs["cell_type"].astype(str).map(CLASSES)
+    reference.obs["cell_type"] = reference.obs["cell_type"].astype(object).where(np.arange(300) % 3 > 0)
+    columns, training = ["class", "cell_type"], dice.Training(max_steps=5, calibration_fraction=0.3)
+    dice.tl.train_prior(reference, labels_key=columns, n_latent=5, training=training)
+    dice.tl.transfer_labels(query, reference, columns)
+    again = dice.tl.safe_labels(query, reference, "cell_type", copy=True)
+    assert again.uns[KEY]["levels"].tolist() == columns
+    assert again.obs[KEY].equals(query.obs[KEY])
+
+
 def test_cells_unlike_the_reference_are_unresolved(query):
     unlike = query.obs["cell_type_dice_status"] == "unlike the reference"
     assert (query.obs[KEY][unlike] == "unresolved").all()

@@ -54,6 +54,11 @@ class Classified:
     tissue_weight: float = 0.0
 
     @property
+    def record(self) -> dict[str, Any]:
+        """The entries for ``.uns``."""
+        return {"views": self.views, "composition": self.composition, "candidates": self.table, "shift": self.shift}
+
+    @property
     def weights(self) -> dict[str, float]:
         """Weights of the classifiers."""
         return dict(zip(self.table["candidate"][:-1].tolist(), self.table["weight"][:-1].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""The labels of a reference, with their tree: the model that its prior holds, or one that is learned from its cells."""
+"""The label model of a reference, from its prior or learned from its cells, and the tree of its labels."""
 
 from __future__ import annotations
 
@@ -18,75 +18,75 @@ from dice._data.checks import read_labels, read_roles
 from dice._data.read import names as names_of
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice._labels.cells import is_panel
 from dice._labels.learn import learn_labels
 from dice._labels.model import LabelModel
-from dice._labels.ontology import parents_in_ontology
 from dice._labels.tree import LabelTree
-from dice._model.prior import LearnedPrior
-from dice._query.reference import Labelled, check_labelled, labels_of, read_reference
+from dice._query.reference import Labelled, check_labelled, labels_of
 from dice._types import Codes
 from dice.options import LabelsKey, Levels
-
-#: Fewest genes of a panel for labels, fewest without a warning, and the F1 from which on genes tell a label.
-FEWEST_GENES, FEW_GENES, TOLD = 15, 30, 0.8
 
 
 def read_or_learn(
     reference: object, prior: Any, labels_key: LabelsKey | None, prior_key: str, seed: int
 ) -> tuple[LabelModel, list[str] | None]:
     """Return the label model and the colours of labels, from the prior or learned from the reference cells."""
-    stored, trained = prior.labels, prior.params.get("labels_key")
-    asked = Levels.of(labels_key) if isinstance(labels_key, Levels | list | tuple) else None
-    key = asked.key if asked is not None else trained if labels_key is None else str(labels_key)
-    if key is None:
+    trained = prior.params.get("labels_key")
+    levels = Levels.of(trained if labels_key is None else labels_key)
+    if levels is None:
         raise InputError(
             "The prior was trained without labels: pass `labels_key`, the column of labels in reference.obs."
         )
-    columns = set(names_of(reference, "obs")) if isinstance(reference, AnnData) and reference.n_obs else set()
-    lost = stored is not None and key == trained and key not in columns
-    if isinstance(reference, AnnData) and PriorKeys(prior_key).split in columns and not lost:
-        if asked is None and stored is not None and key == trained and "hierarchy" in stored.card:
-            asked = _stored_levels(key, stored.card, columns)
-        if asked is None:
-            labelled = read_reference(reference, key, prior_key)
-        else:
-            labelled = check_labelled(labels_in_tree(reference, asked, read_roles(reference, prior_key)), key)
-        if stored is None or key != trained or not _same_labels(stored.card, labelled):
-            _log.info(f"Learning the labels in reference.obs[{key!r}].")
-            stored = learn_labels(reference, prior, labelled, seed)
-        elif labelled.tree is not None:
-            stored = replace(stored, card={**stored.card, **labelled.tree.to_card()})
-        known = None if labelled.colors is None else dict(zip(labelled.names, labelled.colors, strict=True))
-        return stored, None if known is None else [known[name] for name in stored.names]
-    if stored is None or key != trained:
+    stored = prior.labels if levels.key == trained else None
+    columns = names_of(reference, "obs") if isinstance(reference, AnnData) and reference.n_obs else []
+    lost = stored is not None and levels.key not in columns
+    if not isinstance(reference, AnnData) or PriorKeys(prior_key).split not in columns or lost:
+        return _without_cells(prior, levels)
+    roles = read_roles(reference, prior_key)
+    if stored is not None and _is_flat(levels) and "hierarchy" in stored.card:
+        levels = _stored_levels(levels.key, stored.card, columns)
+    labelled = check_labelled(labels_in_tree(reference, levels, roles), levels.key)
+    if stored is None or not _same_labels(stored.card, labelled):
+        _log.info(f"Learning the labels in reference.obs[{levels.key!r}].")
+        model = learn_labels(reference, prior, labelled, seed)
+    else:
+        model = stored if labelled.tree is None else _with_tree(stored, labelled.tree)
+    if labelled.colors is None:
+        return model, None
+    colors = dict(zip(labelled.names, labelled.colors, strict=True))
+    return model, [colors[name] for name in model.names]
+
+
+def _without_cells(prior: Any, levels: Levels) -> tuple[LabelModel, list[str] | None]:
+    """Return the label model of a prior, with the tree that is asked for, and the colours of its labels."""
+    model, trained = prior.labels, prior.params.get("labels_key")
+    if model is None or levels.key != trained:
         raise InputError(
-            f"The prior holds {'no labels' if stored is None else f'only the labels {trained!r}'}: pass the reference "
-            f"with its cells, or call dice.tl.train_prior(reference, labels_key={key!r}) with calibration cells."
+            f"The prior holds {'no labels' if model is None else f'only the labels {trained!r}'}: pass the reference "
+            f"with its cells, or call dice.tl.train_prior(reference, labels_key={levels.key!r}) with calibration cells."
         )
-    colors = stored.card.get("colors")
-    listed = isinstance(colors, list) and len(colors) == len(stored.names)
-    return stored if asked is None else _without_cells(stored, asked), [
-        str(color) for color in colors
-    ] if listed else None
+    if levels.columns and [*levels.columns, levels.key] != list(model.card.get("levels", ())):
+        raise InputError(f"{list(levels.columns)} are columns of cells: pass the reference, or a hierarchy.")
+    if levels.hierarchy is not None:
+        model = _with_tree(model, LabelTree.of(model.names, read_hierarchy(levels.hierarchy, model.names)))
+    colors = model.card.get("colors")
+    listed = isinstance(colors, list) and len(colors) == len(model.names)
+    return model, [str(color) for color in colors] if listed else None
 
 
-def _stored_levels(key: str, card: Mapping[str, Any], columns: set[str]) -> Levels:
-    """The levels that a prior was trained with, as columns of the reference or as a mapping."""
+def _stored_levels(key: str, card: Mapping[str, Any], columns: list[str]) -> Levels:
+    """Return the levels that a prior was trained with, as columns of the reference or as a mapping."""
     coarser = tuple(map(str, card.get("levels", ())))[:-1]
-    if coarser and columns.issuperset(coarser):
+    if coarser and set(coarser) <= set(columns):
         return Levels(key, columns=coarser)
-    return Levels(key, hierarchy=card.get("hierarchy"))
+    return Levels(key, hierarchy=card["hierarchy"])
 
 
-def _without_cells(stored: LabelModel, asked: Levels) -> LabelModel:
-    """The model of a prior with the tree that is asked for."""
-    if asked.columns and [*asked.columns, asked.key] != list(stored.card.get("levels", ())):
-        raise InputError(f"{list(asked.columns)} are columns of cells: pass the reference, or a hierarchy.")
-    if asked.hierarchy is None:
-        return stored
-    tree = LabelTree.of(stored.names, read_hierarchy(asked.hierarchy, stored.names))
-    return replace(stored, card={**stored.card, **tree.to_card()})
+def _is_flat(levels: Levels) -> bool:
+    return levels.hierarchy is None and not levels.columns
+
+
+def _with_tree(model: LabelModel, tree: LabelTree) -> LabelModel:
+    return replace(model, card={**model.card, **tree.to_card()})
 
 
 def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], levels: LabelsKey | None) -> Labelled | None:
@@ -106,12 +106,11 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], levels: LabelsK
 def labels_in_tree(reference: AnnData, key: LabelsKey, roles: Codes, who: str = "reference") -> Labelled:
     """Return the labels of a reference. With a tree, cells with a label above others are `coarse`."""
     levels = None if isinstance(key, str) else Levels.of(key)
-    if levels is None or (levels.hierarchy is None and not levels.columns):
+    if levels is None or _is_flat(levels):
         return labels_of(reference, str(key) if levels is None else levels.key, roles, who)
-    if levels.columns:
+    if levels.hierarchy is None:
         values, parents = _from_columns(reference, levels, who)
     else:
-        assert levels.hierarchy is not None
         values = read_labels(reference, levels.key, who)
         parents = read_hierarchy(levels.hierarchy, [str(name) for name in values.categories])
     inner = set(parents.values())
@@ -121,8 +120,7 @@ def labels_in_tree(reference: AnnData, key: LabelsKey, roles: Codes, who: str = 
         raise InputError(f"The tree of {levels.key!r} has fewer than two labels that are not above others: {names}.")
     found = (*levels.columns, levels.key) if levels.columns else ()
     tree = LabelTree.of(names, parents, found, known=[str(name) for name in values.categories])
-    nodes = np.array([tree.names.index(name) if name in tree.names else -1 for name in labelled.names] + [-1])
-    node = nodes[labelled.codes]
+    node = np.append(pd.Index(tree.names).get_indexer(labelled.names), -1)[labelled.codes]
     colors = labelled.colors and [labelled.colors[labelled.names.index(name)] for name in names]
     fine, coarse = np.where(node < len(names), node, -1), np.where(node >= len(names), node, -1)
     return replace(labelled, names=names, codes=fine, tree=tree, coarse=coarse, colors=colors)
@@ -164,7 +162,7 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
         return {str(child): str(parent) for child, parent in hierarchy.items()}
     path = os.fspath(hierarchy)
     if path.removesuffix(".gz").endswith(".obo"):
-        return parents_in_ontology(path, labels)
+        return _parents_in_ontology(path, labels)
     try:
         table = pd.read_csv(path, dtype=str)[["child", "parent"]].dropna().drop_duplicates()
     except (OSError, ValueError, KeyError) as error:
@@ -178,33 +176,60 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
 def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
     """Return whether the reference still has the labels of its prior. Their order does not matter."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
-    learned = card.get("label_cells")
-    if not isinstance(learned, list) or len(learned) != len(card["labels"]):
-        return False
     n_coarse = 0 if labelled.coarse is None else int((labelled.coarse >= 0).sum())
-    same = dict(zip(card["labels"], learned, strict=True)) == dict(zip(labelled.names, counts.tolist(), strict=True))
+    learned = card.get("label_cells")
+    same = isinstance(learned, list) and dict(zip(card["labels"], learned, strict=False)) == dict(
+        zip(labelled.names, counts.tolist(), strict=True)
+    )
     return same and card.get("coarse_cells", 0) == n_coarse
 
 
-def warn_of_unlearned(model: LabelModel) -> None:
-    """Warn about labels that are never predicted because all of their cells are calibration cells."""
-    never = [name for name, n in zip(model.names, model.counts, strict=True) if not n]
-    if never:
-        _log.warn(f"All cells of the labels {never[:5]} are calibration cells, so these labels are never predicted.")
+def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
+    """Return the parent of every label and node, for labels that are ids or exact names of terms of an .obo file.
+
+    A term with several parents cannot stand in a tree below all of them. Terms are therefore added from specific to
+    general (few labels first, then many ancestors), and only if their labels are nested in those of earlier terms.
+    """
+    graph = _read_ontology(path)
+    import networkx as nx  # obonet needs it as well
+
+    by_name = {data["name"]: term for term, data in graph.nodes(data=True) if "name" in data}
+    terms = {label: label if label in graph else by_name.get(label, "") for label in labels}
+    unknown = sorted(label for label, term in terms.items() if not term)
+    if unknown:
+        raise InputError(f"{path!r} has no terms with the ids or names {unknown[:5]}: rename these labels.")
+    held: dict[str, set[str]] = {term: {label} for label, term in terms.items()}
+    for label, term in terms.items():
+        for above in nx.descendants(graph, term):
+            held.setdefault(above, set()).add(label)
+    own = {term: label for label, term in terms.items()}
+    # Terms of cells come first: their cells should not become a label beside those below them.
+    order = sorted(held, key=lambda t: (t not in own, len(held[t]), -len(nx.descendants(graph, t)), t))
+    kept: dict[str, frozenset[str]] = {}
+    for term in order:
+        members = frozenset(held[term])
+        nested = all(members < other or other < members or not members & other for other in kept.values())
+        if nested and len(members) > 1 and (term in own or len(members) < len(labels)):
+            kept[own.get(term) or graph.nodes[term].get("name", term)] = members
+    parents = {}
+    for name in [*labels, *(name for name in kept if name not in terms)]:
+        members = kept.get(name, frozenset([name]))
+        if wider := [other for other in kept if members < kept[other]]:
+            parents[name] = min(wider, key=lambda other: len(kept[other]))
+    return parents
 
 
-def check_panel(prior: LearnedPrior, model: LabelModel) -> None:
-    """Refuse a panel of very few genes, and warn of few, with the labels that held-out reference cells get."""
-    n_genes = len(prior.genes)
-    if not is_panel(prior) or n_genes >= FEW_GENES:
-        return
-    scores = zip(model.names, model.card["f1"], strict=True)
-    clear = [name for name, f1 in scores if f1 is not None and f1 >= TOLD]
-    told = f"tell {clear[:5]} from the others" if clear else "tell no label from all others"
-    text = f"give {model.card['accuracy']:.0%} of held-out reference cells the right label and {told}"
-    if n_genes < FEWEST_GENES:
-        raise InputError(
-            f"Labels need at least {FEWEST_GENES} shared genes, got {n_genes}, which {text}: use a query with more "
-            "genes, or call dice.tl.annotate without labels_key for an embedding and clusters."
-        )
-    _log.warn(f"Only {n_genes} genes are shared, which {text}: expect sets of several labels.")
+def _read_ontology(path: str) -> Any:
+    """Return the terms of an .obo file, with edges from every term to what it is a kind of."""
+    try:
+        import networkx as nx
+        import obonet
+    except ImportError as error:
+        raise ImportError('An .obo file needs the package obonet: pip install "scdice[ontology]".') from error
+    try:
+        found = obonet.read_obo(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path!r} must be an ontology in the .obo format: {error}") from error
+    graph = nx.DiGraph((child, parent) for child, parent, kind in found.edges(keys=True) if kind == "is_a")
+    graph.add_nodes_from(found.nodes(data=True))
+    return graph

@@ -17,13 +17,13 @@ from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
 from dice._keys import CONFIDENT, STATUSES, UNLIKE, SafeKeys
-from dice._labels.cells import LabelCells
+from dice._labels.cells import LabelCells, check_model
 from dice._labels.classification import classify, count_votes
 from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots, safe_slots
-from dice._labels.stored import check_panel, read_or_learn, warn_of_unlearned
+from dice._labels.stored import read_or_learn
 from dice._query.query import Query
 from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, LabelsKey, Levels, Options, Sets, Shift
@@ -164,28 +164,24 @@ def transfer_labels(
         rho=0.0, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=random_state
     )
     asked = options.arguments() | {"labels_key": named, "alpha": alpha, "groupby": groupby}
+    call = as_plain(asked | {"sets": sets, "classifier": kind})
     with _log.recorded() as warned:
         model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
-        warn_of_unlearned(model)
-        check_panel(prior, model)
+        check_model(model, prior)
         cells = LabelCells.of(Query.of(adata, prior, options))
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
         separated = measure_shift(cells.query, *scaled, options.random_state)
+        params = {"n_calibration": len(model.calibration_codes), **separated.params}
         positions = None if kind.spatial_key is None else read_positions(adata, kind.spatial_key)
         found = classify(cells, model, kind, options.shift, separated.auc, positions)
         unlike = unlike_cells(cells, model)
         judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
-    params = {"n_calibration": len(model.calibration_codes), "tissue_weight": found.tissue_weight}
-    record = {
-        "call": as_plain(asked | {"sets": sets, "classifier": kind}),
-        "params": params | separated.params | judged.params,
-        "views": found.views, "composition": found.composition, "candidates": found.table,
-        "reference": describe(model.card), "shift": found.shift, "warnings": np.array(warned, dtype=str),
-    }  # fmt: skip
+    params |= judged.params | {"tissue_weight": found.tissue_weight}
+    record = {"call": call, "params": params, "reference": describe(model.card), **found.record}
+    record["warnings"] = np.array(warned, dtype=str)
     voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
     slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, found.by_view, voted)
     confident, unlike = judged.status == STATUSES.index(CONFIDENT), judged.status == STATUSES.index(UNLIKE)
-    safe = safe_slots(
-        SafeKeys(keys.key), adata, model, judged.probabilities, confident, unlike, alpha, found.strength
-    )  # fmt: skip
-    return write(adata, slots | safe, copy=copy)
+    probabilities, strength = judged.probabilities, found.strength
+    slots |= safe_slots(SafeKeys(keys.key), adata, model, probabilities, confident, unlike, alpha, strength)
+    return write(adata, slots, copy=copy)
