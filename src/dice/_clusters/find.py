@@ -1,4 +1,4 @@
-"""Clusters of a query: a fine partition, second measurements of its cells, and the tree of merges."""
+"""Find the clusters of a query: partition its cells finely, measure them again, and join what is not separate."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from dice._types import Codes, Floats
 
 #: Resolution of the fine partition that the tree begins with. Resolutions 2 to 8 gave the same clusters within noise.
 FINE = 3.0
-#: Cells up to which counts are split more than once; with more of them, one split tells as much of every pair.
+#: Largest number of cells whose counts are split several times. With more cells, one split is precise enough.
 SPLIT_CELLS = 20_000
-#: Minutes and GB for 200,000 cells, both of which grow with the number of cells.
+#: Minutes and GB for 200,000 cells. Both grow in proportion to the number of cells.
 COST = 3.2, 3.8
 
 
 @dataclass(frozen=True)
 class Found:
-    """The tree of a query's clusters, and where every cell and every half of its counts is in it."""
+    """The tree of clusters, and the leaf of every cell and of every half of its counts."""
 
     tree: Tree
-    #: Leaf of every cell and of its halves (n, 1 + 2 s); -1 for cells without expression.
+    #: Leaf of every cell and of its 2 s halves (n, 1 + 2 s); -1 for cells without expression.
     leaves: NDArray[np.int16]
     #: Connectivities and distances (n, n).
     graph: tuple[sparse.csr_matrix, sparse.csr_matrix]
 
 
 def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flavor, random_state: int) -> Found:
-    """The tree of all cells with expression."""
+    """Return the tree of clusters of all cells with expression."""
     n, some = len(query.latents), np.flatnonzero(~query.latents.empty)
     if len(some) <= n_neighbors:
         raise InputError(
@@ -47,7 +47,7 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
     if len(some) > SPLIT_CELLS:
         minutes, memory = (len(some) / 200_000 * cost for cost in COST)
         _log.say(f"{len(some):,} cells take about {minutes:.1f} minutes and {memory:.1f} GB on two idle cores.")
-    # By address, as the order of a file would decide where Leiden begins and which cells are compared.
+    # Sort by cell seed: Leiden and the choice of tested cells must not depend on the order in the file.
     some = some[np.argsort(query.seeds[some], kind="stable")]
     cells = remeasured(query, n_splits if len(some) <= SPLIT_CELLS else 1)[some]
     with _log.progress(total=3, desc="Finding neighbours", unit="stage") as bar:
@@ -70,7 +70,7 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
 
 
 def _placed(codes: Codes, halves: Floats) -> Codes:
-    """Leaf of every half (n, 2 s): the nearest mean of halves, in units of their spread within leaves."""
+    """Return the leaf of every half (n, 2 s): the nearest mean of halves, relative to their spread within leaves."""
     n, k = len(codes), halves.shape[-1]
     values = halves.reshape(n, -1, k).astype(np.float64)
     member = sparse.csr_matrix((np.ones(n), (codes, np.arange(n))))

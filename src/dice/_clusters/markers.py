@@ -1,4 +1,4 @@
-"""Genes of the splits of a tree, tested on counts that did not place the cells.
+"""Test the genes of every split of a tree on counts that were not used to place the cells.
 
 Both halves of the counts of a cell are placed in the tree on their own. Cells are grouped by one half, and genes are
 compared by the other one. Counts are Poisson given the cell, so that the halves are independent given the cell.
@@ -28,7 +28,7 @@ SMALLEST_TAIL = 1e-300
 
 @dataclass(frozen=True)
 class SideSums:
-    """SideSums over the cells of every leaf, for every half of the counts (h, leaves) or (h, leaves, d)."""
+    """Sums over the cells of every leaf, for every half of the counts: (h, leaves) or (h, leaves, d)."""
 
     cells: Floats
     depth: Floats
@@ -37,13 +37,13 @@ class SideSums:
     squares: Floats
 
     def of(self, leaves: Sequence[int]) -> SideSums:
-        """SideSums over several leaves together."""
+        """Return the sums over several leaves together."""
         return SideSums(*(part[:, leaves].sum(1) for part in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class LeafSums:
-    """SideSums of any chunk of cells: cells by the `leaves` (n, h) of one half, counts of the other half."""
+    """Compute the sums of a chunk of cells: cells are placed by the `leaves` (n, h) of one half, the other half is summed."""
 
     leaves: NDArray[np.integer]
     n_leaves: int
@@ -68,11 +68,11 @@ class LeafSums:
 
 
 def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
-    """Scores (d,) of the genes that the first group has more of, and log2 fold changes; all halves together.
+    """Return scores (d,), positive for genes that the first group has more of, and log2 fold changes over all halves.
 
     Given the counts of a gene in both groups, those of the first are binomial, with its share of the depth. Counts are
-    divided by their dispersion within the groups where that is above one. The score is the mean over the halves of
-    standard normal deviates. They depend on each other, so that their mean varies less than one of them.
+    divided by their dispersion within the groups if it is above one. The score is the mean of the standard normal
+    deviates of all halves. This mean varies at most as much as one deviate, so the test is conservative.
     """
     share = (first.depth / (first.depth + second.depth))[:, None]
     spread: Floats = np.zeros_like(first.counts)
@@ -91,7 +91,7 @@ def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
 
 
 def split_genes(query: Query, cut: Cut, leaves: NDArray[np.integer], n_genes: int | None) -> pd.DataFrame:
-    """The genes of both sides of every split above a cut, by `leaves` (n, h) of the halves of the cells."""
+    """Return the genes of both sides of every split above a cut, by the `leaves` (n, h) of the halves of the cells."""
     tree = cut.tree
     parts = query.matrix.each(LeafSums(leaves, tree.n_leaves, query.counts, query.seeds), desc="Comparing genes")
     sums = SideSums(*(np.sum(part, axis=0) for part in zip(*(vars(part).values() for part in parts), strict=True)))

@@ -23,14 +23,14 @@ PartitionMethod = Literal["leiden", "louvain"]
 Flavor = Literal["igraph", "leidenalg"]
 
 _igraph_lock = threading.Lock()
-#: Up to this many cells neighbours are exact; the approximate search has to be compiled first, which takes 9 s.
+#: Largest number of cells with an exact search. The approximate search has to be compiled first, which takes 9 s.
 EXACT_CELLS = 20_000
-#: Edges of a smaller weight are dropped: cells that share hardly a neighbour, as in Seurat.
+#: Smallest weight of an edge, as in Seurat: cells that share hardly any neighbour are not connected.
 LEAST_SHARED = 1 / 15
 
 
 def nearest(cells: Floats, n_neighbors: int, random_state: int = 0) -> tuple[Codes, Floats]:
-    """Neighbours (n, n_neighbors) of cells (n, k), each cell its own first one, and their distances."""
+    """Return the neighbours (n, n_neighbors) of cells (n, k), each cell itself first, and their distances."""
     cells = np.ascontiguousarray(cells, dtype=np.float32)
     if len(cells) <= EXACT_CELLS:
         from sklearn.neighbors import NearestNeighbors
@@ -46,7 +46,7 @@ def nearest(cells: Floats, n_neighbors: int, random_state: int = 0) -> tuple[Cod
 
 
 def shared_neighbors(found: NDArray[np.intp]) -> sparse.csr_matrix:
-    """Jaccard index (n, n) of the neighbourhoods (n, n_neighbors) of two cells, where it is not small."""
+    """Return the Jaccard index (n, n) of the neighbourhoods of two cells. Small ones are dropped."""
     n, k = found.shape
     member = sparse.csr_matrix((np.ones(n * k, np.float32), found.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
     shared = sparse.csr_matrix(member @ member.T)
@@ -58,17 +58,17 @@ def shared_neighbors(found: NDArray[np.intp]) -> sparse.csr_matrix:
 
 
 def distance_matrix(found: NDArray[np.intp], distances: Floats) -> sparse.csr_matrix:
-    """Distances (n, n) of every cell to its neighbours other than itself, as scanpy keeps them."""
+    """Return the distances (n, n) of every cell to its other neighbours, as scanpy stores them."""
     n, k = found.shape
     other = (found != np.arange(n)[:, None]).ravel()
     rows = np.repeat(np.arange(n), k)[other]
-    # A distance of zero between two equal cells is an edge all the same.
+    # Two equal cells have an edge too, so their distance must not be a zero that sparse matrices drop.
     values = np.maximum(distances.ravel()[other], np.finfo(np.float64).tiny)
     return sparse.csr_matrix((values, (rows, found.ravel()[other])), shape=(n, n))
 
 
 def as_graph(connectivities: Any) -> Graph:
-    """A sparse matrix (n, n) of connectivities as an undirected weighted graph."""
+    """Return connectivities (n, n) as an undirected weighted graph."""
     import igraph
 
     upper = sparse.triu(connectivities, k=1, format="coo")
@@ -80,7 +80,7 @@ def communities(
     graph: Graph, resolution: float, *, method: PartitionMethod = "leiden", random_state: int = 0,
     flavor: Flavor = "igraph",
 ) -> Codes:  # fmt: skip
-    """The cluster of every node, by modularity; two iterations of Leiden, as scanpy advises."""
+    """Return the cluster of every node by modularity, with two iterations of Leiden, as scanpy advises."""
     if flavor == "leidenalg":
         import leidenalg
 
@@ -106,7 +106,7 @@ def check_resolutions(resolutions: Sequence[float]) -> None:
 
 @contextmanager
 def _igraph_seed(random_state: int) -> Iterator[None]:
-    """Give igraph a generator of its own; it has one for the process, hence the lock."""
+    """Seed igraph's random numbers for a while. The process has one generator for all threads, hence the lock."""
     import igraph
 
     with _igraph_lock:

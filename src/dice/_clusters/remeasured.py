@@ -1,4 +1,4 @@
-"""Second measurements of a query's cells: both halves of their counts, denoised each on its own."""
+"""Measure the cells of a query again: split their counts into two halves, and denoise each half alone."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from dice._types import Chunk, Codes, Floats, Mask
 
 @dataclass(frozen=True)
 class Remeasured:
-    """Cells, and what measuring them again would give; PCA units."""
+    """Cells and repeated measurements of them, in PCA units."""
 
-    #: The denoised cells (n, k), and some times their two halves (n, n_splits, 2, k).
+    #: The denoised cells (n, k), and the two halves of every split of their counts (n, n_splits, 2, k).
     whole: Floats
     halves: Floats
     #: Projections (n, k) of the cells.
     projection: Floats
-    #: Cells (n, k) of the same depths that are alike in everything else, denoised and projected.
+    #: Simulated cells (n, k) with the same depths and one common profile, denoised and projected.
     alike: Floats
     alike_projection: Floats
 
     @property
     def spaces(self) -> tuple[tuple[Floats, Floats], ...]:
-        """Cells beside those that are alike, denoised and projected.
+        """Real beside simulated cells, denoised and projected, to tell clusters from differences in depth.
 
-        Where depth tells the type, the denoised ones alone would not do, as the measurement takes a cell of that depth
-        for that type; nor would projections, which depth moves a long way.
+        Both are needed. If depth predicts the type, the denoiser gives a simulated cell of that depth the features of
+        that type. Projections in turn move far with depth alone.
         """
         return (self.whole, self.alike), (self.projection, self.alike_projection)
 
@@ -42,10 +42,10 @@ class Remeasured:
 
 
 def remeasured(query: Query, n_splits: int) -> Remeasured:
-    """Measure all cells again, by halves of their counts.
+    """Measure all cells again by halves of their counts.
 
-    Posterior samples stand in for the halves of a query whose noise is not measured: they tell how far the posterior is
-    sure of itself, not whether another measurement would agree.
+    Without counts, posterior samples take the place of the halves. They show how certain the posterior is, not whether
+    another measurement would agree.
     """
     n, k, projection = query.matrix.n_cells, query.likelihood.n_latent, np.asarray(query.latents.y)
     if not query.measured:
@@ -68,18 +68,18 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
 
 @dataclass(frozen=True)
 class CellReader:
-    """From expression to denoised halves, for any chunk of cells."""
+    """Compute the denoised halves of a chunk of cells from its expression."""
 
     inference: Inference
     #: Cells (n,) that the loadings were computed from.
     own: Mask
     counts: CountsLayer | None
     n_splits: int
-    #: Share (d,) of the expression that every gene has over all cells.
+    #: Share (d,) of every gene in the expression of all cells.
     profile: Floats
 
     def __call__(self, chunk: Chunk, rows: slice) -> Floats:
-        """Denoised halves of the cells at `rows`, and cells that are alike (n, 2 n_splits + 2, k)."""
+        """Return the denoised halves of the cells at `rows`, and the simulated cells (n, 2 n_splits + 2, k)."""
         cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
         seeds, own = self.inference.seeds[rows], self.own[rows]
         likelihood, projection = self.inference.likelihood, self.inference.prior.projection
@@ -98,6 +98,6 @@ class CellReader:
         return np.stack(found, axis=1)
 
     def _read(self, part: Share) -> tuple[Chunk, Latents]:
-        """Expression of parts of cells, and what it says of them."""
+        """Return the expression of parts of cells and its latents."""
         expression = normalised(part.counts, np.nan_to_num(part.factor))
         return expression, self.inference.likelihood.latents(expression, log_depth=part.log_depth)

@@ -1,4 +1,4 @@
-"""How far two clusters are apart, judged by cells and counts that did not shape the judgement."""
+"""Measure how far two clusters are apart, by cells and counts that were not used to learn the measure."""
 
 from __future__ import annotations
 
@@ -11,30 +11,28 @@ from scipy.stats import norm
 
 from dice._types import Codes, Floats, Mask
 
-#: Separation of the two halves of an even continuum, whatever its length and wherever noise comes from: a uniform
-#: variable has halves whose means are sqrt(12) of their own standard deviations apart. The halves of a normal variable
-#: are 2.65 apart. Clusters have to be further apart than that.
+#: Separation of the two halves of an even continuum of any length: the halves of a uniform variable have means that are
+#: sqrt(12) of their standard deviations apart (those of a normal variable 2.65). Clusters must be further apart.
 CONTINUUM = float(np.sqrt(12))
-#: Largest separation that is told: at 10, one cell in three million is placed wrongly.
+#: Separations are capped here: at 10, one cell in three million is placed wrongly.
 MOST_SEPARATE = 10.0
-#: Most cells of each cluster that a test looks at, and fewest cells of each that a discriminant can be learned from.
+#: Maximum number of cells of each cluster in a test, and minimum number to learn a discriminant from.
 TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 600, 3
-#: Parts of the cells: each is judged by a discriminant that all others have taught.
+#: Number of folds: the cells of each are scored by a discriminant learned from the others.
 CELL_FOLDS = 10
 #: Share of the mean variance that is added to the covariance of a discriminant.
 SHRINKING = 0.2
-#: Share of the squared distance between two clusters that must be left once depth is taken away. Counts of one profile
-#: at the depths of bmmc's cells left .004 of the denoised and .02 of the projected distance; clusters of bmmc and of
-#: pancreas left .3 and .65 or more.
+#: Smallest share of the squared distance of two clusters that depth must not explain. For counts of one profile at the
+#: depths of bmmc's cells it was .004 (denoised) and .02 (projected); for clusters of bmmc and pancreas .3 and more.
 LEFT = 0.1
-#: Separations of two normal clusters, and the share of their cells in the middle third of the way between their means.
-#: It rises up to the first one: a continuum has as many cells there or more.
+#: Separations of two normal clusters, and the share of their cells in the middle third between their means. The share
+#: falls from the first separation on; a continuum has as many cells there or more.
 SEPARATIONS = np.linspace(np.sqrt(6 * np.log(2)), MOST_SEPARATE, 500)
 IN_BETWEEN = norm.cdf(2 * SEPARATIONS / 3) - norm.cdf(SEPARATIONS / 3)
 
 
 def agreement(separation: Floats | float) -> Floats:
-    """Share of cells that two measurements place in the same one of two clusters, 0.5 for chance.
+    """Return the share of cells that two measurements place in the same one of two clusters, 0.5 by chance.
 
     Each of two normal clusters at this separation loses a share e of its cells to the other.
     """
@@ -43,33 +41,33 @@ def agreement(separation: Floats | float) -> Floats:
 
 
 def separation(agreed: Floats | float) -> Floats:
-    """The separation at which two measurements agree for this share of the cells: the inverse of `agreement`."""
+    """Return the separation at which two measurements agree for this share of the cells: the inverse of `agreement`."""
     error = (1 - np.sqrt(np.clip(2 * np.asarray(agreed, dtype=np.float64) - 1, 0, 1))) / 2
     return np.asarray(np.minimum(-2 * norm.ppf(np.clip(error, 1e-12, 0.5)), MOST_SEPARATE))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Cells and repeated measurements of them, in an order that belongs to the cells and not to the file."""
+    """Cells and repeated measurements of them, in an order that does not depend on the file."""
 
-    #: Denoised cells (n, k) and two independent measurements of them, some times (n, s, 2, k).
+    #: Denoised cells (n, k), and s pairs of independent measurements of them (n, s, 2, k).
     whole: Floats
     halves: Floats
-    #: Pairs of embeddings (n, k): of cells, and of cells that have the same depths and are otherwise alike.
+    #: Pairs of embeddings (n, k): of the cells, and of simulated cells with the same depths and one profile.
     spaces: tuple[tuple[Floats, Floats], ...] = ()
     #: Depth of the cells in units of the depth of their halves.
     depth: float = 2.0
 
     @cached_property
     def folds(self) -> Codes:
-        """The part (n,) that every cell is in."""
+        """The fold (n,) of every cell."""
         return np.random.default_rng(0).integers(CELL_FOLDS, size=len(self.whole))
 
     def apart(self, first: Codes, second: Codes) -> float:
-        """Separation of two clusters of cells: by the cells themselves and by independent halves, the smaller one.
+        """Return the separation of two clusters: the smaller one of that of the cells and that of their halves.
 
-        Cells tell clusters from a continuum, and halves tell them from noise that shaped the clusters. Clusters that
-        depth alone sets apart have no separation.
+        The cells tell clusters from a continuum. The halves tell clusters from noise. Clusters that differ only in
+        depth have a separation of 0.
         """
         by_depth = [_left(*(part[cells].mean(0) for part in space for cells in (first, second)))
                     for space in self.spaces]  # fmt: skip
@@ -90,7 +88,7 @@ class Measured:
 
 
 def distance(first: Floats, second: Floats) -> float:
-    """Separation of the scores of two clusters: the mean of two measures that are the same for normal clusters.
+    """Return the separation of the scores of two clusters: the mean of two measures that agree for normal clusters.
 
     One is the distance of the means in units of the spread. The other one counts the cells in between: a continuum has
     many, also where it is bent, so that its ends are far apart.
@@ -103,18 +101,18 @@ def distance(first: Floats, second: Floats) -> float:
 
 
 def lower_bound(distance: float, n_first: int, n_second: int) -> float:
-    """Lower end of a one-sided 95 % interval of a distance of two means in units of the spread."""
+    """Return the lower end of a one-sided 95 % interval of a distance of two means in units of the spread."""
     means, spreads = 1 / n_first + 1 / n_second, 1 / (n_first - 1) + 1 / (n_second - 1)
     return float(distance - norm.isf(0.05) * np.sqrt(means + distance**2 / 8 * spreads))
 
 
 def _scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
-    """Scores (n, m) of m measurements (n, m, k) of cells, by the discriminant of Fisher that other `folds` have taught.
+    """Return scores (n, m) of m measurements (n, m, k) of cells by Fisher's discriminant, learned from other `folds`.
 
-    Cells that are a `member` (n,) of the second cluster score above 0. None where there are too few cells.
+    Cells that are a `member` (n,) of the second cluster score above 0. Return None if there are too few cells.
     """
     values = values - values.mean((0, 1), dtype=np.float64)
-    # Numbers, sums and products (2, CELL_FOLDS, ...) of the values in each part of a cluster, and in all its others.
+    # Numbers, sums and products (2, CELL_FOLDS, ...) of the values in each fold of a cluster, then in all other folds.
     parts = [values[(folds == fold) & side].reshape(-1, values.shape[-1])
              for side in (~member, member) for fold in range(CELL_FOLDS)]  # fmt: skip
     known = zip(*((len(part), part.sum(0), part.T @ part) for part in parts), strict=True)
@@ -131,14 +129,14 @@ def _scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
 
 
 def shrunken(covariance: Floats) -> Floats:
-    """Covariance (..., k, k), shrunken to a multiple of the identity."""
+    """Return a covariance (..., k, k) shrunken towards a multiple of the identity."""
     k = covariance.shape[-1]
     trace = np.trace(covariance, axis1=-2, axis2=-1)[..., None, None]
     return np.asarray((1 - SHRINKING) * covariance + (SHRINKING * trace / k + 1e-12) * np.eye(k))
 
 
 def _agreed(placed: NDArray[np.bool_], member: Mask) -> float:
-    """Agreement of two placements (n, s, 2) beyond chance, as a share; both clusters have the same weight."""
+    """Return the agreement of two placements (n, s, 2) beyond chance as a share. Both clusters weigh the same."""
     weight = np.where(member, 0.5 / member.sum(), 0.5 / (~member).sum())
     share = np.einsum("n,nsh->sh", weight, placed)
     same = np.einsum("n,ns->s", weight, placed[..., 0] == placed[..., 1])
@@ -148,7 +146,7 @@ def _agreed(placed: NDArray[np.bool_], member: Mask) -> float:
 
 
 def _left(first: Floats, second: Floats, alike_first: Floats, alike_second: Floats) -> float:
-    """Share of the squared distance of two means that is not that of cells which differ in depth alone."""
+    """Return the share of the squared distance of two means that simulated cells of the same depths do not have."""
     shift = second - first
     rest = shift - (alike_second - alike_first)
     return float(rest @ rest / max(float(shift @ shift), 1e-12))

@@ -1,4 +1,4 @@
-"""A tree of clusters: fine clusters, joined two by two, the least separate first, and cuts through it."""
+"""The tree of clusters: fine clusters are joined pair by pair, the least separate first. A cut gives the clusters."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ class Tree:
         return float(self.sizes[self.leaves(node)].sum())
 
     def cut(self, least: float) -> list[int]:
-        """Nodes that are left when every merge below this separation is made, from the largest to the smallest."""
+        """Return the nodes that remain after all merges below a separation, from the largest to the smallest."""
         made = int(np.searchsorted(self.separation, least))
         inner = set(self.joined[:made].ravel().tolist())
         nodes = [node for node in range(self.n_leaves + made) if node not in inner]
         return sorted(nodes, key=lambda node: (-self.size(node), node))
 
     def leaves(self, node: int) -> list[int]:
-        """Fine clusters below a node."""
+        """Return the leaves below a node."""
         if node < self.n_leaves:
             return [node]
         return [leaf for child in self.joined[node - self.n_leaves] for leaf in self.leaves(int(child))]
 
     def members(self, nodes: list[int]) -> Codes:
-        """Position in `nodes` of every leaf (n_leaves,); -1 for all other leaves."""
+        """Return the position in `nodes` of every leaf (n_leaves,), -1 for leaves of other nodes."""
         codes = np.full(self.n_leaves, -1, dtype=np.intp)
         for position, node in enumerate(nodes):
             codes[self.leaves(node)] = position
         return codes
 
     def names(self, least: float) -> list[str]:
-        """A name for every node, whichever cut it is in.
+        """Return a name for every node that is the same in all cuts.
 
         Nodes of the cut at `least` are numbered from the largest to the smallest. A node below them has the name of its
         parent and ``.1``, or ``.2`` for the smaller one; a node above them has the names of those that it joins:
@@ -77,9 +77,9 @@ class Tree:
 
 
 def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes], float]) -> Tree:
-    """Join fine clusters (n,) until one is left, the pair with the smallest separation ``apart(cells, cells)`` first.
+    """Join fine clusters (n,) until one is left: at each step the pair with the smallest ``apart(cells, cells)``.
 
-    Only clusters that edges of the `graph` (n, n) connect are compared.
+    Only clusters that are connected by edges of the `graph` (n, n) are compared.
     """
     n_leaves = int(codes.max()) + 1
     cells = {code: np.flatnonzero(codes == code) for code in range(n_leaves)}
@@ -91,14 +91,14 @@ def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes],
     levels: list[float] = []
 
     def order(pair: tuple[int, int]) -> tuple[float, float, tuple[int, int]]:
-        # Clusters of a few cells cannot be told from any other: they go where most of their edges go.
+        # Clusters of a few cells have no separation from any other. They join the cluster with most of their edges.
         return found.get(pair, np.inf), -weight[pair] / min(len(cells[one]) for one in pair), pair
 
     while len(cells) > 1:
         pair = first, second = min(found or combinations(sorted(cells), 2), key=order)
         new = n_leaves + len(joined)
         joined.append(pair)
-        # A cluster may be closer to a neighbour than its parts were: the tree ascends all the same.
+        # A joined cluster may be closer to a neighbour than its parts were. Separations must ascend nevertheless.
         levels.append(max([found.get(pair, np.inf), *levels[-1:]]))
         cells[new] = np.sort(np.concatenate([cells.pop(first), cells.pop(second)]))
         weight[new] = weight[first] + weight[second]
@@ -110,13 +110,13 @@ def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes],
 
 
 Level: TypeAlias = Literal["fine", "default", "coarse"] | float
-#: Share of the cells of any two clusters that a second measurement places alike. The default is that of the halves of
-#: an even continuum: .92.
+#: Share of the cells of any two clusters that a second measurement would place alike. The default, .92, is that of the
+#: two halves of an even continuum.
 CUT_LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.99}
 
 
 def level_of(level: Any) -> float:
-    """The agreement that a user asks for."""
+    """Return the agreement for a `level` of the user."""
     value = CUT_LEVELS.get(level, 0.0) if isinstance(level, str) else level
     if not is_number(value) or not 0.5 < value < 1:
         raise InputError(
@@ -127,13 +127,13 @@ def level_of(level: Any) -> float:
 
 @dataclass(frozen=True)
 class Cut:
-    """Clusters of a tree at some agreement."""
+    """The clusters of a tree at a level of agreement."""
 
     tree: Tree
     level: float
-    #: Whether cells were measured again by their counts, or else by posterior samples.
+    #: Whether the repeated measurements are halves of counts. Otherwise they are posterior samples.
     measured: bool = True
-    #: Leaves of the cells at hand; None for all of them. A subset of the cells keeps the tree of all cells.
+    #: Leaves that hold cells; None for all leaves. A subset of the cells keeps the tree of all cells.
     filled: frozenset[int] | None = None
 
     @cached_property
@@ -160,9 +160,9 @@ class Cut:
         return [self.node_names[node] for node in self.shown]
 
     def place(self, leaves: NDArray[np.integer]) -> tuple[Codes, Floats]:
-        """The cluster of every cell (n,), and the share (n,) of its halves that are in the same one.
+        """Return the cluster (n,) of every cell, and the share (n,) of its halves in the same cluster.
 
-        `leaves` (n, 1 + halves) are those of cells and their halves; -1 is no leaf, and no cluster.
+        `leaves` (n, 1 + halves) holds the leaves of cells and halves. Cells with leaf -1 have no cluster (-1).
         """
         placed = np.append(self.tree.members(self.shown), -1)[np.asarray(leaves)]
         kept = (placed[:, 1:] == placed[:, :1]).mean(1)
@@ -170,18 +170,18 @@ class Cut:
 
     @cached_property
     def closest(self) -> int | None:
-        """The merge that would come next; of a single cluster, the last one that was made, if any."""
+        """The next merge above the cut. If there is one cluster, the last merge, or None without merges."""
         merges = [i for i, pair in enumerate(self.tree.joined.tolist()) if all(map(self._holds_cells, pair))]
         return merges[-max(len(self.shown) - 1, 1)] if merges else None
 
     @property
     def agreement(self) -> float:
-        """Agreement on the clusters that are the hardest to tell apart; for one cluster, on its two clearest parts."""
+        """The agreement on the two closest clusters. If there is one cluster, on its two clearest parts."""
         return 0.5 if self.closest is None else float(agreement(self.tree.separation[self.closest]))
 
     @property
     def why(self) -> str:
-        """The clusters in a sentence."""
+        """The number of clusters and its reason, in a sentence."""
         second = "a second measurement" if self.measured else "posterior samples"
         if len(self.shown) <= 1 or self.closest is None:
             return (
@@ -195,7 +195,7 @@ class Cut:
         )
 
     def record(self) -> dict[str, Any]:
-        """Plain arrays for ``.uns``."""
+        """Return plain arrays for ``.uns``."""
         tree, n_clusters = self.tree, len(self.shown)
         choice = {"n_clusters": n_clusters, "why": self.why, "level": self.level, "agreement": self.agreement}
         stored = {"joined": tree.joined, "separation": tree.separation, "agreement": agreement(tree.separation)}
@@ -204,7 +204,7 @@ class Cut:
 
 
 def stored_cut(record: Mapping[str, Any], level: float | None = None, filled: NDArray[np.integer] | None = None) -> Cut:
-    """The cut in an entry of ``.uns``, or another one of the same tree, for cells in the `filled` leaves."""
+    """Return the cut in a record of ``.uns``, or the cut of its tree at another level, for cells in `filled` leaves."""
     stored, choice = record["tree"], record["choice"]
     sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))
     tree = Tree(len(sizes), np.asarray(stored["joined"], dtype=np.intp).reshape(-1, 2), separations, sizes)

@@ -162,7 +162,7 @@ def _denoised(
     adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str] | None, use_rep: str, prior_key: str,
     warned: list[str],
 ) -> tuple[Query, Slots]:  # fmt: skip
-    """The query as it was denoised, or denoised now with the defaults, and what is still to be written of that."""
+    """Return the denoised query and the slots that are still to be written. Denoise with the defaults if needed."""
     query = denoised_query(adata, reference, use_rep, prior_key, uncertainty=False)
     if query is not None:
         there = use_rep in read.names(adata, "obsm")
@@ -178,7 +178,7 @@ def _denoised(
 
 
 def _cut_again(adata: AnnData, keys: ClusterKeys, level: float) -> Slots | None:
-    """Slots of another cut of the tree in `adata`; None where there is no tree."""
+    """Return the slots of another cut of the tree in `adata`, or None without a tree."""
     record = read.record(adata, keys.uns)
     if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in read.names(adata, "obsm"):
         return None
@@ -189,7 +189,7 @@ def _cut_again(adata: AnnData, keys: ClusterKeys, level: float) -> Slots | None:
 
 
 def _cut_slots(keys: ClusterKeys, cut: Cut, leaves: Any, entry: dict[str, Any]) -> Slots:
-    """Clusters, how sure cells are of them, and their record."""
+    """Return the slots of a cut: clusters, confidence and record."""
     codes, confidence = cut.place(leaves)
     clusters = pd.Categorical.from_codes(codes, cut.names)
     return Slots(
