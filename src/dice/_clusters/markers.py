@@ -43,7 +43,7 @@ class SideSums:
 
 @dataclass(frozen=True)
 class LeafSums:
-    """Compute the sums of a chunk of cells: cells are placed by the `leaves` (n, h) of one half, the other half is summed."""
+    """Compute the sums of a chunk: the `leaves` (n, h) of one half place the cells, and the other half is summed."""
 
     leaves: NDArray[np.integer]
     n_leaves: int
