@@ -88,6 +88,7 @@ bench-real: $(BENCH)  ## compare with other methods on real data (hours); writes
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/real.py $(ARGS)
 
 bench-clusters: $(BENCH)  ## clusters at each method's own choice, also where there are none; writes docs/benchmarks/clusters.md
+	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/clusters_peers.py $(PEERS)
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/clusters.py $(ARGS)
 
 bench-denoising: $(BENCH)  ## one half of the counts from the other, and shuffled counts; writes docs/benchmarks/denoising.md

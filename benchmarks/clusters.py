@@ -39,7 +39,7 @@ import real
 import scanpy as sc
 from data import FILES, load, variable_genes
 from peers import embed, installed
-from report import prepare, publish, resume
+from report import OUT, prepare, publish, resume
 from scipy import sparse
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
@@ -55,8 +55,11 @@ WHOLE = {
     "bmmc": "bmmc_neurips_cite", "TEA-seq": "pbmc_teaseq", "Liu": "pbmc_liu_covid_citeseq",
     "pancreas": "pancreas_cellhint_atlas", "Baron": "pancreas_baron_h1", "Baron, mouse": "pancreas_mouse_baron",
     "mouse cortex": "mop_mouse_10x_500genes", "PBMC, three chemistries": "pbmc_symphony_3chem",
+    "Baron, four donors": "pancreas_human_baron_came", "STARmap": "mpfc_starmap",
 }  # fmt: skip
 WHOLE_CELLS, LEAST_CELLS = 5_000, 20
+#: Whole sets by other tools (clusters_peers.py).
+PEERS = OUT / "clusters_peers.csv"
 #: Homogeneous types. The largest of Liu are not: among its CD4 memory cells are cytotoxic ones, and among these and its
 #: monocytes dying ones (mitochondrial genes), both of which are found again by every split.
 TYPES = {"bmmc": "CD14+ Mono", "TEA-seq": "T.CD4.Memory", "Liu": "B_Naive", "pancreas": "beta"}
@@ -134,10 +137,16 @@ def scores(truth: np.ndarray, clusters: np.ndarray) -> dict[str, float]:
     }
 
 
+def whole(name: str, seed: int) -> ad.AnnData:
+    """Return the labelled cells of a set, at most `WHOLE_CELLS` of them, in their variable genes."""
+    adata, rng = load(WHOLE[name]), np.random.default_rng(seed)
+    adata = adata[adata.obs["cell_type"] != "unassigned"]
+    return variable_genes(adata[np.sort(rng.permutation(adata.n_obs)[:WHOLE_CELLS])].copy())
+
+
 def run_whole(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]:
     """A set by itself: its own prior, its own clusters, and Leiden on scanpy's PCA."""
-    adata, rng = load(WHOLE[name]), np.random.default_rng(seed)
-    cells = variable_genes(adata[np.sort(rng.permutation(adata.n_obs)[:WHOLE_CELLS])].copy())
+    cells = whole(name, seed)
     truth = cells.obs["cell_type"].astype(str).to_numpy()
     if OURS in methods:
         start = time.perf_counter()
@@ -299,7 +308,11 @@ def work(page: str, jobs: list[tuple[str, int]], methods: list[str]) -> None:
 
 
 def show(page: str, rows: pd.DataFrame) -> None:
-    publish(page, rows, by=["method"], title=PAGES[page], note=NOTE if page != "clusters_null" else "")
+    beside = None
+    if page == "clusters_whole" and PEERS.exists():
+        beside = pd.read_csv(PEERS).rename(columns={"pair": "data"})
+    note = NOTE if page != "clusters_null" else ""
+    publish(page, rows, by=["method"], title=PAGES[page], note=note, beside=beside)
 
 
 if __name__ == "__main__":

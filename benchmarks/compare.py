@@ -53,6 +53,14 @@ FEATURES = Comparison(
 COMPARISONS: dict[str, tuple[Comparison, ...]] = {
     "clusters": (CLUSTERS,),
     "clusters_others": (CLUSTERS,),
+    "clusters_whole": (
+        Comparison(
+            "DICE cluster",
+            "PCA, resolution 1",
+            ("ari", "ami", "types_found", "agreement"),
+            beside=("clusters_peers",),
+        ),
+    ),
     "panels": (Comparison("DICE", "LR on genes", ("accuracy", "macro_f1"), across="pair", beside=("panels_peers",)),),
     "transfer": (LABELS,),
     "features": (FEATURES,),
@@ -78,12 +86,15 @@ def tables(name: str, rows: pd.DataFrame, folder: Path) -> dict[str, pd.DataFram
         others = [pd.read_csv(path).rename(columns={"pair": asked.across}) for path in paths if path.exists()]
         all_rows = pd.concat([rows, *others], ignore_index=True)
         if asked.figures[0] in all_rows:
-            found |= _compared(all_rows[all_rows[asked.figures[0]].notna()], asked)
+            measured = all_rows[all_rows[asked.figures[0]].notna()]
+            # A run that both files have is that of the other tools' file.
+            found |= _compared(measured.drop_duplicates([asked.across, "seed", "method"], keep="last"), asked)
     return found
 
 
 def _compared(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
-    """Ranks and paired differences of one comparison."""
+    """Ranks and paired differences of one comparison, on the data sets of our method."""
+    rows = rows[rows[asked.across].isin(rows.loc[rows["method"] == asked.ours, asked.across])]
     if asked.ours not in set(rows["method"]) or rows["method"].nunique() < 2:
         return {}
     others = [method for method in rows["method"].unique() if method != asked.ours]
@@ -108,7 +119,7 @@ def _ranked(rows: pd.DataFrame, asked: Comparison) -> dict[str, pd.DataFrame]:
     found = {}
     for figures in ([*asked.figures], [figure for figure in asked.figures if not missing[figure]]):
         ranked = ranks(rows, figures, asked.across) if figures else ()
-        if len(ranked) > 1:
+        if len(ranked) > 1 and asked.ours in set(ranked["method"]):
             found[f"Mean rank over {', '.join(figures)}"] = ranked
     return found
 

@@ -118,6 +118,7 @@ PEERS: dict[str, Callable[..., Embeddings]] = {
 PACKAGES = {
     "MAGIC": "magic",
     "MAGIC alone": "magic",
+    "scVI": "scvi",
     "scVI-10": "scvi",
     "scVI-25": "scvi",
     "PhenoGraph": "phenograph",
@@ -125,6 +126,10 @@ PACKAGES = {
     "scanvi": "scvi",
     "totalVI": "scvi",
     "celltypist": "celltypist",
+    "celltypist-voting": "celltypist",
+    "popv": "popv",
+    "singler": "singler",
+    "singler-auc": "scranpy",
     "tangram": "tangram",
 }
 

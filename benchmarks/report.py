@@ -96,7 +96,16 @@ def resume(name: str, by: list[str]) -> tuple[list[dict[str, object]], set[tuple
     return rows.to_dict("records"), set(rows[by].itertuples(index=False, name=None))
 
 
-def publish(name: str, rows: pd.DataFrame, *, by: list[str], title: str, note: str = "", across: str = "data") -> None:
+def publish(
+    name: str,
+    rows: pd.DataFrame,
+    *,
+    by: list[str],
+    title: str,
+    note: str = "",
+    across: str = "data",
+    beside: pd.DataFrame | None = None,
+) -> None:
     """Write every row to `name`.csv, and means with 95 % intervals over seeds to `name`.md.
 
     Parameters
@@ -111,14 +120,21 @@ def publish(name: str, rows: pd.DataFrame, *, by: list[str], title: str, note: s
         Heading and what the reader should know.
     across
         Column of the data sets; the last table is the mean over them.
+    beside
+        Rows of other methods out of a .csv of their own: shown on the data sets of `rows`, in place of rows of the same
+        run, and not written.
     """
-    figures = [c for c in rows if c not in (across, "seed", *by) and pd.api.types.is_numeric_dtype(rows[c])]
-    tables = {str(data): summary(part, by, figures) for data, part in rows.groupby(across, sort=False)}
+    shown = rows
+    if beside is not None:
+        shown = pd.concat([rows, beside[beside[across].isin(rows[across])]], ignore_index=True)
+        shown = shown.drop_duplicates([across, "seed", *by], keep="last")
+    figures = [c for c in shown if c not in (across, "seed", *by) and pd.api.types.is_numeric_dtype(shown[c])]
+    tables = {str(data): summary(part, by, figures) for data, part in shown.groupby(across, sort=False)}
     if len(tables) > 1:
         # Means of what was measured on every data set with a seed: others would be of easier or harder ones.
-        everywhere = rows.groupby([*by, "seed"], dropna=False)[across].transform("nunique") == len(tables)
+        everywhere = shown.groupby([*by, "seed"], dropna=False)[across].transform("nunique") == len(tables)
         # The spread over seeds of the mean over data sets, not the spread between data sets.
-        means = rows[everywhere].groupby([*by, "seed"], sort=False, dropna=False)[figures].mean().reset_index()
+        means = shown[everywhere].groupby([*by, "seed"], sort=False, dropna=False)[figures].mean().reset_index()
         tables[f"Mean over {len(tables)} data sets"] = summary(means, by, figures)
     save(name, title, rows, tables, note)
 

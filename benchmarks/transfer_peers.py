@@ -1,20 +1,21 @@
 """The pairs of transfer.py by other tools, each in an environment of its own (benchmarks/README.md).
 
-    python benchmarks/transfer_peers.py --method celltypist|symphony|scanvi|cellmapper|tangram [--seeds 2] [--pairs ...]
+    python benchmarks/transfer_peers.py --method celltypist|symphony|scanvi|... [--seeds 2] [--pairs ...]
     python benchmarks/transfer_peers.py --method celltypist --unseen --seeds 3
     python benchmarks/transfer_peers.py --method celltypist --panels --seeds 1
 
 dice is not needed for the pairs. For `--unseen`, the sets of unseen.py, install it too, without its dependencies
 (`pip install --no-deps .`): its loaders are used.
 
-Every tool gets what it asks for: scANVI raw counts, the others log-normalised expression; all of them the same 2,000
-genes, cells and seeds as transfer.py and unseen.py, whose pages show the results of docs/benchmarks/transfer_peers.csv
-and unseen_peers.csv.
+Every tool gets what it asks for: scANVI and popV raw counts, the others log-normalised expression; all of them the same
+2,000 genes, cells and seeds as transfer.py and unseen.py, whose pages show the results of
+docs/benchmarks/transfer_peers.csv and unseen_peers.csv.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 import warnings
 from functools import partial
@@ -22,6 +23,7 @@ from importlib.metadata import version
 
 import anndata as ad
 import numpy as np
+import pandas as pd
 from peers import installed
 from report import OUT, extend
 from shifts import TRANSFER, transfer
@@ -40,7 +42,7 @@ def main() -> None:
     if not installed([arguments.method]):
         return
     title, package, classify = METHODS[arguments.method]
-    label = f"{title} {version(package)}"
+    label = title.format(version(package))
     if arguments.unseen:
         import unseen
 
@@ -49,7 +51,7 @@ def main() -> None:
         import panels
 
         # celltypist refuses values of another target sum.
-        cells = partial(panels.normalised, target_sum=1e4 if arguments.method == "celltypist" else None)
+        cells = partial(panels.normalised, target_sum=1e4 if "celltypist" in arguments.method else None)
         names, file = panels.CASES, "panels_peers.csv"
     else:
         cells, names, file = transfer, list(TRANSFER), "transfer_peers.csv"
@@ -68,11 +70,28 @@ def main() -> None:
     extend(OUT / file, label, arguments.pairs or names, arguments.seeds, run)
 
 
-def by_celltypist(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
+def by_celltypist(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int, voting: bool = False) -> np.ndarray:
+    """Its own defaults; with `voting`, the labels of its own clusters of the query."""
     import celltypist
 
     model = celltypist.train(reference, labels=key, check_expression=False, n_jobs=1)
-    return celltypist.annotate(query, model=model).predicted_labels["predicted_labels"].astype(str).to_numpy()
+    labels = celltypist.annotate(query, model=model, majority_voting=voting).predicted_labels
+    return labels["majority_voting" if voting else "predicted_labels"].astype(str).to_numpy()
+
+
+def by_singler(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int, markers: str = "classic") -> np.ndarray:
+    """SingleR by its Python port; it advises the markers "auc" for references of single cells."""
+    import singler
+
+    found = singler.annotate_single(
+        query.X.sorted_indices().T,
+        reference.X.sorted_indices().T,
+        reference.obs[key].astype(str).tolist(),
+        test_features=query.var_names.tolist(),
+        ref_features=reference.var_names.tolist(),
+        train_args={"marker_method": markers, "hint_sce": False},
+    )
+    return np.asarray(found.column("best")).astype(str)
 
 
 def by_symphony(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
@@ -149,12 +168,45 @@ def by_tangram(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) ->
     return query.obsm["tangram_ct_pred"].idxmax(1).astype(str).to_numpy()
 
 
+def by_popv(reference: ad.AnnData, query: ad.AnnData, key: str, seed: int) -> np.ndarray:
+    """Its own choice of classifiers, without the one that needs the Cell Ontology, whose names these labels lack."""
+    import popv
+    import scvi
+
+    popv.settings.accelerator = "cpu"
+    scvi.settings.seed = seed
+    cells = []
+    for side, adata in {"query": query, "reference": reference}.items():
+        batches = adata.obs["batch"].astype(str).tolist() if "batch" in adata.obs else ["one"] * adata.n_obs
+        obs = pd.DataFrame({"own_batch": batches}, index=[f"{side} {i}" for i in range(adata.n_obs)])
+        cells.append(ad.AnnData(adata.layers["counts"].copy(), obs=obs, var=adata.var[[]]))
+    cells[1].obs["label"] = reference.obs[key].astype(str).to_numpy()
+    with tempfile.TemporaryDirectory() as folder:
+        both = popv.preprocessing.Process_Query(
+            *cells,
+            ref_labels_key="label",
+            ref_batch_key="own_batch",
+            query_batch_key="own_batch",
+            cl_obo_folder=False,
+            save_path_trained_models=f"{folder}/",
+        ).adata
+        popv.annotation.annotate_data(both)
+    # It leaves cells of fewer than 30 counts out.
+    found = both.obs["popv_prediction"].astype(str).reindex(cells[0].obs_names)
+    return found.fillna(reference.obs[key].mode()[0]).to_numpy()
+
+
+#: Name in tables, with the version of a package, and what gives the labels.
 METHODS = {
-    "tangram": ("Tangram", "tangram-sc", by_tangram),
-    "celltypist": ("celltypist", "celltypist", by_celltypist),
-    "symphony": ("symphonypy", "symphonypy", by_symphony),
-    "cellmapper": ("CellMapper", "cellmapper", by_cellmapper),
-    "scanvi": ("scANVI of scvi-tools", "scvi-tools", by_scanvi),
+    "tangram": ("Tangram {}", "tangram-sc", by_tangram),
+    "celltypist": ("celltypist {}", "celltypist", by_celltypist),
+    "celltypist-voting": ("celltypist {}, majority voting", "celltypist", partial(by_celltypist, voting=True)),
+    "popv": ("popV {}", "popv", by_popv),
+    "symphony": ("symphonypy {}", "symphonypy", by_symphony),
+    "cellmapper": ("CellMapper {}", "cellmapper", by_cellmapper),
+    "scanvi": ("scANVI of scvi-tools {}", "scvi-tools", by_scanvi),
+    "singler": ("SingleR of singler {}", "singler", by_singler),
+    "singler-auc": ("SingleR of singler {}, markers by AUC", "singler", partial(by_singler, markers="auc")),
 }
 
 if __name__ == "__main__":

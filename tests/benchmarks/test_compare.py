@@ -93,3 +93,21 @@ def test_two_tasks_on_a_page(compare, rows, tmp_path, monkeypatch):
     tables = compare.tables("page", pd.concat([rows, other]), tmp_path)
     assert tables["labels, paired differences"]["to"].tolist() == ["LR"]
     assert tables["ours, paired differences"]["to"].tolist() == ["plain", "peer", "graph"]
+
+
+def test_data_sets_that_we_lack_do_not_count(compare, rows):
+    more = pd.DataFrame([("plain", "three", 0, 0.9, 0.9), ("peer", "three", 0, 0.9, 0.9)], columns=list(rows.columns))
+    asked = compare.COMPARISONS["page"][0]
+    found, expected = (compare._compared(some, asked) for some in (pd.concat([rows, more]), rows))
+    assert list(found) == list(expected)
+    for heading, table in found.items():
+        pd.testing.assert_frame_equal(table, expected[heading])
+
+
+def test_a_run_of_the_other_tools_file_counts(compare, rows, tmp_path, monkeypatch):
+    asked = compare.Comparison("ours", "plain", ("ari",), beside=("peers",))
+    monkeypatch.setattr(compare, "COMPARISONS", {"page": (asked,)})
+    again = rows[rows["method"] == "plain"].assign(ari=0.1).rename(columns={"data": "pair"})
+    again.to_csv(tmp_path / "peers.csv", index=False)
+    found = compare.tables("page", rows, tmp_path)["ours, paired differences"].set_index("to")
+    assert found.loc["plain", "ari"].startswith("0.400")

@@ -18,8 +18,9 @@ SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
 TARGETS = {
     "bench-citeseq": ("ARGS=--seeds 1 --methods PCA MAGIC DICE --steps 5 --stand-in {folder}", ["citeseq"]),
     "bench-clusters": (
-        "ARGS=--seeds 1 --null-seeds 1 --nulls shuffled --whole bmmc --data bmmc 'cells -> nuclei'",
-        ["clusters", "clusters_others", "clusters_whole", "clusters_null"],
+        "ARGS=--seeds 1 --null-seeds 1 --nulls shuffled --whole bmmc --data bmmc 'cells -> nuclei'|"
+        "PEERS=--seeds 1 --data bmmc --methods PCA Harmony",
+        ["clusters", "clusters_others", "clusters_whole", "clusters_null", "clusters_peers"],
     ),
     "bench-denoising": ("ARGS=--seeds 1 --data bmmc", ["denoising"]),
     "bench-depth": ("ARGS=--seeds 1 --data bmmc", ["depth"]),
