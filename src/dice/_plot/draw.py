@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from dice._data.colors import MISSING, REFERENCE, SAFE, UNASSIGNED, Colors
 from dice._data.graph import MIN_CELLS_UMAP
-from dice._plot.figure import MANY, name_groups, side
+from dice._plot.figure import MANY, Axes, name_groups, side
 from dice._types import Codes, Floats, Mask
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from matplotlib.axes import Axes
-    from matplotlib.collections import LineCollection, PathCollection
-    from matplotlib.lines import Line2D
 
 #: Titles of representations.
 TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
@@ -34,20 +28,20 @@ def point_size(n_cells: int, size: float | None = None) -> float:
     return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20)) if size is None else size
 
 
-def scatter(ax: Axes, where: Floats, *, label: str, size: float, zorder: int, **kwargs: Any) -> PathCollection:
+def scatter(ax: Axes, where: Floats, *, label: str, size: float, zorder: int, **kwargs: Any) -> Any:
     """Draw points, without edges by default, and as an image if there are many."""
     look: dict[str, Any] = {"linewidths": 0, "rasterized": len(where) > RASTERIZE_ABOVE} | kwargs
     return ax.scatter(where[:, 0], where[:, 1], s=size, label=label, zorder=zorder, **look)
 
 
-def scatter_reference(ax: Axes, where: Floats, *, label: str = "reference") -> PathCollection:
+def scatter_reference(ax: Axes, where: Floats, *, label: str = "reference") -> Any:
     """Draw the reference in grey."""
     return scatter(ax, where, label=label, size=point_size(len(where)), zorder=1, color=REFERENCE)
 
 
 def scatter_colored(
     ax: Axes, where: Floats, colors: Colors | None, *, size: float | None = None, alpha: float | None = None
-) -> PathCollection:
+) -> Any:
     """Draw cells in their colours. Cells without a value are below the others, high values on top."""
     look: dict[str, Any] = {"size": point_size(len(where), size), "alpha": alpha}
     if colors is None:
@@ -152,7 +146,7 @@ def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
     return np.arange(len(names))
 
 
-def dots(colors: dict[str, str]) -> list[Line2D]:
+def dots(colors: dict[str, str]) -> list[Any]:
     """Return legend entries: one dot per label."""
     from matplotlib.lines import Line2D
 
@@ -160,7 +154,7 @@ def dots(colors: dict[str, str]) -> list[Line2D]:
     return [Line2D([], [], color=color, label=label, **look) for label, color in colors.items()]
 
 
-def add_legend(ax: Axes, handles: Sequence[Line2D], *, title: str = "", low: bool = False) -> None:
+def add_legend(ax: Axes, handles: Sequence[Any], *, title: str = "", low: bool = False) -> None:
     """Add a legend, if it has entries, to the right of a panel, or with `low` below its colour bar."""
     if not handles:
         return
@@ -178,7 +172,7 @@ def legend_width(labels: Iterable[str]) -> float:
     return 0.2 + columns * (0.35 + 0.072 * max(lengths)) if lengths else 0.0
 
 
-def add_colorbar(ax: Axes, points: PathCollection | LineCollection, *, label: str) -> None:
+def add_colorbar(ax: Axes, points: Any, *, label: str) -> None:
     """Add a colour bar to the right of a panel."""
     bar = ax.figure.colorbar(points, cax=ax.inset_axes((1.05, 0.15, 0.04, 0.7)))
     bar.outline.set_visible(False)

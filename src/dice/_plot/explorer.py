@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
+from numpy.typing import NDArray
 
 from dice._clusters.tree import stored_cut
 from dice._data import read
@@ -18,10 +20,6 @@ from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE, ClusterKeys, LabelKeys, Saf
 from dice._labels.tree import LabelTree
 from dice._plot import draw
 from dice._types import Floats
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
 
 #: Labels beyond this are names rather than groups: they are shown, but no colour can tell them apart.
 MAX_LABELS = 256
@@ -130,8 +128,7 @@ def _views(adata: AnnData, keys: LabelKeys, record: Mapping[str, Any], names: li
     if keys.views not in read.names(adata, "obsm"):
         return None
     table, views = read.feature_table(adata, keys.views), [str(view) for view in np.ravel(record["views"]["view"])]
-    number = {name: code for code, name in enumerate(names)}
-    codes = np.stack([[number[str(label)] for label in table[view]] for view in views], axis=1)
+    codes = np.stack([pd.Index(names).get_indexer(table[view].astype(str)) for view in views], axis=1)
     given = np.stack([table[f"{view}_prob"].to_numpy(dtype=float) for view in views], axis=1)
     return {
         "names": views,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +18,14 @@ from dice._model.arrays import subsample
 from dice._types import Floats, Mask
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:
+    # The first plot imports matplotlib.
+    Axes = Figure = Any
 
 #: Figure and axes, as functions under :func:`plot` return them.
-Drawn = tuple["Figure", Any]
+Drawn = tuple[Figure, Any]
 PANEL = 3.6  # inches
 #: Backends that only write files; all others can show a figure.
 _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
@@ -72,12 +74,10 @@ def panels(
 
     n_cols = min(ncols, n_panels)
     n_rows = -(-n_panels // n_cols)
-    figure = plt.figure(
-        figsize=(n_cols * size[0] + margin, n_rows * size[1]),
-        layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square),
-    )
-    cells = figure.subplots(n_rows, n_cols, squeeze=False, sharex=same_limits, sharey=same_limits, width_ratios=widths)
-    axes = list(np.ravel(cells))
+    look: dict[str, Any] = {"figsize": (n_cols * size[0] + margin, n_rows * size[1]), "width_ratios": widths}
+    look |= {"layout": ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square)}
+    figure, cells = plt.subplots(n_rows, n_cols, squeeze=False, sharex=same_limits, sharey=same_limits, **look)
+    axes = list(cells.flat)
     for spare in axes[n_panels:]:
         spare.remove()
     return figure, axes[:n_panels]
@@ -91,50 +91,43 @@ def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> l
 
 
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
-    """Give a function that returns a figure and its axes the manners of scanpy's plots, and the shared docstrings."""
-    own, common = inspect.signature(function), list(inspect.signature(_finish).parameters.values())[3:]
-
-    @wraps(function)
-    def drawn(*args: Any, **kwargs: Any) -> Any:
-        manners = {name: kwargs.pop(name) for name in [parameter.name for parameter in common] if name in kwargs}
-        return _finish(*function(*args, **kwargs), kwargs.get("ax") is None, **manners)
-
-    del drawn.__wrapped__  # Sphinx looks for the defaults of all parameters in its source.
-    parameters = [*own.parameters.values(), *common]
-    drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
-    return shared(drawn)
-
-
-def _finish(
-    figure: Figure,
-    axes: Any,
-    owned: bool,
-    *,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
-    """Save, show or return a figure as scanpy does. `owned` is False if the caller passed axes.
+    """Let a function that returns a figure and its axes save, show or return them as scanpy's plots do.
 
     A figure that is neither saved nor shown stays open for ``plt.savefig``.
     """
-    import matplotlib.pyplot as plt
 
-    _take_names_literally(figure)
-    if save is not None:
-        figure.savefig(Path(save), dpi=150, bbox_inches="tight")
-    if return_fig:
-        return figure
-    if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
-        show = True
-    if show:
-        # Not closed afterwards: if show does not block, closing would remove the window.
-        plt.show()
-    if show is False or not owned:
-        return axes
-    if save is not None and not show:
-        plt.close(figure)
-    return None
+    @wraps(function)
+    def drawn(
+        *args: Any,
+        show: bool | None = None,
+        save: str | os.PathLike[str] | None = None,
+        return_fig: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        import matplotlib.pyplot as plt
+
+        figure, axes = function(*args, **kwargs)
+        owned = kwargs.get("ax") is None
+        _take_names_literally(figure)
+        if save is not None:
+            figure.savefig(Path(save), dpi=150, bbox_inches="tight")
+        if return_fig:
+            return figure
+        if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
+            show = True
+        if show:
+            # Not closed afterwards: if show does not block, closing would remove the window.
+            plt.show()
+        if show is False or not owned:
+            return axes
+        if save is not None and not show:
+            plt.close(figure)
+        return None
+
+    del drawn.__wrapped__  # Sphinx looks for the defaults of all parameters in its source.
+    own, common = (list(inspect.signature(part).parameters.values()) for part in (function, drawn))
+    drawn.__signature__ = inspect.Signature([*own, *common[1:-1]], return_annotation=Any)  # type: ignore[attr-defined]
+    return shared(drawn)
 
 
 def _take_names_literally(figure: Figure) -> None:

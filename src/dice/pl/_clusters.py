@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from anndata import AnnData
 
 from dice._arguments import said, whole_number
@@ -16,12 +17,8 @@ from dice._data.graph import layout, umap_options
 from dice._errors import InputError
 from dice._keys import ClusterKeys
 from dice._plot import draw
-from dice._plot.figure import Drawn, name_groups, panels, plot, side
+from dice._plot.figure import Axes, Drawn, name_groups, panels, plot, side
 from dice._types import Seed
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 TREE_STEP = "dice.tl.cluster"
 #: Colour of branches that join clusters, and agreements that the upper axis names.

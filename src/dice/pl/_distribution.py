@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from anndata import AnnData
@@ -13,11 +13,8 @@ from dice._data.colors import SAFE, Colors, Palette, read_groups, read_numbers
 from dice._data.graph import layout, umap_options
 from dice._keys import NoveltyKeys
 from dice._plot import draw
-from dice._plot.figure import PANEL, Drawn, name_groups, panels, plot
+from dice._plot.figure import PANEL, Axes, Drawn, name_groups, panels, plot
 from dice._types import Floats, Mask, Seed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: Calls that write these columns.
 WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.novelty"}

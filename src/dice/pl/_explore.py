@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from anndata import AnnData
 
 from dice._data import read
@@ -16,10 +18,6 @@ from dice._plot.report import Page, records
 from dice._types import Seed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
     from dice._data.store import Prior
 
 #: Genes of every label on the page.

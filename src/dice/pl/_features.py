@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from anndata import AnnData
@@ -12,11 +12,8 @@ from dice._data.colors import MISSING, SAFE
 from dice._data.features import PredictedTable, has_features, title_of
 from dice._model.arrays import correlations, subsample
 from dice._plot import draw
-from dice._plot.figure import Drawn, panels, plot
+from dice._plot.figure import Axes, Drawn, panels, plot
 from dice._types import Floats
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: Number of features that are named, and maximum number of cells in a scatter plot.
 N_NAMED, MOST_DRAWN = 5, 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,7 @@ from dice._arguments import whole_number
 from dice._data.colors import SAFE
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import Drawn, plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import PathCollection
+from dice._plot.figure import Axes, Drawn, plot
 
 #: Inches per gene and per letter of a title, and heights or widths of bars, dots, text and legend.
 _GENE, _LETTER, _BARS, _DOTS, _WORDS, _LEGEND = 0.28, 0.08, 0.8, 0.55, 0.95, 1.0
@@ -126,7 +122,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
     ax.spines["bottom"].set_visible(False)
 
 
-def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any], *, first: bool) -> PathCollection:
+def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any], *, first: bool) -> Any:
     """Draw the mean expression and the share of expressing cells, in the query and below it in the reference."""
     x = np.arange(len(rows))
     for height, prefix in enumerate(("", "reference_")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,14 +10,10 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._keys import LabelKeys, SafeKeys
+from dice._labels.tree import LabelTree
 from dice._plot import draw
-from dice._plot.figure import Drawn, panels, plot
+from dice._plot.figure import Axes, Drawn, panels, plot
 from dice._types import Codes, Floats
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from dice._labels.tree import LabelTree
 
 #: Inches per label and per level, the area of the largest node in square points, and the colour of branches.
 _PER_LABEL, _PER_LEVEL, _LARGEST, _INK = 0.24, 1.5, 260.0, "#555555"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from anndata import AnnData
@@ -15,12 +15,8 @@ from dice._data.graph import Map, reference_map, umap_options
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._plot import draw
-from dice._plot.figure import Drawn, check_titles, panels, plot
+from dice._plot.figure import Axes, Drawn, check_titles, panels, plot
 from dice._types import Codes, Floats, Seed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 #: Colours of samples over a grey and over a coloured reference.
 MOST_SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
@@ -180,7 +176,7 @@ def highest_density_region(points: Floats, level: float, *, min_width: float) ->
     return x, y, density(grid).reshape(N_GRID, N_GRID), threshold
 
 
-def _legend(others: dict[str, str], ink: str, level: float) -> list[Line2D]:
+def _legend(others: dict[str, str], ink: str, level: float) -> list[Any]:
     """Return the entries of the legend; `others` are the names and colours of the cells below the samples."""
     from matplotlib.lines import Line2D
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +12,10 @@ from anndata import AnnData
 from dice._data.colors import MISSING, SAFE
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import Drawn, panels, plot
+from dice._plot.figure import Axes, Drawn, panels, plot
 from dice._types import Floats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from matplotlib.axes import Axes
-
     from dice._data.store import Prior
 
 #: Number of singular values that are drawn at least: those that are searched for an elbow.

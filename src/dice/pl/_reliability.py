@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from numpy.typing import NDArray
 
 from dice._arguments import whole_number
 from dice._data.colors import REFERENCE, SAFE, read_groups
 from dice._data.read import Transferred
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import Drawn, panels, plot
+from dice._plot.figure import Axes, Drawn, panels, plot
 from dice._types import Codes, Floats, Mask
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
 _LABEL_HEIGHT = 0.22
 

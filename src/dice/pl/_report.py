@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anndata import AnnData
@@ -23,8 +24,6 @@ from dice.pl._reliability import reliability
 from dice.pl._transfer import transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from dice._data.store import Prior
 
 DPI = 110

@@ -19,12 +19,10 @@ from dice._data.graph import Map, umap_options
 from dice._errors import DiceWarning, InputError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._plot import draw
-from dice._plot.figure import Drawn, panels, plot
+from dice._plot.figure import Axes, Drawn, panels, plot
 from dice._types import Codes, Floats, Seed
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from dice._data.store import Prior
 
 #: Maximum width of a row of panels in inches.
@@ -111,9 +109,9 @@ def rho(
         ground = onto.coordinates[: len(known)] if len(known) else None
         maps = [(start, onto.coordinates[len(known) :])]
         maps += [(title, onto.place(latents)) for title, latents in denoised]
-    n_panels, margin = len(maps) + (curve is not None), draw.row_margin(colors, ground) if maps else 0.0
-    side, ncols = draw.map_side(colors), _columns(n_panels, draw.map_side(colors))
-    figure, axes = panels(n_panels, ncols=ncols, size=(side, side), margin=margin)
+    n_panels, side = len(maps) + (curve is not None), draw.map_side(colors)
+    margin = draw.row_margin(colors, ground)
+    figure, axes = panels(n_panels, ncols=_columns(n_panels, side), size=(side, side), margin=margin)
     if curve is not None:
         _draw_curve(axes[0], curve)
     if maps:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 from anndata import AnnData
@@ -13,10 +11,7 @@ from dice._data.colors import SAFE, UNASSIGNED, read_groups
 from dice._data.read import Transferred, read_safe
 from dice._keys import SafeKeys
 from dice._plot import draw
-from dice._plot.figure import Drawn, panels, plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from dice._plot.figure import Axes, Drawn, panels, plot
 
 #: Inches per row and column.
 _ROW, _COLUMN = 0.26, 0.36
