@@ -9,16 +9,8 @@ from oracle import ExactMixture, random_mixture
 from scipy import stats
 
 from dice._errors import InputError
-from dice._model import gibbs
-from dice._model.gibbs import (
-    MAX_ITERATIONS,
-    Moments,
-    fastest_gibbs,
-    rho_schedule,
-    split_gibbs,
-    split_length,
-)
 from dice._model.networks.paper import SCHEDULE
+from dice._model.posterior import MAX_ITERATIONS, Moments, fastest_split, rho_schedule, split_gibbs, split_length
 from dice._model.random_numbers import CellNoise, cell_seeds
 from dice._model.steps import GaussianStep, LangevinStep, StudentCellStep, StudentGeneStep, draw_gamma
 from dice.options import Gibbs
@@ -81,7 +73,8 @@ def test_exact_split_agrees_with_the_anisotropic_posterior(n_components, rho):
     step = GaussianStep(y, variances.expand(n, -1), axes)
     n_iterations, burn_in = split_length(float(variances[0]) + rho**2, float(variances[-1]) + rho**2)
     settings = Gibbs(burn_in=burn_in)
-    result = fastest_gibbs(mixture, step, np.full(n_iterations, rho), keys(n), settings, n_samples=1)
+    step, start, level = fastest_split(step, rho)
+    result = split_gibbs(mixture, step, start, [level] * n_iterations, keys(n), settings, n_samples=1)
     mean, covariance = anisotropic_posterior(mixture, POINT, NOISE + rho**2 * torch.eye(3))
     torch.testing.assert_close(result.mean.mean(0), mean, atol=0.03, rtol=0)
     torch.testing.assert_close(torch.cov(result.samples[:, 0].T), covariance, atol=0.02, rtol=0.12)
@@ -90,7 +83,8 @@ def test_exact_split_agrees_with_the_anisotropic_posterior(n_components, rho):
 def test_isotropic_noise_leaves_nothing_to_split(mixture):
     y = POINT.expand(5, -1)
     step = GaussianStep(y, torch.full((5, 3), 0.25).double(), torch.eye(3).double())
-    result = fastest_gibbs(mixture, step, np.full(1, 0.5), keys(5), Gibbs(burn_in=0))
+    step, start, level = fastest_split(step, 0.5)
+    result = split_gibbs(mixture, step, start, [level], keys(5), Gibbs(burn_in=0))
     torch.testing.assert_close(result.mean, mixture(y, torch.full((5,), np.sqrt(0.5)).double()))
 
 
@@ -222,9 +216,9 @@ def test_length_of_chains():
     assert split_length(0.0, 0.0) == (100, 33)
 
 
-def test_the_start_is_the_posterior_mean_of_a_standard_normal(monkeypatch):
+def test_the_start_is_the_posterior_mean_of_a_standard_normal():
     variances, axes = torch.linalg.eigh(NOISE)
     step = GaussianStep(POINT[None], variances[None], axes)
     exact = torch.linalg.solve(NOISE + 1.25 * torch.eye(3), POINT)
-    monkeypatch.setattr(gibbs, "split_gibbs", lambda denoiser, rest, start, *_: start)
-    torch.testing.assert_close(fastest_gibbs(None, step, np.full(2, 0.5), None, Gibbs())[0], exact)
+    _, start, _ = fastest_split(step, 0.5)
+    torch.testing.assert_close(start[0], exact)

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from dice._errors import InputError
 from dice._model.denoiser import Denoiser
-from dice._model.gibbs import fastest_gibbs, rho_schedule, silent, split_gibbs, split_length
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import Offsets
-from dice._model.posterior import MAX_NOISE, Posterior, direct
+from dice._model.posterior import Posterior, direct, fastest_split, rho_schedule, silent, split_gibbs, split_length
 from dice._model.prior import LearnedPrior
 from dice._model.random_numbers import CellNoise
-from dice._model.steps import GaussianStep, LangevinStep, likelihood_step
+from dice._model.steps import GaussianStep, LangevinStep, LikelihoodStep, likelihood_step
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device
 
@@ -84,17 +83,15 @@ class Plan:
         was trained for.
         """
         method: Method = "direct" if measured else options.computed_by(isotropic=isotropic)
-        gibbs, burn_in = options.gibbs, None
-        if method == "direct":
-            rhos = np.full(1, float(np.asarray(rho)))
-        elif method == "gibbs":
+        gibbs = options.gibbs
+        if method == "gibbs":
             rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
             burn_in = len(rhos) // 3
         else:
             constant = float(np.asarray(rho))
             length, burn_in = split_length(*(value + constant**2 for value in noise_range))
-            rhos = np.full(gibbs.n_iterations or length, constant)
-        if gibbs.burn_in is None and burn_in is not None:
+            rhos = np.full(1 if method == "direct" else gibbs.n_iterations or length, constant)
+        if gibbs.burn_in is None:
             gibbs = replace(gibbs, burn_in=burn_in)
         return cls(
             method,
@@ -192,8 +189,7 @@ class Inference:
             level = torch.hypot(self._tensor(plan.cell_noise[rows]) / scale, level)
             if len(level) and bool((level == level[0]).all()):
                 level = level[0]  # One level for all cells is embedded once.
-        asked: dict[str, Any] = {"n_samples": plan.n_samples, "uncertainty": plan.uncertainty}
-        found = direct(self._denoiser, y, level, noise, log_depth=depth, **asked)
+        found = direct(self._denoiser, y, level, noise, depth, plan.n_samples, uncertainty=plan.uncertainty)
         completion = self.likelihood.completion
         if found.variance is None or completion is None or not plan.measured:
             return found
@@ -205,12 +201,15 @@ class Inference:
         plan, scale, s = self.plan, self.prior.latent_scale, self.plan.cell_noise[rows]
         spread, axes = map(self._tensor, np.linalg.eigh(self.likelihood.covariance.astype(np.float64)))
         gaussian = GaussianStep(y, (self._tensor(s) / scale)[:, None].square() * spread, axes)
-        told: dict[str, Any] = {"n_samples": plan.n_samples, "tell": partial(self.tell, len(y))}
+        step: LikelihoodStep
+        rhos: list[Any] = (plan.rhos / scale).tolist()
         if plan.method == "split":
-            return fastest_gibbs(self._denoiser, gaussian, plan.rhos / scale, noise, plan.gibbs, **told)
-        step = likelihood_step(plan.likelihood, gaussian, self.likelihood, latents.residual, s, x, scale)
-        rhos = (plan.rhos / scale).tolist()
-        result = split_gibbs(self._denoiser, step, y, rhos, noise, plan.gibbs, literal=True, **told)
+            step, start, rho = fastest_split(gaussian, rhos[-1])
+            rhos = [rho] * len(rhos)
+        else:
+            step, start = likelihood_step(plan.likelihood, gaussian, self.likelihood, latents.residual, s, x, scale), y
+        how: dict[str, Any] = {"literal": plan.method == "gibbs", "tell": partial(self.tell, len(y))}
+        result = split_gibbs(self._denoiser, step, start, rhos, noise, plan.gibbs, plan.n_samples, **how)
         if isinstance(step, LangevinStep) and len(y) and step.moves > step.warm_up:
             result = replace(result, acceptance=float(step.acceptance.mean()))
         return result
@@ -223,7 +222,7 @@ class Inference:
             result.variance[empty] = scale**2
         if result.samples is not None:
             origin, noise = self._tensor(result.mean[empty]), self._random(self.seeds[rows][empty])
-            drawn = direct(self._denoiser, origin, torch.tensor(MAX_NOISE), noise, n_samples=self.plan.n_samples)
+            drawn = direct(self._denoiser, origin, torch.tensor(torch.inf), noise, n_samples=self.plan.n_samples)
             result.samples[empty] = scale * drawn.samples.cpu().numpy()
 
     def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:

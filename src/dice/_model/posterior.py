@@ -1,8 +1,10 @@
-"""The posterior of latents in scaled units by one evaluation of the denoiser, and credible regions of its samples.
+"""The posterior of latents in scaled units, directly or by split Gibbs, and credible regions of its samples.
 
-Split Gibbs at fixed rho leaves U distributed as p(U) N(y; U, (s_x^2 + rho^2) I): Gaussian denoising at the single level
-s = sqrt(s_x^2 + rho^2). Its mean is one evaluation of the denoiser, its samples are independent runs of the reverse
-diffusion from y, and its covariance is s^2 dD/dy (second-order Tweedie). With the noise of counts, the depth of a cell
+Split Gibbs (the paper's Algorithm 1) draws Z | x, U from the likelihood and U | Z from the prior by reverse diffusion.
+At fixed rho the chain leaves U distributed as the posterior whose noise is the likelihood's plus rho^2 in every
+direction. If the noise is the same in all directions, this is Gaussian denoising at the level s = sqrt(s_x^2 + rho^2),
+and no chain is needed: the mean is one evaluation of the denoiser, samples are independent runs of the reverse
+diffusion from y, and the covariance is s^2 dD/dy (second-order Tweedie). With the noise of counts, the depth of a cell
 replaces s_x: the denoiser has learned the noise at that depth.
 """
 
@@ -22,9 +24,13 @@ from torch import Tensor
 from dice._errors import InputError
 from dice._model.denoiser import Denoiser, as_column
 from dice._model.random_numbers import CellNoise
+from dice._model.steps import GaussianStep, LikelihoodStep
+from dice.options import Gibbs
 
 #: Largest noise level in scaled units: latents of variance 1 leave hardly a trace beneath it.
 MAX_NOISE = 10.0
+#: Longest chain that is chosen without being asked for.
+MAX_ITERATIONS = 100
 #: Streams of :class:`CellNoise`; :func:`probe_variance` has stream 0.
 SAMPLES, CHAINS = 1, 2
 
@@ -65,29 +71,15 @@ def direct(
     y: Tensor,
     s: Tensor,
     noise: CellNoise,
-    *,
     log_depth: Tensor | None = None,
     n_samples: int = 0,
+    *,
     uncertainty: bool = True,
 ) -> Posterior:
-    """Posterior of y (n, k) at noise levels s () or (n,).
+    """Posterior of noisy latents y (n, k) at Gaussian noise levels s () or (n,), without a chain.
 
-    Parameters
-    ----------
-    denoiser
-        D(z; depth, s).
-    y
-        Noisy latents.
-    s
-        Gaussian noise, the same for all cells or one level for each.
-    noise
-        Random numbers of the cells.
-    log_depth
-        Log depths (n,) of cells with the noise of counts; None where s is all the noise.
-    n_samples
-        Number of independent draws for each cell.
-    uncertainty
-        Whether to compute the variance: without depths from two samples or more, where there are any.
+    `log_depth` (n,) is for cells with the noise of counts; without it, s is all the noise. The variance is that of the
+    samples if there are two or more of them and no depths.
     """
     y, s = within_reach(y, s)
     draws = [denoiser.posterior_sample(y, s, noise.spawn(SAMPLES, draw), log_depth) for draw in range(n_samples)]
@@ -106,6 +98,113 @@ def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     """
     share = (MAX_NOISE / as_column(s, y).clamp_min(1e-12)).clamp_max(1)
     return y * share.square(), torch.as_tensor(s, dtype=y.dtype, device=y.device).clamp_max(MAX_NOISE)
+
+
+def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geometric: bool = False) -> np.ndarray:
+    """rho of every iteration: a constant, a (start, end) pair to interpolate, or all of them."""
+    values = np.atleast_1d(np.asarray(rho, dtype=np.float64))
+    if values.ndim != 1 or not len(values) or not np.isfinite(values).all() or (values <= 0).any():
+        raise InputError(f"rho={rho} is not a positive number, a (start, end) pair or a sequence of them.")
+    if len(values) <= 2:
+        space = np.geomspace if geometric else np.linspace
+        return space(values[0], values[-1], n_iterations or (30 if len(values) == 1 else 100))
+    if n_iterations not in (None, len(values)):
+        raise InputError(f"rho has {len(values)} values but n_iterations={n_iterations}: leave n_iterations out.")
+    return values
+
+
+def silent(*_: object) -> None:
+    """Report no progress."""
+
+
+def split_gibbs(
+    denoiser: Denoiser,
+    step: LikelihoodStep,
+    start: Tensor,
+    rhos: Sequence[float | Tensor],
+    noise: CellNoise,
+    settings: Gibbs,
+    n_samples: int = 0,
+    *,
+    literal: bool = False,
+    tell: Callable[[], object] = silent,
+) -> Posterior:
+    """Run independent chains from the state U = `start` (n, k); the last states of `n_samples` chains are samples.
+
+    `rhos` has the coupling of every iteration, one number or one for each cell. With `literal`, the prior step is the
+    network's own ``draw`` instead of the few-step sampler. `tell` is called after every iteration.
+    """
+    draw = denoiser.draw if literal else denoiser.posterior_sample
+    n_chains, smoothed = max(settings.n_chains, n_samples), settings.average == "rao-blackwell"
+    smooth, states, last = Moments(start), Moments(start), []
+    with torch.no_grad():
+        for chain in range(n_chains):
+            u = z = start
+            for iteration, rho in enumerate(rhos):
+                random = noise.spawn(CHAINS, chain, iteration)
+                level = torch.as_tensor(rho, dtype=start.dtype, device=start.device)
+                z = step.draw(z, u, as_column(level, start), random.spawn(0))
+                u = draw(z, level, random.spawn(1))
+                if iteration >= min(settings.burn_in or 0, len(rhos) - 1):
+                    states.add(u)
+                    if smoothed:
+                        smooth.add(denoiser(z, level))
+                tell()
+            last.append(u)
+        variance = denoiser.variance(z, level, noise) if states.n == 1 else states.variance.mean(1)
+    final = torch.stack(last, dim=1)
+    mean = smooth.mean if smoothed else final.mean(1)
+    return Posterior(mean, final[:, :n_samples] if n_samples else None, variance)
+
+
+def fastest_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor, Tensor]:
+    """Step, start (n, k) and rho (n,) of the fastest chain with the same stationary law, for a constant rho.
+
+    The division of the noise between the two steps changes the mixing, not the stationary law. The part that is common
+    to all directions, a^2 = rho^2 + the smallest variance, goes into the prior step, and the likelihood keeps the rest.
+    With isotropic noise the rest is zero, and one iteration equals the direct method. Chains start at the posterior
+    mean for standard normal latents.
+    """
+    total = step.variances + rho**2
+    common = total.min(1, keepdim=True).values
+    start = (step.y @ step.axes / (1 + total)) @ step.axes.T
+    return GaussianStep(step.y, total - common, step.axes), start, common.sqrt()[:, 0]
+
+
+def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tuple[int, int]:
+    """Iterations and burn-in of the fastest chain, from the smallest and largest noise variance.
+
+    The mean of Z carries at most the share 1 - smallest / largest of U's error over to the next iteration. The prior
+    pulls as well, so that this is an upper bound. The caller warns if the length is `MAX_ITERATIONS`.
+    """
+    carried = min(max(1 - smallest / max(largest, 1e-30), 1e-6), 0.999)
+    burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)
+    n_iterations = min(max(3 * burn_in, 8), MAX_ITERATIONS)
+    return n_iterations, min(burn_in, n_iterations // 3)
+
+
+class Moments:
+    """Running mean and variance of states (n, k) by Welford's method.
+
+    A difference of sums of squares would lose a spread that is a thousandth of the latents to rounding.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.n = 0
+        self.mean = torch.zeros_like(like)
+        self._squares = torch.zeros_like(like)
+
+    def add(self, value: Tensor) -> None:
+        """Add one state."""
+        self.n += 1
+        before = value - self.mean
+        self.mean = self.mean + before / self.n
+        self._squares = self._squares + before * (value - self.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of all states, unbiased if they are independent."""
+        return (self._squares / max(self.n - 1, 1)).clamp_min(0)
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,10 @@ from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
 from dice._model.arrays import add_up
 from dice._model.counts import judge_counts
-from dice._model.gibbs import MAX_ITERATIONS
 from dice._model.inference import Inference, Plan
 from dice._model.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
 from dice._model.offsets import SAMPLED_CELLS
-from dice._model.posterior import Posterior
+from dice._model.posterior import MAX_ITERATIONS, Posterior
 from dice._model.random_numbers import cell_seeds
 from dice._query.reading import is_shared, once, opened
 from dice._query.shift import find_shift
