@@ -10,7 +10,7 @@ from dice._model.linear_filter import MIDDLE, RIDGES, LinearFilter
 from dice._model.networks import depth
 from dice._model.networks.depth import DepthDenoiser
 from dice._model.random_numbers import CellNoise
-from dice._model.thinning import Rows
+from dice._model.training_data import Rows
 
 K = 2
 ZERO = torch.tensor(0.0)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from dice._model.counts import alike, halves, normalised, recover, split
-from dice._model.thinning import thinned
+from dice._model.counts import alike, halves, normalised, recover, split, thinned
 
 #: Cells of a few genes, the first of which is seen once: any factor can then be told from the values.
 MATRICES = hnp.arrays(np.int64, st.tuples(st.integers(1, 6), st.integers(1, 8)), elements=st.integers(0, 400)).map(

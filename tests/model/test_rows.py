@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 
-from dice._model import thinning
+from dice._model import training_data
 from dice._model.counts import recover
 from dice._model.pca import fit_projection
-from dice._model.thinning import ReferenceReader, Rows, make_rows
 from dice._model.training import make_trainer
-from dice._model.training_data import TrainingData
+from dice._model.training_data import Rows, TrainingData, make_rows, n_copies
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(RNG.gamma(1, 20, size=(3, 25))[RNG.integers(3, size=80)]) + (np.arange(25) == 0)
@@ -23,22 +21,20 @@ CELLS = sparse.csr_array(np.log1p(COUNTS * (1e4 / COUNTS.sum(1))[:, None]).astyp
 
 
 @pytest.fixture(scope="module")
-def reader():
+def projection():
     from oracle import Chunks
 
-    return ReferenceReader(fit_projection(Chunks(lambda: [CELLS]), n_latent=3), recover(CELLS))
+    return fit_projection(Chunks(lambda: [CELLS]), n_latent=3)
 
 
 @pytest.mark.parametrize(("n", "copies"), [(0, 16), (100, 16), (4000, 16), (5000, 13), (16_000, 4), (90_000, 2)])
-def test_fewer_cells_are_copied_more_often(n, copies, monkeypatch):
+def test_fewer_cells_are_copied_more_often(n, copies):
     """Up to 64,000 rows: at most 16 copies and at least two."""
-    monkeypatch.setattr(thinning, "_copy", lambda *_: torch.zeros(1))
-    monkeypatch.setattr(thinning, "ReferenceReader", lambda *_: SimpleNamespace(own=np.empty((n, 1))))
-    assert len(make_rows(None, None, np.random.default_rng(0), target_sum=1e4)) == copies
+    assert n_copies(n) == copies
 
 
-def test_a_row_holds_a_part_the_rest_and_its_halves(reader):
-    made = make_rows(reader.projection, reader.cells, np.random.default_rng(0), target_sum=1e4)
+def test_a_row_holds_a_part_the_rest_and_its_halves(projection):
+    made = make_rows(projection, recover(CELLS), np.random.default_rng(0), target_sum=1e4)
     assert made.shape == (16, 80, 4 * 3 + 3)
     part, rest, half = made[..., 12].exp(), made[..., 13].exp(), made[..., 14].exp()
     total = torch.as_tensor(COUNTS.sum(1) / 1e4)
@@ -51,13 +47,13 @@ def test_a_row_holds_a_part_the_rest_and_its_halves(reader):
     # Log-uniform between 5 and 80 per cent: half of them are below 20.
     assert abs((shares < 0.2).mean() - 0.5) < 0.07
     # The rest is deep: its latents are those of the cell, up to the noise of its counts.
-    whole = torch.as_tensor(reader.latents())
+    whole = torch.as_tensor(projection.project(CELLS))
     correlations = [torch.corrcoef(torch.stack([made[:, :, 3 + j].mean(0), whole[:, j]]))[0, 1] for j in range(3)]
     assert min(correlations) > 0.9
 
 
-def test_parts_of_rows_and_their_units(reader):
-    made = make_rows(reader.projection, reader.cells, np.random.default_rng(0), target_sum=1e4).flatten(0, 1)
+def test_parts_of_rows_and_their_units(projection):
+    made = make_rows(projection, recover(CELLS), np.random.default_rng(0), target_sum=1e4).flatten(0, 1)
     parts = Rows(made, 3)
     assert torch.equal(torch.cat([parts.noisy, parts.target, parts.first, parts.second], 1), made[:, :12])
     assert torch.equal(torch.cat([parts.depths, parts.half_depths], 1), made[:, [12, 13, 12, 14]])
@@ -79,8 +75,8 @@ def test_without_counts_a_row_is_the_latents_of_a_cell():
     assert parts.every_second().half_depths is None
 
 
-def test_the_trainer_begins_at_the_linear_filter(reader):
-    made = make_rows(reader.projection, reader.cells, np.random.default_rng(0), target_sum=1e4)
+def test_the_trainer_begins_at_the_linear_filter(projection):
+    made = make_rows(projection, recover(CELLS), np.random.default_rng(0), target_sum=1e4)
     train, held_out = made[:, :60].flatten(0, 1), made[:, 60:].flatten(0, 1)
     data = TrainingData(train, held_out, 1.0, 3, np.arange(60), typical=-4.0)
     trainer = make_trainer("default", data, noise=0.1, max_steps=5)
@@ -92,4 +88,5 @@ def test_the_trainer_begins_at_the_linear_filter(reader):
 
 def test_settings_that_results_depend_on():
     """Measured, with the evidence beside them: a change is one of numerics, and belongs into the changelog."""
-    assert (thinning.SMALLEST_SHARE, thinning.LARGEST_SHARE, thinning.MAX_MEASURED) == (0.05, 0.8, 16_000)
+    shares = training_data.SMALLEST_SHARE, training_data.LARGEST_SHARE
+    assert (*shares, training_data.MAX_MEASURED) == (0.05, 0.8, 16_000)

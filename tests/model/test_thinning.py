@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._model.counts import HALVES, alike, binomial, halves, recover, split
-from dice._model.thinning import thinned
+from dice._model.counts import HALVES, alike, binomial, halves, recover, split, thinned
 
 
 def cells(n=400, d=120, seed=0):

@@ -120,8 +120,7 @@ def test_training_is_taken_up_where_it_was_left(pair, tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore:The query differs from its reference")
 def test_labels_of_a_shallow_query(pair):
     """The reference is thinned to its depth before it classifies and calibrates."""
-    from dice._model.counts import recover
-    from dice._model.thinning import thinned
+    from dice._model.counts import recover, thinned
 
     reference, query = pair[0], pair[1].copy()
     truth = query.obs["cell_type"].astype(str).to_numpy()

@@ -19,7 +19,7 @@ from dice._features.model import FeatureModel
 from dice._features.regress import CANDIDATES, View
 from dice._keys import FeatureKeys
 from dice._model.arrays import subsample
-from dice._model.thinning import WHOLE_SHARE
+from dice._model.counts import WHOLE_SHARE
 from dice._query.query import Query
 from dice._query.reference import as_query, cells_of
 from dice._query.shift import DomainShift, measure_shift

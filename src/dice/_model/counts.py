@@ -98,8 +98,10 @@ def normalised(counts: sparse.csr_array, factor: NDArray[np.floating]) -> sparse
 #: Assumed target sum of the normalisation: counts per ten thousand. It gives the number of counts in missing genes, so
 #: that a part can be normalised by its own total.
 TARGET_SUM = 1e4
+#: Cells that would keep more than this share of their counts keep all of them.
+WHOLE_SHARE = 0.9
 #: Purposes of random numbers, in the upper word of a cell's key.
-HALVES, ALIKE = 1 << 64, 2 << 64
+THINNED, HALVES, ALIKE = 0, 1 << 64, 2 << 64
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,8 @@ def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_
     """
     matrix, n = cells.counts, cells.counts.shape[0]
     left, cell = matrix.data.astype(np.int64), np.repeat(np.arange(n), np.diff(matrix.indptr))
-    inside = np.bincount(cell, weights=left, minlength=n)
-    total = np.maximum(np.round(target_sum / np.nan_to_num(cells.factor, nan=np.inf)), inside)
-    outside, rest = (total - inside).astype(np.int64), np.ones(n)
-    parts = []
+    outside, total = _totals(cells, target_sum)
+    parts, rest = [], np.ones(n)
     for share in shares.T:
         # Relative to the counts that earlier parts have left.
         chance = np.minimum(share / np.maximum(rest, 1e-12), 1.0)
@@ -161,16 +161,13 @@ def halves(
     """
     matrix, n = cells.counts, cells.counts.shape[0]
     counts, bounds = matrix.data.astype(np.int64), matrix.indptr
-    inside = np.add.reduceat(np.append(counts, 0), bounds[:-1]) * (np.diff(bounds) > 0) if n else np.zeros(0)
-    # Cells that are not counts have no total.
-    factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
-    total = np.maximum(np.round(target_sum / factor), inside).astype(np.int64)
+    outside, total = _totals(cells, target_sum)
     first, own = np.zeros((n_splits, len(counts)), np.int64), np.zeros((n_splits, n), np.int64)
     for i in range(n):
-        rng = np.random.Generator(np.random.Philox(key=int(seeds[i]) % 2**64 + HALVES))
+        rng = _own_generator(seeds[i], HALVES)
         entries = slice(bounds[i], bounds[i + 1])
         first[:, entries] = rng.binomial(counts[entries], 0.5, (n_splits, bounds[i + 1] - bounds[i]))
-        own[:, i] = first[:, entries].sum(1) + rng.binomial(total[i] - inside[i], 0.5, n_splits)
+        own[:, i] = first[:, entries].sum(1) + rng.binomial(outside[i], 0.5, n_splits)
     return [
         (_share(cells, taken, n_own, total), _share(cells, counts - taken, total - n_own, total))
         for taken, n_own in zip(first, own, strict=True)
@@ -182,7 +179,7 @@ def alike(cells: Recovered, profile: Floats, seeds: NDArray[np.int64]) -> sparse
     cumulative, n_genes = np.cumsum(profile), len(profile)
     genes, counts, lengths = [], [], []
     for seed, total in zip(seeds, np.asarray(cells.counts.sum(1)).ravel().astype(np.int64), strict=True):
-        rng = np.random.Generator(np.random.Philox(key=int(seed) % 2**64 + ALIKE))
+        rng = _own_generator(seed, ALIKE)
         if total > n_genes:
             drawn = rng.multinomial(total, profile)
             found = np.flatnonzero(drawn)
@@ -196,6 +193,35 @@ def alike(cells: Recovered, profile: Floats, seeds: NDArray[np.int64]) -> sparse
     bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.intp)])
     data, indices = (np.concatenate([np.empty(0, np.intp), *parts]) for parts in (counts, genes))
     return sparse.csr_array((data.astype(np.float32), indices, bounds), shape=cells.counts.shape)
+
+
+def thinned(
+    cells: Recovered, shares: Floats, seeds: NDArray[np.int64], target_sum: float = TARGET_SUM
+) -> sparse.csr_array:
+    """Log-normalised expression (n, d) of shares (n,) of the counts of cells, each drawn by its own seed."""
+    counts, factor = cells.counts.copy(), cells.factor.copy()
+    for i in np.flatnonzero((shares < WHOLE_SHARE) & cells.whole & ~np.isnan(cells.factor)):
+        entries = slice(counts.indptr[i], counts.indptr[i + 1])
+        rng = _own_generator(seeds[i], THINNED)
+        before = counts.data[entries].sum()
+        outside = max(round(target_sum / factor[i] - before), 0)
+        counts.data[entries] = rng.binomial(counts.data[entries].astype(np.int64), shares[i])
+        kept = counts.data[entries].sum() + rng.binomial(outside, shares[i])
+        factor[i] *= (before + outside) / max(kept, 1)
+    return normalised(counts, np.nan_to_num(factor))
+
+
+def _own_generator(seed: np.int64, purpose: int) -> np.random.Generator:
+    """Random numbers of one cell for one purpose."""
+    return np.random.Generator(np.random.Philox(key=int(seed) % 2**64 + purpose))
+
+
+def _totals(cells: Recovered, target_sum: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Counts (n,) of every cell in missing genes and in all genes; missing genes of cells without counts have none."""
+    inside = cells.counts.sum(1, dtype=np.float64).astype(np.int64)
+    factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
+    total = np.maximum(np.round(target_sum / factor), inside).astype(np.int64)
+    return total - inside, total
 
 
 def _share(cells: Recovered, taken: NDArray[np.int64], own: NDArray[np.int64], total: NDArray[np.int64]) -> Share:

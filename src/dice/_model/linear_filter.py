@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dice._model.thinning import Rows
+from dice._model.training_data import Rows
 
 #: Standardised log depths are clipped here: nothing was learned beyond.
 FARTHEST_DEPTH = 3.0

@@ -10,18 +10,19 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dice import _log
 from dice._data.checks import read_colors, read_labels, read_roles
 from dice._data.matrix import Matrix
 from dice._data.values import CountsLayer
 from dice._errors import InputError
-from dice._model.counts import TARGET_SUM
-from dice._model.likelihood import Latents
-from dice._model.thinning import LikeQuery
+from dice._model.counts import TARGET_SUM, Recovered, recover, thinned
+from dice._model.likelihood import GaussianLikelihood, Latents
+from dice._model.projection import Projection
 from dice._model.training_data import ROLES, assign_roles
 from dice._query.query import Query
-from dice._types import Chunk, Codes, Mask
+from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian, Training
 
 
@@ -100,6 +101,53 @@ def labels_of(
     colors = [known[name] for name in labels.categories] if known is not None and complete else None
     names = [str(name) for name in labels.categories]
     return Labelled(labels_key, labels.codes.astype(np.intp), names, roles, colors)
+
+
+@dataclass(frozen=True)
+class LikeQuery:
+    """Reads reference cells as if they had been measured like the query; each by random numbers of its own."""
+
+    likelihood: GaussianLikelihood
+    projection: Projection
+    #: Log depths of the query's cells, in ascending order; none where depth does not matter.
+    depths: Floats
+    #: Cell seeds (n,) of the reference, and cells (n,) that the loadings were computed from.
+    seeds: NDArray[np.int64]
+    own: Mask
+    #: Share of its counts that every cell keeps, whatever the depths say.
+    share: float | None = None
+    #: Target sum of the normalisation, which gives the number of counts in missing genes.
+    target_sum: float = TARGET_SUM
+
+    def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
+        """Log-normalised expression of a chunk, as shallow as the query's."""
+        if not len(self.depths) and self.share is None:
+            return chunk
+        cells = recover(chunk)
+        shallow = thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows], self.target_sum)
+        return _with_strays(shallow, chunk, cells.whole)
+
+    def latents(self, chunk: Chunk, rows: slice) -> Latents:
+        """The same as latents."""
+        shallow = self.expression(chunk, rows)
+        latents = self.likelihood.latents(shallow)
+        return self.likelihood.honest_part(latents, shallow, chunk, self.own[rows], self.projection)
+
+    def _shares(self, cells: Recovered, seeds: NDArray[np.int64]) -> Floats:
+        """Share (n,) of its counts that every cell keeps to be as deep as a random cell of the query."""
+        if self.share is not None:
+            return np.full(len(seeds), self.share)
+        ranks = (seeds.astype(np.uint64) % np.uint64(len(self.depths))).astype(np.intp)
+        with np.errstate(invalid="ignore"):
+            return np.exp(np.minimum(np.nan_to_num(self.depths[ranks] - cells.log_depth), 0.0))
+
+
+def _with_strays(shallow: sparse.csr_array, chunk: Chunk, whole: Mask) -> sparse.csr_array:
+    """Leave cells without counts unchanged."""
+    if whole.all():
+        return shallow
+    lines = sparse.vstack([shallow, sparse.csr_array(chunk)], format="csr")
+    return lines[np.where(whole, np.arange(len(whole)), np.arange(len(whole)) + len(whole))]
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.pca import adopt_projection, fit_projection
 from dice._model.prior import LearnedPrior
 from dice._model.projection import Projection
-from dice._model.thinning import MAX_MEASURED, make_rows
-from dice._model.training_data import TrainingData, plain_data, thinned_data
+from dice._model.training_data import MAX_MEASURED, TrainingData, make_rows, plain_data, thinned_data
 from dice._train.cells import Embedding, ReferenceCells
 
 #: Calibration cells that are kept inside the prior.

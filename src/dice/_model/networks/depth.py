@@ -2,7 +2,7 @@
 
 A noisy latent carries the noise of counts, which the depth of its cell tells, and Gaussian noise of standard deviation
 s on top. The network learns both at once: from thinned copies of the reference's cells with Gaussian noise added
-(:mod:`dice._model.thinning`), or, without counts, from latents with Gaussian noise alone. log1p bends with
+(:mod:`dice._model.training_data`), or, without counts, from latents with Gaussian noise alone. log1p bends with
 depth, so that the mean latents of a cell differ between depths. The depth of the target is therefore a coordinate as
 well, and the network predicts all cells at one depth, the typical depth of the reference.
 """
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dice._model.denoiser import LARGEST_VALUE, Denoiser, Preset, TrainingConfig, as_column
 from dice._model.linear_filter import LEAST_VARIANCE, LinearFilter
 from dice._model.random_numbers import CellNoise
-from dice._model.thinning import Rows
+from dice._model.training_data import Rows
 
 #: The depth of the prediction is at least this share and at most this multiple of the depth of the cell: training has
 #: hardly seen others.

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dice._model.counts import recover
-from dice._model.thinning import LikeQuery, thinned
+from dice._model.counts import recover, thinned
+from dice._query.reference import LikeQuery
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(RNG.gamma(1, 40, size=30), size=(50, 30)) + (np.arange(30) == 0)
