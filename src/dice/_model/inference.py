@@ -83,15 +83,16 @@ class Plan:
         was trained for.
         """
         method: Method = "direct" if measured else options.computed_by(isotropic=isotropic)
-        gibbs = options.gibbs
+        gibbs, burn_in = options.gibbs, None
         if method == "gibbs":
             rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
             burn_in = len(rhos) // 3
         else:
-            constant = float(np.asarray(rho))
-            length, burn_in = split_length(*(value + constant**2 for value in noise_range))
-            rhos = np.full(1 if method == "direct" else gibbs.n_iterations or length, constant)
-        if gibbs.burn_in is None:
+            rhos = np.full(1, float(np.asarray(rho)))
+        if method == "split":
+            length, burn_in = split_length(*(value + rhos[0] ** 2 for value in noise_range))
+            rhos = np.repeat(rhos, gibbs.n_iterations or length)
+        if gibbs.burn_in is None and burn_in is not None:
             gibbs = replace(gibbs, burn_in=burn_in)
         return cls(
             method,

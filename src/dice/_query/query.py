@@ -18,21 +18,25 @@ from dice._data.store import Prior, own_cells
 from dice._data.values import CountsLayer
 from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
-from dice._model.arrays import add_up
 from dice._model.counts import judge_counts
 from dice._model.inference import Inference, Plan
 from dice._model.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
 from dice._model.offsets import SAMPLED_CELLS
 from dice._model.posterior import MAX_ITERATIONS, Posterior
 from dice._model.random_numbers import cell_seeds
-from dice._query.reading import is_shared, once, opened
+from dice._query.reading import once, opened
 from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian, Gibbs, Options, Shift, StudentT
 
 
 def _gene_sums(chunk: Chunk) -> tuple[Floats]:
-    return (np.asarray(np.expm1(chunk).sum(0)).ravel(),)
+    with np.errstate(over="ignore"):  # Values that are not logarithms may be large, and have no meaningful sums.
+        return (np.asarray(np.expm1(chunk).sum(0)).ravel().astype(np.float64),)
+
+
+def _latents_and_sums(likelihood: GaussianLikelihood, chunk: Chunk, rows: slice) -> tuple[Latents, Floats]:
+    return likelihood.latents(chunk, rows), _gene_sums(chunk)[0]
 
 
 #: Default rho in latent scales: with the noise of counts, and with assumed noise (docs/rho.md).
@@ -108,25 +112,20 @@ class Query:
         return latents
 
     @cached_property
-    def _read(self) -> tuple[Latents, Floats | None]:
-        """Latents of all cells in memory and, if several calls share one reading, the sums of genes."""
-        return once(("latents", id(self.matrix), id(self.likelihood)), self._project, self.matrix, self.likelihood)
+    def _read(self) -> tuple[Latents, Floats]:
+        """Latents of all cells in memory, and the sums of genes, from one pass."""
 
-    def _project(self) -> tuple[Latents, Floats | None]:
-        sums: list[tuple[Floats]] = []
+        def read() -> tuple[Latents, Floats]:
+            parts = self.matrix.each(partial(_latents_and_sums, self.likelihood), desc="Projecting")
+            latents = Latents.joined([latents for latents, _ in parts], self.likelihood.n_latent)
+            return latents, np.sum([sums for _, sums in parts], axis=0)
 
-        def read(chunk: Chunk, rows: slice) -> Latents:
-            sums.append(_gene_sums(chunk))
-            return self.likelihood.latents(chunk, rows)
-
-        parts = self.matrix.each(read if is_shared() else self.likelihood.latents, desc="Projecting")
-        return Latents.joined(parts, self.likelihood.n_latent), add_up(sums)[0] if sums else None
+        return once(("latents", id(self.matrix), id(self.likelihood)), read, self.matrix, self.likelihood)
 
     @cached_property
     def gene_sums(self) -> Floats:
         """Sum (d,) of the expression of every gene over the cells, without logarithm."""
-        known = self._read[1] if is_shared() and not self.matrix.is_lazy else None
-        return self.matrix.total(_gene_sums)[0] if known is None else known
+        return self.matrix.total(_gene_sums)[0] if self.matrix.is_lazy else self._read[1]
 
     @cached_property
     def measured(self) -> bool:

@@ -38,11 +38,6 @@ def one_reading() -> Iterator[None]:
         _known.reset(token)
 
 
-def is_shared() -> bool:
-    """Return whether this code runs within `one_reading`."""
-    return _known.get() is not None
-
-
 def once(key: Hashable, function: Callable[[], T], *keep: object) -> T:
     """Call a function once within `one_reading`, and repeat its warnings for every caller.
 
