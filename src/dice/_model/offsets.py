@@ -130,12 +130,17 @@ def fit_offset(denoiser: Denoiser, z: Tensor, batches: Codes, n_batches: int = 1
 
 
 def shrunken_means(values: Tensor, batch: Tensor, n_batches: int) -> Tensor:
-    """Mean (b, k) of every batch, shrunk to the mean of all by its number of cells, and that towards zero."""
+    """Mean (b, k) of every batch, shrunk by its number of cells."""
     n = torch.bincount(batch, minlength=n_batches)[:, None].to(values.dtype)
     sums = torch.zeros((n_batches, values.shape[1]), dtype=values.dtype, device=values.device)
     sums.index_add_(0, batch, values)
-    whole = sums.sum(0) / (n.sum() + PSEUDO_CELLS)
-    return whole[None] if n_batches == 1 else (sums + PSEUDO_CELLS * whole) / (n + PSEUDO_CELLS)
+    return _shrunken(sums, n, PSEUDO_CELLS)[1]
+
+
+def _shrunken(sums: Any, n: Any, pseudo_cells: float) -> tuple[Any, Any]:
+    """Mean of all cells, shrunk to zero, and means of the batches (b, ...), shrunk to it; n are numbers of cells."""
+    whole = sums.sum(0) / (n.sum(0) + pseudo_cells)
+    return whole, whole[None] if len(sums) == 1 else (sums + pseudo_cells * whole) / (n + pseudo_cells)
 
 
 def fit_cluster_offsets(clusters: SoftClusters, y: Floats, batches: Codes, n_batches: int = 1) -> NDArray[np.float32]:
@@ -143,9 +148,8 @@ def fit_cluster_offsets(clusters: SoftClusters, y: Floats, batches: Codes, n_bat
     shares = clusters.shares(y)
     n = np.stack([shares[batches == b].sum(0) for b in range(n_batches)])[:, :, None]
     sums = np.stack([shares[batches == b].T @ y[batches == b] for b in range(n_batches)]) - n * clusters.means
-    whole = sums.sum(0) / (n.sum(0) + PSEUDO_CLUSTER_CELLS)
-    found = whole[None] if n_batches == 1 else (sums + PSEUDO_CLUSTER_CELLS * whole) / (n + PSEUDO_CLUSTER_CELLS)
-    whole, found = (_beyond_composition(x, clusters.variances) for x in (whole, found))
+    both = _shrunken(sums, n, PSEUDO_CLUSTER_CELLS)
+    whole, found = (_beyond_composition(x, clusters.variances) for x in both)
     # The whole query sets the limit: in a batch of one new type the median cell would be new as well.
     longest = FARTHEST * _weighted_median(np.linalg.norm(whole, axis=1), n.sum(0)[:, 0])
     lengths = np.linalg.norm(found, axis=2, keepdims=True)
@@ -177,13 +181,12 @@ def find_offsets(
     batches: Codes,
     strategy: Strategy,
     device: torch.device,
-    n_batches: int | None = None,
+    n_batches: int = 1,
 ) -> Offsets | None:
     """The offsets of a query by a strategy of :class:`dice.Shift`; None without cells.
 
     `y` are latents (m, k) of sampled cells in PCA units, in random order, and `batches` (m,) their batches. A batch
-    without sampled cells has the offsets of the whole query. `n_batches` counts these too; by default those of the
-    sample.
+    without sampled cells has the offsets of the whole query.
     """
     clusters = prior.soft_clusters
     if strategy == "clusters" and clusters is None:
@@ -193,7 +196,6 @@ def find_offsets(
         )
     if not len(y):
         return None
-    n_batches = int(batches.max(initial=0)) + 1 if n_batches is None else n_batches
     if strategy == "clusters" and clusters is not None:
         return Offsets(fit_cluster_offsets(clusters, y, batches, n_batches), batches, clusters)
     z = torch.as_tensor(y[:NETWORK_CELLS] / prior.latent_scale, dtype=torch.float32, device=device)

@@ -53,8 +53,7 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
         raise InputError(
             "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
         )
-    few = np.flatnonzero(~seen)
-    few = subsample(few, CALIBRATION_CELLS)
+    few = subsample(np.flatnonzero(~seen), CALIBRATION_CELLS)
     calibration = {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
     return Reduced(projection, latents, calibration)
 
@@ -99,12 +98,10 @@ def training_data(
     if len(chosen) > MAX_MEASURED:
         chosen = np.sort(np.random.default_rng([seed, 2]).choice(chosen, MAX_MEASURED, replace=False))
     counts = recover(cells.matrix.take(chosen)) if cells.counts is None else cells.counts.take(chosen)
-    target_sum, typical = (
-        cells.statistics.get("sum_log", 0.0) or TARGET_SUM,
-        np.median(reduced.latents.log_depth[usable]),
-    )
+    target_sum = cells.statistics.get("sum_log", 0.0) or TARGET_SUM
     rows = make_rows(reduced.projection, counts, np.random.default_rng([seed, 3]), target_sum=target_sum)
-    return thinned_data(rows.to(device), chosen, cells.roles[chosen], reduced.projection.n_latent, float(typical))
+    typical = float(np.median(reduced.latents.log_depth[usable]))
+    return thinned_data(rows.to(device), chosen, cells.roles[chosen], reduced.projection.n_latent, typical)
 
 
 def clean_latents(prior: LearnedPrior, cells: ReferenceCells, reduced: Reduced) -> NDArray[np.float32]:

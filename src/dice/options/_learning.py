@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from dice._arguments import choice, number, said, whole_number
 from dice._errors import InputError
+from dice.options._posterior import settle
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Mixup:
     def __post_init__(self) -> None:
         if (points := whole_number("points", self.points, least=2)) > 100:
             raise InputError(f"`points` must be a whole number from 2 to 100, got {points}.")
-        _settle(
+        settle(
             self,
             points=points,
             probability=number("probability", self.probability, least=0, most=1),
@@ -88,7 +89,7 @@ class Training:
         rate = self.learning_rate
         if self.checkpoint is not None and not isinstance(self.checkpoint, str | os.PathLike):
             raise InputError(f"`checkpoint` must be a path such as 'training.npz', got {said(self.checkpoint)}.")
-        _settle(
+        settle(
             self,
             max_steps=None if self.max_steps is None else whole_number("max_steps", self.max_steps),
             batch_size=None if self.batch_size is None else whole_number("batch_size", self.batch_size),
@@ -98,12 +99,6 @@ class Training:
             max_cells=whole_number("max_cells", self.max_cells, least=2),
             keep_interrupted=bool(self.keep_interrupted),
         )
-
-
-def _settle(settings: Any, **values: Any) -> None:
-    """Set fields of a frozen object to their checked values."""
-    for name, value in values.items():
-        object.__setattr__(settings, name, value)
 
 
 _REPRESENTATIONS = ("projection", "denoised", "genes")
@@ -191,7 +186,7 @@ class Levels:
     columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", tuple(self.columns))
+        settle(self, columns=tuple(self.columns))
         names = (*self.columns, self.key)
         if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise InputError(f"`labels_key` must be different columns from coarse to fine, got {list(names)}.")

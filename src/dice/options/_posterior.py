@@ -1,4 +1,4 @@
-"""Options of the posterior: the method and the noise of the likelihood."""
+"""Settings of the posterior: the method and the noise of the likelihood."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from dice._errors import InputError
 
 Noise: TypeAlias = float | Literal["estimate", "per_cell", "per_gene"]
 NOISES = ("estimate", "per_cell", "per_gene")
+
+
+def settle(settings: Any, **values: Any) -> None:
+    """Set fields of a frozen object to their checked values."""
+    for name, value in values.items():
+        object.__setattr__(settings, name, value)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from dice import settings
 from dice._arguments import choice, number, said, seed, whole_number
 from dice._errors import InputError
-from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
+from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT, settle
 
 if TYPE_CHECKING:
     import torch
@@ -103,24 +103,20 @@ class Options:
     chunk_size: int | None = field(default_factory=lambda: settings.chunk_size)
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.rho, str) and self.rho == "auto"):
-            self._set("rho", check_rho(self.rho))
-        self._set("n_samples", whole_number("n_samples", self.n_samples, least=0))
-        self._set("random_state", seed(self.random_state))
-        if self.chunk_size is not None:
-            self._set("chunk_size", whole_number("chunk_size", self.chunk_size))
-        self._set("method", _object("method", self.method, (Direct, Gibbs)))
+        rho, size, shift, check = self.rho, self.chunk_size, self.shift, self.check
+        settle(
+            self,
+            rho=rho if isinstance(rho, str) and rho == "auto" else check_rho(rho),
+            n_samples=whole_number("n_samples", self.n_samples, least=0),
+            random_state=seed(self.random_state),
+            chunk_size=None if size is None else whole_number("chunk_size", size),
+            method=_object("method", self.method, (Direct, Gibbs)),
+            likelihood=_object("likelihood", self.likelihood, (Gaussian, StudentT)),
+            shift=shift if shift is False or isinstance(shift, Mapping | Shift) else Shift(shift),
+            check=check if isinstance(check, Checks) else Checks(values=choice("check", check, (True, False))),
+        )
         if isinstance(self.method, Direct):
-            self._set("uncertainty", self.uncertainty and self.method.uncertainty)
-        if not callable(self.likelihood):
-            self._set("likelihood", _object("likelihood", self.likelihood, (Gaussian, StudentT)))
-        if not isinstance(self.shift, Mapping | Shift) and self.shift is not False:
-            self._set("shift", Shift(self.shift))
-        if not isinstance(self.check, Checks):
-            self._set("check", Checks(values=choice("check", self.check, (True, False))))
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+            settle(self, uncertainty=self.uncertainty and self.method.uncertainty)
 
     @property
     def gibbs(self) -> Gibbs:
@@ -182,7 +178,7 @@ def check_rho(rho: Any) -> float | list[float]:
 
 def _object(name: str, value: Any, allowed: tuple[type, ...]) -> Any:
     """Return a settings object, given the object or its name."""
-    if isinstance(value, allowed):
+    if isinstance(value, allowed) or (name == "likelihood" and callable(value)):
         return value
     words = _NAMED_OBJECTS[name]
     if not isinstance(value, str) or value not in words:
