@@ -72,6 +72,12 @@ def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
     return value
 
 
+def settle(settings: Any, **values: Any) -> None:
+    """Set fields of a frozen object to their checked values."""
+    for name, value in values.items():
+        object.__setattr__(settings, name, value)
+
+
 def is_text(value: Any, longest: int) -> bool:
     """Return whether this is text that files can hold, without surrogates and null characters."""
     if not isinstance(value, str) or len(value) > longest or "\0" in value:

@@ -8,6 +8,7 @@ from scipy import sparse
 
 from dice._model.likelihood import GaussianLikelihood, Latents, shrink_noise
 from dice._model.projection import Completion, Projection
+from dice.options import Gaussian, Options, StudentT
 
 D, K = 12, 3
 RNG = np.random.default_rng(0)
@@ -119,7 +120,8 @@ def test_parts_are_joined_in_their_order():
 
 
 def noise_of(likelihood, latents, noise, df=None):
-    return likelihood.noise(latents, noise, df=df, reference_noise=0.7, empty_noise=9.0)
+    options = Options(likelihood=Gaussian(noise) if df is None else StudentT(df, noise=noise))
+    return likelihood.noise(latents, options, 0.7, 0.9)
 
 
 def test_noise_is_the_root_of_the_mean_residual():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,16 +13,15 @@ from dice.options import Direct, Gaussian, Gibbs, Options, StudentT
 
 
 def planned(rho=0.5, *, isotropic=True, measured=False, largest=np.inf, noise_range=(0.1, 0.2), **options):
-    return Plan.of(
-        Options(rho=rho, **options),
-        rho,
-        isotropic=isotropic,
-        noise_range=noise_range,
-        largest=largest,
-        measured=measured,
-        noise=0.4,
-        cell_noise=np.full(3, 0.4, np.float32),
+    noise = 0.4, np.full(3, 0.4, np.float32)
+    prior = SimpleNamespace(
+        latent_scale=1.0, projection=SimpleNamespace(noise=0.5), denoiser=SimpleNamespace(largest_noise=largest)
     )
+    likelihood = SimpleNamespace(
+        isotropic=isotropic, noise=lambda *_, **__: noise, noise_range=lambda level: noise_range
+    )
+    latents = SimpleNamespace(empty=np.zeros(3, dtype=bool))
+    return Plan.of(Options(rho=rho, **options), prior, likelihood, latents, measured=measured)
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ def test_nothing_is_shared_outside(pair):
         warnings.simplefilter("ignore", dice.DiceWarning)
         one, other = (query.Query.of(cells, prior, options) for _ in range(2))
         assert one.matrix is not other.matrix
-        sums = one.gene_sums
+        sums = one.latents.gene_sums
         with reading.one_reading():
             shared = query.Query.of(cells, prior, options)
             assert query.Query.of(cells, prior, options).latents.y is shared.latents.y
-            np.testing.assert_array_equal(shared.gene_sums, sums)
+            np.testing.assert_array_equal(shared.latents.gene_sums, sums)

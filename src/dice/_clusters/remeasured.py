@@ -58,7 +58,7 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
         nowhere = np.zeros((n, k), np.float32)
         return Remeasured(np.asarray(query.posterior.mean), samples, projection, nowhere, nowhere)
     own = np.zeros(n, dtype=bool) if query.own is None else query.own
-    sums = np.maximum(query.gene_sums, 0)
+    sums = np.maximum(query.latents.gene_sums, 0)
     reader = CellReader(replace(query.inference, own=None), own, query.counts, n_splits, sums / sums.sum())
     parts = query.matrix.each(reader, desc="Halving counts")
     found = np.concatenate([np.empty((0, 2 * n_splits + 2, k), np.float32), *parts])

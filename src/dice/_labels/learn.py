@@ -122,10 +122,7 @@ def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list
     panel = is_panel(prior)
     typical, least = (0.0, LEAST_OF_PANEL) if panel else (prior.typical, LEAST_DEPTH)
     thin = typical + np.linspace(np.log(least), 0, 1000, dtype=np.float32)
-    return [
-        LabelCells.of(replace(whole, reader=replace(whole.reader, depths=depths)))
-        for depths in (PANEL_DEPTHS if panel else whole.reader.depths, thin)
-    ]
+    return [LabelCells.of(replace(whole, depths=depths)) for depths in (PANEL_DEPTHS if panel else whole.depths, thin)]
 
 
 def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -25,6 +25,8 @@ from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT,
 
 #: The likelihood of "auto" if noise was not measured, and the number of cells that go through the network at once.
 GAUSSIAN, NETWORK_CHUNK = Gaussian(), 8192
+#: Default rho in latent scales: with the noise of counts, and with assumed noise (docs/rho.md).
+COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -68,21 +70,23 @@ class Plan:
     def of(
         cls,
         options: Options,
-        rho: float | Sequence[float],
+        prior: LearnedPrior,
+        likelihood: GaussianLikelihood,
+        latents: Latents,
         *,
-        isotropic: bool,
-        noise_range: tuple[float, float],
-        largest: float,
         measured: bool,
-        **decided: Any,
+        **shift: Any,
     ) -> Plan:
-        """The plan for given options and other fields of the plan.
+        """The plan of a call on cells with these latents; `shift` are the fields of the shift.
 
-        A ``burn_in`` of None becomes a third of the iterations, or follows from the mixing. `noise_range` are the
-        smallest and largest noise variance over cells and directions, and `largest` is the largest rho that the network
-        was trained for.
+        A ``burn_in`` of None becomes a third of the iterations, or follows from the mixing. rho is at most the largest
+        that the network was trained for.
         """
-        method: Method = "direct" if measured else options.computed_by(isotropic=isotropic)
+        scale, kind = prior.latent_scale, GAUSSIAN if isinstance(options.likelihood, str) else options.likelihood
+        noise, cell_noise = likelihood.noise(latents, options, prior.projection.noise, scale)
+        default = (COUNTED_RHO if measured else ASSUMED_RHO) * scale
+        rho = default if isinstance(options.rho, str) else options.rho
+        method: Method = "direct" if measured else options.computed_by(isotropic=likelihood.isotropic)
         gibbs, burn_in = options.gibbs, None
         if method == "gibbs":
             rhos = rho_schedule(rho, gibbs.n_iterations, geometric=gibbs.schedule == "geometric")
@@ -90,20 +94,13 @@ class Plan:
         else:
             rhos = np.full(1, float(np.asarray(rho)))
         if method == "split":
+            noise_range = likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise))
             length, burn_in = split_length(*(value + rhos[0] ** 2 for value in noise_range))
             rhos = np.repeat(rhos, gibbs.n_iterations or length)
         if gibbs.burn_in is None and burn_in is not None:
             gibbs = replace(gibbs, burn_in=burn_in)
-        return cls(
-            method,
-            GAUSSIAN if isinstance(options.likelihood, str) else options.likelihood,
-            np.minimum(rhos, largest),
-            gibbs,
-            options.n_samples,
-            options.uncertainty,
-            measured=measured,
-            **decided,
-        )
+        rhos, asked = np.minimum(rhos, prior.denoiser.largest_noise * scale), (options.n_samples, options.uncertainty)
+        return cls(method, kind, rhos, gibbs, *asked, noise, cell_noise, measured, **shift)
 
 
 @dataclass(frozen=True)

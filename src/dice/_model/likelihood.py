@@ -18,6 +18,7 @@ from scipy import sparse
 from dice._model.counts import recover
 from dice._model.projection import Completion, Projection, Standardizer, without_self
 from dice._types import Chunk, Floats, Mask
+from dice.options import Options, StudentT
 
 #: Smallest gene noise as a share of the mean, so that a single gene cannot dominate.
 MIN_GENE_NOISE = 0.05
@@ -39,6 +40,8 @@ class Latents:
     log_depth: NDArray[np.float32]
     #: Noisy latents (m, k) of sampled cells, in memory even if the others are lazy.
     sample: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
+    #: Sum (d,) of the expression of every gene over the cells, without logarithm.
+    gene_sums: Floats | float = 0.0
 
     def __len__(self) -> int:
         return len(self.residual)
@@ -49,10 +52,11 @@ class Latents:
     @classmethod
     def joined(cls, parts: Sequence[Latents], n_latent: int) -> Latents:
         """The cells of several chunks, one after the other."""
-        empty = np.empty(0, np.float32)
-        none = cls(np.empty((0, n_latent), np.float32), empty, np.empty(0, bool), empty)
+        nothing = np.empty(0, np.float32)
+        none = cls(np.empty((0, n_latent), np.float32), nothing, np.empty(0, bool), nothing)
         columns = ([getattr(part, name) for part in (none, *parts)] for name in ("y", "residual", "empty", "log_depth"))
-        return cls(*(np.concatenate(column) for column in columns))
+        y, residual, empty, log_depth = (np.concatenate(column) for column in columns)
+        return cls(y, residual, empty, log_depth, gene_sums=sum(part.gene_sums for part in parts))
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,9 @@ class GaussianLikelihood:
         y[empty] = 0
         kept_y = y if kept is None else y[kept[rows]]
         depth = recover(chunk).log_depth if log_depth is None else log_depth
-        return Latents(kept_y, residual.astype(np.float32), empty, depth)
+        with np.errstate(over="ignore"):  # Values that are not logarithms may be large.
+            sums = np.asarray(np.expm1(chunk).sum(0), dtype=np.float64).ravel()
+        return Latents(kept_y, residual.astype(np.float32), empty, depth, gene_sums=sums)
 
     def energy(self, latents: Latents) -> Floats:
         """Squared norms (n,) of the standardised cells."""
@@ -192,25 +198,17 @@ class GaussianLikelihood:
         return np.asarray(self.latents(chunk).y)
 
     def noise(
-        self, latents: Latents, noise: str | float, *, df: float | None, reference_noise: float, empty_noise: float
+        self, latents: Latents, options: Options, reference_noise: float, scale: float
     ) -> tuple[float, NDArray[np.float32]]:
         """Noise of the data set, and standard deviation of every cell (n,).
 
-        Parameters
-        ----------
-        latents
-            The query.
-        noise
-            As in :class:`dice.Gaussian`.
-        df
-            Degrees of freedom of Student-t noise, whose scale is smaller than its standard deviation; else None.
-        reference_noise
-            Noise of the reference, for queries with too few genes to measure their own.
-        empty_noise
-            Noise of cells without any expression.
+        A query with too few genes to measure its own noise gets the `reference_noise`. The noise of cells without any
+        expression is a multiple of the `scale` of the latents.
         """
         measured, n_genes = latents.residual[~latents.empty], len(self.loadings)
-        factor = 1.0 if df is None else np.sqrt(max(df - 2, 0.5) / df)
+        noise, kind = options.noise, options.likelihood
+        # The scale of Student-t noise is smaller than its standard deviation.
+        factor = np.sqrt(max(kind.df - 2, 0.5) / kind.df) if isinstance(kind, StudentT) else 1.0
         whole = factor * float(np.sqrt(measured.mean())) if len(measured) else 0.0
         measurable = n_genes >= 2 * self.n_latent
         if not isinstance(noise, str):
@@ -223,7 +221,7 @@ class GaussianLikelihood:
             cells[~latents.empty] = factor * np.sqrt(shrink_noise(measured, n_genes - self.n_latent))
         if self.completion is not None:
             cells = np.sqrt(np.square(cells) + self.completion.added.mean())
-        cells[latents.empty] = empty_noise
+        cells[latents.empty] = EMPTY_NOISE * scale
         return whole, cells
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
+from dice._arguments import settle
 from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
 from dice._data.store import Prior, own_cells
@@ -20,27 +21,14 @@ from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
 from dice._model.counts import judge_counts
 from dice._model.inference import Inference, Plan
-from dice._model.likelihood import EMPTY_NOISE, GaussianLikelihood, Latents
+from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import SAMPLED_CELLS
 from dice._model.posterior import MAX_ITERATIONS, Posterior
 from dice._model.random_numbers import cell_seeds
 from dice._query.reading import once, opened
 from dice._query.shift import find_shift
-from dice._types import Chunk, Codes, Floats, Mask
-from dice.options import Gaussian, Gibbs, Options, Shift, StudentT
-
-
-def _gene_sums(chunk: Chunk) -> tuple[Floats]:
-    with np.errstate(over="ignore"):  # Values that are not logarithms may be large, and have no meaningful sums.
-        return (np.asarray(np.expm1(chunk).sum(0)).ravel().astype(np.float64),)
-
-
-def _latents_and_sums(likelihood: GaussianLikelihood, chunk: Chunk, rows: slice) -> tuple[Latents, Floats]:
-    return likelihood.latents(chunk, rows), _gene_sums(chunk)[0]
-
-
-#: Default rho in latent scales: with the noise of counts, and with assumed noise (docs/rho.md).
-COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
+from dice._types import Chunk, Codes, Mask
+from dice.options import Gaussian, Gibbs, Options, Shift
 
 
 @dataclass(frozen=True)
@@ -51,41 +39,37 @@ class Query:
     options: Options
     match: GeneMatch
     matrix: Matrix
-    likelihood: GaussianLikelihood
-    #: Cell seeds (n,), which determine the random numbers of each cell.
-    seeds: NDArray[np.int64]
     #: Batches of the cells. Each has its own shift.
     batches: pd.Categorical | None = None
-    #: Cells (n,) that the loadings were computed from, if the query is the reference itself.
-    own: Mask | None = None
     #: Counts of the matrix, if the user names a layer with them.
     counts: CountsLayer | None = None
+    #: Cells (n,) that the loadings were computed from, if the query is the reference itself.
+    own: Mask | None = None
+    #: The likelihood of the genes at hand. Missing genes are filled in, unless a chain leaves them out.
+    likelihood: GaussianLikelihood = field(init=False)
+    #: Cell seeds (n,), which determine the random numbers of each cell.
+    seeds: NDArray[np.int64] = field(init=False)
 
-    @classmethod
-    def of(cls, adata: AnnData, prior: Prior, options: Options, *, who: str = "adata") -> Query:
-        """Match the genes and compare the values with the reference's. `who` names the object in errors."""
-        found = opened(adata, options, prior.genes, prior.statistics, prior.projection.mean, who=who)
-        return cls.matched(prior, options, *found, own_cells(adata, prior))
-
-    @classmethod
-    def matched(
-        cls, prior: Prior, options: Options, match: GeneMatch, matrix: Matrix, batches: pd.Categorical | None = None,
-        counts: CountsLayer | None = None, own: Mask | None = None,
-    ) -> Query:  # fmt: skip
-        """Return a query with matched genes and checked values."""
+    def __post_init__(self) -> None:
+        prior, options, genes = self.prior, self.options, self.match.prior
         chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
         per_gene = options.noise == "per_gene"
         of_genes = partial(
             GaussianLikelihood.of,
             prior.projection,
-            match.prior,
+            genes,
             per_gene=per_gene,
             zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
-            fill_in=None if chained or not len(match.missing) else prior.latent_variances,
+            fill_in=None if chained or not len(self.match.missing) else prior.latent_variances,
         )
-        likelihood = once(("likelihood", prior.sha256, match.prior.tobytes(), per_gene, chained), of_genes)
-        seeds = cell_seeds(matrix.names.astype(str), options.random_state)
-        return cls(prior, options, match, matrix, likelihood, seeds, batches, own, counts)
+        likelihood = once(("likelihood", prior.sha256, genes.tobytes(), per_gene, chained), of_genes)
+        settle(self, likelihood=likelihood, seeds=cell_seeds(self.matrix.names.astype(str), options.random_state))
+
+    @classmethod
+    def of(cls, adata: AnnData, prior: Prior, options: Options, *, who: str = "adata", **more: Any) -> Self:
+        """Match the genes and compare the values with the reference's. `who` names the object in errors."""
+        found = opened(adata, options, prior.genes, prior.statistics, prior.projection.mean, who=who)
+        return cls(prior, options, *found, **{"own": own_cells(adata, prior)} | more)
 
     @cached_property
     def sampled(self) -> Codes:
@@ -98,34 +82,22 @@ class Query:
         if self.matrix.is_lazy:
             kept = np.zeros(self.matrix.n_cells, dtype=bool)
             kept[self.sampled] = True
-            parts = self.matrix.each(partial(self.likelihood.latents, kept=kept), desc="Projecting")
-            latents = Latents.joined(parts, self.likelihood.n_latent)
+            latents = self._projected(kept)
             sample = latents.y[np.flatnonzero(kept).searchsorted(self.sampled)]
             y = self.matrix.map_rows(self.likelihood.only_y, (self.likelihood.n_latent,))
             latents = replace(latents, y=y, sample=sample)
         else:
-            latents = replace(self._read[0], sample=self._read[0].y[self.sampled])
+            key = ("latents", id(self.matrix), id(self.likelihood))
+            latents = once(key, self._projected, self.matrix, self.likelihood)
+            latents = replace(latents, sample=latents.y[self.sampled])
         if self.counts is not None:
             latents = replace(latents, log_depth=self.counts.log_depth())
-        if latents.empty.any():
-            self.warn_of_empty(latents)
+        self.warn_of_empty(latents)
         return latents
 
-    @cached_property
-    def _read(self) -> tuple[Latents, Floats]:
-        """Latents of all cells in memory, and the sums of genes, from one pass."""
-
-        def read() -> tuple[Latents, Floats]:
-            parts = self.matrix.each(partial(_latents_and_sums, self.likelihood), desc="Projecting")
-            latents = Latents.joined([latents for latents, _ in parts], self.likelihood.n_latent)
-            return latents, np.sum([sums for _, sums in parts], axis=0)
-
-        return once(("latents", id(self.matrix), id(self.likelihood)), read, self.matrix, self.likelihood)
-
-    @cached_property
-    def gene_sums(self) -> Floats:
-        """Sum (d,) of the expression of every gene over the cells, without logarithm."""
-        return self.matrix.total(_gene_sums)[0] if self.matrix.is_lazy else self._read[1]
+    def _projected(self, kept: Mask | None = None) -> Latents:
+        parts = self.matrix.each(partial(self.likelihood.latents, kept=kept), desc="Projecting")
+        return Latents.joined(parts, self.likelihood.n_latent)
 
     @cached_property
     def measured(self) -> bool:
@@ -143,8 +115,10 @@ class Query:
         return chunk
 
     def warn_of_empty(self, latents: Latents) -> None:
+        """Warn of cells without any expression of the prior's genes, if there are some."""
         n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
-        _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
+        if n:
+            _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
 
     @property
     def device(self) -> str:
@@ -154,32 +128,13 @@ class Query:
     @cached_property
     def plan(self) -> Plan:
         """The decisions of the call: shift, noise, rho and method."""
-        prior, options, likelihood, latents = self.prior, self.options, self.likelihood, self.latents
-        measured = self.measured
+        options, given = self.options, (self.prior, self.likelihood, self.latents)
         # Only labels show which shift to remove, so an embedding is moved only on request (docs/shift.md).
         left = options.shift is False or (isinstance(options.shift, Shift) and options.shift.strategy == "auto")
         offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self, options.shift)
-        df = options.likelihood.df if isinstance(options.likelihood, StudentT) else None
-        empty_noise = EMPTY_NOISE * prior.latent_scale
-        noise, cell_noise = likelihood.noise(
-            latents, options.noise, df=df, reference_noise=prior.projection.noise, empty_noise=empty_noise
-        )
-        default = (COUNTED_RHO if measured else ASSUMED_RHO) * prior.latent_scale
-        rho = default if isinstance(options.rho, str) else options.rho
-        plan = Plan.of(
-            options,
-            rho,
-            isotropic=likelihood.isotropic,
-            noise_range=likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise)),
-            largest=prior.denoiser.largest_noise * prior.latent_scale,
-            measured=measured,
-            noise=noise,
-            cell_noise=cell_noise,
-            offsets=offsets,
-            shift=shift,
-        )
-        _log.info(f"Method: {plan.method}; noise {noise:.3g}, rho {plan.rho:.3g} (PCA units).")
-        if np.max(rho) > plan.rhos.max() * (1 + 1e-9):
+        plan = Plan.of(options, *given, measured=self.measured, offsets=offsets, shift=shift)
+        _log.info(f"Method: {plan.method}; noise {plan.noise:.3g}, rho {plan.rho:.3g} (PCA units).")
+        if not isinstance(options.rho, str) and np.max(options.rho) > plan.rhos.max() * (1 + 1e-9):
             _log.warn(
                 f"`rho` is larger than the noise that the network was trained on, so {plan.rhos.max():.4g} was used."
             )
@@ -219,7 +174,7 @@ class Query:
         return Posterior.joined(parts)
 
     def slots(self, keys: DenoiseKeys, warned: list[str]) -> Slots:
-        """Return the slots that denoising writes: the posterior and the record."""
+        """Return the slots that denoising writes: the posterior, and the record of call, decisions and genes."""
         latents, posterior = self.latents, self.posterior
         obsm = {keys.mean: posterior.mean, keys.projection: latents.y}
         obs = {keys.empty: latents.empty} if latents.empty.any() else {}
@@ -227,18 +182,15 @@ class Query:
             obsm[keys.samples] = posterior.samples
         if posterior.variance is not None:
             obs[keys.uncertainty] = np.sqrt(posterior.variance)
-        uns = {keys.uns: self.record() | {"warnings": np.array(warned, dtype=str)}}
-        stale = frozenset({keys.samples, keys.uncertainty, keys.empty})
-        return Slots(obsm=obsm, obs=obs, uns=uns, stale=stale)
-
-    def record(self) -> dict[str, Any]:
-        """Return the record for ``.uns``: the call, the decisions and the genes."""
         plan, chain = self.plan, self.plan.method != "direct"
         rho = plan.rho if np.ndim(self.options.rho) == 0 else self.options.rho
         params = {
             "rho": rho, "method": plan.method, "measured": plan.measured, "noise": plan.noise,
             "n_iterations": len(plan.rhos) if chain else None, "n_chains": plan.gibbs.n_chains if chain else None,
-            "acceptance": self.posterior.acceptance, "preset": self.prior.preset, "prior": self.prior.sha256,
+            "acceptance": posterior.acceptance, "preset": self.prior.preset, "prior": self.prior.sha256,
         }  # fmt: skip
         call, genes = as_plain(self.options.arguments(rho=rho)), self.match.report()
-        return {"call": call, "params": as_plain(params), "shift": plan.shift, "genes": genes}
+        record = {"call": call, "params": as_plain(params), "shift": plan.shift, "genes": genes}
+        uns = {keys.uns: record | {"warnings": np.array(warned, dtype=str)}}
+        stale = frozenset({keys.samples, keys.uncertainty, keys.empty})
+        return Slots(obsm=obsm, obs=obs, uns=uns, stale=stale)

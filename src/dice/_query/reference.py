@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -113,7 +113,7 @@ class LikeQuery:
     depths: Floats
     #: Cell seeds (n,) of the reference, and cells (n,) that the loadings were computed from.
     seeds: NDArray[np.int64]
-    own: Mask
+    trained: Mask
     #: Share of its counts that every cell keeps, whatever the depths say.
     share: float | None = None
     #: Target sum of the normalisation, which gives the number of counts in missing genes.
@@ -131,7 +131,7 @@ class LikeQuery:
         """The same as latents."""
         shallow = self.expression(chunk, rows)
         latents = self.likelihood.latents(shallow)
-        return self.likelihood.honest_part(latents, shallow, chunk, self.own[rows], self.projection)
+        return self.likelihood.honest_part(latents, shallow, chunk, self.trained[rows], self.projection)
 
     def _shares(self, cells: Recovered, seeds: NDArray[np.int64]) -> Floats:
         """Share (n,) of its counts that every cell keeps to be as deep as a random cell of the query."""
@@ -154,7 +154,17 @@ def _with_strays(shallow: sparse.csr_array, chunk: Chunk, whole: Mask) -> sparse
 class ReferenceQuery(Query):
     """The reference's own cells, seen through the query's genes and at its depth."""
 
-    reader: LikeQuery = field(kw_only=True)
+    #: As in `LikeQuery`.
+    depths: Floats = field(kw_only=True)
+    trained: Mask = field(kw_only=True)
+    share: float | None = field(kw_only=True)
+
+    @cached_property
+    def reader(self) -> LikeQuery:
+        """Reads chunks of the reference. Workers get it instead of the whole query."""
+        target_sum = self.prior.statistics.get("sum_log") or TARGET_SUM
+        known = self.likelihood, self.prior.projection, self.depths, self.seeds
+        return LikeQuery(*known, self.trained, self.share, target_sum)
 
     @cached_property
     def latents(self) -> Latents:
@@ -205,13 +215,11 @@ def as_query(
     matrix = Matrix(reference, layer=layer, genes=positions, who="reference")
     named = prior.params.get("counts_layer") if query.measured else None
     counts = None if named is None else CountsLayer.of(reference, named, matrix)
-    plain = Query.matched(prior, options, replace(match, query=positions), matrix, counts=counts)
     known = query.latents.log_depth[~np.isnan(query.latents.log_depth)]
     # Counts in a layer are read as they are: thinning needs them where the expression is read.
     thins = query.measured and counts is None
     if depths is None:
         depths = np.sort(known) if thins and share is None else np.empty(0, np.float32)
-    own = (roles != ROLES.index("calibration")) & query.measured
-    kept, target_sum = share if thins else None, prior.statistics.get("sum_log") or TARGET_SUM
-    reader = LikeQuery(plain.likelihood, prior.projection, depths, plain.seeds, own, kept, target_sum)
-    return ReferenceQuery(**{item.name: getattr(plain, item.name) for item in fields(plain)}, reader=reader)
+    trained = (roles != ROLES.index("calibration")) & query.measured
+    share, own = share if thins else None, replace(match, query=positions)
+    return ReferenceQuery(prior, options, own, matrix, counts=counts, depths=depths, trained=trained, share=share)

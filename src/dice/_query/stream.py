@@ -41,8 +41,7 @@ class StreamedQuery(Query):
         residual, empty, depth = (draft.array(f"scratch/{name}")[:] for name in ("residual", "empty", "log_depth"))
         depth = depth if self.counts is None else self.counts.log_depth()
         latents = Latents(y, residual, empty, depth, sample)
-        if latents.empty.any():
-            self.warn_of_empty(latents)
+        self.warn_of_empty(latents)
         return latents
 
     @property

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from dice._arguments import choice, number, said, whole_number
+from dice._arguments import choice, number, said, settle, whole_number
 from dice._errors import InputError
-from dice.options._posterior import settle
 
 
 @dataclass(frozen=True)

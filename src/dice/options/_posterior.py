@@ -14,12 +14,6 @@ Noise: TypeAlias = float | Literal["estimate", "per_cell", "per_gene"]
 NOISES = ("estimate", "per_cell", "per_gene")
 
 
-def settle(settings: Any, **values: Any) -> None:
-    """Set fields of a frozen object to their checked values."""
-    for name, value in values.items():
-        object.__setattr__(settings, name, value)
-
-
 @dataclass(frozen=True)
 class Gibbs:
     """Split Gibbs sampling, the paper's Algorithm 1: pass it as ``method=``.

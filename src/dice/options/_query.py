@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from dice import settings
-from dice._arguments import choice, number, said, seed, whole_number
+from dice._arguments import choice, number, said, seed, settle, whole_number
 from dice._errors import InputError
-from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT, settle
+from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,6 @@ from dice._data.write import as_plain, embedding_key
 from dice._errors import InputError
 from dice._files import NO_ROOM, check_target, followed, refusals
 from dice._keys import DenoiseKeys
-from dice._query.query import Query
 from dice._query.stream import StreamedQuery
 from dice.options import Options
 
@@ -101,11 +100,10 @@ def denoise_to_zarr(
     keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
     with held(target), _log.recorded() as warned, refusals(target, GO_ON, only=NO_ROOM):
         chunked = in_chunks(adata, size, asked.layer, asked.counts_layer, asked.batch_key)
-        plain = replace(Query.of(chunked, prior, asked), own=own_cells(adata, prior))
-        draft = Draft(target, adata.n_obs, size)
-        draft.open(_fingerprint(plain, keys), adata)
-        slots = StreamedQuery(**vars(plain), draft=draft, keys=keys).slots(keys, warned)
-        draft.complete(adata, slots, copy_x=copy_x)
+        draft, own = Draft(target, adata.n_obs, size), own_cells(adata, prior)
+        query = StreamedQuery.of(chunked, prior, asked, own=own, draft=draft, keys=keys)
+        draft.open(_fingerprint(query), adata)
+        draft.complete(adata, query.slots(keys, warned), copy_x=copy_x)
 
 
 def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
@@ -122,7 +120,7 @@ def _check_output(output: str | os.PathLike[str], overwrite: bool, inputs: tuple
     return followed(path)
 
 
-def _fingerprint(query: Query, keys: DenoiseKeys) -> dict[str, Any]:
+def _fingerprint(query: StreamedQuery) -> dict[str, Any]:
     """All that the numbers in the store depend on; of the cells, their names and a sample."""
     digest = hashlib.sha256("\0".join(query.matrix.names.astype(str)).encode())
     sample = query.matrix.sample()
@@ -135,7 +133,7 @@ def _fingerprint(query: Query, keys: DenoiseKeys) -> dict[str, Any]:
         "call": as_plain(options.arguments()),
         "n_samples": options.n_samples,
         "chunk_size": options.chunk_size,
-        "key": keys.key,
+        "key": query.keys.key,
         "prior": query.prior.sha256,
         "cells": digest.hexdigest(),
     }
