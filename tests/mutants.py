@@ -3,7 +3,7 @@
 A mutant is a module with one small change: a comparison that now takes the bound in, a constant doubled, a clamp or a
 guard dropped, a plus that became a minus, `and` for `or`, a whole number off by one. Each runs in a process of its own,
 which imports the changed module in place of the file: no file is touched, and an interrupted run leaves nothing behind.
-Only the test files that mirror the module are run, until the first test fails.
+Only the test files that mirror the module are run and then the pinned results, until the first test fails.
 
 Every run draws a sample of its own, so that no test can be written with the sample in view: every kind of change has
 the same share, and within a kind those mutants are taken whose identity has the smallest hash with the seed. The seed
@@ -49,6 +49,8 @@ TABLE = ROOT / "docs" / "benchmarks" / "mutants.csv"
 EQUIVALENT, MIRRORS = Path(__file__).with_name("mutants_equivalent.csv"), Path(__file__).with_name("mutants_tests.json")
 LAYERS = ("_model", "_data", "_query", "_labels", "_clusters", "_features", "metrics")
 SIZE = 60
+#: Results of every verb, which every module is tried with besides.
+PINNED = "tests/test_pinned.py"
 JOBS = int(os.environ.get("JOBS", "1"))
 #: Seconds that tests may take beyond four times what they take without a change: an endless loop is noticed as well.
 PATIENCE = 60
@@ -238,10 +240,10 @@ def tests_of(module: str) -> tuple[str, ...]:
     listed = json.loads(MIRRORS.read_text())
     named = listed["tests"].get(module, [])
     found = (*([mirror.as_posix()] if (ROOT / mirror).exists() else []), *named)
-    found = found or tuple(listed["layers"].get(path.parts[0], ()))
+    found = tuple(dict.fromkeys(found or listed["layers"].get(path.parts[0], ())))
     if not found:  # pytest would run all that there are.
         raise SystemExit(f"{module} has no tests of its own: write {mirror}, or name others in {MIRRORS.name}.")
-    return found
+    return *found, PINNED
 
 
 def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:
@@ -333,15 +335,15 @@ def read_equivalent() -> dict[tuple[str, ...], str]:
         return {tuple(row[:-1]): row[-1] for row in list(csv.reader(file))[1:]}
 
 
-def unchanged(modules: set[str], journal: Journal, folder: str) -> dict[tuple[str, ...], float]:
-    """Seconds of the tests of each module on the code as it is, where all must pass."""
-    suites = {tests_of(module) for module in modules}
-    seconds = {tests: journal.seconds[tests] for tests in suites & set(journal.seconds)}
-    for _, tests, word, took, _ in verdicts([(None, tests, 1800.0) for tests in sorted(suites - set(seconds))], folder):
+def unchanged(modules: set[str], journal: Journal, folder: str) -> dict[str, float]:
+    """Seconds of each file or folder of tests on the code as it is, where all must pass."""
+    files = {name for module in modules for name in tests_of(module)}
+    seconds = {name: journal.seconds[name,] for name in files if (name,) in journal.seconds}
+    for _, tests, word, took, _ in verdicts([(None, (name,), 1800.0) for name in sorted(files - set(seconds))], folder):
         if word != "passed":
             said_so = "\n".join(path.read_text() for path in Path(folder).glob("*.txt"))[-3000:]
             raise SystemExit(f"{said_so}\n{' '.join(tests)} {word} without any change: repair the tests first.")
-        seconds[tests] = took
+        seconds[tests[0]] = took
         journal.add(took, tests)
     return seconds
 
@@ -382,6 +384,20 @@ def check_source() -> None:
         raise SystemExit(f"The dice that is imported is {origin}: run `make install`, or set PYTHONPATH=src.")
 
 
+def warm_up() -> None:
+    """Import and compile once what every process would compile again: neighbours and UMAP take ten seconds."""
+    os.environ["NUMBA_THREADING_LAYER"] = "workqueue"  # The others do not work in a process that was forked.
+    for name in HEAVY:
+        importlib.import_module(name)
+    import anndata
+    import numpy as np
+    import scanpy as sc
+
+    cells = anndata.AnnData(np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32))
+    sc.pp.neighbors(cells, use_rep="X", n_neighbors=8)
+    sc.tl.umap(cells)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="part of a module's path")
@@ -404,13 +420,14 @@ def main() -> int:
     found |= {m: journal.words[m.identity] for m in chosen if m not in found and m.identity in journal.words}
     left = [mutant for mutant in chosen if mutant not in found]
     check_source()
-    for name in HEAVY:
-        importlib.import_module(name)
+    warm_up()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
         seconds = unchanged({mutant.module for mutant in left}, journal, folder)
         wanted = [
-            (mutant, tests, 4 * seconds[tests] + PATIENCE) for mutant in left for tests in [tests_of(mutant.module)]
+            (mutant, tests, 4 * sum(seconds[name] for name in tests) + PATIENCE)
+            for mutant in left
+            for tests in [tests_of(mutant.module)]
         ]
         for mutant, _, word, took, test in verdicts(wanted, folder):
             found[mutant] = word
