@@ -401,7 +401,24 @@ def forge(rng: Rng, folder: Path, change: Callable[[Any, Rng], None] | None = No
         root = zarr.open_group(path, mode="w", zarr_format=int(rng.integers(2, 4)))
         ad.io.write_elem(root, "/", ad.read_h5ad(io.BytesIO(_content())))
         change(path / "uns" / "dice", rng)
+        if rng.random() < 0.5:
+            _consolidate(path)
     return change.__name__, path
+
+
+def _consolidate(path: Path) -> None:
+    """One description of all arrays at the root, which zarr takes for theirs; in place of those that are damaged."""
+    described: dict[str, Any] = {}
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and _describes(file):
+            with contextlib.suppress(ValueError, RecursionError):
+                described[file.relative_to(path).as_posix()] = json.loads(file.read_text())
+    if (path / "zarr.json").exists():
+        inner = {name.removesuffix("/zarr.json"): entry for name, entry in described.items() if "/" in name}
+        whole = {"kind": "inline", "must_understand": False, "metadata": inner}
+        (path / "zarr.json").write_text(json.dumps(described["zarr.json"] | {"consolidated_metadata": whole}))
+    else:
+        (path / ".zmetadata").write_text(json.dumps({"zarr_consolidated_format": 1, "metadata": described}))
 
 
 def enter(door: str, path: Path, folder: Path) -> str:

@@ -32,7 +32,8 @@ def read(path: str | os.PathLike[str]) -> AnnData:
         _check_cells(group, Path(path))
         if group.attrs.get("encoding-type") == "MuData":
             raise InputError(f"{said(str(path))} holds a MuData object: read it by mudata.read, and pass that.")
-        return ad.read_zarr(path) if Path(path).is_dir() else ad.read_h5ad(path)
+        # A store is read as it was walked: opened again, another of its descriptions might be taken.
+        return ad.read_zarr(group) if Path(path).is_dir() else ad.read_h5ad(path)
 
 
 def _check_cells(group: Any, path: Path, on_disk: tuple[str, ...] = ()) -> None:

@@ -98,14 +98,8 @@ class LabelTree:
                 f"hierarchy= has {also[:5]} as parents, which are labels of cells: pass the hierarchy to "
                 "dice.tl.transfer_labels, labels_key=dice.Levels(...), which learns from such cells, or rename them."
             )
-        kept = [*labels]
-        for label in labels:
-            path = [label]
-            while path[-1] in hierarchy:
-                path.append(hierarchy[path[-1]])
-                if path[-1] in path[:-1]:
-                    raise InputError(f"hierarchy= goes in a circle at {path[-1]!r}: a node cannot be above itself.")
-            kept += [name for name in path if name not in kept]
+        paths = {name: _path_up(name, hierarchy) for name in (*labels, *hierarchy)}
+        kept = list(dict.fromkeys([*labels, *(name for label in labels for name in paths[label])]))
         number = {name: at for at, name in enumerate(kept)}
         root = len(kept)
         parents = [number[hierarchy[name]] if name in hierarchy else root for name in kept]
@@ -220,6 +214,16 @@ def _first(values: Any, above: Mask) -> Any:
     """The first value (n,) of every row (n, D) whose entry in `above` (n, D) is true; the root, which is last, is."""
     above[:, -1] = True
     return np.take_along_axis(values, above.argmax(1)[:, None], axis=1)[:, 0]
+
+
+def _path_up(name: str, hierarchy: Mapping[str, str]) -> list[str]:
+    """Return a name and all above it."""
+    path = [name]
+    while path[-1] in hierarchy:
+        path.append(hierarchy[path[-1]])
+        if path[-1] in path[:-1]:
+            raise InputError(f"hierarchy= goes in a circle at {path[-1]!r}: a node cannot be above itself.")
+    return path
 
 
 def _root(names: Sequence[str]) -> str:
