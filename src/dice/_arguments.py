@@ -44,7 +44,7 @@ def is_number(value: Any) -> bool:
 
 
 def seed(value: Any) -> int:
-    """Return a `random_state` as a whole number. A generator of numpy draws it."""
+    """Return a `random_state` as a whole number; a generator of numpy draws one."""
     if isinstance(value, np.random.Generator):
         return int(value.integers(2**63))
     if isinstance(value, np.random.RandomState):

@@ -7,16 +7,17 @@ from typing import ClassVar
 #: Status of a transferred label, as stored in ``obs``.
 CONFIDENT, AMBIGUOUS, UNLIKE = STATUSES = ("confident", "ambiguous", "unlike the reference")
 
-#: Layer for the values of a panel, normalised on the genes that query and reference share. Priors of it are of a panel.
+#: Layer for the values of a panel, normalised on the genes that query and reference share. A prior that was trained on
+#: this layer is for panels.
 PANEL_LAYER = "dice_panel"
 
 
 class Keys:
-    """Slots of one call by what they hold: ``DenoiseKeys("X_dice").samples`` is ``"X_dice_samples"``."""
+    """Names of the slots of one call, by content: ``DenoiseKeys("X_dice").samples`` is ``"X_dice_samples"``."""
 
     #: The default key.
     default: ClassVar[str] = ""
-    #: Names by what they hold; ``{stem}`` is the key without ``X_``. ``uns`` is always the key itself.
+    #: Template of each name, by content; ``{stem}`` is the key without ``X_``. ``uns`` is always the key itself.
     table: ClassVar[dict[str, str]] = {}
     #: Names that differ for the default key.
     own: ClassVar[dict[str, str]] = {}

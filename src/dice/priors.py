@@ -27,7 +27,7 @@ from dice._errors import DiceError, InputError, PriorFormatError
 from dice.datasets._real import DownloadError, cache_folder
 
 __all__ = ["list", "load", "save"]
-#: What a user says of a prior, in ``params["shelf"]`` beside its name, and what the prior says itself.
+#: Fields that a user describes a prior by, stored in ``params["shelf"]`` with its name, and columns of the table.
 DESCRIBED = ("tissue", "species", "technology", "licence", "source")
 SHELF_COLUMNS = ("tissue", "species", "technology", "cells", "labels", "accuracy", "licence", "source", "size")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -158,7 +158,7 @@ def told(prior: Prior) -> dict[str, Any]:
 
 
 def is_name(source: str | os.PathLike[str]) -> bool:
-    """Whether this is the name of a prior, known or not, and no file."""
+    """Return whether this has the form of a prior's name and is not a file."""
     return NAME.fullmatch(str(source)) is not None and not Path(source).exists()
 
 
@@ -195,7 +195,7 @@ def _opened(path: Path, name: str) -> Prior:
 
 
 def _download(path: Path, sha256: str) -> None:
-    """Get the file of a ready prior; it has its name only once it is whole, whoever else downloads it."""
+    """Download the file of a ready prior. It gets its name only when it is complete."""
     url = f"{settings.priors_url.rstrip('/')}/{path.name}"
     try:
         pooch.retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)

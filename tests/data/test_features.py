@@ -94,7 +94,7 @@ def test_the_cells_of_a_reference(reference):
     reference.uns["dice"] = {"format": 1}
     both.mod["rna"] = reference
     assert with_cells(both, "dice") is reference
-    with pytest.raises(dice.DiceError, match="which a prior alone has not"):
+    with pytest.raises(dice.DiceError, match="and a prior has none"):
         with_cells(reference[:0], "dice")
     with pytest.raises(dice.DiceError, match=r"`reference` must be .*got \[\]"):
         with_cells([], "dice")

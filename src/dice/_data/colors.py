@@ -1,4 +1,4 @@
-"""Colours for a column of a data set, safe for colour-blind readers as far as they last."""
+"""Colours for a column of a data set. The first ten are safe for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _assign(names: list[str], palette: Palette | None, stored: Any) -> list[str]
     given = palette if palette is not None else stored
     enough = given is not None and len(given) >= len(names)
     colors = [to_hex(color) for color in list(given)[: len(names)]] if enough else distinct(len(names))
-    # Without a label as without a value, unless the caller chose the colours.
+    # Unassigned cells are grey like cells without a value, unless the caller chose the colours.
     grey = palette is None and UNASSIGNED in names
     return [MISSING if grey and name == UNASSIGNED else color for name, color in zip(names, colors, strict=True)]
 

@@ -1,4 +1,4 @@
-"""The one door for files: everything in a file is looked at before any of it is read.
+"""Check files before they are read.
 
 Anybody may have written a file. It can link to itself without end, name other files, claim to unpack to more than any
 memory holds, or name a codec that runs code. The walk reads names, shapes and types only, and adds up what reading

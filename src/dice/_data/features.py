@@ -44,7 +44,7 @@ class Features:
 
 def with_cells(reference: Any, prior_key: str) -> AnnData:
     """Return the object with cells and prior: the reference, that in a file, or a modality of a MuData object."""
-    from dice._data.store import Prior  # Brings torch, which plots of features do without.
+    from dice._data.store import Prior  # Imports torch, which plots of features do not need.
 
     if isinstance(reference, str | os.PathLike):
         reference = read(reference)
@@ -54,7 +54,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
             raise InputError(f"One modality must have a prior, got {len(found)}: train it on the modality of genes.")
         reference = found[0]
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
-        raise InputError("Features are learned from the reference's cells, which a prior alone has not: pass these.")
+        raise InputError("Features are learned from reference cells, and a prior has none: pass the reference.")
     if not isinstance(reference, AnnData):
         raise InputError(f"`reference` must be an AnnData or MuData object or a path, got {said(reference)}.")
     return reference
@@ -100,7 +100,7 @@ def title_of(key: str | Sequence[str]) -> str:
 
 
 def has_features(adata: AnnData, key: Any) -> bool:
-    """Return whether an object has features under the key of another object's."""
+    """Return whether an object has features under this key."""
     if not isinstance(key, str):
         return isinstance(key, Iterable) and all(name in adata.obs for name in key)
     if key.startswith(LAYER_PREFIX):

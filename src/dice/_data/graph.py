@@ -203,7 +203,7 @@ def layout(
             graph, params = found, params | {"neighbors_key": neighbors_key, "graph": _digest(found.data)}
     fingerprints, record = _fingerprints(values), read.record(adata, slot)
     same = isinstance(record, Mapping) and record.get("params") == params and slot in read.names(adata, "obsm")
-    # Coordinates hold for a part of their cells as well.
+    # Stored coordinates are also valid for a subset of their cells.
     if same and np.isin(fingerprints, record.get("cells", [])).all():
         return read.array(adata, slot).astype(np.float32)
     coordinates = Map(values, n_neighbors, random_state, graph).coordinates if onto is None else onto.place(values)

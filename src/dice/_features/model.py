@@ -53,7 +53,7 @@ def blend_values(residuals: Floats, *, pseudo: float = BLEND_CELLS) -> Floats:
     products = np.einsum("inf,jnf->fij", known, known)
     n_cells = np.maximum((~np.isnan(residuals[0])).sum(0), 1)
     size = np.trace(products, axis1=1, axis2=2)
-    # If all candidates predict a feature exactly, any pull gives equal weights.
+    # If all candidates predict a feature exactly, a pull of any size gives equal weights.
     pull = np.where(size > 0, pseudo * size / n_candidates / n_cells, 1.0)
     a = products + pull[:, None, None] * np.eye(n_candidates)
     b = np.repeat(pull[:, None] / n_candidates, n_candidates, axis=1)

@@ -62,7 +62,7 @@ def takes_several(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
-    """Run a verb by every reference, the first one last: its embedding and its clusters stay."""
+    """Run a verb with every reference, the first one last, so that its embedding and clusters are kept."""
     adata, references, copy = given.pop("adata"), given.pop("reference"), bool(given.pop("copy", False))
     check_writable(adata, copy=copy)
     if not references or given.get("report") is not None:

@@ -25,12 +25,12 @@ def softmax(logits: Floats) -> Floats:
     return powers / powers.sum(-1, keepdims=True)
 
 
-#: What a function finds in one chunk: numbers and arrays that add up over chunks.
+#: Results of a function for one chunk: numbers and arrays that are added up over chunks.
 Sums: TypeAlias = tuple[Any, ...]
 
 
 class Summable(Protocol):
-    """Cells that can be summed over, wherever their chunks are and whoever reads them."""
+    """Cells that a function can be summed over, in memory, on disk or by workers."""
 
     def total(self, function: Callable[[Chunk], Sums]) -> Sums:
         """The sum of ``function(chunk)`` over all chunks, in double precision."""
@@ -49,7 +49,7 @@ def add_up(parts: Iterable[Sums]) -> Sums:
     return tuple(total)
 
 
-#: Cells of a label below which it says nothing of batches.
+#: Labels with fewer cells are not used to compare batches.
 FEWEST_IN_GROUP = 10
 
 

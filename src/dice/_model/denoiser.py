@@ -1,4 +1,4 @@
-"""The denoiser D(z; depth, s): everything that training, storage and inference need to know of a network.
+"""The denoiser D(z; depth, s): the interface of a network for training, storage and inference.
 
 It is the posterior mean E[U | z] of clean latents U. z carries the noise of counts at the depth of a cell, if the
 network knows depth, and Gaussian noise of standard deviation s on top. Latents and noise levels are in scaled units

@@ -40,7 +40,7 @@ class Logistic:
 def fit_logistic(
     x: Floats, codes: NDArray[np.integer] | Mask, n_classes: int, *, strength: float, max_iter: int = 100
 ) -> Logistic:
-    """Multinomial logistic regression with an L2 penalty, by L-BFGS; classes without cells get next to nothing.
+    """Multinomial logistic regression with an L2 penalty, by L-BFGS. Classes without cells are unlikely.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def fit_logistic(
 
 
 def _loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean surprise at the class (n,) of every cell, or at those (n, C) that it may have."""
+    """Mean log-loss for the class (n,) of every cell, or for its possible classes (n, C)."""
     if labels.ndim == 1:
         return nn.functional.cross_entropy(logits, labels)
     possible = logits.masked_fill(~labels, -torch.inf)

@@ -98,7 +98,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Offsets:
-    """How far cells of a query are from where the reference would have them, in PCA units."""
+    """Offsets of the cells of a query from their places in the reference, in PCA units."""
 
     #: Offsets (b, c, k) of every batch, one for each soft cluster; with c = 1, one for all cells.
     offsets: NDArray[np.float32]
@@ -107,7 +107,7 @@ class Offsets:
     clusters: SoftClusters | None = None
 
     def of(self, y: NDArray[np.float32], rows: slice) -> NDArray[np.float32]:
-        """How far (n, k) the cells at `rows`, whose latents are y (n, k), are away: by their soft clusters."""
+        """Return the offset (n, k) of the cells at `rows` with latents y (n, k), averaged over their soft clusters."""
         batch = self.batches[rows]
         if self.clusters is None or self.offsets.shape[1] == 1:
             return self.offsets[batch, 0]
@@ -119,7 +119,7 @@ class Offsets:
 
 
 def fit_offset(denoiser: Denoiser, z: Tensor, batches: Codes, n_batches: int = 1) -> Tensor:
-    """Offsets (b, k) of the batches of cells z (n, k) under the prior, by the alternation; scaled units."""
+    """Fit offsets (b, k) of the batches of cells z (n, k) by alternation with the denoiser; scaled units."""
     offsets = torch.zeros((n_batches, z.shape[1]), dtype=z.dtype, device=z.device)
     batch = torch.as_tensor(batches, device=z.device)
     for level in LEVELS:
@@ -210,7 +210,7 @@ STORED = ("none", "views", "offset", "clusters", "mean")
 
 
 def check_record(record: Mapping[str, Any], names: list[str] | None) -> None:
-    """Refuse what no call has stored, or was stored of a query with other batches than those with these `names`."""
+    """Raise an error unless a call has stored this record, for a query whose batches have these `names`."""
     strategy, offsets = record.get("strategy"), np.asarray(record.get("offset", 0.0))
     known = strategy in STORED and (strategy == "none" or "offset" in record)
     if not known or offsets.dtype.kind not in "fiu":

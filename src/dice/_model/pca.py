@@ -87,11 +87,11 @@ class Spectrum:
     powers: tuple[float, float] | None = None
 
     def bulk(self, k: int) -> float:
-        """Mean of the eigenvalues beyond the k-th, each weighted by itself."""
+        """Mean of the eigenvalues beyond the k-th, weighted by their own size."""
         eigenvalues = np.square(self.singular_values, dtype=np.float64)
         first, second = self.powers or (eigenvalues.sum(), np.square(eigenvalues).sum())
         beneath, weighted = first - eigenvalues[:k].sum(), second - np.square(eigenvalues[:k]).sum()
-        # Nothing is beneath where the rest is rounding.
+        # A smaller remainder is rounding error.
         return float(max(weighted, 0) / beneath) if beneath > 1e-9 * first else 0.0
 
 

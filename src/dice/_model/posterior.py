@@ -49,7 +49,7 @@ class Posterior:
     acceptance: float | None = None
 
     def map(self, function: Callable[[Any, int], Any]) -> Posterior:
-        """``function(part, power)`` of every part there is; a variance has twice the power of a mean in its units."""
+        """Apply ``function(part, power)`` to every part; `power` is 1 for means and samples, and 2 for the variance."""
         parts = ((self.mean, 1), (self.samples, 1), (self.variance, 2))
         mean, samples, variance = (None if part is None else function(part, power) for part, power in parts)
         return Posterior(mean, samples, variance, self.acceptance)
@@ -92,9 +92,9 @@ def direct(
 
 
 def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """The same question at the largest noise level that denoisers were trained for, where s is beyond it.
+    """Replace a noise level s beyond the training range by the largest level of that range.
 
-    There the posterior is the prior up to a pull of y / s^2, which is kept.
+    At such levels the posterior is the prior, apart from a pull of y / s^2, which is kept.
     """
     share = (MAX_NOISE / as_column(s, y).clamp_min(1e-12)).clamp_max(1)
     return y * share.square(), torch.as_tensor(s, dtype=y.dtype, device=y.device).clamp_max(MAX_NOISE)
@@ -209,7 +209,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class CredibleRegion:
-    """The points that are as near to the posterior samples of a cell as most of the samples are.
+    """Region of points that are as near to the posterior samples of a cell as most of the samples are.
 
     Half of the samples give the region its shape, which may have several parts; the other half set its radius. If the
     samples come from the true posterior, the truth is one more draw, and the region covers it with probability `level`

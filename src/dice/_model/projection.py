@@ -20,7 +20,7 @@ CLOSEST = 1e-3
 
 @dataclass(frozen=True)
 class Standardized:
-    """A chunk x of standardised cells (n, d), as deviation + constant."""
+    """Standardised cells x (n, d) of a chunk, as the sum of a sparse deviation (n, d) and a constant row (d,)."""
 
     deviation: Chunk
     constant: Floats | None
@@ -164,7 +164,7 @@ def without_self(y: Floats, own: Floats, product: Floats, energy: Floats, weight
 
 @dataclass(frozen=True)
 class Completion:
-    """How the latents of cells follow from the genes at hand, with missing genes filled in by their conditional mean.
+    """Latents from the observed genes, with missing genes filled in by their conditional mean.
 
     Under x = V U + e with the reference's latent variances, the conditional mean of the latents given the observed
     genes o is w = (V_o'V_o + s^2 / variances)^-1 V_o' x_o, and that of the missing genes is V_u w. The projection of
@@ -192,11 +192,11 @@ class Completion:
 
     @property
     def readout(self) -> Floats:
-        """What completed latents are made of (d, k): they are the product of the observed genes with it."""
+        """Matrix (d, k) that maps observed genes to completed latents."""
         return self.loadings @ (np.eye(len(self.gram)) + self.filter @ (np.eye(len(self.gram)) - self.gram))
 
     def read(self, x: Standardized) -> tuple[Floats, Floats]:
-        """Completed latents (n, k), and the squared norms (n,) of what they leave of the observed genes."""
+        """Return completed latents (n, k), and the squared norms (n,) of the residuals of the observed genes."""
         products = x @ self.loadings
         mean = products @ self.filter
         explained = 2 * np.einsum("nk,nk->n", mean, products) - np.einsum("nk,nk->n", mean @ self.gram, mean)

@@ -186,7 +186,7 @@ class Batches:
         weights = rng.dirichlet(np.full(mixup.points, mixup.concentration), len(own))
         offsets = rng.random((len(own), mixup.points - 1)) * self.counts[own, None]
         parts = np.column_stack([own, self.order[self.starts[own, None] + offsets.astype(np.intp)]])
-        # A cell that stays as it is is a mixture of itself.
+        # A cell that is not mixed has the weight 1 in its own mixture.
         stays = (rng.random(len(own)) >= mixup.probability) | (self.labels[own] < 0)
         weights[stays] = np.eye(1, mixup.points)
         shares = torch.as_tensor(weights, dtype=self.data.dtype, device=cells.device)

@@ -1,4 +1,4 @@
-"""The cells that a page shows: maps, columns, labels with their tree, clusters with theirs, and genes."""
+"""The data of a page: maps, columns, labels and clusters with their trees, and genes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dice._labels.tree import LabelTree
 from dice._plot import draw
 from dice._types import Floats
 
-#: Labels beyond this are names rather than groups: they are shown, but no colour can tell them apart.
+#: More labels than this are shown without colours, which could not be told apart.
 MAX_LABELS = 256
 #: Labels of a cell whose probabilities the page holds, the most likely first, and genes whose expression it holds.
 KEPT_LABELS, KEPT_GENES = 16, 64
-#: Columns that are shown beside a cell whenever it is pointed at, and what their names end with.
+#: Columns that are shown when the mouse is over a cell, and endings of the names of others.
 HOVER = ("dice_uncertainty", "dice_novelty")
 HOVER_ENDS = ("_dice", "_dice_prob", "_dice_set", "_dice_status")
-#: Quiet for labels that can be used, and louder the less they can.
+#: Labels that can be used are pale, and doubtful labels are bright.
 STATUS_COLORS = {CONFIDENT: "#7fa8c4", AMBIGUOUS: "#e69f00", UNLIKE: "#b5305f"}
 
 
@@ -44,7 +44,7 @@ def read_columns(adata: AnnData, color: str | None) -> list[Colors]:
 
 
 def transferred(adata: AnnData) -> list[str]:
-    """Keys of the labels that were transferred, with everything that the page needs of them."""
+    """Return the keys of transferred labels whose slots are complete."""
     there, tables = read.names(adata, "obs"), read.names(adata, "obsm")
     records = {key: read.record(adata, key) for key in read.names(adata, "uns") if key in there}
     return [
@@ -55,14 +55,14 @@ def transferred(adata: AnnData) -> list[str]:
 
 
 def first_color(adata: AnnData, columns: list[Colors]) -> str | None:
-    """Transferred labels, or else the first column of labels with more than one and not too many of them."""
+    """Return transferred labels, or else the first column with 2 to 100 labels, or else any column of labels."""
     labels = [column for column in columns if column.labels is not None]
     groups = [column.name for column in labels if 1 < len(set(column.legend) - {"NA"}) <= 100]
     return next(iter([*transferred(adata), *groups, *(column.name for column in labels)]), None)
 
 
 def first_of_page(adata: AnnData, columns: list[Colors]) -> str | None:
-    """The status of transferred labels, or else the column that colours figures."""
+    """Return the status of transferred labels, or else the column that colours figures."""
     status = [LabelKeys(key).status for key in transferred(adata)]
     known = [column.name for column in columns]
     return next((key for key in status if key in known), first_color(adata, columns))
@@ -71,7 +71,7 @@ def first_of_page(adata: AnnData, columns: list[Colors]) -> str | None:
 def cells_of(
     adata: AnnData, keys: list[str], columns: list[Colors], color: str | None, *, max_cells: int, **options: Any
 ) -> dict[str, Any]:
-    """All cells with their columns, of which at most `max_cells` are drawn; `options` are those of UMAP."""
+    """Return all cells with their columns. At most `max_cells` are drawn; `options` are those of UMAP."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -94,7 +94,7 @@ def cells_of(
 
 
 def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> dict[str, Any]:
-    """Probabilities of transferred labels, their tree, what each view says, and the genes behind every label."""
+    """Return the probabilities of transferred labels, their tree, the labels of each view, and the genes of labels."""
     keys, record = LabelKeys(key), read.record(adata, key)
     names = [str(name) for name in record["labels"]]
     probabilities = read.array(adata, keys.probability).astype(np.float64)
@@ -124,7 +124,7 @@ def _tree(adata: AnnData, key: str, names: list[str]) -> LabelTree:
 
 
 def _views(adata: AnnData, keys: LabelKeys, record: Mapping[str, Any], names: list[str]) -> dict[str, Any] | None:
-    """The label that every view gives to every cell, and its probability."""
+    """Return the label that every view gives to every cell, and its probability."""
     if keys.views not in read.names(adata, "obsm"):
         return None
     table, views = read.feature_table(adata, keys.views), [str(view) for view in np.ravel(record["views"]["view"])]
@@ -186,7 +186,7 @@ def _pixels(where: Floats) -> str:
 
 
 def _column(column: Colors) -> dict[str, Any]:
-    """A column as the script reads it: codes of labels, one beyond the last where missing; or numbers."""
+    """Return a column for the script: numbers, or codes of labels, in which the number of labels means missing."""
     name, given, labels = column.name, np.asarray(column.values), column.labels
     if labels is None:
         numbers = given.astype(np.float32)

@@ -71,7 +71,7 @@ def _hash(content: str) -> str:
 
 
 def records(adata: AnnData) -> dict[str, dict[str, Any]]:
-    """What the calls left in ``uns``, as text, without the coordinates of plots."""
+    """Return the records of calls in ``uns`` as text, without the coordinates of plots."""
     found = {key: read.record(adata, key) for key in read.names(adata, "uns") if not key.endswith(COORDINATES)}
     return {
         key: _texts(record)

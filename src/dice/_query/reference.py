@@ -52,12 +52,12 @@ class Labelled:
 
 
 def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Labelled:
-    """Labels, colours and roles, or one sentence on what is missing."""
+    """Return labels, colours and roles of the reference, or raise an error that says what is missing."""
     return check_labelled(labels_of(reference, labels_key, read_roles(reference, prior_key)), labels_key)
 
 
 def check_labelled(labelled: Labelled, labels_key: str) -> Labelled:
-    """Labels that can be learned and checked by cells of either role, or one sentence on what is missing."""
+    """Return labels that have training and calibration cells, or raise an error that says what is missing."""
     if not len(labelled.cells("train")):
         raise InputError(
             f"No cell that the prior was trained on has a label in reference.obs[{labels_key!r}]: label some, or call "
@@ -72,7 +72,7 @@ def check_labelled(labelled: Labelled, labels_key: str) -> Labelled:
 
 
 def check_roles(reference: AnnData, labels_key: str, training: Training, seed: int) -> None:
-    """Refuse labels before a training that would leave no cell to learn them from, or to calibrate them by."""
+    """Raise an error before a training that would leave no labelled cells to learn from or to calibrate on."""
     shares = training.validation_fraction, training.calibration_fraction
     roles = assign_roles(reference.n_obs, *shares, seed).astype(np.intp)
     check_labelled(labels_of(reference, labels_key, roles), labels_key)
@@ -81,7 +81,7 @@ def check_roles(reference: AnnData, labels_key: str, training: Training, seed: i
 def labels_of(
     reference: AnnData, labels_key: str, roles: Codes, who: str = "reference", labels: pd.Categorical | None = None
 ) -> Labelled:
-    """Labels and colours of cells with known roles; labels of a single cell are none. `who` as in `read_labels`."""
+    """Return labels, colours and roles of reference cells, without labels of a single cell. `who` is used in errors."""
     labels = read_labels(reference, labels_key, who) if labels is None else labels
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     if (counts == 1).any():
@@ -199,14 +199,14 @@ def as_query(
     depths: NDArray[np.float32] | None = None,
     share: float | None = None,
 ) -> ReferenceQuery:
-    """The reference as if it had been measured like the query; `roles` are those of its cells.
+    """Return the cells of the reference, with these `roles`, as if they had been measured like the query.
 
-    Its cells are thinned to log depths of the query, or to other `depths` in ascending order; with none they are whole.
-    With a `share`, all of them keep that share of their counts instead.
+    Cells are thinned to the log depths of the query, or to other `depths` in ascending order; an empty array keeps all
+    counts. With a `share`, every cell keeps this share of its counts instead.
     """
     prior, match = query.prior, query.match
     layer, positions = prior.params.get("layer"), own_genes(reference, query)
-    # Both are read under one noise: measured latents and noisy ones lie in different places.
+    # Query and reference must be read with the same kind of noise, measured or assumed: their latents differ.
     asked = query.options.likelihood
     assumed = Gaussian() if isinstance(asked, str) and not query.measured else asked
     options = replace(

@@ -32,7 +32,7 @@ MOST_GENES = 5000
 
 
 def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None, *, layer: str | None) -> tuple[Codes, str]:
-    """Positions of the genes to learn from, in the order of their names, and which these are in words.
+    """Return positions of the genes to learn from, in the order of their names, and a description of them.
 
     scanpy's column of variable genes, where ``"auto"`` has found one that was chosen among other genes, is chosen
     again.
@@ -49,7 +49,7 @@ def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None, *, l
 
 
 def _chosen_again(adata: AnnData, layer: str | None) -> tuple[Codes, str]:
-    """Variable genes among those that there are, or all of them where they are few; with a warning."""
+    """Return the variable genes, or all genes if there are few, with a warning."""
     marked = by_name(adata, gene_mask(adata, "highly_variable"))
     stale = (
         f"adata.var['highly_variable'] was chosen before genes were removed, and marks {len(marked)} of the "

@@ -1,4 +1,4 @@
-"""Cells in files: read whole, written whole or not at all."""
+"""Read and write files of cells. An output is complete or absent."""
 
 from __future__ import annotations
 
@@ -47,30 +47,30 @@ def check_paths(args: argparse.Namespace) -> None:
 
 
 def read(path: Path) -> AnnData:
-    """All of a file in memory."""
+    """Read a whole file into memory."""
     from dice._data import files  # torch and anndata load after the help pages
 
     return files.read(path)
 
 
 def read_reference(path: Path, read: Callable[[Path], AnnData] = read) -> AnnData | Prior:
-    """A reference with its cells, or a prior of the shelf."""
+    """Read a reference with its cells, or a prior by name."""
     from dice import priors
 
     return priors.load(str(path)) if priors.is_name(path) else read(path)
 
 
 def write(adata: AnnData, path: Path) -> None:
-    """Write all of an object; lazy arrays in it are streamed."""
+    """Write an object to a file. Lazy arrays are written chunk by chunk."""
     store = path.suffix == ".zarr"
-    if not store:  # A store is compressed, and tells by itself where it has no room.
+    if not store:  # A store is compressed, and raises an error itself if the disk is full.
         check_room(path, _least_bytes(adata))
     with atomic(path, store=store) as draft:
         (adata.write_zarr if store else adata.write_h5ad)(draft)
 
 
 def _least_bytes(adata: AnnData) -> int:
-    """Bytes that matrices in memory take in a file, which other parts add to."""
+    """Return the bytes that the matrices in memory take in a file, as a lower bound of its size."""
     import numpy as np
     from scipy import sparse
 

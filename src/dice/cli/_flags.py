@@ -18,7 +18,7 @@ from dice._docs import SHARED_TEXTS
 from dice._errors import InputError
 from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Levels, Sets, Shift, StudentT, Training
 
-#: Functions by the names of their commands, in the order of a work flow.
+#: Functions by command, in the order of a workflow.
 VERBS = {
     "annotate": "tl.annotate", "prepare": "pp.prepare", "train": "tl.train_prior", "denoise": "tl.denoise",
     "cluster": "tl.cluster", "transfer": "tl.transfer_labels", "novelty": "tl.novelty", "evaluate": "tl.evaluate",
@@ -31,17 +31,17 @@ RENAMED = {"labels_key": "labels", "truth_key": "truth", "random_state": "seed"}
 SETTINGS: dict[str, tuple[type, ...]] = {
     "training": (Training,), "check": (Checks,), "shift": (Shift,), "sets": (Sets,), "classifier": (Classifier,),
 }  # fmt: skip
-#: Parameters that are a word, which stands for a settings object: each of its fields is a flag as well.
+#: Parameters whose value is the name of a settings object. Each field of the object is a flag too.
 CHOICES: dict[str, dict[str, type]] = {
     "likelihood": {"gaussian": Gaussian, "student_t": StudentT},
     "method": {"direct": Direct, "gibbs": Gibbs},
 }
-#: Fields whose flag has the name of the parameter.
+#: Fields whose flag is named after the parameter.
 FIRST = {"shift": "strategy", "check": "values"}
 HIERARCHY = "tree of the labels: a .csv file with the columns child and parent, or an .obo file of an ontology"
-#: Parameters without a flag: files that are read and written otherwise, and the choice of a copy.
+#: Parameters without a flag: input and output files, and `copy`.
 NO_FLAGS = {"adata", "reference", "path", "label_map", "copy"}
-#: Fields whose default differs: a script must not go on with half a training after Ctrl-C.
+#: Fields with another default: a script must not continue with an unfinished training after Ctrl-C.
 FALSE_HERE = {"keep_interrupted"}
 
 
@@ -55,7 +55,7 @@ class Parameter:
     text: str
 
     def add(self, parser: argparse.ArgumentParser) -> None:
-        """Add its flag; the text is the first sentence of the documentation."""
+        """Add the flag to a parser, with the first sentence of its documentation as help."""
         flag, text = RENAMED.get(self.name, self.name).replace("_", "-"), first_sentence(self.text)
         if isinstance(self.default, bool):
             on = self.default and self.name not in FALSE_HERE
@@ -79,7 +79,7 @@ class Parameter:
         )  # fmt: skip
 
     def read(self, text: str) -> Any:
-        """A value as Python takes it: a number, several with commas between them, a word, or none."""
+        """Parse the text of a flag: a number, several numbers with commas between them, a word, or None."""
         if text == "none" and "None" in self.annotation:
             return None
         if not re.search(r"\b(int|float|Rho|Noise|Seed)\b", self.annotation):
@@ -94,7 +94,7 @@ class Parameter:
 
 @cache
 def parameters(verb: str) -> dict[str, Parameter]:
-    """The parameters of a verb such as ``"tl.denoise"``, read from its source."""
+    """Return the parameters of a verb such as ``"tl.denoise"``, read from its source."""
     module, function = _source(verb)
     types = {
         ast.unparse(node.target): ast.unparse(node.value)
@@ -121,7 +121,7 @@ def parameters(verb: str) -> dict[str, Parameter]:
 
 
 def summary_of(verb: str) -> str:
-    """The first line of a verb's docstring."""
+    """Return the first line of the docstring of a verb."""
     return (ast.get_docstring(_source(verb)[1]) or "").partition("\n")[0]
 
 
@@ -144,7 +144,7 @@ def _fields(cls: type) -> list[Parameter]:
 
 
 def _texts(docstring: str) -> dict[str, str]:
-    """Texts of the parameters in a numpydoc docstring."""
+    """Return the texts of the parameters in a numpydoc docstring."""
     for name, entries in SHARED_TEXTS.items():
         docstring = docstring.replace(f"\n{{{name}}}", entries)
     section = docstring.partition("Parameters\n----------\n")[2].partition("\nReturns\n")[0]
@@ -153,7 +153,7 @@ def _texts(docstring: str) -> dict[str, str]:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence without markup, as help texts are written."""
+    """Return the first sentence of a text as help: without markup, capital and full stop."""
     text = re.sub(r" \(:doc:`[^`]*`\)|``|`|adata\.", "", re.sub(r":\w+:`([^`]*)`(?!\))", r"\1", text))
     text = re.sub(r"dice\.(\w+\.\w+)", lambda m: f"dice {COMMAND_OF[m[1]]}" if m[1] in COMMAND_OF else m[0], text)
     text = text.replace("n AnnData object", " file").replace("AnnData object", "file")
@@ -162,7 +162,7 @@ def first_sentence(text: str) -> str:
 
 
 def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
-    """One flag for every parameter of a verb, and for every field of its settings objects."""
+    """Add one flag for every parameter of a verb, and for every field of its settings objects."""
     added = NO_FLAGS.copy()
     for name, parameter in parameters(verb).items():
         if name in added:
@@ -178,7 +178,7 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
-    """The same as arguments of the verb."""
+    """Return the values of the flags as arguments of the verb."""
     known = parameters(verb)
     found = {name: value for name, value in vars(args).items() if name in known and name != "reference"}
     if "labels_key" in known and "LabelsKey" in known["labels_key"].annotation and args.labels_key:
@@ -195,12 +195,12 @@ def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
 
 
 def _read(args: argparse.Namespace, cls: type) -> Any:
-    """The settings object that the flags describe."""
+    """Return the settings object that the flags describe."""
     return cls(**{item.name: getattr(args, item.name) for item in fields(cls) if hasattr(args, item.name)})
 
 
 def _chosen(args: argparse.Namespace, name: str) -> Any:
-    """The settings object of a word, or of the fields that are given beside ``auto``; or else the word."""
+    """Return the settings object that a word names, or that fields given with ``auto`` belong to; else the word."""
     word, classes = getattr(args, name), CHOICES[name]
     own = {key: {item.name for item in fields(cls)} for key, cls in classes.items()}
     items = [item for cls in classes.values() for item in fields(cls)]

@@ -145,9 +145,9 @@ def transfer(args: argparse.Namespace) -> Result:
 
 
 def _features(args: argparse.Namespace, query: Any, reference: Any) -> Result:
-    """Predict features instead of labels: they have intervals, and neither clusters nor classifiers."""
+    """Predict features instead of labels. Flags for labels and clusters do not apply."""
     if args.labels_key or args.groupby:
-        raise InputError("Features have no labels and no clusters that vote: leave --labels and --groupby out.")
+        raise InputError("The flag --features cannot be combined with --labels or --groupby: leave these out.")
     call(args, query, reference, args.features, verb="tl.transfer_features")
     records = [entry for entry in query.uns.values() if isinstance(entry, Mapping) and "features" in entry]
     table = next(entry["features"] for entry in records if entry["call"]["features_key"] == args.features)
@@ -190,7 +190,7 @@ def evaluate(args: argparse.Namespace) -> Result:
 
 
 def _unformula(value: Any) -> Any:
-    """Text that a spreadsheet would take for a formula, with a mark that makes it text."""
+    """Return text with a leading quote if a spreadsheet would take it for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 

@@ -1,4 +1,4 @@
-"""Sentences and results in the words of the command line: flags, commands and tables."""
+"""Translate messages of Python to the command line, and format results as tables."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PHRASES = (
 
 
 def in_flags(sentence: str, args: argparse.Namespace) -> str:
-    """A sentence that speaks of Python's arguments, in flags of the command that was run."""
+    """Return a message with the flags of a command in place of Python's arguments."""
     for pattern, words in _PHRASES:
         sentence = re.sub(pattern, words, sentence)
     verbs = "|".join(map(re.escape, COMMAND_OF))
@@ -49,7 +49,7 @@ def in_flags(sentence: str, args: argparse.Namespace) -> str:
 
 
 def _command(name: str, arguments: str | None) -> str:
-    """A call as a command: of its arguments those with a name."""
+    """Return a call as a command, with its keyword arguments as flags."""
     named = re.findall(rf"\w+=(?:{_NUMBER})", arguments or "")
     return " ".join([f"dice {name}", *named])
 
@@ -68,7 +68,7 @@ def _dashed(name: str) -> str:
 
 
 def table(summary: Mapping[str, Any], indent: str = "") -> str:
-    """Results by name, one below the other; a result with parts is a table of its own."""
+    """Return results as text, one line each. A result with several parts is a table of its own."""
     plain = {name: value for name, value in summary.items() if not isinstance(value, Mapping)}
     width = max((len(name) for name in plain), default=0)
     lines = [f"{indent}{name:<{width}}  {_short(value)}" for name, value in plain.items()]

@@ -48,12 +48,12 @@ def explore(
     Parameters
     ----------
     adata
-        Query, as of :func:`dice.tl.annotate`, or of :func:`dice.tl.denoise` and the steps after it.
+        Query after :func:`dice.tl.annotate`, or after :func:`dice.tl.denoise` and any of the steps that follow it.
     reference
-        The reference, prior or path that gave the labels, to show the genes behind them; None shows no genes.
+        Reference, prior or path that the labels come from, for the genes behind them. None shows no genes.
     color
-        Column of ``obs``, or gene, that colours the map first; None takes the status of transferred labels, or else
-        the first column of labels.
+        Column of ``obs``, or gene, that colours the map first. None uses the status of transferred labels, or else the
+        first column of labels.
     use_rep
         Key or keys of ``obsm`` to switch between.
     title
@@ -61,8 +61,7 @@ def explore(
     height
         Height in the notebook, in pixels.
     max_cells
-        Largest number of cells that are drawn; a random choice if there are more. Lasso, tables and corrections take
-        all cells.
+        Maximum number of cells that are drawn, chosen at random. Lasso, tables and corrections use all cells.
     prior_key
         Key of the prior in the reference.
     {umap}
@@ -99,16 +98,16 @@ def explore(
 
 
 def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataFrame | None:
-    """The genes behind every label, where the reference gave these labels."""
+    """Return the genes behind every label, or None if the labels are from another reference."""
     if reference is None:
         return None
     from dice.tl._label_genes import label_genes  # with torch
 
     labels_key = read.record(adata, key)["call"].get("labels_key")
     try:
-        # What there is to warn of was said when the cells were labelled.
+        # The same warnings were shown when the cells were labelled.
         with warnings.catch_warnings(action="ignore", category=DiceWarning):
             return label_genes(adata, reference, labels_key, n_genes=N_GENES, key=key, prior_key=prior_key)
     except DiceError:
-        # Labels of another reference, or of a query whose expression is gone: the page goes without genes.
+        # The labels are from another reference, or the expression is gone: the page has no genes.
         return None

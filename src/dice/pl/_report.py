@@ -1,4 +1,4 @@
-"""One page with everything that a run has to say."""
+"""A page with all results of a query."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ def report(
     """Write one self-contained page about a query: the page of :func:`dice.pl.explore`, figures, parameters, warnings.
 
     The page needs no network and no server: it can be sent by mail and opened from a file. It holds the names of
-    the cells and all of ``obs``, about 150 bytes a cell; drop columns first that shall not be passed on.
+    the cells and all of ``obs``, about 150 bytes per cell. Remove private columns before you share it.
 
     Parameters
     ----------
     adata
-        Query, as of :func:`dice.tl.denoise` and, where they were called, the steps after it.
+        Query after :func:`dice.tl.denoise`, and after any of the steps that follow it.
     path
         File to write, for example ``"report.html"``.
     color
-        Column of ``obs`` that colours the map first and groups the figures; None colours by the status of transferred
-        labels and groups by the labels, or else takes the first column of labels.
+        Column of ``obs`` that colours the map first and groups the figures. None colours by the status of transferred
+        labels and groups by the labels. Without transferred labels, it uses the first column of labels.
     use_rep
         Key or keys of ``obsm`` to switch between.
     reference
-        Where the prior is, for the genes behind labels and the figures of its training and spectrum; None takes the
-        prior inside `adata`, if any, for the figures.
+        Reference, prior or path, for the genes behind labels and the figures of the prior. None uses the prior in
+        `adata`, if any, for the figures.
     truth_key
-        Column of ``obs`` with known labels, to judge transferred ones.
+        Column of ``obs`` with known labels, to compare transferred labels with.
     title
         Title of the page.
     max_cells
-        Largest number of cells that are drawn; a random choice if there are more. Tables hold all cells.
+        Maximum number of cells that are drawn, chosen at random. Tables hold all cells.
     prior_key
         Key of the prior in ``uns``.
     n_neighbors
-        Neighbours that UMAP looks at.
+        Number of neighbours for UMAP.
     random_state
         Seed of UMAP and of the choice of cells, or a :class:`numpy.random.Generator` to draw it from.
 
@@ -99,7 +99,7 @@ def _figures(
     adata: AnnData, keys: list[str], color: str | None, reference: Any, truth_key: str | None, prior_key: str,
     options: dict[str, Any],
 ) -> list[dict[str, str]]:  # fmt: skip
-    """Every plot whose slots are there, as pictures with captions."""
+    """Return all plots whose slots exist, as pictures with captions."""
     import matplotlib.pyplot as plt
 
     from dice._plot import explorer

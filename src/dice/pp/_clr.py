@@ -23,8 +23,8 @@ def clr(
 
     The formula is that of Seurat and muon. They take the mean of every protein across cells by default (Seurat's
     ``margin=1``, muon's ``axis=0``), here ``across="cells"``. The default here is the mean of every cell across its
-    proteins (``margin=2``, ``axis=1``): it takes away how strongly a cell was stained as a whole, and does not depend
-    on what other cells there are, so that a reference and a query can be compared.
+    proteins (``margin=2``, ``axis=1``). It removes the overall staining of a cell and does not depend on other cells,
+    so that a reference and a query can be compared.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Genes that tell clusters apart, with p-values that clustering does not spoil."""
+"""Genes that tell clusters apart, with p-values that are valid after clustering."""
 
 from __future__ import annotations
 

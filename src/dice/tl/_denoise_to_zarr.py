@@ -1,4 +1,4 @@
-"""Denoising from file to file, for queries that fit no memory."""
+"""Denoising from file to file, for queries that are larger than memory."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def denoise_to_zarr(
     prior_key: str = "dice",
     **options: Any,
 ) -> None:
-    """Denoise a query chunk by chunk into a zarr store, from where a killed run can be taken up again.
+    """Denoise a query chunk by chunk into a zarr store. An interrupted run can be continued.
 
-    The same numbers as :func:`denoise`, with memory for a few chunks and a few numbers per cell. Expression is read
+    Results are those of :func:`denoise`, with memory for a few chunks and a few numbers per cell. Expression is read
     once (twice where the likelihood looks at single genes). Files and dask arrays are worked on in dask's threads, or
     by the workers of a :class:`dask.distributed.Client` that was started before; these must see the same disk.
 
-    Until it is whole, the store is kept in the folder ``<output>.partial``. A call with the same arguments goes on
-    there without doing finished chunks again, however the first one ended.
+    An unfinished store is in the folder ``<output>.partial``. A call with the same arguments continues there and does
+    not compute finished chunks again.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _check_output(output: str | os.PathLike[str], overwrite: bool, inputs: tuple
 
 
 def _fingerprint(query: StreamedQuery) -> dict[str, Any]:
-    """All that the numbers in the store depend on; of the cells, their names and a sample."""
+    """Return everything that the results depend on. Cells are represented by their names and a sample."""
     digest = hashlib.sha256("\0".join(query.matrix.names.astype(str)).encode())
     sample = query.matrix.sample()
     for part in (sample.data, sample.indices) if sparse.issparse(sample) else (sample,):

@@ -1,4 +1,4 @@
-"""How much the prior may move a cell, judged by data that the embedding has not seen."""
+"""Choose rho by held-out data."""
 
 from __future__ import annotations
 
