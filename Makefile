@@ -109,7 +109,7 @@ bench-paper: $(DEV)  ## the paper's own network, timed and trained for an hour; 
 bench-synthetic: $(DEV)  ## the paper's synthetic experiments beside the exact posterior; writes docs/benchmarks/synthetic.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/synthetic.py --literal 40 $(ARGS)
 
-bench-unseen: $(BENCH)  ## labels and clusters on sets that nothing was tuned to; downloads 110 MB, writes docs/benchmarks/unseen.md
+bench-unseen: $(BENCH)  ## labels and clusters on sets that nothing was tuned to; downloads 215 MB, writes docs/benchmarks/unseen.md
 	OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python benchmarks/unseen.py $(ARGS)
 
 bench-shift: $(BENCH)  ## queries of other technologies; writes docs/benchmarks/shift.md
