@@ -10,6 +10,7 @@ from dice._labels.views import (
     Correlated,
     LabelMoments,
     OwnScale,
+    balanced,
     composition_of,
     excess_of_mean,
     label_moments,
@@ -166,3 +167,28 @@ def test_the_excess_of_a_mean_is_shrunk_for_few_cells():
     values = np.full((10, 2), 3.0)
     np.testing.assert_allclose(excess_of_mean(values, np.array([1.0, 3.0])), [1.0, 0.0])
     np.testing.assert_allclose(excess_of_mean(np.full((10_000, 2), 3.0), np.ones(2)), 2, rtol=2e-3)
+
+
+def test_labels_count_by_cells_or_alike_by_what_the_composition_explains():
+    codes = np.repeat([0, 1, 2], [8000, 1500, 500])
+    probabilities, reference = np.eye(4)[codes], np.full(4, 0.25)
+    shares = np.array([0.8, 0.15, 0.05, 0.0])
+    for unexplained, expected in ((0, shares), (0.5, np.sqrt(shares)), (1, [1, 1, 1, 0])):
+        weights, composition = balanced(probabilities, reference, unexplained)
+        summed = np.bincount(codes, weights, minlength=4) / weights.sum()
+        np.testing.assert_allclose(summed, expected / np.sum(expected), atol=0.02)
+        np.testing.assert_allclose(composition, summed, atol=0.005)
+
+
+def test_the_shift_of_a_common_label_is_not_removed_from_the_others(reference):
+    x, known = reference
+    moments = moments_of(x, known)
+    query, codes = cells(2000, 1, np.array([0.91, 0.03, 0.03, 0.03]))
+    query[codes == 0] -= 3 * (np.arange(N_GENES) < 15)  # The common label alone is shifted.
+    probabilities = np.eye(N_LABELS)[codes]
+    alike, even = (
+        OwnScale.of(query, moments, composition, weights).matched(query) - query
+        for weights, composition in (balanced(probabilities, moments.composition, share) for share in (0, 1))
+    )
+    others = codes != 0
+    assert np.abs(even[others, :15]).mean() < 0.6 * np.abs(alike[others, :15]).mean()

@@ -18,7 +18,7 @@ from dice._labels.cells import LabelCells
 from dice._labels.groups import Votes, fine_groups, vote, votes_help, with_tissue
 from dice._labels.model import LabelModel, log_loss
 from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels
-from dice._labels.views import composition_of, label_ratios, unexplained_share, view_weights, with_ratios
+from dice._labels.views import balanced, composition_of, label_ratios, unexplained_share, view_weights, with_ratios
 from dice._query.shift import query_order
 from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
@@ -156,9 +156,9 @@ def _fit(views: Views, averaged: bool) -> _Average:
     if not views.matched:
         return _Average(kept, kept, dict.fromkeys(kept, 1.0), np.ones(len(reference)), 0.0)
     share = unexplained_share(cells.y[rows].mean(0), views.model.centres, current.mean(0), reference)
-    composition, average = composition_of(current, reference), None
+    average = None
     for _ in range(ROUNDS):
-        matched = views.matching(composition)
+        matched = views.matching(*balanced(current, reference, share))
         found |= {name: view(cells.sample, rows) for name, view in matched.items()}
         used = {**kept, **matched} if averaged else matched
         weights = view_weights(used, share) if averaged else dict.fromkeys(used, 1.0)
@@ -167,7 +167,6 @@ def _fit(views: Views, averaged: bool) -> _Average:
         if averaged:
             average = _Average(kept, used, weights, label_ratios(current, reference, share), share)
             current = taught(cells, with_ratios(current, average.ratios), rows)
-        composition = composition_of(current, reference)
     assert average is not None
     return average
 

@@ -78,13 +78,13 @@ class Views:
             found[name] = self._by_classifiers(y, clean, away)
         return found
 
-    def matching(self, composition: Floats) -> dict[str, LabelView]:
-        """Return the views that match query and reference, for this composition (C,) of the query."""
+    def matching(self, own_weights: Floats, composition: Floats) -> dict[str, LabelView]:
+        """Return the views that match query cells of these weights (m,) and the reference at a composition (C,)."""
         x, n_labels = self.cells.sample, len(self.model.names)
-        own = views.OwnScale.of(x, self.moments, composition)
+        own = views.OwnScale.of(x, self.moments, composition, own_weights)
         found: dict[str, LabelView] = {}
         if "centered" in self.matched:
-            found["centered"] = self._centered(composition)
+            found["centered"] = self._centered(own_weights, composition)
         if "standardized" in self.matched:
             found["standardized"] = self._standardized(own)
         if "correlated" in self.matched:
@@ -93,11 +93,11 @@ class Views:
             found["correlated"] = lambda genes, _: correlated(genes)
         return found
 
-    def _centered(self, composition: Floats) -> LabelView:
-        """Return the view of cells moved to the mean of the reference at this composition."""
+    def _centered(self, weights: Floats, composition: Floats) -> LabelView:
+        """Return the view of cells moved by the difference of weighted cells (m,) to the reference's mean."""
         expected, rows = composition @ self.model.centres, self.cells.sampled
         # Denoising preserves means, so noisy and clean latents of a label have the same mean.
-        away, clean_away = (views.excess_of_mean(z[rows], expected) for z in (self.cells.y, self.cells.clean))
+        away, clean_away = (views.excess_of_mean(z[rows], expected, weights) for z in (self.cells.y, self.cells.clean))
         return self._by_classifiers(self.cells.y - away, self.cells.clean - clean_away, away)
 
     def _standardized(self, own: OwnScale) -> LabelView:

@@ -6,7 +6,7 @@ views make different errors, so their mean is about as good as the best view. Th
 * Views that do not change the reference: cells as measured, and cells without offsets of soft clusters.
 * Views that match query and reference: the mean of the latents (``centered``), the mean and variance of genes
   (``standardized``), or the directions that both share (``correlated``, a canonical correlation analysis). Means and
-  variances also depend on the composition. The reference is therefore reweighted to the composition of the query.
+  variances also depend on the composition. Both are therefore reweighted to one composition (:func:`balanced`).
 
 If the composition explains the difference between query and reference, probabilities are corrected for it
 (:func:`label_ratios`), as in the label-shift correction of Saerens, Latinne and Decaestecker (2002).
@@ -31,6 +31,8 @@ COMPOSITION_CELLS, MOMENT_CELLS = 10.0, 10.0
 #: Power applied to probabilities before they are summed to a composition. Otherwise uncertain cells would give a share
 #: to every label of the reference, even to labels that the query lacks.
 SHARPENED = 2.0
+#: Number of cells of a label at which it counts by half where query and reference are matched.
+RARE_CELLS = 20.0
 #: Share of the reference composition in the corrected composition, so that no label is ruled out.
 KEPT_SHARE = 0.1
 #: Number of canonical directions, and the minimum number of query cells.
@@ -74,7 +76,7 @@ class Anchors:
 
 @dataclass(frozen=True)
 class OwnScale:
-    """Mean and standard deviation (d,) of genes in a query, and in the reference at the composition of the query."""
+    """Mean and standard deviation (d,) of genes in a query and in the reference, at one composition."""
 
     mean: Floats
     deviation: Floats
@@ -82,11 +84,13 @@ class OwnScale:
     reference_deviation: Floats
 
     @classmethod
-    def of(cls, x: Floats, moments: LabelMoments, composition: Floats) -> OwnScale:
+    def of(cls, x: Floats, moments: LabelMoments, composition: Floats, weights: Floats | None = None) -> OwnScale:
         """Estimate the moments of standardised query cells x (n, d), shrunk to those of the reference."""
         mean, deviation = moments.of(composition)
         share = len(x) / (len(x) + MOMENT_CELLS)
-        own_mean, own_variance = x.mean(0, dtype=np.float64), x.var(0, dtype=np.float64)
+        x = x.astype(np.float64)
+        own_mean = np.average(x, axis=0, weights=weights)
+        own_variance = np.average(np.square(x - own_mean), axis=0, weights=weights)
         own_deviation = np.sqrt(share * own_variance + (1 - share) * np.square(deviation))
         return cls(share * own_mean + (1 - share) * mean, own_deviation, mean, deviation)
 
@@ -113,9 +117,30 @@ def leading_directions(centred: Floats, n_components: int, seed: int) -> Floats:
 
 def composition_of(probabilities: Floats, reference: Floats) -> Floats:
     """Return the composition (C,) of a query with these probabilities (n, C), shrunk to the reference (C,)."""
-    sharp = np.power(probabilities, SHARPENED)
-    counts = (sharp / sharp.sum(1, keepdims=True)).sum(0)
+    counts = _sharpened(probabilities).sum(0)
     return np.asarray((counts + COMPOSITION_CELLS * reference) / (len(probabilities) + COMPOSITION_CELLS))
+
+
+def balanced(probabilities: Floats, reference: Floats, unexplained: float) -> tuple[Floats, Floats]:
+    """Return weights (n,) of query cells with these probabilities (n, C), and the composition (C,) that results.
+
+    A shift that the composition does not explain may be another one in every label. If all cells counted alike, the
+    shift of the most common label would be removed from all others, and would make them look like that label. A label
+    of n cells therefore counts by ``n ** (1 - unexplained)``: by its cells if the composition explains the shift, and
+    like every other label if it explains nothing. Labels of few cells, which the query may lack, count less.
+    """
+    sharp = _sharpened(probabilities)
+    counts = sharp.sum(0) + COMPOSITION_CELLS * reference
+    factors = np.power(counts, 1 - unexplained) / (counts + RARE_CELLS)
+    weights, target = sharp @ factors, counts * factors
+    # Doubtful cells count for several labels, so that the composition is not exactly the target.
+    found = weights @ sharp / weights.mean() + COMPOSITION_CELLS * target / target.sum()
+    return weights, np.asarray(found / found.sum())
+
+
+def _sharpened(probabilities: Floats) -> Floats:
+    sharp = np.power(probabilities, SHARPENED)
+    return np.asarray(sharp / sharp.sum(1, keepdims=True))
 
 
 def view_weights(names: Iterable[str], unexplained: float) -> dict[str, float]:
@@ -146,22 +171,17 @@ def with_ratios(probabilities: Floats, ratios: Floats) -> Floats:
     return np.asarray(scaled / scaled.sum(1, keepdims=True))
 
 
-def excess_of_mean(values: Floats, expected: Floats) -> Floats:
+def excess_of_mean(values: Floats, expected: Floats, weights: Floats | None = None) -> Floats:
     """Return the mean of values (n, k) minus the expected mean (k,), shrunk to zero if there are few cells."""
-    return np.asarray(len(values) / (len(values) + MOMENT_CELLS) * (values.mean(0, dtype=np.float64) - expected))
+    mean = np.average(values.astype(np.float64), axis=0, weights=weights)
+    return np.asarray(len(values) / (len(values) + MOMENT_CELLS) * (mean - expected))
 
 
 def unexplained_share(mean: Floats, centres: Floats, composition: Floats, reference: Floats) -> float:
     """Return the share of the squared distance between mean query and mean reference not explained by composition.
 
-    Parameters
-    ----------
-    mean
-        Mean latents (k,) of the query.
-    centres
-        Mean latents (C, k) of the labels in the reference.
-    composition, reference
-        Share (C,) of every label in the query and in the reference.
+    `mean` are latents (k,) of the query, `centres` those (C, k) of the labels in the reference. `composition` and
+    `reference` are the shares (C,) of the labels in the query and in the reference.
     """
     expected = composition / composition.sum() @ centres
     rest, explained = np.square(mean - expected).sum(), np.square(expected - reference @ centres).sum()
