@@ -206,7 +206,7 @@ def _judge(
             f"{list(names[:3])}; {hint or 'set adata.var_names to the same kind of identifier'}."
         )
     if match.fraction < min_overlap:
-        enough = np.floor(100 * match.fraction) / 100  # This query would pass.
+        enough = np.floor(100 * match.fraction) / 100  # a threshold that this query passes
         raise InputError(
             f"Only {share}, for example not {list(match.missing[:3])}: "
             f"{hint or 'learn a prior of the shared genes with dice.tl.annotate(adata, reference)'}, or pass "

@@ -87,7 +87,7 @@ def _with_counts(adata: AnnData, layer: str | None) -> AnnData:
     if result.X.dtype == bool:  # scanpy divides in place
         result.X = result.X.astype(np.float32)
     result.X = as_matrix(result.X)
-    result.uns.pop("log1p", None)  # It was true of the former X.
+    result.uns.pop("log1p", None)  # scanpy's note that the former X was logged
     return result
 
 

@@ -38,8 +38,8 @@ TIED = 0.05
 SUM_CELLS, FEWEST_TOTALS, FEWEST_VALUES = 64, 10, 200
 #: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
 SUM_SPREAD = 0.02
-#: Logging once more makes a maximum x about log1p(x), 2.3 at most; without, it was at least 5.8. Between lies this
-#: factor times log1p(x).
+#: Values that were logged twice have a maximum of about log1p(x) (2.3 or less) instead of x (5.8 or more). The
+#: threshold between the two is this factor times log1p(x).
 ROOM = 1.3
 #: Factor between the totals of the prior's genes, if target sums are not known: up to 4.8 by cell types and
 #: technologies alone, and at least 20 by counts per million in place of ten thousand.

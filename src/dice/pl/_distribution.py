@@ -18,7 +18,7 @@ from dice._types import Floats, Mask, Seed
 
 #: Calls that write these columns.
 WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.novelty"}
-#: Inches per label, inches per label if there are many, and the number that is many.
+#: Height of a row in inches, height if there are many rows, and the largest number that is not many.
 _ROW_HEIGHT, _SMALL_HEIGHT, _MANY_ROWS = 0.2, 0.14, 24
 RING = "#D55E00"
 #: The cells of every tested group, and whether it was called novel.
@@ -116,7 +116,7 @@ def distribution(
 
 
 def _tested(adata: AnnData, keys: NoveltyKeys, columns: list[str]) -> str | None:
-    """The column whose groups were tested as a whole, if it is still there."""
+    """Return the column whose groups were tested for novelty, or None."""
     record = read.record(adata, keys.uns)
     groupby = record.get("call", {}).get("groupby") if isinstance(record, Mapping) else None
     return groupby if keys.group_flag in columns and groupby in columns else None
