@@ -138,17 +138,13 @@ def _in_cells(x: sparse.csr_matrix, n_cells: int) -> np.ndarray:
     return np.asarray((x > 0).sum(axis=0)).ravel() >= n_cells
 
 
-#: Environment variable that names another cache folder.
-CACHE_VARIABLE = "DICE_CACHE"
-
-
 class DownloadError(DiceError, OSError):
     """A data set is not in the cache and cannot be downloaded."""
 
 
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
     """`cache_dir`, else ``$DICE_CACHE``, else the platform's folder for caches."""
-    chosen = cache_dir or os.environ.get(CACHE_VARIABLE)
+    chosen = cache_dir or os.environ.get("DICE_CACHE")
     return Path(chosen or pooch.os_cache("scdice")).expanduser().resolve()
 
 

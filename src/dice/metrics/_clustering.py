@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -168,13 +167,6 @@ def label_accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
     return float(np.mean((truth == guess)[truth >= 0]))
 
 
-#: Columns of a sweep.
-SCORES: dict[str, Callable[..., float]] = {
-    "ari": ari,
-    "nmi": nmi,
-    "nmi_max": partial(nmi, average="max"),
-    "v_measure": v_measure,
-}
 #: The paper's 39 resolutions: 0.01 to 0.20 by 0.01, then 0.2 to 2.0 by 0.1 (0.2 is in both).
 PAPER_RESOLUTIONS: tuple[float, ...] = (*(step / 100 for step in range(1, 21)), *(step / 10 for step in range(2, 21)))
 
@@ -228,7 +220,9 @@ def leiden_sweep(
     with _log.progress(total=len(set(resolutions)), desc=method, unit="resolution") as bar:
         for resolution in dict.fromkeys(resolutions):
             clusters = communities(graph, resolution, method=method, random_state=random_state)
-            scores = {} if labels is None else {name: score(labels, clusters) for name, score in SCORES.items()}
-            rows[resolution] = {"resolution": resolution, "n_clusters": len(np.unique(clusters)), **scores}
+            row = rows[resolution] = {"resolution": resolution, "n_clusters": len(np.unique(clusters))}
+            if labels is not None:
+                row |= {"ari": ari(labels, clusters), "nmi": nmi(labels, clusters)}
+                row |= {"nmi_max": nmi(labels, clusters, average="max"), "v_measure": v_measure(labels, clusters)}
             bar.update()
     return pd.DataFrame([rows[resolution] for resolution in resolutions])
