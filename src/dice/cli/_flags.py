@@ -28,10 +28,14 @@ COMMAND_OF = {verb: command for command, verb in VERBS.items()} | {"tl.denoise_t
 #: Parameters whose flags have another name.
 RENAMED = {"labels_key": "labels", "truth_key": "truth", "random_state": "seed"}
 #: Settings objects by parameter: each field is a flag.
-SETTINGS: dict[str, tuple[type, ...]] = {
-    "training": (Training,), "check": (Checks,), "shift": (Shift,), "sets": (Sets,), "classifier": (Classifier,),
-}  # fmt: skip
-#: Parameters whose value is the name of a settings object. Each field of the object is a flag too.
+SETTINGS: dict[str, type] = {
+    "training": Training,
+    "check": Checks,
+    "shift": Shift,
+    "sets": Sets,
+    "classifier": Classifier,
+}
+#: Parameters that are a word, which stands for a settings object: each of its fields is a flag as well.
 CHOICES: dict[str, dict[str, type]] = {
     "likelihood": {"gaussian": Gaussian, "student_t": StudentT},
     "method": {"direct": Direct, "gibbs": Gibbs},
@@ -54,8 +58,14 @@ class Parameter:
     default: Any
     text: str
 
+    @property
+    def settings(self) -> type | None:
+        """Settings object that the parameter takes, if any."""
+        cls = SETTINGS.get(self.name)
+        return cls if cls is not None and cls.__name__ in self.annotation else None
+
     def add(self, parser: argparse.ArgumentParser) -> None:
-        """Add the flag to a parser, with the first sentence of its documentation as help."""
+        """Add its flag. The help is the first sentence of the documentation."""
         flag, text = RENAMED.get(self.name, self.name).replace("_", "-"), first_sentence(self.text)
         if isinstance(self.default, bool):
             on = self.default and self.name not in FALSE_HERE
@@ -79,7 +89,7 @@ class Parameter:
         )  # fmt: skip
 
     def read(self, text: str) -> Any:
-        """Parse the text of a flag: a number, several numbers with commas between them, a word, or None."""
+        """Return a number, several numbers if there are commas, a word, or None."""
         if text == "none" and "None" in self.annotation:
             return None
         if not re.search(r"\b(int|float|Rho|Noise|Seed)\b", self.annotation):
@@ -121,7 +131,7 @@ def parameters(verb: str) -> dict[str, Parameter]:
 
 
 def summary_of(verb: str) -> str:
-    """Return the first line of the docstring of a verb."""
+    """Return the first line of a verb's docstring."""
     return (ast.get_docstring(_source(verb)[1]) or "").partition("\n")[0]
 
 
@@ -153,7 +163,7 @@ def _texts(docstring: str) -> dict[str, str]:
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence of a text as help: without markup, capital and full stop."""
+    """Return the first sentence without markup, in lower case as in help texts."""
     text = re.sub(r" \(:doc:`[^`]*`\)|``|`|adata\.", "", re.sub(r":\w+:`([^`]*)`(?!\))", r"\1", text))
     text = re.sub(r"dice\.(\w+\.\w+)", lambda m: f"dice {COMMAND_OF[m[1]]}" if m[1] in COMMAND_OF else m[0], text)
     text = text.replace("n AnnData object", " file").replace("AnnData object", "file")
@@ -167,14 +177,13 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
     for name, parameter in parameters(verb).items():
         if name in added:
             continue
-        classes = (*SETTINGS.get(name, ()), *CHOICES.get(name, {}).values())
-        if name in FIRST or name not in SETTINGS:
+        classes = CHOICES.get(name, {}).values() if parameter.settings is None else [parameter.settings]
+        if name in FIRST or parameter.settings is None:
             parameter.add(parser)
-        if name != "check" or "Checks" in parameter.annotation:
-            for item in (item for cls in classes for item in _fields(cls)):
-                if item.name not in added and item.name != FIRST.get(name):
-                    item.add(parser)
-                    added.add(item.name)
+        for item in (item for cls in classes for item in _fields(cls)):
+            if item.name not in added and item.name != FIRST.get(name):
+                item.add(parser)
+                added.add(item.name)
 
 
 def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
@@ -185,31 +194,33 @@ def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
         found["labels_key"] = Levels(args.labels_key[-1], args.hierarchy, args.labels_key[:-1])
     elif getattr(args, "hierarchy", None) is not None:
         raise InputError("A hierarchy needs the column of the labels: pass --labels as well.")
-    for name in known.keys() & {"training", "sets", "classifier"}:
-        found[name] = _read(args, *SETTINGS[name])
-    if "check" in known and "Checks" in known["check"].annotation:
-        found["check"] = Checks(args.check, args.min_gene_overlap, args.species)
-    if "shift" in known:
-        found["shift"] = False if args.shift == "none" else Shift(args.shift, args.batch_key)
-    return found | {name: _chosen(args, name) for name in known.keys() & CHOICES.keys()}
+    for name, parameter in known.items():
+        if name in CHOICES:
+            found[name] = _chosen(args, name)
+        elif name == "shift" and args.shift == "none":
+            found[name] = False
+        elif parameter.settings is not None:
+            found[name] = _read(args, parameter.settings, name)
+    return found
 
 
-def _read(args: argparse.Namespace, cls: type) -> Any:
-    """Return the settings object that the flags describe."""
-    return cls(**{item.name: getattr(args, item.name) for item in fields(cls) if hasattr(args, item.name)})
+def _read(args: argparse.Namespace, cls: type, name: str) -> Any:
+    """Return the settings object of a parameter, with the values of the flags."""
+    flags = {item.name: name if item.name == FIRST.get(name) else item.name for item in fields(cls)}
+    return cls(**{field: getattr(args, flag) for field, flag in flags.items() if hasattr(args, flag)})
 
 
 def _chosen(args: argparse.Namespace, name: str) -> Any:
-    """Return the settings object that a word names, or that fields given with ``auto`` belong to; else the word."""
+    """Return the settings object of a word, or of the fields that are given beside ``auto``; or else the word."""
     word, classes = getattr(args, name), CHOICES[name]
     own = {key: {item.name for item in fields(cls)} for key, cls in classes.items()}
     items = [item for cls in classes.values() for item in fields(cls)]
     given, first = {item.name for item in items if getattr(args, item.name) != item.default}, next(iter(classes))
     if word == "auto" and given and given <= own[first]:
         word = first
-    # A flag without effect would be taken for one that had some.
+    # Flags of another word would be ignored.
     stray = given - own.get(word, set())
     if stray:
         owner = max(own, key=lambda key: len(stray & own[key]))
         raise InputError(f"Some flags belong to --{name} {owner}: pass it as well, or leave them out.")
-    return _read(args, classes[word]) if word in classes else word
+    return _read(args, classes[word], name) if word in classes else word

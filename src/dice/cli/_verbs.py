@@ -1,4 +1,4 @@
-"""The commands: each reads files, calls one verb, writes files and returns a summary.
+"""The commands. Each reads files, calls one verb, writes files and returns a summary.
 
 The help of a command shows the examples of its docstring.
 """
@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import dice
 from dice._errors import InputError
 from dice._files import atomic
 from dice.cli import _files
@@ -21,8 +22,6 @@ Result = dict[str, Any]
 
 def call(args: argparse.Namespace, *positional: Any, verb: str = "", **more: Any) -> Any:
     """Call the verb of the command with the values of the flags."""
-    import dice
-
     verb = verb or VERBS[args.command]
     package, name = verb.split(".")
     return getattr(getattr(dice, package), name)(*positional, **read_flags(args, verb) | more)
@@ -74,8 +73,6 @@ def train(args: argparse.Namespace) -> Result:
     dice train reference.h5ad -o prior.h5ad --prior-only
     dice train atlas.zarr -o prior.h5ad --prior-only --stream     larger than memory
     """
-    import dice
-
     if args.prior_only and args.output.suffix != ".h5ad":
         raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
     cells = dice.read_lazy(args.cells) if args.stream else _files.read(args.cells)
@@ -95,8 +92,6 @@ def denoise(args: argparse.Namespace) -> Result:
     dice denoise query.zarr prior.h5ad -o denoised.zarr     chunk by chunk; if killed, run it again to go on
     dice denoise query.h5ad prior.h5ad -o denoised.h5ad --rho 5,0.5 --method gibbs --n-samples 20
     """
-    import dice
-
     if args.output.suffix == ".zarr":
         more = {"copy_x": not args.no_x, "overwrite": True, "chunk_size": args.chunk_size}
         dice.tl.denoise_to_zarr(args.query, args.reference, args.output, **more, **read_flags(args, "tl.denoise"))
@@ -129,8 +124,7 @@ def transfer(args: argparse.Namespace) -> Result:
     dice transfer query.zarr trained.zarr -o labelled.zarr --labels class --labels cell_type --alpha 0.05 --stream
     dice transfer query.h5ad trained.h5ad -o with_proteins.h5ad --features protein
     """
-    import dice
-    from dice._data.store import find_prior
+    from dice._data.store import find_prior  # Loads torch.
 
     read = dice.read_lazy if args.stream else _files.read
     query, reference = read(args.query), _files.read_reference(args.reference, read)
@@ -145,7 +139,7 @@ def transfer(args: argparse.Namespace) -> Result:
 
 
 def _features(args: argparse.Namespace, query: Any, reference: Any) -> Result:
-    """Predict features instead of labels. Flags for labels and clusters do not apply."""
+    """Predict features instead of labels."""
     if args.labels_key or args.groupby:
         raise InputError("The flag --features cannot be combined with --labels or --groupby: leave these out.")
     call(args, query, reference, args.features, verb="tl.transfer_features")
@@ -190,7 +184,7 @@ def evaluate(args: argparse.Namespace) -> Result:
 
 
 def _unformula(value: Any) -> Any:
-    """Return text with a leading quote if a spreadsheet would take it for a formula."""
+    """Mark text that a spreadsheet would take for a formula as text."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 
@@ -206,14 +200,13 @@ def report(args: argparse.Namespace) -> Result:
 
 
 def info(args: argparse.Namespace) -> Result:
-    """Show a prior, or all that have a name.
+    """Show a prior, or list the priors that have a name.
 
     dice info
     dice info pancreas
     dice info trained.h5ad
     """
-    import dice
-    from dice._data.store import find_prior
+    from dice._data.store import find_prior  # Loads torch.
 
     if args.prior is None:
         table = dice.priors.list()
@@ -225,5 +218,5 @@ def info(args: argparse.Namespace) -> Result:
 
 
 def _counts(column: Any) -> dict[str, int]:
-    """Number of cells with each value."""
+    """Return the number of cells with each value."""
     return {str(name): int(count) for name, count in column.value_counts().items()}
