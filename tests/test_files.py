@@ -18,7 +18,7 @@ import stored_priors
 from scipy import sparse
 
 import dice
-from dice._data.partial_store import held
+from dice._data.files import held
 from dice._files import atomic, check_target, replace_store
 from dice.cli import _files, main
 

@@ -7,7 +7,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dice._data.partial_store import in_chunks
+from dice._data.files import in_chunks
 from dice._data.read import names
 
 VALUES = np.arange(60, dtype=np.float32).reshape(12, 5)

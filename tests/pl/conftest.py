@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import anndata as ad
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+import stored_priors
+
+import dice
 
 mpl.use("Agg")
 
@@ -39,19 +42,18 @@ def make(n: int, *, n_samples: int = 0, seed: int = 0) -> ad.AnnData:
     return cells
 
 
-def make_prior(*, preset: str = "default", history: dict | None = None) -> dict:
-    """The fields of a stored prior that plots read."""
+def make_prior(history: dict | None = None, **changed: object) -> dict:
+    """A stored prior with losses and a spectrum that are known."""
     if history is None:
         history = {
             "step": [50, 100, 150, 200],
             "loss": [1.0, 0.6, 0.5, 0.45],
             "validation": [0.9, 0.6, 0.5, 0.55],
         }
-    return {
-        "config": json.dumps({"preset": preset, "kind": "depth", "denoiser": {"n_latent": 5}}),
-        "history": {name: np.asarray(values, np.float32) for name, values in history.items()},
-        "singular_values": np.geomspace(100, 1, 150).astype(np.float32),
-    }
+    prior = dice.Prior.load(stored_priors.path("gmm"))
+    projection = replace(prior.projection, singular_values=np.geomspace(100, 1, 150).astype(np.float32))
+    history = {name: np.asarray(values, np.float32) for name, values in history.items()}
+    return replace(prior, projection=projection, history=history, **{"preset": "default", **changed}).to_arrays()
 
 
 def add_labels(cells: ad.AnnData, key: str = "cell_type_dice", *, alpha: float = 0.1) -> None:

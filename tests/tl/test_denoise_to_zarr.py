@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse
 
 import dice
-from dice._data.partial_store import Draft, IntoDraft
+from dice._data.files import Draft, IntoDraft
 from dice._data.read import names
 
 KEYS = ("X_dice", "X_dice_pca", "X_dice_samples")
@@ -109,7 +109,7 @@ KILL = """
 import os, signal, sys
 import dask
 import dice
-from dice._data.partial_store import Draft
+from dice._data.files import Draft
 phase, moment, folder, output = sys.argv[1:]
 mark, array, marks, writes = Draft.mark, Draft.array, [], []
 def killing_mark(self, at, start):
@@ -179,7 +179,7 @@ def test_a_store_that_may_not_be_replaced_is_told(files, tmp_path, monkeypatch):
     def refuse(draft, target):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr("dice._data.partial_store.replace_store", refuse)
+    monkeypatch.setattr("dice._data.files.replace_store", refuse)
     folder = files[0]
     with pytest.raises(dice.DiceError, match=r"\(Operation not permitted\): make room, or see to the rights"):
         dice.tl.denoise_to_zarr(folder / "csr.zarr", folder / "prior.h5ad", tmp_path / "out.zarr", chunk_size=64)

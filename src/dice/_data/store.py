@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import os
 import weakref
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import h5py
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from anndata.io import write_elem
+from anndata.io import read_elem, write_elem
 
 from dice._arguments import new_key, said
-from dice._data.door import LIMIT
-from dice._data.files import open_prior
-from dice._data.read import record
+from dice._data.door import LIMIT, Walk, child, opened
 from dice._data.write import holds_prior
 from dice._errors import InputError, PriorFormatError, SlotError
 from dice._files import atomic
 from dice._keys import PriorKeys
 from dice._model import prior as core
-from dice._types import Floats, Mask
+from dice._model import schema
+from dice._types import Mask
+
+#: Encodings of texts, numbers and arrays of them. A prior holds nothing else.
+_TEXTS, _NUMBERS = {"string", "string-array"}, {"array", "numeric-scalar"}
 
 
 class Prior(core.LearnedPrior):
@@ -95,7 +96,42 @@ class Prior(core.LearnedPrior):
 
         A file that claims more than `max_bytes` for its prior is refused before it is read.
         """
-        return cls.from_arrays(open_prior(path, key, max_bytes))
+        with opened(path, "a saved prior", PriorFormatError) as group:
+            for name in ("uns", key):
+                if hasattr(group, "shape") or name not in group:
+                    raise SlotError(f"{str(path)!r} has no prior in .uns[{key!r}]: call dice.tl.train_prior.")
+                group = child(group, name, PriorFormatError)
+            Walk(Path(path), max_bytes, PriorFormatError, strict=True).check(group)
+            raw = _read_fields(group)
+        return cls.from_arrays(raw)
+
+
+def _read_fields(group: Any) -> dict[str, Any]:
+    """Read the fields of a stored prior."""
+    if hasattr(group, "shape") or "format" not in group:
+        return {}
+    version = read_elem(_of_kind(group["format"], "format"))
+    if not schema.fits(version, set(group)):
+        # The schema raises the error, without the values.
+        return dict.fromkeys(group) | {"format": version}
+    raw: dict[str, Any] = {}
+    for name in group:
+        if name not in schema.TABLES:
+            raw[name] = read_elem(_of_kind(group[name], name))
+        elif hasattr(group[name], "shape"):
+            raise PriorFormatError(f"The stored prior's {name!r} is not a table of arrays.")
+        else:
+            raw[name] = {entry: read_elem(_of_kind(group[name][entry], f"{name}/{entry}")) for entry in group[name]}
+    return raw
+
+
+def _of_kind(leaf: Any, name: str) -> Any:
+    """Return an array of text or numbers. anndata could read more, which a prior must not hold."""
+    allowed = _TEXTS if name in schema.TEXTS else _NUMBERS
+    encoding = None if getattr(leaf, "shape", None) is None else leaf.attrs.get("encoding-type")
+    if not isinstance(encoding, str) or encoding not in allowed:
+        raise PriorFormatError(f"The stored prior's {name!r} is of kind {str(encoding)[:40]!r}, not {sorted(allowed)}.")
+    return leaf
 
 
 class _Verified(NamedTuple):
@@ -174,31 +210,3 @@ def own_cells(adata: AnnData, prior: Prior) -> Mask | None:
         if isinstance(raw, Mapping) and raw.get("sha256") == prior.sha256 and PriorKeys(key).split in adata.obs:
             return adata.obs[PriorKeys(key).split].isin(["train", "validation"]).to_numpy(dtype=bool)
     return None
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Losses of the training and singular values of the reference."""
-
-    preset: str
-    n_latent: int
-    history: Mapping[str, Floats]
-    singular_values: Floats
-
-
-def summarize(source: AnnData | Prior | str | os.PathLike[str], key: str) -> Summary:
-    """Return the summary of a prior in an AnnData object, of a prior, or of a file. The network is not built."""
-    if isinstance(source, AnnData):
-        raw = record(source, key, what="prior", step="dice.tl.train_prior")
-    else:
-        raw = find_prior(source, key=key).to_arrays()
-    try:
-        config = json.loads(raw["config"])
-        return Summary(
-            preset=str(config["preset"]),
-            n_latent=int(config["denoiser"]["n_latent"]),
-            history={name: np.asarray(values, dtype=np.float64) for name, values in raw["history"].items()},
-            singular_values=np.asarray(raw["singular_values"], dtype=np.float64),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise PriorFormatError(f"adata.uns[{key!r}] is not a prior: call dice.tl.train_prior again.") from error

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._data import lazy
-from dice._data.partial_store import Draft, IntoDraft
+from dice._data.files import Draft, IntoDraft
 from dice._keys import DenoiseKeys
 from dice._model.inference import Inference
 from dice._model.likelihood import GaussianLikelihood, Latents

@@ -51,16 +51,17 @@ def prior(reference: AnnData | Prior | str | os.PathLike[str], *, prior_key: str
     >>> [ax.get_xlabel() for ax in axes]
     ['component', 'step']
     """
-    from dice._data.store import summarize  # Loads torch.
+    from dice._data.store import find_prior  # Loads torch.
 
-    found = summarize(reference, prior_key)
+    found = find_prior(reference, key=prior_key)
+    singular_values = found.projection.singular_values
     mixture = "log_likelihood" in found.history
     if not mixture and not len(found.history.get("validation", ())):
         raise InputError(
             "The prior has no held-out losses: call dice.tl.train_prior with dice.Training(validation_fraction=0.1)."
         )
     figure, axes = panels(2, ncols=2, size=(5.0, 3.6), square=False)
-    _spectrum(axes[0], found.singular_values[: max(N_VALUES, found.n_latent + 1)], found.n_latent)
+    _spectrum(axes[0], singular_values[: max(N_VALUES, found.n_latent + 1)], found.n_latent)
     if mixture:
         _mixture(axes[1], found.history)
     else:

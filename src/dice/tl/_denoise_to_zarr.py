@@ -13,8 +13,7 @@ from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
-from dice._data.files import check_dask, read_lazy
-from dice._data.partial_store import GO_ON, Draft, held, in_chunks
+from dice._data.files import GO_ON, Draft, check_dask, held, in_chunks, read_lazy
 from dice._data.sources import BLOCK_ENTRIES
 from dice._data.store import Prior, find_prior, own_cells
 from dice._data.write import as_plain, embedding_key
