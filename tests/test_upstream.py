@@ -20,13 +20,12 @@ from scipy import sparse
 import dice
 from dice._arguments import seed
 from dice._data import graph
-from dice._data.checks import check_counts
+from dice._data.checks import CountsLayer, check_counts
 from dice._data.features import find_table
+from dice._data.files import Draft, in_chunks
 from dice._data.matrix import Matrix
-from dice._data.partial_store import Draft, in_chunks
 from dice._data.read import names
 from dice._data.recipe import variable_genes
-from dice._data.values import CountsLayer
 from dice._data.write import Slots, Transaction
 
 SOURCE = Path(__file__).parents[1] / "src"

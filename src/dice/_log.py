@@ -122,7 +122,7 @@ def recorded() -> Iterator[list[str]]:
 
 
 class _Lines:
-    """Standard error as a file for tqdm that has no terminal: a line every half minute, without control characters."""
+    """File for progress bars without a terminal: a plain line on standard error every half minute."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()

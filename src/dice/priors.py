@@ -27,7 +27,7 @@ from dice._errors import DiceError, InputError, PriorFormatError
 from dice.datasets._real import DownloadError, cache_folder
 
 __all__ = ["list", "load", "save"]
-#: Fields that a user describes a prior by, stored in ``params["shelf"]`` with its name, and columns of the table.
+#: Fields of the description in ``params["shelf"]``, and columns of the table.
 DESCRIBED = ("tissue", "species", "technology", "licence", "source")
 SHELF_COLUMNS = ("tissue", "species", "technology", "cells", "labels", "accuracy", "licence", "source", "size")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -107,7 +107,7 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
     name
         Lower-case letters, digits, ``_`` and ``-``. A prior of the same name is replaced.
     **described
-        What others should know of it: ``tissue``, ``species``, ``technology``, ``licence`` and ``source``, each a text.
+        Description for other users: ``tissue``, ``species``, ``technology``, ``licence`` and ``source``, each a text.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
 
 
 def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, described: dict[str, Any]) -> Prior:
-    """A prior that holds its name and description."""
+    """Return a prior with a name and a description in it."""
     wrong = [key for key, text in described.items() if key not in DESCRIBED or not isinstance(text, str)]
     if wrong:
         raise InputError(f"A description must be texts for {DESCRIBED}, got {wrong[0]}={said(described[wrong[0]])}.")
@@ -141,7 +141,7 @@ def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, 
 
 
 def card(prior: Prior) -> dict[str, Any]:
-    """A row of the table of priors, without the size of the file."""
+    """Return the row of a prior in the table, without the size of its file."""
     labels = {} if prior.labels is None else prior.labels.card
     figures = {
         "cells": labels.get("cells"),
@@ -158,13 +158,13 @@ def told(prior: Prior) -> dict[str, Any]:
 
 
 def is_name(source: str | os.PathLike[str]) -> bool:
-    """Return whether this has the form of a prior's name and is not a file."""
+    """Return whether this may be the name of a prior, and is not a file."""
     return NAME.fullmatch(str(source)) is not None and not Path(source).exists()
 
 
 @cache
 def _ready() -> dict[str, dict[str, Any]]:
-    """The priors that can be downloaded, by name."""
+    """Return the priors that can be downloaded, by name."""
     with files("dice").joinpath("priors.csv").open("rb") as file:
         return pd.read_csv(file, index_col="name", keep_default_na=False).to_dict("index")
 
@@ -183,7 +183,7 @@ def _own() -> builtins.list[Path]:
 
 
 def _opened(path: Path, name: str) -> Prior:
-    """The prior of a file, which must be of this name."""
+    """Return the prior of a file, which must have this name."""
     prior = Prior.load(path)
     own = told(prior).get("name")
     if own != name:
@@ -195,7 +195,7 @@ def _opened(path: Path, name: str) -> Prior:
 
 
 def _download(path: Path, sha256: str) -> None:
-    """Download the file of a ready prior. It gets its name only when it is complete."""
+    """Download the file of a ready prior. It gets its name once it is complete."""
     url = f"{settings.priors_url.rstrip('/')}/{path.name}"
     try:
         pooch.retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)

@@ -12,16 +12,15 @@ import dice
 from dice._data import read
 from dice._data.checks import (
     check_counts,
+    check_expression,
     check_n_latent,
     gene_mask,
     named_mask,
     read_batches,
-    read_colors,
     read_groups,
     read_labels,
 )
 from dice._data.value_checks import is_counts
-from dice._data.values import check_expression
 
 COUNTS = np.random.default_rng(0).poisson(2, size=(30, 20)).astype(np.float32)
 
@@ -156,11 +155,11 @@ def test_mask():
 
 def test_colors_of_labels():
     adata = cells(t=pd.Categorical(list("xyxy")))
-    assert read_colors(adata, "t") is None
+    assert read.stored_colors(adata, "t") is None
     adata.uns["t_colors"] = np.array(["red", "blue"])
-    assert read_colors(adata, "t") == {"x": "red", "y": "blue"}
+    assert read.stored_colors(adata, "t") == {"x": "red", "y": "blue"}
     adata.uns["t_colors"] = np.array(["red", "blue", "green"])
-    assert read_colors(adata, "t") is None
+    assert read.stored_colors(adata, "t") is None
 
 
 def test_latents_have_to_leave_room_in_both_dimensions():

@@ -8,8 +8,8 @@ import pytest
 from scipy import sparse
 
 import dice
+from dice._data.checks import CountsLayer
 from dice._data.matrix import Matrix
-from dice._data.values import CountsLayer
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(2, size=(30, 12)).astype(np.float32)

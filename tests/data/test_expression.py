@@ -10,8 +10,8 @@ import pytest
 from scipy import sparse
 
 import dice
+from dice._data.checks import check_expression
 from dice._data.value_checks import LOGGED, is_raw, is_scaled, is_unlogged
-from dice._data.values import check_expression
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(2, size=(40, 20)).astype(np.float32)

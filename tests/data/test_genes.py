@@ -59,7 +59,7 @@ def test_report_survives_files(tmp_path):
 
 
 def test_a_match_can_be_made_by_hand():
-    match = GeneMatch(np.array([1, 0]), np.array([0, 1]), 2)
+    match = GeneMatch(np.array([1, 0]), np.array([0, 1]), pd.Index(["b", "a"]), pd.Index(["a", "b"]))
     assert match.complete
     assert list(match.report()["missing"]) == []
 

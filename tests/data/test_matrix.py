@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dice
-from dice._data.lazy import OnBlock, joined
-from dice._data.matrix import Matrix
+from dice._data.lazy import OnBlock
+from dice._data.matrix import Matrix, joined
+from dice._data.sources import Rules
 from dice._model.likelihood import GaussianLikelihood
 
 
@@ -132,7 +133,7 @@ def test_number_types(dtype, container, tmp_path):
 @pytest.mark.parametrize("n_cells", [0, 1])
 def test_few_cells(cells, n_cells, x):
     matrix = Matrix(cells[:n_cells], genes=np.array([3, 1]))
-    assert len(matrix) == n_cells
+    assert len(matrix.slices()) == n_cells
     assert matrix.sample().shape == (n_cells, x.shape[1])
     for chunk in matrix:
         np.testing.assert_array_equal(dense(chunk), x[:1, [3, 1]])
@@ -203,7 +204,7 @@ class SparseOnGPU:
 @pytest.mark.parametrize("convert", [OnGPU, lambda block: SparseOnGPU(sparse.csr_matrix(block))])
 def test_blocks_on_a_gpu_are_fetched(convert, x):
     block = convert(np.array(x[:40]))
-    on_block = OnBlock(partial(joined, lambda chunk, rows: dense(chunk)), np.array([3, 1]), 15)
+    on_block = OnBlock(partial(joined, lambda chunk, rows: dense(chunk)), np.array([3, 1]), 15, Rules())
     np.testing.assert_array_equal(on_block(block, slice(100, 140)), x[:40, [3, 1]])
 
 

@@ -13,6 +13,7 @@ from dice._data.lazy import LazyRows, _column_ranges, take_rows, turn_around
 from dice._data.sources import (
     BadValuesError,
     CompressedRows,
+    Rules,
     as_scipy,
     by_columns,
     clean,
@@ -49,7 +50,7 @@ def test_lazy_rows_are_computed_once_in_a_pass():
 def test_blocks_are_float32_in_memory_of_their_own(kind):
     block = kind(DENSE.astype(np.float64))
     for genes in (None, np.array([3, 0])):
-        chunk = clean(block, genes, 0)
+        chunk = clean(block, genes, 0, Rules())
         assert chunk.dtype == np.float32
         plain = chunk.toarray() if sparse.issparse(chunk) else chunk
         np.testing.assert_array_equal(plain, DENSE if genes is None else DENSE[:, genes])
@@ -70,10 +71,10 @@ def test_cells_that_are_not_finite_are_named(kind, value):
     cells = DENSE.astype(np.float64)
     cells[[4, 9], [2, 5]] = value
     with pytest.raises(BadValuesError) as caught:
-        clean(kind(cells), None, 100)
+        clean(kind(cells), None, 100, Rules())
     assert caught.value.rows.tolist() == [104, 109]
     assert caught.value.genes.tolist() == [2, 5]
-    assert clean(kind(cells), np.array([0, 1]), 0).shape == (23, 2)
+    assert clean(kind(cells), np.array([0, 1]), 0, Rules()).shape == (23, 2)
 
 
 def test_what_is_lazy_and_what_is_stored_by_columns():

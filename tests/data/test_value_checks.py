@@ -57,7 +57,7 @@ def learned(reference, genes, layer=None):
 def check(query, prior, **kwargs):
     positions = query.var_names.get_indexer(prior.genes)
     found = np.flatnonzero(positions >= 0)
-    match = GeneMatch(positions[found], found, len(prior.genes))
+    match = GeneMatch(positions[found], found, query.var_names, pd.Index(prior.genes))
     return check_query(Matrix(query, **kwargs), match, prior.statistics, prior.projection.mean)
 
 
@@ -321,9 +321,9 @@ def test_statistics_at_their_bounds():
 def excess(ours, theirs, means, prior):
     """The factor between cell totals of a query with some of the prior's genes, relative to what these should have."""
     known, found = {"sum_log": 0.0}, np.array(prior)
-    return _excess(
-        {**known, "cell_total": ours}, {**known, "cell_total": theirs}, GeneMatch(found, found, len(means)), means
-    )
+    genes = pd.RangeIndex(len(means))
+    match = GeneMatch(found, found, genes, genes)
+    return _excess({**known, "cell_total": ours}, {**known, "cell_total": theirs}, match, means)
 
 
 def test_totals_are_compared_by_the_genes_at_hand():

@@ -17,7 +17,7 @@ from scipy.special import betainc
 from scipy.stats import false_discovery_control, norm
 
 from dice._clusters.tree import MARKER_COLUMNS, Cut
-from dice._data.values import CountsLayer
+from dice._data.checks import CountsLayer
 from dice._model.counts import halves, recover
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dice import _log
-from dice._data.values import CountsLayer
+from dice._data.checks import CountsLayer
 from dice._model.counts import Share, alike, halves, normalised, recover
 from dice._model.inference import Inference
 from dice._model.likelihood import Latents

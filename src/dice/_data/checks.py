@@ -1,30 +1,35 @@
-"""Read and check columns that users name: labels, batches and groups of cells, masks of genes."""
+"""Read and check what users name: columns of labels and batches, masks of genes, matrices of counts or expression."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dice import _log
 from dice._arguments import known_key, said
 from dice._data.matrix import Matrix
 from dice._data.read import embedding, is_blank, names
-from dice._data.values import holds_counts, in_memory
+from dice._data.sources import stored_values
+from dice._data.value_checks import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
+from dice._model.counts import Recovered, normalised
 from dice._model.schema import MAX_LATENT
 from dice._model.training_data import ROLES
-from dice._types import Codes, Floats
+from dice._types import Chunk, Codes, Floats
 
-#: With more different values, a column has names of cells rather than labels.
-MOST_DISTINCT = 200
 #: Up to this many cells may each come from another donor.
 FEW_CELLS = 20
+#: Cells whose counts are compared with their expression before anything else.
+COMPARED_CELLS = 100
+#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
+COUNTS_TOLERANCE = 0.05
 
 
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
@@ -48,13 +53,6 @@ def _question_numbers(labels: pd.Categorical, where: str, adata: AnnData) -> Non
         f"{where}.astype(str) if they are, or pass the labels_key of a column with names.",
         about=adata,
     )
-
-
-def label_columns(adata: AnnData) -> list[str]:
-    """Return up to three columns that may hold labels, those with a telling name first."""
-    columns = [name for name in adata.obs if not pd.api.types.is_numeric_dtype(adata.obs[name])]
-    columns = [str(name) for name in columns if 2 <= adata.obs[name].nunique() <= MOST_DISTINCT]
-    return sorted(columns, key=lambda name: not re.search("type|label|annot", name.lower()))[:3]
 
 
 def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categorical:
@@ -90,14 +88,6 @@ def read_positions(adata: AnnData, spatial_key: str) -> Floats:
     return embedding(adata, spatial_key, purpose="used as positions")
 
 
-def read_colors(adata: AnnData, labels_key: str) -> dict[Any, str] | None:
-    """Return the colour of every label, if scanpy has stored them."""
-    colors, labels = adata.uns.get(f"{labels_key}_colors"), pd.Categorical(adata.obs[labels_key]).categories
-    if colors is None or len(colors) != len(labels):
-        return None
-    return {label: str(color) for label, color in zip(labels, colors, strict=True)}
-
-
 def read_roles(reference: AnnData, prior_key: str) -> Codes:
     """Return the code in `ROLES` of every cell of a reference; -1 for cells without a role."""
     key = PriorKeys(prior_key).split
@@ -131,16 +121,6 @@ def _without_blanks(found: pd.Categorical) -> pd.Categorical:
     return found.set_categories(found.categories[~np.array(blank)]) if any(blank) else found
 
 
-def check_counts(adata: AnnData, layer: str | None) -> None:
-    """Check that a matrix holds counts, in memory."""
-    matrix = Matrix(adata, layer=layer)
-    if not in_memory(matrix):
-        raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")
-    if not holds_counts(matrix):
-        others = [name for name in names(adata, "layers") if name != layer]
-        raise InputError(f"{matrix.where} does not hold raw counts: name their layer with layer= (of {others}).")
-
-
 def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
     """Check that the number of latents is smaller than the numbers of cells and genes."""
     most = min(n_cells - 1, n_genes - 1, MAX_LATENT)
@@ -169,3 +149,92 @@ def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArr
     if mask.dtype != bool or mask.shape != (adata.n_vars,) or not mask.any():
         raise InputError("`mask_var` must be a boolean mask or column of adata.var that is True for at least one gene.")
     return np.flatnonzero(mask)
+
+
+def holds_counts(matrix: Matrix, least: int = 0) -> bool:
+    """Return whether a matrix holds raw counts. All of it is read, and a few other values are an error."""
+    if not is_counts(matrix.sample(), least=least):
+        return False
+    matrix.whole = True
+    matrix.check_values()
+    return True
+
+
+def check_counts(adata: AnnData, layer: str | None) -> None:
+    """Check that a matrix holds counts, in memory."""
+    matrix = Matrix(adata, layer=layer)
+    if not matrix.in_memory:
+        raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")
+    if not holds_counts(matrix):
+        others = [name for name in names(adata, "layers") if name != layer]
+        raise InputError(f"{matrix.where} does not hold raw counts: name their layer with layer= (of {others}).")
+
+
+def check_expression(sample: Chunk, *, who: str = "adata", scaled: bool = False) -> None:
+    """Refuse raw counts, estimates of counts and, unless allowed as `scaled`, scaled genes."""
+    if is_unlogged(sample):
+        high = stored_values(sample).max()
+        holds = "raw counts" if is_raw(sample) else f"values up to {high:.4g}, too large for logarithms"
+        raise InputError(
+            f"The matrix holds {holds}, but log-normalised expression is expected: call sc.pp.normalize_total({who}, "
+            f"target_sum=1e4) and sc.pp.log1p({who}) first, or pass check=False."
+        )
+    if not scaled and is_scaled(sample):
+        raise InputError(
+            f"The genes of {who} were scaled or centred (values begin at {stored_values(sample).min():.3g}): use the "
+            f"expression from before sc.pp.scale, for example {who} = {who}.raw.to_adata(), or pass check=False."
+        )
+
+
+def factors_of(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[np.float64] | None:
+    """Return the factor (n,) from counts to expression, NaN without counts; None if the two do not fit."""
+    if not expression.data.max(initial=0) <= LARGEST_LOG:
+        return None
+    sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(expression), counts))
+    factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
+    apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
+    return None if apart.nnz and not apart.max() <= COUNTS_TOLERANCE else factor
+
+
+@dataclass(frozen=True)
+class CountsLayer:
+    """The counts (n, d) of the same cells and genes as a matrix of log-normalised expression."""
+
+    counts: Matrix
+    expression: Matrix
+
+    @classmethod
+    def of(cls, adata: AnnData, layer: str, expression: Matrix) -> CountsLayer:
+        """Open the layer and check that it holds counts."""
+        known_key(layer, names(adata, "layers"), "layer", f"{expression.who}.layers")
+        counts = Matrix(
+            adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size, who=expression.who
+        )
+        if not holds_counts(counts, FEWEST_COUNTS):
+            raise InputError(f"{counts.where} does not hold raw counts: name another layer with counts_layer=.")
+        found = cls(counts, expression)
+        found.take(np.arange(min(counts.n_cells, COMPARED_CELLS)))
+        return found
+
+    def log_depth(self) -> NDArray[np.float32]:
+        """Return the log depth (n,) of all cells: minus the log of their factor, NaN for cells without counts."""
+        totals = np.concatenate(self.counts.each(lambda chunk, rows: np.asarray(chunk.sum(1)).ravel()))
+        sums = np.concatenate(self.expression.each(lambda chunk, rows: np.asarray(np.expm1(chunk).sum(1)).ravel()))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(totals > 0, np.log(totals) - np.log(sums), np.nan).astype(np.float32)
+
+    def take(self, cells: Codes) -> Recovered:
+        """Return the counts of some cells, in ascending order, as :func:`dice._model.counts.recover` does."""
+        return self._recovered(self.expression.take(cells), self.counts.take(cells))
+
+    def beneath(self, chunk: Chunk, rows: slice) -> Recovered:
+        """Return the counts of the cells at `rows`, whose expression is `chunk`."""
+        return self._recovered(chunk, self.counts.read(rows))
+
+    def _recovered(self, chunk: Chunk, beneath: Chunk) -> Recovered:
+        expression, counts = (sparse.csr_array(x).astype(np.float64) for x in (chunk, beneath))
+        factor = factors_of(expression, counts)
+        if factor is None:
+            x = self.expression.where
+            raise InputError(f"{x} is not log1p of normalised counts in {self.counts.where}: name another layer.")
+        return Recovered(counts, factor, np.ones(len(factor), dtype=bool))

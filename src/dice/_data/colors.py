@@ -100,7 +100,7 @@ def read_colors(
 
 
 def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str | None) -> Colors:
-    """Colours for a number per cell that the call `step` writes."""
+    """Return colours for a number per cell, which the call `step` writes."""
     numbers = read_colors(adata, key, color_map, argument="key", step=step)
     if numbers.labels is not None:
         raise InputError(f"adata.obs[{key!r}] holds labels: set key to a column of numbers.")
@@ -108,7 +108,7 @@ def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str | None) 
 
 
 def read_groups(adata: AnnData, key: str, palette: Palette | None = None, *, argument: str = "groupby") -> Colors:
-    """Colours for a column of labels, which `argument` asks for."""
+    """Return colours for a column of labels, which an argument names."""
     groups = read_colors(adata, key, palette, argument=argument)
     if groups.labels is None:
         raise InputError(f"adata.obs[{key!r}] holds no labels: set {argument} to a column of labels.")
@@ -134,7 +134,7 @@ def _assign(names: list[str], palette: Palette | None, stored: Any) -> list[str]
     given = palette if palette is not None else stored
     enough = given is not None and len(given) >= len(names)
     colors = [to_hex(color) for color in list(given)[: len(names)]] if enough else distinct(len(names))
-    # Unassigned cells are grey like cells without a value, unless the caller chose the colours.
+    # Unassigned cells are grey like missing ones, unless the caller chose the colours.
     grey = palette is None and UNASSIGNED in names
     return [MISSING if grey and name == UNASSIGNED else color for name, color in zip(names, colors, strict=True)]
 

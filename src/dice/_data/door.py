@@ -1,4 +1,4 @@
-"""Check files before they are read.
+"""Check everything in a file before any of it is read.
 
 Anybody may have written a file. It can link to itself without end, name other files, claim to unpack to more than any
 memory holds, or name a codec that runs code. The walk reads names, shapes and types only, and adds up what reading
@@ -27,13 +27,13 @@ from dice._errors import DiceError, InputError
 
 #: Largest prior that is read unless the caller allows more, in bytes: a prior has a few megabytes.
 LIMIT = 2**28
-#: Bytes that a whole file may unpack to for each byte it has; files of ten data sets take 2 to 6.
+#: Bytes that a file may unpack to for each byte it has: 2 to 6 in ten data sets.
 MOST_PACKED = 100
 #: Most groups and arrays of a file, and of a prior; how deep they may be nested.
 NODES, DEPTH = (100_000, 10_000), 16
 #: A text of n characters takes up to 4 n bytes in Python, and 64 more for the object.
 PER_CHARACTER, PER_TEXT = 4, 64
-#: Ways of packing that only pack, in HDF5 in their order: a codec chosen by the file may do anything, even unpickle.
+#: Filters and codecs that only pack, those of HDF5 in their order. Other codecs may run code, for example unpickle.
 LZF = h5py.h5z.FILTER_LZF
 PACKED = {h5py.h5z.FILTER_DEFLATE: "zlib", LZF: "lzf"}
 HDF5_FILTERS = (h5py.h5z.FILTER_SHUFFLE, *PACKED, h5py.h5z.FILTER_FLETCHER32)
@@ -47,7 +47,7 @@ LONGEST_DESCRIPTION = 2**24
 
 @contextmanager
 def opened(path: str | os.PathLike[str], what: str, failure: type[DiceError]) -> Iterator[Any]:
-    """The root of an .h5ad file or a .zarr folder; errors of other packages become one sentence."""
+    """Yield the root of an .h5ad file or a .zarr folder. Errors of other packages are raised as a `failure`."""
     file = Path(path)
     if not file.is_file() and not file.is_dir():
         raise InputError(f"There is no file {str(path)!r}: pass the path of {what}.")
@@ -66,7 +66,7 @@ def opened(path: str | os.PathLike[str], what: str, failure: type[DiceError]) ->
 
 
 def _check_folder(folder: Path, failure: type[DiceError]) -> None:
-    """Refuse links out of a store, and descriptions of arrays that are longer than any."""
+    """Refuse links in a store, and descriptions of arrays that are too large."""
     for place, folders, files in os.walk(folder):
         for name in chain(folders, files):
             file = Path(place, name)
@@ -77,7 +77,7 @@ def _check_folder(folder: Path, failure: type[DiceError]) -> None:
 
 
 def size_limit(path: Path) -> int:
-    """Most bytes that a file of cells may unpack to; more is taken for a forgery."""
+    """Return how many bytes a file of cells may unpack to. With more, it is taken for a forgery."""
     files = path.rglob("*") if path.is_dir() else [path]
     return max(LIMIT, MOST_PACKED * sum(file.stat().st_size for file in files if file.is_file()))
 
@@ -86,7 +86,7 @@ def size_limit(path: Path) -> int:
 class Walk:
     """A walk through a file that adds up what reading it would take, and refuses what leads out of it.
 
-    What stays `on_disk`, by its name at the root, is not added up. `strict` bounds packed chunks as well, for priors.
+    Slots that stay `on_disk`, by their names at the root, are not added up. For priors, `strict` also limits chunks.
     """
 
     path: Path
@@ -140,7 +140,7 @@ class Walk:
         return 0
 
     def _plain_hdf5(self, data: h5py.Dataset, stays: bool) -> bool:
-        """Whether a dataset is numbers or text inside the file, packed by nothing but the usual filters.
+        """Return whether a dataset is numbers or text inside the file, packed by the usual filters only.
 
         Chunks are unpacked to see that they hold no more than they should, unless the dataset `stays` on disk.
         """
@@ -174,27 +174,27 @@ def check_archive(path: Path) -> None:
 
 
 def child(group: Any, name: str, failure: type[DiceError]) -> Any:
-    """An entry of a group; in HDF5 a link may lead to another place or another file, which is not followed."""
+    """Return an entry of a group. Links of HDF5 to another place or another file are refused."""
     if isinstance(group, h5py.Group) and not isinstance(group.get(name, getlink=True), h5py.HardLink):
         raise failure(f"The file is not read, because {name!r} is a link to somewhere else: copy it without links.")
     return group[name]
 
 
 def _is_long_text(dtype: Any) -> bool:
-    """Whether entries are texts of variable length."""
+    """Return whether entries are texts of variable length."""
     info = h5py.check_string_dtype(dtype)
     return info is not None and info.length is None
 
 
 def _is_plain(dtype: Any) -> bool:
-    """Whether entries are numbers, texts, or records of these."""
+    """Return whether entries are numbers, texts, or records of these."""
     if dtype.fields:
         return all(_is_plain(entry[0]) and not _is_long_text(entry[0]) for entry in dtype.fields.values())
     return dtype.kind in "fiubc" or h5py.check_string_dtype(dtype) is not None
 
 
 def _declared(data: Any) -> int:
-    """Bytes that reading an array takes: a whole chunk is unpacked for any part of it, and may be larger than it."""
+    """Return the bytes that reading an array takes. Chunks are unpacked whole, and may be larger than the array."""
     shapes = [data.shape or (), data.chunks or (), getattr(data, "shards", None) or ()]
     size = max(map(math.prod, shapes)) if data.shape is not None else 0
     text = data.dtype.kind in "SUOT"

@@ -33,34 +33,36 @@ _NAMELESS = ("nan", "None", "<NA>")
 class GeneMatch:
     """Genes that a query and a prior share, in the order of the prior.
 
-    ``query`` and ``prior`` hold their positions in each; ``missing`` the names of genes that the query lacks; ``ways``
-    counts the genes that were found by name, Ensembl id, former symbol, case and ortholog.
+    ``query`` and ``prior`` hold their positions in each; ``names`` are all genes of the query, ``wanted`` all genes of
+    the prior and ``missing`` those that the query lacks; ``ways`` counts the genes that were found by name, Ensembl id,
+    former symbol, case and ortholog.
     """
 
     query: NDArray[np.intp]
     prior: NDArray[np.intp]
-    n_prior: int
+    names: pd.Index
+    wanted: pd.Index
     missing: NDArray[np.object_] = field(default_factory=lambda: np.empty(0, dtype=object))
     ways: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        return len(self.prior) == self.n_prior
+        return len(self.prior) == len(self.wanted)
 
     @property
     def fraction(self) -> float:
         """Share of the prior's genes that the query has."""
-        return len(self.prior) / self.n_prior
+        return len(self.prior) / len(self.wanted)
 
     def __str__(self) -> str:
-        return f"{len(self.prior)}/{self.n_prior} genes found"
+        return f"{len(self.prior)}/{len(self.wanted)} genes found"
 
     def report(self) -> dict[str, Any]:
         """Return the match in a form that files can hold."""
         return {
             "text": str(self),
             "n_found": len(self.prior),
-            "n_prior": self.n_prior,
+            "n_prior": len(self.wanted),
             "fraction": self.fraction,
             "missing": self.missing[:NAMED_GENES].astype(str),
             "ways": dict(self.ways),
@@ -90,33 +92,29 @@ def match_genes(
         Species of the query; ``"auto"`` finds it by the names.
     """
     number("min_gene_overlap", min_overlap, least=0, most=1)
-    match, names, wanted = _match(adata, genes, gene_key, species)
-    _judge(match, adata, names, wanted, gene_key, min_overlap)
+    match = _match(adata, genes, gene_key, species)
+    _judge(match, adata, gene_key, min_overlap)
     if match.ways.keys() - {"name"}:
         _log.say(f"{match}: {', '.join(f'{n:,} by {way}' for way, n in match.ways.items())}.")
     return match
 
 
-def _match(
-    adata: AnnData, genes: Any, gene_key: str | None, species: str = "auto"
-) -> tuple[GeneMatch, pd.Index, pd.Index]:
-    """Return the match of some genes in a query, and the names of both."""
+def _match(adata: AnnData, genes: Any, gene_key: str | None, species: str = "auto") -> GeneMatch:
     names, wanted = gene_names(adata, gene_key), _as_text(genes)
     check_unique(names[names != ""], _where(gene_key))
     positions, ways = _positions(names, wanted, species)
     found = np.flatnonzero(positions >= 0)
     missing = wanted[positions < 0].to_numpy(dtype=object)
-    return GeneMatch(positions[found], found, len(wanted), missing, ways), names, wanted
+    return GeneMatch(positions[found], found, names, wanted, missing, ways)
 
 
 def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> NDArray[np.bool_]:
     """Return which genes (n_vars,) of a reference a query has too. It is an error if there are none."""
     check_storable(reference.var_names, "reference.var_names")
-    gene_key = options.gene_key
-    match, names, wanted = _match(adata, reference.var_names, gene_key, options.check.species)
-    if len(match.prior) < TOO_FEW * min(len(wanted), len(names)):
-        _judge(match, adata, names, wanted, gene_key, min_overlap=0.0)
-    return np.isin(np.arange(len(wanted)), match.prior)
+    match = _match(adata, reference.var_names, options.gene_key, options.check.species)
+    if len(match.prior) < TOO_FEW * min(len(match.wanted), len(match.names)):
+        _judge(match, adata, options.gene_key, min_overlap=0.0)
+    return np.isin(np.arange(len(match.wanted)), match.prior)
 
 
 def share_of_genes(adata: AnnData, genes: NDArray[np.object_], options: Options) -> float:
@@ -192,18 +190,16 @@ def _indexer(names: pd.Index, wanted: pd.Index) -> NDArray[np.intp]:
     return np.where(found >= 0, np.append(alone, -1)[found], -1)
 
 
-def _judge(
-    match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Index, gene_key: str | None, min_overlap: float
-) -> None:
+def _judge(match: GeneMatch, adata: AnnData, gene_key: str | None, min_overlap: float) -> None:
     """Warn if few genes were found, and raise an error if too few were."""
     if match.fraction >= max(FEW, min_overlap):
         return
-    hint = _diagnose(match, adata, names, wanted, gene_key)
+    hint = _diagnose(match, adata)
     share = f"{match} ({match.fraction:.0%})"
     if not len(match.prior):
         raise InputError(
-            f"No gene is shared: the reference has names like {list(wanted[:3])}, {_where(gene_key)} has names like "
-            f"{list(names[:3])}; {hint or 'set adata.var_names to the same kind of identifier'}."
+            f"No gene is shared: the reference has names like {list(match.wanted[:3])}, {_where(gene_key)} has names "
+            f"like {list(match.names[:3])}; {hint or 'set adata.var_names to the same kind of identifier'}."
         )
     if match.fraction < min_overlap:
         enough = np.floor(100 * match.fraction) / 100  # a threshold that this query passes
@@ -216,13 +212,13 @@ def _judge(
     _log.warn(f"{share}: the others are taken as unobserved, for example {list(match.missing[:3])}{advice}.")
 
 
-def _diagnose(match: GeneMatch, adata: AnnData, names: pd.Index, wanted: pd.Index, gene_key: str | None) -> str:
+def _diagnose(match: GeneMatch, adata: AnnData) -> str:
     """Return the likely reason for missing genes with its fix, or nothing."""
     better = match.fraction + 0.1  # Much better, not just different.
-    if _share(_as_text(adata.obs_names), wanted) > better:
+    if _share(_as_text(adata.obs_names), match.wanted) > better:
         return "adata seems to be transposed, with genes as observations: pass adata.T"
     keys: list[str | None] = [None, *adata.var.columns]
-    shares = {key: _share(gene_names(adata, key), wanted) for key in keys}
+    shares = {key: _share(gene_names(adata, key), match.wanted) for key in keys}
     best = max(shares, key=lambda key: shares[key])
     if shares[best] > better:
         call = "leave gene_key out" if best is None else f"pass gene_key={best!r}"

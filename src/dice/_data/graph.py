@@ -60,15 +60,19 @@ def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
 def sample_graphs(
     embeddings: Sequence[Floats], n_neighbors: int, metric: str, random_state: int
 ) -> Iterator[NeighborGraph]:
-    """The graphs of embeddings (n, k) of the same cells, one after the other."""
+    """Yield scanpy's connectivities and distances of embeddings (n, k) of the same cells, one after the other."""
     with _log.progress(total=len(embeddings), desc="Neighbours", unit="graph") as bar:
         for embedding in embeddings:
-            yield sample_graph(embedding, n_neighbors, metric, random_state)
+            cells = _with_neighbors(embedding, n_neighbors, metric=metric, random_state=short_seed(random_state))
+            distances = sparse.csr_matrix(cells.obsp["distances"])
+            # A distance of zero between two equal cells is an edge all the same.
+            distances.data = np.maximum(distances.data, np.finfo(np.float64).tiny)
+            yield sparse.csr_matrix(cells.obsp["connectivities"]), distances
             bar.update()
 
 
 def average_graph(graphs: Iterable[NeighborGraph]) -> NeighborGraph:
-    """Mean connectivities over graphs of the same cells, and mean distances where there was an edge."""
+    """Return mean connectivities of graphs of the same cells, and mean distances over the graphs that have an edge."""
     found = list(graphs)
     weights = sum(connectivities for connectivities, _ in found) / len(found)
     lengths, edges = (sum(parts) for parts in zip(*((d, (d > 0).astype(np.float64)) for _, d in found), strict=True))
@@ -82,19 +86,10 @@ def average_graph(graphs: Iterable[NeighborGraph]) -> NeighborGraph:
     return weights, lengths
 
 
-def sample_graph(embedding: Floats, n_neighbors: int, metric: str, random_state: int) -> NeighborGraph:
-    """Connectivities and distances that scanpy computes for one embedding (n, k)."""
-    cells = _with_neighbors(embedding, n_neighbors, metric=metric, random_state=short_seed(random_state))
-    distances = sparse.csr_matrix(cells.obsp["distances"])
-    # A distance of zero between two equal cells is an edge all the same.
-    distances.data = np.maximum(distances.data, np.finfo(np.float64).tiny)
-    return sparse.csr_matrix(cells.obsp["connectivities"]), distances
-
-
 def graph_slots(
     key_added: str, graph: NeighborGraph, n_neighbors: int, metric: str, random_state: int, use_rep: str
 ) -> tuple[dict[str, Any], dict[str, sparse.csr_matrix]]:
-    """The entry of ``uns`` and those of ``obsp`` that scanpy looks for under ``neighbors_key=key_added``."""
+    """Return the entries of ``uns`` and ``obsp`` that scanpy reads with ``neighbors_key=key_added``."""
     names = {f"{part}_key": f"{key_added}_{part}" for part in ("connectivities", "distances")}
     params = {"n_neighbors": n_neighbors, "method": "umap", "random_state": random_state}
     params |= {"metric": metric, "use_rep": use_rep}

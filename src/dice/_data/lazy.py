@@ -6,10 +6,10 @@ a prior) are sent to each worker once.
 
 from __future__ import annotations
 
+import operator
 import tempfile
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -38,7 +38,7 @@ class OnBlock:
     gather: Callable[[Numbered], Any]
     genes: NDArray[np.intp] | None
     size: int
-    rules: sources.Rules = sources.PLAIN
+    rules: sources.Rules
 
     def __call__(self, block: Any, rows: slice) -> Any:
         return self.gather(self._chunks(block, rows))
@@ -52,19 +52,6 @@ class OnBlock:
             stop = min(start + self.size, rows.stop)
             part = block[start - rows.start : stop - rows.start]
             yield sources.clean(part, self.genes, start, self.rules), slice(start, stop)
-
-
-def listed(function: Callable[[Chunk, slice], Any], chunks: Numbered) -> list[Any]:
-    return [function(chunk, rows) for chunk, rows in chunks]
-
-
-def joined(function: Callable[[Chunk, slice], NDArray[np.float32]], chunks: Numbered) -> NDArray[np.float32]:
-    return np.concatenate(listed(function, chunks))
-
-
-def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: Numbered) -> Sums:
-    """Return the sum over the chosen cells, or all."""
-    return add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
 
 
 def each(data: Any, function: BlockFunction, *, desc: str, skip: Collection[int] = ()) -> list[Any]:
@@ -97,22 +84,9 @@ def map_rows(data: Any, function: BlockFunction, shape: tuple[int, ...]) -> Any:
     )
 
 
-def together(*arrays: Any) -> tuple[NDArray[Any], ...]:
-    """Return arrays in memory. Lazy ones are computed in one pass."""
-    if all(isinstance(array, np.ndarray) for array in arrays):
-        return arrays
-    import dask
-
-    return tuple(dask.compute(*arrays))
-
-
 def in_rows(data: Any) -> Any:
     """Return a dask array whose blocks hold whole cells."""
     return data if len(data.chunks[1]) == 1 else data.rechunk({1: -1})
-
-
-def _call(function: BlockFunction, block: Any, rows: slice) -> Any:
-    return function(block, rows)
 
 
 def _with_rows(block: Any, *, function: BlockFunction, block_info: Any = None) -> NDArray[np.float32]:
@@ -123,7 +97,7 @@ def _tasks(data: Any, function: BlockFunction, skip: Collection[int] = ()) -> li
     """Return one delayed call for every block."""
     import dask
 
-    shared, run = _shared(function), dask.delayed(_call, pure=False)
+    shared, run = _shared(function), dask.delayed(operator.call, pure=False)
     stops = np.cumsum(data.chunks[0]).tolist()
     blocks = in_rows(data).to_delayed().ravel()
     tasks = zip(blocks, [0, *stops], stops, strict=False)
@@ -131,24 +105,18 @@ def _tasks(data: Any, function: BlockFunction, skip: Collection[int] = ()) -> li
 
 
 def _shared(value: Any) -> Any:
-    """A node of its own, whose name spares dask from hashing all that is in it."""
+    """Return a value as a task with a random name. To find a name, dask would hash the whole value."""
     import dask
 
     return dask.delayed(value, name=f"dice-{uuid.uuid4().hex}", traverse=False)
 
 
 def _compute(results: list[Any], tasks: list[Any], desc: str) -> list[Any]:
+    """Compute results. Schedulers of dask in this process show the progress of the tasks; a cluster has a dashboard."""
     import dask
-
-    with _progress({task.key for task in tasks}, desc):
-        return list(dask.compute(*results))
-
-
-@contextmanager
-def _progress(keys: Collection[str], desc: str) -> Iterator[None]:
-    """Show progress for the schedulers of dask in this process. A cluster has a dashboard."""
     from dask.callbacks import Callback
 
+    keys = {task.key for task in tasks}
     with _log.progress(total=len(keys), desc=desc, unit="block") as bar:
 
         def finished(key: Any, *_: Any) -> None:
@@ -156,7 +124,7 @@ def _progress(keys: Collection[str], desc: str) -> Iterator[None]:
                 bar.update()
 
         with Callback(posttask=finished):
-            yield
+            return list(dask.compute(*results))
 
 
 class LazyRows:

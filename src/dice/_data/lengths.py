@@ -25,7 +25,7 @@ INSIDE, VARIABLE = (0, 1, 3, 4, 5, 7, 8), 9
 #: Most blocks of messages of one object.
 MOST_BLOCKS = 1000
 RECORD = np.dtype([("length", "<u4"), ("place", "V12")])
-#: What packs, by the names of numcodecs; names of the files that describe a store of zarr's.
+#: Codecs that pack, as numcodecs names them, and files that describe a zarr store.
 PACKERS = ("blosc", "gzip", "lz4", "zlib", "zstd")
 DESCRIPTIONS = {".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"}
 #: Most bytes of the texts in one chunk, and bytes beside the values of a chunk, such as its checksum.
@@ -33,11 +33,11 @@ LONGEST_TEXTS, BESIDE = 2**28, 1024
 
 
 class UnusualFileError(ValueError):
-    """The file is laid out in a way that no package of the field writes."""
+    """The file has a layout that no package of the field writes."""
 
 
 def attribute_bytes(node: h5py.Dataset | h5py.Group, path: Path) -> int:
-    """Bytes that reading all attributes of a group or a dataset takes."""
+    """Return the bytes that reading all attributes of a group or a dataset takes."""
     if node.file.userblock_size or node.file.id.get_create_plist().get_sizes() != (8, 8):
         raise UnusualFileError
     with path.open("rb") as stream:
@@ -45,7 +45,7 @@ def attribute_bytes(node: h5py.Dataset | h5py.Group, path: Path) -> int:
 
 
 def _messages(stream: Any, address: int) -> Iterator[bytes]:
-    """The attributes in the header of an object, as bytes."""
+    """Yield the attributes in the header of an object, as bytes."""
     first = _read(stream, address, 64)
     if first[:4] == b"OHDR":
         flags = first[5]
@@ -82,7 +82,7 @@ def _read(stream: Any, place: int, size: int) -> bytes:
 
 
 def _attribute(body: bytes) -> int:
-    """Bytes that reading one attribute takes."""
+    """Return the bytes that reading one attribute takes."""
     version, *sizes = struct.unpack_from("<BxHHH", body)
     if version not in (1, 2, 3) or (version > 1 and body[1] & 3):
         raise UnusualFileError
@@ -98,7 +98,7 @@ def _attribute(body: bytes) -> int:
 
 
 def text_bytes(data: h5py.Dataset, path: Path) -> int:
-    """Bytes of all texts of variable length in a dataset."""
+    """Return the bytes of all texts of variable length in a dataset."""
     if data.chunks is None:
         offset = data.id.get_offset()
         if offset is None:
@@ -110,7 +110,7 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
     packing = {"compression": data.compression, "shuffle": data.shuffle, "fletcher32": data.fletcher32}
     chunks: list[tuple[int, ...]] = []
     data.id.chunk_iter(lambda chunk: chunks.append(chunk.chunk_offset))
-    # The library unpacks the records for us, if they are called bytes.
+    # h5py unpacks the records of a dataset that is declared as bytes.
     with h5py.File("records", "w", driver="core", backing_store=False) as memory:
         total = 0
         for place in chunks:
@@ -122,7 +122,7 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
 
 
 def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
-    """Bytes that a chunk unpacks to; one that is deflated does not say it, and is unpacked up to `most` bytes."""
+    """Return the bytes that a chunk unpacks to. Deflated chunks do not tell, and are unpacked up to `most` bytes."""
     told = {
         "": len(packed),
         "blosc": int.from_bytes(packed[4:8], "little"),
@@ -138,7 +138,7 @@ def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
 
 
 def _lzf_bytes(packed: bytes, most: int) -> int:
-    """Return the bytes that a chunk of LZF unpacks to, counted up to `most`. The library itself sets no limit."""
+    """Return the bytes that a chunk of LZF unpacks to, up to `most`. The library would allocate more and more."""
     at = size = 0
     while at < len(packed) and size <= most:
         head, is_long = packed[at], packed[at] >= 7 << 5
@@ -148,7 +148,7 @@ def _lzf_bytes(packed: bytes, most: int) -> int:
 
 
 def _zstd_bytes(packed: bytes) -> int:
-    """Bytes that a frame of Zstandard says it unpacks to; more than one frame, or a stream, is not read."""
+    """Return the bytes that a frame of Zstandard unpacks to. Streams and several frames are refused."""
     flags = packed[4]
     alone, width = flags >> 5 & 1, (flags >> 5 & 1, 2, 4, 8)[flags >> 6]
     start = 6 - alone + (0, 1, 2, 4)[flags & 3]
@@ -162,7 +162,7 @@ def _zstd_bytes(packed: bytes) -> int:
 
 
 def zarr_bytes(data: Any, path: Path) -> int:
-    """Bytes of all texts in an array of zarr's, whose chunks must not unpack to more than its shape says."""
+    """Return the bytes of all texts in a zarr array. Chunks must not unpack to more than the shape of the array."""
     names = [type(codec).__name__.removesuffix("Codec").lower() for codec in (*data.filters, *data.compressors)]
     packer, *more = [name for name in names if name in PACKERS] or [""]
     is_text, size, total = data.dtype.kind in "OT", math.prod(data.chunks), 0
@@ -180,7 +180,7 @@ def zarr_bytes(data: Any, path: Path) -> int:
 
 
 def _zarr_chunks(data: Any, folder: Path, most: int) -> Iterator[bytes]:
-    """The chunks of an array as they are stored, one after another also where a file, a shard, holds several."""
+    """Yield the stored chunks of an array, of which a file (a shard) may hold several."""
     n = math.prod(data.shards or data.chunks) // max(math.prod(data.chunks), 1)
     for file in folder.rglob("*"):
         if file.name in DESCRIPTIONS or not file.is_file():

@@ -23,7 +23,7 @@ from dice._data import lazy, sources
 from dice._data.read import names
 from dice._data.sources import clean, own, readable
 from dice._errors import InputError, SlotError
-from dice._model.arrays import Sums
+from dice._model.arrays import Sums, add_up
 from dice._types import Chunk, Codes
 
 #: Cells in a sample, and the number of places in the matrix that they come from.
@@ -85,6 +85,11 @@ class Matrix:
         return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
 
     @property
+    def in_memory(self) -> bool:
+        """Whether the matrix is an array or a sparse matrix in memory."""
+        return isinstance(self.data, np.ndarray) or sparse.issparse(self.data)
+
+    @property
     def _rules(self) -> sources.Rules:
         return sources.Rules(self.factor, self.largest, self.whole)
 
@@ -101,9 +106,6 @@ class Matrix:
             ranges.append(slice(start, stop))
             start = stop
         return ranges
-
-    def __len__(self) -> int:
-        return len(self.slices())
 
     def __iter__(self) -> Iterator[Chunk]:
         return (self.read(rows) for rows in self.slices())
@@ -126,15 +128,9 @@ class Matrix:
         """
         if self.is_lazy:
             with self._names_in_errors():
-                results = lazy.each(self.data, self._on_block(lazy.listed, function), desc=desc, skip=skip)
-            return [result for results_of_block in results for result in results_of_block]
-        results = []
-        with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
-            for rows in self.slices():
-                if rows.start not in skip:
-                    results.append(function(self.read(rows), rows))
-                bar.update(rows.stop - rows.start)
-        return results
+                blocks = lazy.each(self.data, self._on_block(listed, function), desc=desc, skip=skip)
+            return [result for results in blocks for result in results]
+        return listed(function, self._chunks(desc, skip))
 
     def take(self, cells: Codes) -> Chunk:
         """Return some cells, in ascending order, as one chunk. Rows in memory are read without the others."""
@@ -153,21 +149,23 @@ class Matrix:
 
     def total(self, function: Callable[[Chunk], Sums], cells: NDArray[np.bool_] | None = None) -> Sums:
         """Return the sum of ``function(chunk)`` over all chunks, or over the chosen `cells` (n,)."""
+        gather = partial(summed, cells)
         if self.is_lazy:
             with self._names_in_errors():
-                return lazy.total(self.data, self._on_block(partial(lazy.summed, cells), function), desc="Adding up")
-        with _log.progress(total=self.n_cells, desc="Adding up", unit="cell") as bar:
+                return lazy.total(self.data, self._on_block(gather, function), desc="Adding up")
+        return gather(function, self._chunks("Adding up"))
 
-            def chunks() -> Iterator[tuple[Chunk, slice]]:
-                for rows in self.slices():
+    def _chunks(self, desc: str, skip: Collection[int] = ()) -> lazy.Numbered:
+        """Yield all chunks that do not begin at a cell in `skip`, with progress."""
+        with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
+            for rows in self.slices():
+                if rows.start not in skip:
                     yield self.read(rows), rows
-                    bar.update(rows.stop - rows.start)
-
-            return lazy.summed(cells, function, chunks())
+                bar.update(rows.stop - rows.start)
 
     def map_rows(self, function: Callable[[Chunk, slice], NDArray[np.float32]], shape: tuple[int, ...]) -> Any:
         """Return the lazy array (n_cells, *shape) of a function's results for a lazy matrix."""
-        return lazy.map_rows(self.data, self._on_block(lazy.joined, function), shape)
+        return lazy.map_rows(self.data, self._on_block(joined, function), shape)
 
     def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
         identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
@@ -179,7 +177,7 @@ class Matrix:
         values = self.data.data if sparse.issparse(self.data) else self.data
         # Usually one look suffices; float64 may be finite and yet too large for float32.
         if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self._rules.hold(values):
-            self.each(_nothing, desc="Checking")
+            self.each(lambda *_: None, desc="Checking")
 
     @contextmanager
     def _names_in_errors(self) -> Iterator[None]:
@@ -218,6 +216,19 @@ class Matrix:
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
 
 
+def listed(function: Callable[[Chunk, slice], T], chunks: lazy.Numbered) -> list[T]:
+    return [function(chunk, rows) for chunk, rows in chunks]
+
+
+def joined(function: Callable[[Chunk, slice], NDArray[np.float32]], chunks: lazy.Numbered) -> NDArray[np.float32]:
+    return np.concatenate(listed(function, chunks))
+
+
+def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: lazy.Numbered) -> Sums:
+    """Return the sum over the chosen cells, or all."""
+    return add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
+
+
 @dataclass(frozen=True)
 class Part:
     """Some cells (n,) of a matrix, to sum over."""
@@ -227,10 +238,6 @@ class Part:
 
     def total(self, function: Callable[[Chunk], Sums]) -> Sums:
         return self.matrix.total(function, self.cells)
-
-
-def _nothing(chunk: Chunk, rows: slice) -> None:
-    """A function that dask can send to its workers."""
 
 
 def _get(adata: AnnData, layer: str | None, who: str) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 Slot = Literal["obs", "obsm", "obsp", "uns", "layers", "varm", "varp"]
+#: With more different values, a column has names of cells rather than labels.
+MOST_DISTINCT = 200
 
 
 def names(adata: AnnData, *slots: Slot) -> list[str]:
@@ -82,6 +85,15 @@ def dense(values: Any) -> Any:
     return values.toarray() if hasattr(values, "toarray") else np.asarray(values)
 
 
+def together(*arrays: Any) -> tuple[NDArray[Any], ...]:
+    """Return arrays in memory. Lazy ones are computed in one pass."""
+    if all(isinstance(array, np.ndarray) for array in arrays):
+        return arrays
+    import dask
+
+    return tuple(dask.compute(*arrays))
+
+
 def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any = slice(None)) -> Any:
     """Return ``obsm[key]`` of some cells, without reading the others; `step` is the call that writes it."""
     if key not in adata.obsm:
@@ -97,15 +109,14 @@ def embedding(adata: AnnData, key: str, *, name: str = "adata", purpose: str = "
     return np.ascontiguousarray(_finite(adata.obsm[key], f"{name}.obsm[{key!r}]", purpose), dtype=np.float32)
 
 
-def embeddings(adata: AnnData, keys: Sequence[str], *, argument: str = "use_rep") -> dict[str, Floats]:
-    """Return several embeddings by their keys, as float64 arrays to be evaluated."""
-    if not isinstance(keys, list | tuple) or len(keys) == 0:
-        raise InputError(f"{argument} is empty: name at least one key of adata.obsm.")
+def embeddings(adata: AnnData, use_rep: Any) -> dict[str, Floats]:
+    """Return one or several embeddings by their keys, as float64 arrays to be evaluated."""
+    keys = as_keys(use_rep)
     unknown = [key for key in keys if not isinstance(key, str) or key not in adata.obsm]
     if unknown:
         raise SlotError(
-            f"adata.obsm has no {unknown[0]!r}: run dice.tl.denoise first, or set {argument} to one or more of "
-            f"{_listed(adata, 'obsm')}."
+            f"adata.obsm has no {unknown[0]!r}: run dice.tl.denoise first, or set use_rep to one or more of "
+            f"{names(adata, 'obsm')}."
         )
     return {key: _finite(adata.obsm[key], f"adata.obsm[{key!r}]", "evaluated") for key in keys}
 
@@ -118,9 +129,9 @@ def _finite(values: Any, where: str, purpose: str) -> Floats:
         raise InputError(f"{where} cannot be {purpose}. {error}") from error
 
 
-def as_keys(use_rep: str | Sequence[str]) -> list[str]:
+def as_keys(use_rep: Any) -> list[Any]:
     """Return one key of ``obsm``, or several, as a list."""
-    keys = [use_rep] if isinstance(use_rep, str) else list(use_rep)
+    keys = [use_rep] if isinstance(use_rep, str) or not isinstance(use_rep, Iterable) else list(use_rep)
     if not keys:
         raise InputError("use_rep is empty: name at least one key of adata.obsm.")
     return keys
@@ -129,7 +140,7 @@ def as_keys(use_rep: str | Sequence[str]) -> list[str]:
 def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
     """Return a column of ``obs``, which an argument names, with None for blank names."""
     if not isinstance(key, str) or key not in adata.obs:
-        raise SlotError(f"adata.obs has no column {said(key)}: set {argument} to one of {_listed(adata, 'obs')}.")
+        raise SlotError(f"adata.obs has no column {said(key)}: set {argument} to one of {names(adata, 'obs')}.")
     values = np.array(adata.obs[key], dtype=object)
     values[[is_blank(value) for value in values]] = None
     return values
@@ -138,10 +149,6 @@ def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
 def is_blank(name: Any) -> bool:
     """Return whether a name is empty or blank, as missing values are in tables that were written as text."""
     return isinstance(name, str) and not name.strip()
-
-
-def _listed(adata: AnnData, slot: Slot) -> str:
-    return ", ".join(map(repr, names(adata, slot))) or "(none found)"
 
 
 def record(adata: AnnData, key: str, *, what: str = "record", step: str | None = None) -> Any:
@@ -208,3 +215,18 @@ def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[st
     table = record(adata, keys.uns, what="record of safe labels", step="dice.tl.safe_labels")
     tree, given = LabelTree.from_plain(table), column(adata, keys.label, step="dice.tl.safe_labels")
     return tree, pd.Index(tree.names).get_indexer(given.astype(str)), dict(table)
+
+
+def label_columns(adata: AnnData) -> list[str]:
+    """Return up to three columns that may hold labels, those with a telling name first."""
+    columns = [name for name in adata.obs if not pd.api.types.is_numeric_dtype(adata.obs[name])]
+    columns = [str(name) for name in columns if 2 <= adata.obs[name].nunique() <= MOST_DISTINCT]
+    return sorted(columns, key=lambda name: not re.search("type|label|annot", name.lower()))[:3]
+
+
+def stored_colors(adata: AnnData, labels_key: str) -> dict[Any, str] | None:
+    """Return the colour of every label, if scanpy has stored them."""
+    colors, labels = adata.uns.get(f"{labels_key}_colors"), pd.Categorical(adata.obs[labels_key]).categories
+    if colors is None or len(colors) != len(labels):
+        return None
+    return {label: str(color) for label, color in zip(labels, colors, strict=True)}

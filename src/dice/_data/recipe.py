@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
+from dice._data.checks import holds_counts
 from dice._data.matrix import Matrix
-from dice._data.values import holds_counts
 from dice._errors import InputError
 from dice._model.arrays import explained_by_batches
 from dice._model.counts import TARGET_SUM

@@ -37,10 +37,6 @@ class Rules(NamedTuple):
         return not odd and bool(np.isfinite(np.sum(values, dtype=np.float64)))
 
 
-#: All finite values are accepted as they are.
-PLAIN = Rules()
-
-
 class BadValuesError(InputError):
     """Values at the positions `rows` and `genes` are not finite, or break the rules of their matrix."""
 
@@ -70,9 +66,7 @@ def check_size(data: Any) -> None:
             raise FileError(f"{stored.file.filename!r} has lost {expected - there} bytes: read it again.")
 
 
-def clean(
-    block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], rules: Rules = PLAIN
-) -> Chunk:  # fmt: skip
+def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], rules: Rules) -> Chunk:
     """Return the chosen genes of cells, which begin at position `start` or are at these positions."""
     chunk = own(block)
     if genes is not None:

@@ -1,75 +1,42 @@
-"""Matrices by their values: log-normalised layers of raw counts, and raw counts beneath log-normalised layers."""
+"""Layers of log-normalised expression, made of raw counts so that query and reference can be compared.
+
+Expression of a panel, with few genes, has totals that are not totals of a transcriptome: a gene's share of 300 genes
+and its share of 20,000 cannot be compared. Query and reference are therefore divided by their counts in the genes that
+both have, times the counts of a median query cell. With ten thousand instead, a single count would be most of the range
+of the logarithm.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from anndata import AnnData
-from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._arguments import known_key
+from dice._data.checks import check_expression, factors_of, holds_counts
 from dice._data.genes import match_genes
 from dice._data.matrix import Matrix
-from dice._data.panel import normalise_pair, panel_layer, shares_panel
-from dice._data.read import names
-from dice._data.sources import stored_values
+from dice._data.read import column, names
 from dice._data.store import find_prior
-from dice._data.value_checks import (
-    FEWEST_COUNTS,
-    LARGEST_LOG,
-    is_counts,
-    is_raw,
-    is_scaled,
-    is_unlogged,
-    matrix_statistics,
-)
+from dice._data.value_checks import is_raw, is_scaled, is_unlogged, matrix_statistics
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import DiceError, InputError
 from dice._keys import PANEL_LAYER, AnnotateKeys
-from dice._model.counts import TARGET_SUM, Recovered, normalised
+from dice._model.counts import MOSTLY, TARGET_SUM, recover
 from dice._model.prior import LearnedPrior
-from dice._types import Chunk, Codes, Mask
+from dice._types import Codes, Floats, Mask
 from dice.options import Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Cells whose counts are compared with their expression before anything else.
-COMPARED_CELLS = 100
-#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
-COUNTS_TOLERANCE = 0.05
-
-
-def holds_counts(matrix: Matrix, least: int = 0) -> bool:
-    """Return whether a matrix holds raw counts. All of it is read, and a few other values are an error."""
-    if not is_counts(matrix.sample(), least=least):
-        return False
-    matrix.whole = True
-    matrix.check_values()
-    return True
-
-
-def check_expression(sample: Chunk, *, who: str = "adata", scaled: bool = False) -> None:
-    """Refuse raw counts, estimates of counts and, unless allowed as `scaled`, scaled genes."""
-    if is_unlogged(sample):
-        high = stored_values(sample).max()
-        holds = "raw counts" if is_raw(sample) else f"values up to {high:.4g}, too large for logarithms"
-        raise InputError(
-            f"The matrix holds {holds}, but log-normalised expression is expected: call sc.pp.normalize_total({who}, "
-            f"target_sum=1e4) and sc.pp.log1p({who}) first, or pass check=False."
-        )
-    if not scaled and is_scaled(sample):
-        raise InputError(
-            f"The genes of {who} were scaled or centred (values begin at {stored_values(sample).min():.3g}): use the "
-            f"expression from before sc.pp.scale, for example {who} = {who}.raw.to_adata(), or pass check=False."
-        )
+#: A query is a panel if it shares at most this many genes with the reference, and less than half of those of either.
+PANEL_GENES = 500
 
 
 def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: str) -> str | None:
@@ -77,7 +44,7 @@ def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: 
     matrix = Matrix(adata, layer=layer, who=who)
     if not is_unlogged(matrix.sample()):
         return layer
-    if not in_memory(matrix):
+    if not matrix.in_memory:
         raise InputError(f"{matrix.where} holds raw counts that are not in memory: call {who}.to_memory() first.")
     key, whole = own_layer(adata, matrix), holds_counts(matrix)
     _log.say(
@@ -86,11 +53,6 @@ def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: 
     )
     write(adata, Slots(layers={key: _log_normalised(matrix.data, target_sum)}), copy=False)
     return key
-
-
-def in_memory(matrix: Matrix) -> bool:
-    """Return whether a matrix is an array or a sparse matrix in memory."""
-    return isinstance(matrix.data, np.ndarray) or sparse.issparse(matrix.data)
 
 
 def _log_normalised(counts: Any, target_sum: float) -> Any:
@@ -108,19 +70,9 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
     key = AnnotateKeys().layer
     if key in names(adata, "layers"):
         layer = Matrix(adata, layer=key, who=counts.who)
-        if _factors(*(sparse.csr_array(x.sample()).astype(np.float64) for x in (layer, counts))) is None:
+        if factors_of(*(sparse.csr_array(x.sample()).astype(np.float64) for x in (layer, counts))) is None:
             raise InputError(f"{layer.where} does not hold log-normalised counts and would be lost: rename this layer.")
     return key
-
-
-def _factors(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[np.float64] | None:
-    """Return the factor (n,) from counts to expression, NaN without counts; None if the two do not fit."""
-    if not expression.data.max(initial=0) <= LARGEST_LOG:
-        return None
-    sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(expression), counts))
-    factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
-    apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
-    return None if apart.nnz and not apart.max() <= COUNTS_TOLERANCE else factor
 
 
 def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
@@ -160,7 +112,7 @@ def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tu
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
     if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs or adata.isbacked:
         return None, None
-    if adata.X is None or not in_memory(matrix := Matrix(adata)):
+    if adata.X is None or not (matrix := Matrix(adata)).in_memory:
         return None, None
     prior, raw = None, is_raw(matrix.sample())
     if not learns:
@@ -206,45 +158,78 @@ def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
     return known or TARGET_SUM
 
 
-@dataclass(frozen=True)
-class CountsLayer:
-    """The counts (n, d) of the same cells and genes as a matrix of log-normalised expression."""
+def shares_panel(adata: AnnData, reference: AnnData, shared: Mask, options: Options) -> bool:
+    """Return whether the genes that both have, a mask (n_vars,) of the reference, should be treated as a panel.
 
-    counts: Matrix
-    expression: Matrix
+    Values in a layer that the user names, values outside memory and scaled values are used as they are.
+    """
+    few = shared.sum() <= PANEL_GENES and 2 * shared.sum() < max(adata.n_vars, reference.n_vars)
+    if not few or options.layer is not None or not options.check.values:
+        return False
+    matrices = [Matrix(each) for each in (adata, reference)]
+    return all(m.in_memory and m.n_cells > 0 and m.sample().min() >= 0 for m in matrices)
 
-    @classmethod
-    def of(cls, adata: AnnData, layer: str, expression: Matrix) -> CountsLayer:
-        """Open the layer and check that it holds counts."""
-        known_key(layer, names(adata, "layers"), "layer", f"{expression.who}.layers")
-        counts = Matrix(
-            adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size, who=expression.who
+
+def normalise_pair(
+    adata: AnnData, reference: AnnData, shared: Mask, options: Options, size_key: str | None = None
+) -> str:
+    """Normalise both on the genes that they share, a mask (n_vars,) of the reference; return the layer they are in."""
+    genes = np.flatnonzero(shared)
+    match = match_genes(
+        adata, reference.var_names.to_numpy(object)[genes], gene_key=options.gene_key, min_overlap=0.0,
+        species=options.check.species,
+    )  # fmt: skip
+    target_sum = _median_counts(adata, options.layer, match.query)
+    panel_layer(reference, options.layer, genes[match.prior], target_sum, "reference")
+    return panel_layer(adata, options.layer, match.query, target_sum, "adata", size_key)
+
+
+def _median_counts(adata: AnnData, layer: str | None, genes: Codes) -> float:
+    """Return the median counts of a cell in these genes, or the usual ten thousand if values are not counts."""
+    sample = Matrix(adata, layer=layer).sample()
+    if not is_raw(sample):
+        found = recover(sample)
+        sample = found.counts if found.whole.mean() >= MOSTLY else sample[:0]
+    totals = np.asarray(sample[:, genes].sum(1)).ravel()
+    return float(np.median(totals[totals > 0])) if totals.any() else TARGET_SUM
+
+
+def panel_layer(
+    adata: AnnData, layer: str | None, genes: Codes, target_sum: float, who: str, size_key: str | None = None
+) -> str:
+    """Write the layer in which cells sum to `target_sum` over these genes, and return its key. Other genes are zero.
+
+    With `size_key`, cells are divided by their size instead of their counts, such that the median cell is the same.
+    """
+    matrix = Matrix(adata, layer=layer, who=who)
+    sample = matrix.sample()
+    if is_scaled(sample):
+        raise InputError(f"{matrix.where} must be counts or log-normalised expression, but its genes are scaled.")
+    few = sparse.csr_matrix(matrix.data[:, genes], dtype=np.float32)
+    few.data = few.data if is_unlogged(sample) else np.expm1(few.data)
+    totals = np.asarray(few.sum(1), dtype=np.float64).ravel()
+    sizes = totals if size_key is None else _sizes(adata, size_key, totals)
+    factor = np.divide(target_sum, sizes, out=np.zeros_like(totals), where=totals > 0)
+    values = np.log1p(few.data * np.repeat(factor, np.diff(few.indptr)).astype(np.float32))
+    whole = sparse.csr_matrix((values, np.asarray(genes)[few.indices], few.indptr), shape=(adata.n_obs, adata.n_vars))
+    whole.sort_indices()
+    by = "their counts in these genes" if size_key is None else f"{who}.obs[{size_key!r}]"
+    _log.say(
+        f"{matrix.where}: {len(genes):,} genes are divided by {by} and log-normalised to {target_sum:,.5g} counts per "
+        f"cell in {who}.layers[{PANEL_LAYER!r}]."
+    )
+    write(adata, Slots(layers={PANEL_LAYER: whole}), copy=False)
+    return PANEL_LAYER
+
+
+def _sizes(adata: AnnData, size_key: str, totals: Floats) -> Floats:
+    """Return the sizes (n,) of the cells in units of counts."""
+    sizes = column(adata, size_key, argument="size_key").to_numpy(dtype=np.float64, na_value=np.nan)
+    wrong = ~(np.isfinite(sizes) & (sizes > 0))
+    if wrong.any():
+        raise InputError(
+            f"adata.obs[{size_key!r}] must hold positive numbers, but {wrong.sum()} cells have none, for example "
+            f"{list(adata.obs_names[wrong][:3])}: remove these cells or leave size_key out."
         )
-        if not holds_counts(counts, FEWEST_COUNTS):
-            raise InputError(f"{counts.where} does not hold raw counts: name another layer with counts_layer=.")
-        found = cls(counts, expression)
-        found.take(np.arange(min(counts.n_cells, COMPARED_CELLS)))
-        return found
-
-    def log_depth(self) -> NDArray[np.float32]:
-        """Return the log depth (n,) of all cells: minus the log of their factor, NaN for cells without counts."""
-        totals = np.concatenate(self.counts.each(lambda chunk, rows: np.asarray(chunk.sum(1)).ravel()))
-        sums = np.concatenate(self.expression.each(lambda chunk, rows: np.asarray(np.expm1(chunk).sum(1)).ravel()))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(totals > 0, np.log(totals) - np.log(sums), np.nan).astype(np.float32)
-
-    def take(self, cells: Codes) -> Recovered:
-        """Return the counts of some cells, in ascending order, as :func:`dice._model.counts.recover` does."""
-        return self._recovered(self.expression.take(cells), self.counts.take(cells))
-
-    def beneath(self, chunk: Chunk, rows: slice) -> Recovered:
-        """Return the counts of the cells at `rows`, whose expression is `chunk`."""
-        return self._recovered(chunk, self.counts.read(rows))
-
-    def _recovered(self, chunk: Chunk, beneath: Chunk) -> Recovered:
-        expression, counts = (sparse.csr_array(x).astype(np.float64) for x in (chunk, beneath))
-        factor = _factors(expression, counts)
-        if factor is None:
-            x = self.expression.where
-            raise InputError(f"{x} is not log1p of normalised counts in {self.counts.where}: name another layer.")
-        return Recovered(counts, factor, np.ones(len(factor), dtype=bool))
+    seen = totals > 0
+    return sizes * float(np.median(totals[seen]) / np.median(sizes[seen])) if seen.any() else sizes

@@ -10,7 +10,7 @@ import pandas as pd
 from anndata import AnnData
 
 from dice import _log
-from dice._data import lazy
+from dice._data import read
 from dice._data.checks import read_batches, read_roles
 from dice._data.features import FEWEST_MEASURED, Features
 from dice._data.write import Slots, column_names
@@ -140,7 +140,7 @@ def _depth_share(query: Query) -> float:
 def _view(query: Query) -> View:
     """Return the inputs of the candidates: cells without their shift, scaled."""
     scale, posterior, offsets = query.prior.latent_scale, query.posterior, query.plan.offsets
-    y, mean, samples = lazy.together(query.latents.y, posterior.mean, posterior.samples)
+    y, mean, samples = read.together(query.latents.y, posterior.mean, posterior.samples)
     y = y if offsets is None else y - offsets.of(y, slice(None))
     return View(np.asarray(y) / scale, mean / scale, samples / scale)
 

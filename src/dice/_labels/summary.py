@@ -11,7 +11,6 @@ import pandas as pd
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.checks import label_columns
 from dice._data.matrix import Matrix
 from dice._data.value_checks import is_raw
 from dice._data.write import as_plain
@@ -73,7 +72,7 @@ def summarize(
         choice = read.record(adata, ClusterKeys().uns, step="dice.tl.cluster")["choice"]
         lines["clusters"], figures["n_clusters"] = str(choice["why"]), int(choice["n_clusters"])
     if labels_key is None:
-        columns = label_columns(reference) if isinstance(reference, AnnData) else []
+        columns = read.label_columns(reference) if isinstance(reference, AnnData) else []
         hint = f", for example {columns[0]!r}" if columns else ""
         lines["labels"] = f"none: pass the labels column of the reference as labels_key{hint}"
         if earlier := _labels_of_others(adata):

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import settle
+from dice._data.checks import CountsLayer
 from dice._data.genes import GeneMatch
 from dice._data.matrix import Matrix
 from dice._data.store import Prior, own_cells
-from dice._data.values import CountsLayer
 from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
 from dice._model.counts import judge_counts

@@ -14,11 +14,10 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._data.checks import read_batches
+from dice._data.checks import CountsLayer, read_batches
 from dice._data.genes import GeneMatch, match_genes
 from dice._data.matrix import Matrix
 from dice._data.value_checks import Statistics, check_query
-from dice._data.values import CountsLayer
 from dice._model.offsets import check_record
 from dice._types import Floats
 from dice.options import Options

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._data.checks import read_colors, read_labels, read_roles
+from dice._data.checks import CountsLayer, read_labels, read_roles
 from dice._data.matrix import Matrix
-from dice._data.values import CountsLayer
+from dice._data.read import stored_colors
 from dice._errors import InputError
 from dice._model.counts import TARGET_SUM, Recovered, recover, thinned
 from dice._model.likelihood import GaussianLikelihood, Latents
@@ -96,7 +96,7 @@ def labels_of(
         raise InputError(
             f"{who}.obs[{labels_key!r}] has fewer than two labels of at least two cells each: pass another labels_key."
         )
-    known = read_colors(reference, labels_key)
+    known = stored_colors(reference, labels_key)
     complete = known is not None and set(labels.categories) <= set(known)
     colors = [known[name] for name in labels.categories] if known is not None and complete else None
     names = [str(name) for name in labels.categories]

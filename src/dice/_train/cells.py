@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._data import read
-from dice._data.checks import check_n_latent, read_labels
+from dice._data.checks import CountsLayer, check_expression, check_n_latent, read_labels
 from dice._data.genes import by_name, check_storable
 from dice._data.matrix import Matrix
 from dice._data.store import Prior
 from dice._data.value_checks import matrix_statistics, refuse_wild
-from dice._data.values import CountsLayer, check_expression
 from dice._data.write import Slots
 from dice._errors import InputError
 from dice._keys import PriorKeys

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dice import _log
 from dice._data.checks import gene_mask, named_mask, read_batches
@@ -59,7 +57,7 @@ def _chosen_again(adata: AnnData, layer: str | None) -> tuple[Codes, str]:
     if adata.n_vars <= MOST_GENES:
         _log.warn(f"{stale}: all are used. {keep}")
         return by_name(adata), "all"
-    if not _in_memory(Matrix(adata, layer=layer).data):
+    if not Matrix(adata, layer=layer).in_memory:
         _log.warn(f"{stale}: these are used all the same, as the matrix is not in memory. {keep}")
         return marked, "marked in adata.var['highly_variable']"
     _log.warn(f"{stale}: the {N_TOP_GENES} most variable ones are chosen again. {keep}")
@@ -106,10 +104,6 @@ def choose_genes(
     cells = reference[:, genes]
     chosen = genes[variable_genes(cells, n_top_genes, "reference", layer=layer, batches=batches, counts=False)]
     return Chosen(np.isin(np.arange(reference.n_vars), chosen), n_shared, batch_key)
-
-
-def _in_memory(data: Any) -> bool:
-    return isinstance(data, np.ndarray) or sparse.issparse(data)
 
 
 def fitting_prior(

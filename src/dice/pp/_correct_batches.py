@@ -10,9 +10,9 @@ from scipy import sparse
 
 from dice import _log
 from dice._arguments import new_key, seed, short_seed, whole_number
-from dice._data.checks import gene_mask, named_mask, read_batches
+from dice._data.checks import check_expression, gene_mask, named_mask, read_batches
 from dice._data.matrix import Matrix
-from dice._data.values import check_expression, takes_counts
+from dice._data.values import takes_counts
 from dice._data.write import Slots, as_plain, check_writable, write
 from dice._errors import InputError
 from dice._model.pca import fit_projection

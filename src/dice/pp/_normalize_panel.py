@@ -6,7 +6,7 @@ from anndata import AnnData
 
 from dice import _log
 from dice._data.genes import genes_in_both
-from dice._data.panel import PANEL_GENES, normalise_pair
+from dice._data.values import PANEL_GENES, normalise_pair
 from dice._data.write import Slots, check_writable, transaction, write
 from dice._errors import InputError
 from dice._keys import PriorKeys

@@ -121,7 +121,7 @@ def evaluate(
         found, safe = Transferred.of(adata, labels_key, key), SafeKeys(f"{labels_key}_dice" if key is None else key)
         return _labels(found, read_safe(adata, safe)[:2], labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
-    embeddings = read.embeddings(adata, [use_rep] if isinstance(use_rep, str) else use_rep)
+    embeddings = read.embeddings(adata, use_rep)
     rows = []
     with _log.progress(total=len(embeddings), desc="evaluate", unit="representation") as bar:
         for embedding in embeddings.values():
