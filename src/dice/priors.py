@@ -27,7 +27,7 @@ from dice._errors import DiceError, InputError, PriorFormatError
 from dice.datasets._real import DownloadError, cache_folder
 
 __all__ = ["list", "load", "save"]
-#: Fields of the description in ``params["shelf"]``, and columns of the table.
+#: Fields that a user describes a prior by, stored in ``params["shelf"]`` with its name, and columns of the table.
 DESCRIBED = ("tissue", "species", "technology", "licence", "source")
 SHELF_COLUMNS = ("tissue", "species", "technology", "cells", "labels", "accuracy", "licence", "source", "size")
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -158,7 +158,7 @@ def told(prior: Prior) -> dict[str, Any]:
 
 
 def is_name(source: str | os.PathLike[str]) -> bool:
-    """Return whether this may be the name of a prior, and is not a file."""
+    """Return whether this has the form of a prior's name and is not a file."""
     return NAME.fullmatch(str(source)) is not None and not Path(source).exists()
 
 

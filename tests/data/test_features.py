@@ -73,8 +73,8 @@ def test_features_that_are_none(reference):
     for key, sentence in (
         ("nowhere", "has no features 'nowhere': name one of obsm"),
         ("kind", r"are not real numbers: convert them by \.astype\(float\), or pass others"),
-        (["kind", "age"], r"\['kind'\] are not real numbers"),
-        ([], "there are none: add some, or pass others"),
+        (["kind", "age"], r"got \['kind'\], which are not real numbers"),
+        ([], "got none: add some, or pass others"),
     ):
         with pytest.raises(dice.DiceError, match=sentence):
             read_features(reference, reference, key)
@@ -94,7 +94,7 @@ def test_the_cells_of_a_reference(reference):
     reference.uns["dice"] = {"format": 1}
     both.mod["rna"] = reference
     assert with_cells(both, "dice") is reference
-    with pytest.raises(dice.DiceError, match="and a prior has none"):
+    with pytest.raises(dice.DiceError, match="a prior alone has none"):
         with_cells(reference[:0], "dice")
     with pytest.raises(dice.DiceError, match=r"`reference` must be .*got \[\]"):
         with_cells([], "dice")

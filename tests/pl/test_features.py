@@ -104,7 +104,7 @@ def test_what_was_measured_may_be_a_column(predicted):
     axes, n = pl.features(predicted, "protein", truth_key="CD8", names="CD8", show=False), predicted.n_obs
     assert axes[1].get_title() == f"intervals cover {(n - 10) / n:.1%} on average"
     predicted.obs["CD8"] = "high"
-    with pytest.raises(InputError, match=r"\['CD8'\] are not real numbers"):
+    with pytest.raises(InputError, match=r"\['CD8'\], which are not real numbers"):
         pl.features(predicted, "protein", truth_key="CD8", show=False)
 
 

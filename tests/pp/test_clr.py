@@ -60,11 +60,11 @@ def test_errors(cells):
     with pytest.raises(ValueError, match="across"):
         dice.pp.clr(cells, across="rows")
     cells.obsm["protein"][1] = -1
-    with pytest.raises(ValueError, match=r"negative or infinite in 1 cells, for example \['1'\]"):
+    with pytest.raises(ValueError, match=r"negative or infinite values in 1 cells, for example \['1'\]"):
         dice.pp.clr(cells)
     for odd in (np.full((6, 2), 1j), np.full((6, 2), "high"), np.full((6, 2), "7"), np.ones((6, 2), dtype=object)):
         cells.obsm["protein"] = odd
-        with pytest.raises(ValueError, match=r"'protein' names no numeric features of adata.*are not real numbers"):
+        with pytest.raises(ValueError, match=r"'protein' must name numeric features of adata.*are not real numbers"):
             dice.pp.clr(cells)
     assert "protein_clr" not in cells.obsm
 

@@ -341,7 +341,7 @@ def test_bad_arguments_are_told_in_one_sentence(reference, query):
         dice.tl.transfer_features(query, reference, "protein")
     with pytest.raises(ValueError, match="the same object"):
         dice.tl.transfer_features(reference, reference, "protein")
-    with pytest.raises(ValueError, match="and a prior has none"):
+    with pytest.raises(ValueError, match="a prior alone has none"):
         dice.tl.transfer_features(query, dice.Prior.from_anndata(reference), "protein", key_added="other")
     with pytest.raises(ValueError, match="There is no file"):
         dice.tl.transfer_features(query, "nowhere.h5ad", "protein", key_added="other")

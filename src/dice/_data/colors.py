@@ -24,7 +24,7 @@ MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
 UNASSIGNED = "unassigned"
 SEQUENTIAL = "viridis"
 #: The safe colours, and 92 more, each as far as possible from all before it in CIELAB, among those that stand out on
-#: white and differ from grey. Of 37, the two nearest are 22 apart; of scanpy's 15, and seven of scanpy's 28 are greys.
+#: white and differ from grey. The two nearest of the first 37 are 22 apart; in scanpy's palette they are 15 apart.
 ALL_COLORS = tuple(
     f"#{code}"
     for code in textwrap.wrap(

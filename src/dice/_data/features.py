@@ -54,7 +54,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
             raise InputError(f"One modality must have a prior, got {len(found)}: train it on the modality of genes.")
         reference = found[0]
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
-        raise InputError("Features are learned from reference cells, and a prior has none: pass the reference.")
+        raise InputError("Features are learned from cells, and a prior alone has none: pass the reference itself.")
     if not isinstance(reference, AnnData):
         raise InputError(f"`reference` must be an AnnData or MuData object or a path, got {said(reference)}.")
     return reference
@@ -83,8 +83,8 @@ def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
     """Return the values (n, F) of a table, NaN if missing. Text, dates and complex numbers are errors."""
     odd = [str(name) for name, kind in table.dtypes.items() if not _is_real(kind)]
     if odd or not table.shape[1]:
-        what = f"{odd[:5]} are not real numbers: convert them by .astype(float)" if odd else "there are none: add some"
-        raise InputError(f"features_key={said(key)} names no numeric features of {whose}, {what}, or pass others.")
+        got = f"{odd[:5]}, which are not real numbers: convert them by .astype(float)" if odd else "none: add some"
+        raise InputError(f"{said(key)} must name numeric features of {whose}, got {got}, or pass others.")
     return table.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
@@ -168,8 +168,8 @@ def normalised_proteins(adata: AnnData, key: str, across: str, key_added: str | 
     wrong = np.flatnonzero((counts < 0).any(1) | np.isinf(counts).any(1))
     if len(wrong):
         raise InputError(
-            f"adata.obsm[{key!r}] is negative or infinite in {len(wrong)} cells, for example "
-            f"{list(adata.obs_names[wrong[:3]])}, which counts are not: pass the key of the counts."
+            f"adata.obsm[{key!r}] must hold counts, got negative or infinite values in {len(wrong)} cells, for example "
+            f"{list(adata.obs_names[wrong[:3]])}: pass the key of the counts."
         )
     values = centred_log_ratios(counts, axis=1 if across == "features" else 0).astype(np.float32)
     params = {"params": {"key": key, "normalisation": "clr", "across": across}}
@@ -234,6 +234,6 @@ def _measured(adata: AnnData, truth_key: str | Sequence[str], names: list[str]) 
     if not found:
         raise InputError(
             f"truth_key={said(truth_key)} has none of the predicted features {names[:3]}, but "
-            f"{list(table.columns[:3])}: set truth_key to what was measured of these."
+            f"{list(table.columns[:3])}: pass the key of their measured values."
         )
     return pd.DataFrame(as_numbers(table[found], truth_key, "adata"), columns=found).reindex(columns=names).to_numpy()

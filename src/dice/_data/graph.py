@@ -100,7 +100,7 @@ def _exact(values: Floats, n_neighbors: int) -> ad.AnnData:
     """Return an object with the exact neighbours of all cells, which do not depend on a seed."""
     n_neighbors = whole_number("n_neighbors", n_neighbors, least=2)
     if len(values) < 2:
-        raise InputError("A neighbour graph needs two cells and n_neighbors=2 or more: raise them.")
+        raise InputError(f"A neighbour graph needs two cells or more, got {len(values)}: pass more cells.")
     return _with_neighbors(values, min(n_neighbors, len(values)), transformer="sklearn")
 
 

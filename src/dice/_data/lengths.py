@@ -138,7 +138,7 @@ def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
 
 
 def _lzf_bytes(packed: bytes, most: int) -> int:
-    """Return the bytes that a chunk of LZF unpacks to, up to `most`. The library would allocate more and more."""
+    """Return the bytes that a chunk of LZF unpacks to, counted up to `most`. The library itself sets no limit."""
     at = size = 0
     while at < len(packed) and size <= most:
         head, is_long = packed[at], packed[at] >= 7 << 5

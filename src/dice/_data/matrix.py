@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import starmap
 from typing import Any, TypeVar
 
 import numpy as np
@@ -217,7 +218,8 @@ class Matrix:
 
 
 def listed(function: Callable[[Chunk, slice], T], chunks: lazy.Numbered) -> list[T]:
-    return [function(chunk, rows) for chunk, rows in chunks]
+    """Return the results of all chunks. Two chunks are never held at once."""
+    return list(starmap(function, chunks))
 
 
 def joined(function: Callable[[Chunk, slice], NDArray[np.float32]], chunks: lazy.Numbered) -> NDArray[np.float32]:

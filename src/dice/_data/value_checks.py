@@ -23,7 +23,7 @@ from dice._types import Chunk, Floats, Mask
 LARGEST_LOG = 100.0
 #: Fewest values other than zero that tell counts from expression that happens to be whole.
 FEWEST_COUNTS = 20
-#: More than any logarithm: that of a million to base 2 is 20. The largest value without logarithm was at least 300.
+#: Larger than any logarithm: log2 of a million is 20. Matrices without logarithms had maxima of at least 300.
 LOGGED = 25.0
 #: Share of the cells that may hold mistakes. Among logarithms, these are values beyond `LOGGED` and at least `WILD_GAP`
 #: times the largest value of all other cells: without logarithms, values of all sizes are found.
@@ -38,11 +38,11 @@ TIED = 0.05
 SUM_CELLS, FEWEST_TOTALS, FEWEST_VALUES = 64, 10, 200
 #: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
 SUM_SPREAD = 0.02
-#: Values that were logged twice have a maximum of about log1p(x) (2.3 or less) instead of x (5.8 or more). The
-#: threshold between the two is this factor times log1p(x).
+#: A second logarithm turns a maximum x into about log1p(x), at most 2.3; other maxima were at least 5.8. The limit is
+#: this factor times log1p(x).
 ROOM = 1.3
-#: Factor between the totals of the prior's genes, if target sums are not known: up to 4.8 by cell types and
-#: technologies alone, and at least 20 by counts per million in place of ten thousand.
+#: Factor between the totals of the prior's genes that is warned of if target sums are not known: cell types and
+#: technologies made up to 4.8, and counts per million in place of ten thousand at least 20.
 TOTAL_WARNING = 10.0
 #: Fewest cells to compare totals of, and smallest share of the total that the shared genes should have.
 TOTAL_CELLS, TOTAL_SHARE = 20, 0.5

@@ -44,15 +44,15 @@ FLAGS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "report": {"--reference": {"type": Path, "help": "file with the prior, for the genes behind labels and figures"}},
 }
-#: annotate takes several references, and cluster none if the cells hold a prior themselves.
+#: `annotate` takes several references, and `cluster` none if the cells have a prior of their own.
 NARGS = {"annotate": "+", "cluster": "?"}
 INFO = "Show what a prior was learned from, or list the priors that have a name."
-#: Exit codes after an error and after Ctrl-C, as in shells.
+#: Exit codes: an error with a message, and Ctrl-C (as in a shell). argparse exits with 2 for wrong usage.
 FAILED, INTERRUPTED = 1, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. An error is one sentence on standard error."""
+    """Run one command; an error is one sentence on standard error and exit code 1."""
     args = _parser().parse_args(argv)
     start = time.perf_counter()
     with _manners(args) as warned:
@@ -105,7 +105,7 @@ def _add_command(commands: Any, name: str, summary: str) -> argparse.ArgumentPar
         epilog="\n  ".join(["examples:", *examples]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # These flags may stand before or after the command. A default here would undo a flag before it.
+    # These flags may stand before or after the verb. The second parser has no default, which would undo the first.
     _add_common(command, default=argparse.SUPPRESS)
     command.set_defaults(run=run)
     return command
@@ -142,7 +142,7 @@ def _add_common(parser: argparse.ArgumentParser, default: Any) -> None:
 
 @contextmanager
 def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
-    """Apply the settings of a command, and yield a list of its warnings, which are one line each on standard error."""
+    """Apply the settings of a command, and print warnings of dice as one line each to standard error."""
     warned: list[str] = []
     chosen = {name: getattr(args, name) for name in ("device", "chunk_size") if hasattr(args, name)}
     chosen |= {"verbosity": 0} if args.quiet else {}
@@ -161,7 +161,7 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
 
 
 def _cluster(args: argparse.Namespace) -> Any:
-    """Connect to the user's dask cluster, if one is named."""
+    """Connect to the dask scheduler of the user, if there is one."""
     if getattr(args, "scheduler", None) is None:
         return nullcontext()
     from dask.distributed import Client
@@ -177,5 +177,5 @@ def _sentence(error: Exception) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers and arrays of numpy, and paths, in a form that JSON can hold."""
+    """Convert numbers and arrays of numpy, and paths, to types of JSON."""
     return value.tolist() if hasattr(value, "tolist") else str(value)

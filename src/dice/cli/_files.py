@@ -53,28 +53,28 @@ def _given(args: argparse.Namespace, flags: Sequence[str]) -> list[tuple[str, Pa
 
 
 def read(path: Path) -> AnnData:
-    """Read all of a file into memory."""
+    """Read a whole file into memory."""
     from dice._data import files  # Loads anndata, which help pages do without.
 
     return files.read(path)
 
 
 def read_reference(path: Path, read: Callable[[Path], AnnData] = read) -> AnnData | Prior:
-    """Read a reference with its cells, or a prior of the shelf."""
+    """Read a reference with its cells, or a prior by name."""
     return dice.priors.load(str(path)) if dice.priors.is_name(path) else read(path)
 
 
 def write(adata: AnnData, path: Path) -> None:
-    """Write all of an object. Lazy arrays in it are streamed."""
+    """Write an object to a file. Lazy arrays are written chunk by chunk."""
     store = path.suffix == ".zarr"
-    if not store:  # A store is compressed, and zarr raises an error if there is no room.
+    if not store:  # A store is compressed, and raises an error itself if the disk is full.
         check_room(path, _least_bytes(adata))
     with atomic(path, store=store) as draft:
         (adata.write_zarr if store else adata.write_h5ad)(draft)
 
 
 def _least_bytes(adata: AnnData) -> int:
-    """Return the bytes that the matrices in memory take in a file at least."""
+    """Return the bytes that the matrices in memory take in a file, as a lower bound of its size."""
     import numpy as np
     from scipy import sparse
 

@@ -35,7 +35,7 @@ SETTINGS: dict[str, type] = {
     "sets": Sets,
     "classifier": Classifier,
 }
-#: Parameters that are a word, which stands for a settings object: each of its fields is a flag as well.
+#: Parameters whose value is the name of a settings object. Each field of the object is a flag too.
 CHOICES: dict[str, dict[str, type]] = {
     "likelihood": {"gaussian": Gaussian, "student_t": StudentT},
     "method": {"direct": Direct, "gibbs": Gibbs},
@@ -65,7 +65,7 @@ class Parameter:
         return cls if cls is not None and cls.__name__ in self.annotation else None
 
     def add(self, parser: argparse.ArgumentParser) -> None:
-        """Add its flag. The help is the first sentence of the documentation."""
+        """Add the flag to a parser, with the first sentence of its documentation as help."""
         flag, text = RENAMED.get(self.name, self.name).replace("_", "-"), first_sentence(self.text)
         if isinstance(self.default, bool):
             on = self.default and self.name not in FALSE_HERE
@@ -89,7 +89,7 @@ class Parameter:
         )  # fmt: skip
 
     def read(self, text: str) -> Any:
-        """Return a number, several numbers if there are commas, a word, or None."""
+        """Parse the text of a flag: a number, several numbers with commas between them, a word, or None."""
         if text == "none" and "None" in self.annotation:
             return None
         if not re.search(r"\b(int|float|Rho|Noise|Seed)\b", self.annotation):
@@ -131,7 +131,7 @@ def parameters(verb: str) -> dict[str, Parameter]:
 
 
 def summary_of(verb: str) -> str:
-    """Return the first line of a verb's docstring."""
+    """Return the first line of the docstring of a verb."""
     return (ast.get_docstring(_source(verb)[1]) or "").partition("\n")[0]
 
 
@@ -163,7 +163,7 @@ def _texts(docstring: str) -> dict[str, str]:
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence without markup, in lower case as in help texts."""
+    """Return the first sentence of a text as help: without markup, capital and full stop."""
     text = re.sub(r" \(:doc:`[^`]*`\)|``|`|adata\.", "", re.sub(r":\w+:`([^`]*)`(?!\))", r"\1", text))
     text = re.sub(r"dice\.(\w+\.\w+)", lambda m: f"dice {COMMAND_OF[m[1]]}" if m[1] in COMMAND_OF else m[0], text)
     text = text.replace("n AnnData object", " file").replace("AnnData object", "file")
@@ -211,7 +211,7 @@ def _read(args: argparse.Namespace, cls: type, name: str) -> Any:
 
 
 def _chosen(args: argparse.Namespace, name: str) -> Any:
-    """Return the settings object of a word, or of the fields that are given beside ``auto``; or else the word."""
+    """Return the settings object that a word names, or that fields given with ``auto`` belong to; else the word."""
     word, classes = getattr(args, name), CHOICES[name]
     own = {key: {item.name for item in fields(cls)} for key, cls in classes.items()}
     items = [item for cls in classes.values() for item in fields(cls)]

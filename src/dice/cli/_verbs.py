@@ -139,7 +139,7 @@ def transfer(args: argparse.Namespace) -> Result:
 
 
 def _features(args: argparse.Namespace, query: Any, reference: Any) -> Result:
-    """Predict features instead of labels."""
+    """Predict features instead of labels. Flags for labels and clusters do not apply."""
     if args.labels_key or args.groupby:
         raise InputError("The flag --features cannot be combined with --labels or --groupby: leave these out.")
     call(args, query, reference, args.features, verb="tl.transfer_features")
@@ -184,7 +184,7 @@ def evaluate(args: argparse.Namespace) -> Result:
 
 
 def _unformula(value: Any) -> Any:
-    """Mark text that a spreadsheet would take for a formula as text."""
+    """Return text with a leading quote if a spreadsheet would take it for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
 
 

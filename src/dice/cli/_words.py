@@ -1,4 +1,4 @@
-"""Translate messages from Python's arguments to flags, and print results as tables."""
+"""Translate messages of Python to the command line, and format results as tables."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _PHRASES = (
     # Fields of settings objects are flags.
     (r"(\w+=)?dice\.[A-Z]\w+\(([^()]*)\)", r"\2"),
     (r"\bcall adata = adata\.to_memory\(\) first", "leave --stream out"),
-    # The command line has no plots of its own: the report shows the clusters.
+    # A plot of its own is for notebooks: in files, the page shows the clusters.
     (r"dice\.pl\.clusters\b", "dice report --color dice_cluster"),
     (r"\bcall (?=dice\.)", "run "),
 )
 
 
 def in_flags(sentence: str, args: argparse.Namespace) -> str:
-    """Return a message about arguments of Python in terms of the flags of a command."""
+    """Return a message with the flags of a command in place of Python's arguments."""
     for pattern, words in _PHRASES:
         sentence = re.sub(pattern, words, sentence)
     verbs = "|".join(map(re.escape, COMMAND_OF))
     sentence = re.sub(rf"dice\.({verbs})\b(\([^()]*\))?", lambda m: _command(COMMAND_OF[m[1]], m[2]), sentence)
     known = set(vars(args)) | ELSEWHERE
-    # Three forms: "gene_key='symbol'", "labels_key=" without a value, and the bare word "n_top_genes".
+    # "gene_key='symbol'" with its value, "labels_key=" without one, and "n_top_genes" as a word of its own.
     sentence = re.sub(rf"(?<![\w.'\-])(\w+)=({_NUMBER})?", lambda m: _flag(m, known), sentence)
     sentence = re.sub(r"(--[\w-]+(?: [\w.]+)?), (?=--)", r"\1 ", sentence)
     sentence = re.sub(r"`(\w+)`", lambda m: _dashed(m[1]) if m[1] in known else m[1], sentence)
@@ -49,7 +49,7 @@ def in_flags(sentence: str, args: argparse.Namespace) -> str:
 
 
 def _command(name: str, arguments: str | None) -> str:
-    """Return a call as a command, with its keyword arguments only."""
+    """Return a call as a command, with its keyword arguments as flags."""
     named = re.findall(rf"\w+=(?:{_NUMBER})", arguments or "")
     return " ".join([f"dice {name}", *named])
 
@@ -68,7 +68,7 @@ def _dashed(name: str) -> str:
 
 
 def table(summary: Mapping[str, Any], indent: str = "") -> str:
-    """Return results by name, one per line. A mapping becomes a table of its own."""
+    """Return results as text, one line each. A result with several parts is a table of its own."""
     plain = {name: value for name, value in summary.items() if not isinstance(value, Mapping)}
     width = max((len(name) for name in plain), default=0)
     lines = [f"{indent}{name:<{width}}  {_short(value)}" for name, value in plain.items()]
