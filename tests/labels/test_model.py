@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,14 @@ def test_a_card_of_unknown_origin_is_still_text():
     assert max(map(len, told.splitlines())) < 300
     assert describe({})
     assert "\x1b" not in describe({"labels": ["\x1b[31mred"], "source": "\x07\x1b]0;title"})
+
+
+def test_labels_without_training_cells_are_no_known_groups(raw):
+    model = dice.Prior.from_arrays(raw).labels
+    groups, y, known = replace(model, counts=model.counts * [0, 1, 1, 1]).groups(1.0)
+    assert len(groups.means) == 3
+    assert len(y) == len(known)
+    np.testing.assert_array_equal(known, model.calibration_codes - 1)
 
 
 def test_log_loss_of_a_wrong_label_is_bounded():

@@ -1,4 +1,4 @@
-"""Tables of groups, positions of labels, and when a test had no power."""
+"""Tables of groups, and when a test had no power."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ import pytest
 
 import dice
 from dice._labels.groups import Groups
-from dice._labels.novel_cells import CalledGroups, call_groups, group_table, known_groups, positions, warn_of_doubt
-
-
-def test_positions_among_the_labels_in_use():
-    np.testing.assert_array_equal(positions(np.array([-1, 0, 2, 3, 5, 9]), np.array([0, 3, 5])), [-1, 0, -1, 1, 2, -1])
+from dice._labels.novel_cells import CalledGroups, call_groups, group_table, known_groups, warn_of_doubt
 
 
 def query_of(empty):
@@ -119,8 +115,8 @@ def test_few_groups_are_not_compared_with_each_other(known):
     [("auto", True), ("t", True), (None, False), ("other", "needs the reference with its cells")],
 )
 def test_a_prior_alone_knows_the_groups_of_its_labels(known, labels_key, labelled):
-    groups, y, codes = known
-    labels = SimpleNamespace(groups=lambda scale: groups, calibration_y=y, calibration_codes=codes)
+    groups, y, _ = known
+    labels = SimpleNamespace(groups=lambda scale: known)
     prior = SimpleNamespace(labels=labels, params={"labels_key": "t"}, calibration={"y": y}, latent_scale=1.0)
     query = SimpleNamespace(prior=prior, match=SimpleNamespace(complete=True))
     if isinstance(labelled, str):

@@ -122,11 +122,13 @@ class LabelModel:
             return LabelTree.learn(self.names, self.confusion)
         return LabelTree.of(self.names, parents, self.card.get("levels", ()))
 
-    def groups(self, latent_scale: float) -> Groups:
-        """Return the labels as known groups for the novelty test."""
-        used, predict = np.flatnonzero(self.counts > 0), self.candidates["projection"].classifier
-        means, counts = self.centres[used] @ self.whiten, self.counts[used]
-        return Groups(self.whiten, means, predict, latent_scale, counts, used)
+    def groups(self, latent_scale: float) -> tuple[Groups, Floats, Codes]:
+        """Return the labels as known groups, and the latents (m, k) and groups (m,) of calibration cells."""
+        used, place = np.flatnonzero(self.counts > 0), np.full(len(self.names), -1)
+        place[used] = np.arange(len(used))
+        predict, means = self.candidates["projection"].classifier, self.centres[used] @ self.whiten
+        known = Groups(self.whiten, means, predict, latent_scale, self.counts[used], used)
+        return known, self.calibration_y, place[self.calibration_codes]
 
     def to_arrays(self) -> dict[str, NDArray[np.float32]]:
         """Return all arrays. Names and card are text and are stored elsewhere."""

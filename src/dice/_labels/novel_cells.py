@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
 from dice import _log
@@ -28,6 +29,8 @@ from dice._types import Codes, Floats, Mask
 #: Share of reference cells that may be called unlike the reference. It is not corrected for multiple testing: with 100
 #: calibration cells, a false-discovery rate of .1 calls no cell of 1,000 unless 99 have the smallest p-value.
 UNLIKE_RATE = 0.01
+#: False-discovery rate of novel groups in the status of labels, as in :func:`dice.tl.novelty`.
+FDR = 0.1
 #: Warn that the test has no power if no cell is called and a call would take at least this share of the cells. At a
 #: rate of .1, this is the case with up to 100 calibration cells.
 POWERLESS = 0.1
@@ -53,12 +56,11 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
         known = Groups.of(y[learned], groups)
         if codes is None:
             return known, y[calibration], _nearest(known, y[calibration])
-        return known, y[calibration], positions(codes[calibration], np.unique(groups))
+        return known, y[calibration], pd.Index(np.unique(groups)).get_indexer(codes[calibration])
     labels = query.prior.labels
     if labels_key is not None and labels is not None and labels_key in ("auto", query.prior.params.get("labels_key")):
         _warn_of_missing(query)
-        known = labels.groups(query.prior.latent_scale)
-        return known, labels.calibration_y, positions(labels.calibration_codes, known.columns.astype(np.intp))
+        return labels.groups(query.prior.latent_scale)
     if labels_key not in (None, "auto"):
         raise InputError("`labels_key` needs the reference with its cells: pass the AnnData object.")
     stored = query.prior.calibration
@@ -87,12 +89,6 @@ def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
 
 def _nearest(groups: Groups, y: Floats) -> Codes:
     return groups.predict(y / groups.scale).argmax(1).astype(np.intp)
-
-
-def positions(codes: Codes, used: Codes) -> Codes:
-    """Return the positions of codes in the sorted array `used`; -1 for codes that are not in it."""
-    at = np.minimum(np.searchsorted(used, codes), len(used) - 1)
-    return np.where(used[at] == codes, at, -1).astype(np.intp)
 
 
 def warn_of_doubt(query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups | None) -> None:
@@ -191,22 +187,16 @@ def group_table(names: list[str], codes: Codes, score: Floats, called: CalledGro
     }  # fmt: skip
 
 
-#: False-discovery rate of novel groups, as in :func:`dice.tl.novelty`.
-FDR = 0.1
-
-
 def unlike_cells(cells: LabelCells, model: LabelModel) -> Mask:
     """Return a mask (n,) of cells in novel fine groups, and of cells more novel than 99 % of calibration cells.
 
     In a shifted query, single cells are not tested because all of them are far from the reference.
     """
-    known = model.groups(cells.scale)
-    labels = positions(model.calibration_codes, known.columns.astype(np.intp))
+    known = groups, calibration, _ = model.groups(cells.scale)
     codes = fine_groups(cells.y, query_order(cells.query))
-    n_groups = int(codes.max(initial=-1)) + 1
-    called = call_groups(cells.query, cells.y, codes, n_groups, (known, model.calibration_y, labels), FDR)
+    called = call_groups(cells.query, cells.y, codes, int(codes.max(initial=-1)) + 1, known, FDR)
     unlike = np.append(called.novel, False)[codes]
     if called.shifted:
         return np.asarray(unlike)
-    novel, usual = novelty_scores(known, cells.y, model.calibration_y)
+    novel, usual = novelty_scores(groups, cells.y, calibration)
     return np.asarray(unlike | (p_values(novel, usual) <= UNLIKE_RATE))

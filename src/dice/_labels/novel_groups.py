@@ -47,11 +47,10 @@ class Displaced:
         """Squared displacement beyond chance; NaN for groups with too few cells."""
         return self.square - self.by_chance
 
-    def only(self, mask: Mask, *, drop: bool = False) -> Displaced:
-        """Return the groups of a mask (G,). The others are set to NaN, or dropped."""
-        values = np.stack([self.square, self.by_chance, self.directions])
-        values, label = (values[:, mask], self.label[mask]) if drop else (np.where(mask, values, np.nan), self.label)
-        return Displaced(values[0], values[1], values[2], label)
+    def known(self) -> Displaced:
+        """Return the groups with enough cells."""
+        kept = ~np.isnan(self.square)
+        return Displaced(*(values[kept] for values in vars(self).values()))
 
     def noise(self, allowed: float) -> Floats:
         """Return the variance of the excess by chance, around a displacement of `allowed`."""
@@ -85,18 +84,16 @@ def compare_groups(
     P-values are NaN for groups with too few cells, and for all groups if no known group has enough calibration cells.
     """
     scatter = _scatter(groups, calibration)
-    found = displacement(groups, query, codes, scatter)
-    found = found.only(np.bincount(codes[codes >= 0], minlength=len(found.square)) >= LEAST_CELLS)
+    found = displacement(groups, query, codes, scatter, LEAST_CELLS)
     # A cluster may be a part of a known group, so known groups are split into as many parts as they have clusters.
-    n_parts = np.bincount(found.label[~np.isnan(found.square)], minlength=len(groups.means))
-    parts = displacement(groups, calibration, split(calibration @ groups.whiten, known, n_parts), scatter)
-    parts = parts.only(~np.isnan(parts.square), drop=True)
+    n_parts = np.bincount(found.known().label, minlength=len(groups.means))
+    parts = displacement(groups, calibration, split(calibration @ groups.whiten, known, n_parts), scatter).known()
     if not len(parts.square):
         return np.full(len(found.square), np.nan), found.excess, np.nan
     allowed, spread, known_freedom = _allowance(parts)
     # Another technology displaces all groups, a new type only its own. The median displacement is therefore allowed.
     # Without it, nine of ten clusters of Baron's pancreas cells were novel under an atlas of other studies.
-    tested = found.excess[~np.isnan(found.excess)]
+    tested = found.known().excess
     usual = float(np.quantile(tested, 0.5, method="lower")) if len(tested) else 0.0
     larger = max(MARGIN * usual / allowed, 1.0)
     allowed, spread = larger * allowed, larger**2 * spread
@@ -136,7 +133,8 @@ def farther_groups(groups: Groups, query: Floats, codes: NDArray[np.integer]) ->
         means.append(points[mine].mean(0))
         away.append(offsets[mine].mean(0))
         by_chance.append(points[mine].var(0).sum() / n[code])
-    common = _weighted_median(np.array(away), n[tested])
+    # The displacement that most cells share: the median of groups, weighted by their cells.
+    common = np.median(np.repeat(away, n[tested], axis=0), axis=0)
     displaced = np.square(away).sum(1)
     between = np.square(groups.means[:, None] - groups.means).sum(2)
     np.fill_diagonal(between, np.inf)
@@ -146,11 +144,6 @@ def farther_groups(groups: Groups, query: Floats, codes: NDArray[np.integer]) ->
     far = [values > FARTHER * max(float(np.median(values)), 1e-12) for values in (displaced, apart)]
     called[tested] = far[0] & far[1]
     return called
-
-
-def _weighted_median(values: Floats, weights: NDArray[np.integer]) -> Floats:
-    """Return the weighted median (k,) of rows (G, k) with integer weights (G,)."""
-    return np.asarray(np.median(np.repeat(values, weights, axis=0), axis=0))
 
 
 def _allowance(parts: Displaced) -> tuple[float, float, float]:
@@ -169,15 +162,20 @@ def _allowance(parts: Displaced) -> tuple[float, float, float]:
     return allowed, spread, effective_size(weight) * float(weight @ parts.freedom(allowed, spread))
 
 
-def displacement(groups: Groups, y: Floats, codes: NDArray[np.integer], scatter: Floats) -> Displaced:
-    """Return the displacement of the groups `codes` (n,) of cells y (n, k). `scatter` (C,) is that of known groups."""
+def displacement(
+    groups: Groups, y: Floats, codes: NDArray[np.integer], scatter: Floats, least: int = LEAST_KNOWN
+) -> Displaced:
+    """Return the displacement of the groups `codes` (n,) of cells y (n, k); NaN for groups of fewer than `least` cells.
+
+    `scatter` (C,) is that of known groups.
+    """
     n_groups = int(codes.max(initial=-1)) + 1
     offsets, shares = _offsets(groups, y)
     figures, label = np.full((3, n_groups), np.nan), np.full(n_groups, -1)
     for code in range(n_groups):
         mine = codes == code
         n = int(mine.sum())
-        if n < LEAST_KNOWN:
+        if n < least:
             continue
         share, covariance = shares[mine].mean(0), np.cov(offsets[mine].T).reshape(y.shape[1], y.shape[1])
         variance = max(float(np.trace(covariance)), float(share @ scatter))
