@@ -68,8 +68,8 @@ class Classified:
 class _Average:
     """Views fitted on a sample of the query, and the weights that average them."""
 
-    #: Views that do not change the reference.
-    kept: Mapping[str, LabelView]
+    #: The view of cells as measured.
+    measured: LabelView
     #: Views to average, and their weights.
     views: Mapping[str, LabelView]
     weights: Mapping[str, float]
@@ -78,18 +78,20 @@ class _Average:
     #: Share of the shift that the composition does not explain.
     unexplained: float
 
-    def mean(self, found: Mapping[str, Floats]) -> Floats:
-        """Return the weighted mean (n, C) of the probabilities of all views."""
-        total = sum(self.weights.values())
-        return np.asarray(sum(weight / total * found[name] for name, weight in self.weights.items()))
-
     def packed(self, x: Floats, rows: Codes) -> Floats:
         """Return the mean, the view as measured, and label and probability of each view as columns (n, 2 C + 2 V)."""
         found = {name: view(x, rows) for name, view in self.views.items()}
-        first = next(iter(self.kept))
-        measured = found[first] if first in found else self.kept[first](x, rows)
-        labels, likely = (np.stack([pick(found[name], 1) for name in self.views], 1) for pick in (np.argmax, np.max))
-        return np.concatenate([with_ratios(self.mean(found), self.ratios), measured, labels, likely], axis=1)
+        mean = with_ratios(_mean(found, self.weights), self.ratios)
+        first = next(iter(self.views))
+        measured = found[first] if self.views[first] is self.measured else self.measured(x, rows)
+        labels, likely = (np.stack([pick(p, 1) for p in found.values()], 1) for pick in (np.argmax, np.max))
+        return np.concatenate([mean, measured, labels, likely], axis=1)
+
+
+def _mean(found: Mapping[str, Floats], weights: Mapping[str, float]) -> Floats:
+    """Return the weighted mean (n, C) of the probabilities of views."""
+    total = sum(weights.values())
+    return np.asarray(sum(weight / total * found[name] for name, weight in weights.items()))
 
 
 def classify(
@@ -130,18 +132,19 @@ def classify(
         probabilities, tissue_weight = with_tissue(probabilities, positions)
     given, likely = np.split(packed[:, 2 * n_labels :], 2, axis=1)
     by_view = given.astype(np.intp), likely
-    given = by_view[0] == probabilities.argmax(1)[:, None]
-    table = _view_table(average, given[cells.seen].mean(0), weight)
+    agreement = (by_view[0] == probabilities.argmax(1)[:, None])[cells.seen].mean(0)
+    table = _view_table(average, agreement, weight)
     composition = composition_of(probabilities[cells.seen], views.moments.composition)
     scores = _scores(model, views.weights)
     return Classified(probabilities, measured, strength, composition, table, by_view, record, scores, tissue_weight)
 
 
 def shift_strength(auc: float, n_cells: int | None = None) -> float:
-    """How far (0 to 1) a query is from one that the reference's cells can calibrate.
+    """Return the strength of the shift, from 0 (calibration cells apply) to 1 (they do not).
 
-    Few cells cannot show that they are like the reference. With `n_cells`, the largest AUC that they leave possible is
-    judged: the cautious answer, for sets. Without it, the AUC as it was measured: the best guess, for labels.
+    Few cells cannot show that they are like the reference. With `n_cells`, the largest AUC that is compatible with the
+    measured one is used: the cautious choice, for sets. Without it, the measured AUC is used: the best guess, for
+    labels.
     """
     error = 0.0 if n_cells is None else np.sqrt(1 / (12 * max(n_cells, 1)))
     return float(np.clip((auc + POSSIBLE * error - LIKE) / (UNLIKE_AUC - LIKE), 0, 1))
@@ -151,24 +154,22 @@ def _fit(views: Views, averaged: bool) -> _Average:
     """Fit the matched views and the composition in turns, on a sample of the query."""
     cells, reference, rows = views.cells, views.moments.composition, views.cells.sampled
     kept = views.keeping()
+    measured, ratios = next(iter(kept.values())), np.ones_like(reference)
+    if not views.matched:
+        return _Average(measured, kept, dict.fromkeys(kept, 1.0), ratios, 0.0)
     found = {name: view(cells.sample, rows) for name, view in kept.items()}
     current = np.mean(list(found.values()), axis=0)
-    if not views.matched:
-        return _Average(kept, kept, dict.fromkeys(kept, 1.0), np.ones(len(reference)), 0.0)
     share = unexplained_share(cells.y[rows].mean(0), views.model.centres, current.mean(0), reference)
-    average = None
     for _ in range(ROUNDS):
         matched = views.matching(*balanced(current, reference, share))
         found |= {name: view(cells.sample, rows) for name, view in matched.items()}
         used = {**kept, **matched} if averaged else matched
         weights = view_weights(used, share) if averaged else dict.fromkeys(used, 1.0)
-        average = _Average(kept, used, weights, np.ones(len(reference)), share)
-        current = average.mean(found)
+        current = _mean(found, weights)
         if averaged:
-            average = _Average(kept, used, weights, label_ratios(current, reference, share), share)
-            current = taught(cells, with_ratios(current, average.ratios), rows)
-    assert average is not None
-    return average
+            ratios = label_ratios(current, reference, share)
+            current = taught(cells, with_ratios(current, ratios), rows)
+    return _Average(measured, used, weights, ratios, share)
 
 
 def _view_table(average: _Average, agreement: Floats, strength: float) -> dict[str, Any]:

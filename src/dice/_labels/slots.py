@@ -37,21 +37,22 @@ def label_slots(
     voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:  # fmt: skip
     """Return the slots of labels, probabilities, sets, status, views and votes."""
-    names, sets, probabilities, alpha = model.names, judged.sets, judged.probabilities, record["call"]["alpha"]
+    names, probabilities = model.names, judged.probabilities
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     label, used = _labels(names, colors, probabilities, min_probability)
-    frame = {"index": adata.obs_names, "columns": column_names(names)}
-    uns: dict[str, Any] = {keys.uns: record | {"labels": np.array(names, dtype=str)}}
-    uns, by_group = uns if used is None else uns | {keys.colors: used}, {}
+    obs = {keys.label: label, keys.probability: top[:, 0], keys.margin: top[:, 0] - top[:, 1]}
+    record = record | {"labels": np.array(names, dtype=str)}
+    uns: dict[str, Any] = {keys.uns: record} | ({} if used is None else {keys.colors: used})
     if voted is not None:
-        by_group[keys.voted], uns[keys.uns]["votes"], used = _voted(*voted, model, colors, alpha)
+        obs[keys.voted], record["votes"], used = _voted(*voted, model, colors, record["call"]["alpha"])
         uns |= {} if used is None else {f"{keys.voted}_colors": used}
-    obs = {keys.label: label, keys.probability: top[:, 0], keys.margin: top[:, 0] - top[:, 1], **by_group}
-    obs |= {keys.set: _set_texts(sets, names), keys.status: _categories(STATUSES, judged.status)}
+    obs |= {keys.set: _set_texts(judged.sets, names), keys.status: _categories(STATUSES, judged.status)}
     obsm = {keys.views: _by_view(record["views"]["view"], *by_view, names, adata.obs_names)}
+    frame = {"index": adata.obs_names, "columns": column_names(names)}
     obsm |= {keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame)}
-    obsm |= {keys.set: pd.DataFrame(sets, **frame)}
-    return Slots(obs=obs, obsm=obsm, uns=uns, stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}))
+    obsm |= {keys.set: pd.DataFrame(judged.sets, **frame)}
+    stale = frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"})
+    return Slots(obs=obs, obsm=obsm, uns=uns, stale=stale)
 
 
 def safe_slots(
