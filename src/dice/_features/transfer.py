@@ -23,7 +23,7 @@ from dice._model.counts import WHOLE_SHARE
 from dice._query.query import Query
 from dice._query.reference import as_query, cells_of
 from dice._query.shift import DomainShift, measure_shift
-from dice._types import Codes, Floats
+from dice._types import Codes, Floats, Mask
 
 #: Number of posterior samples per cell.
 N_SAMPLES = 5
@@ -101,6 +101,7 @@ def _folds(cells: Codes, seed: int, batches: Codes | None = None) -> list[tuple[
 
 
 def _by_batch(reference: AnnData, batch_key: str, fit: Codes, seed: int) -> list[tuple[Codes, Codes]]:
+    """Return pairs of training and test cells from different batches of the reference."""
     folds = _folds(fit, seed, read_batches(reference, batch_key, "reference").codes[fit].astype(np.intp))
     if not folds:
         raise InputError(
@@ -113,18 +114,18 @@ def _by_batch(reference: AnnData, batch_key: str, fit: Codes, seed: int) -> list
 def _check_known(features: Features, fit: Codes, folds: list[tuple[Codes, Codes]], batch_key: str | None) -> None:
     """Raise an error for features with too few measured cells, or with none after a batch is held out."""
     known = ~np.isnan(features.values)
-    few = [features.names[i] for i in np.flatnonzero(known[fit].sum(0) < FEWEST_MEASURED)]
-    if few:
+    few = known[fit].sum(0) < FEWEST_MEASURED
+    if few.any():
         raise InputError(
-            f"{len(few)} features are measured in fewer than {FEWEST_MEASURED} training cells of the prior, for "
-            f"example {few[:5]}: leave them out, or call dice.tl.train_prior on cells that have them."
+            f"{few.sum()} features are measured in fewer than {FEWEST_MEASURED} training cells of the prior, for "
+            f"example {_examples(features.names, few)}: leave them out, or call dice.tl.train_prior on cells that have "
+            "them."
         )
     alone = np.any([~known[train].any(0) for train, _ in folds], axis=0)
     if alone.any():
-        some = [features.names[i] for i in np.flatnonzero(alone)[:5]]
         raise InputError(
             f"{alone.sum()} features are measured in too few batches of reference.obs[{batch_key!r}] to hold one out, "
-            f"for example {some}: leave them out, or pass reference_batch_key=None."
+            f"for example {_examples(features.names, alone)}: leave them out, or pass reference_batch_key=None."
         )
 
 
@@ -146,25 +147,24 @@ def _view(query: Query) -> View:
 
 
 def _warn(found: PredictedFeatures, names: list[str], batch_key: str | None, alpha: float) -> None:
-    useless, judged = found.model.judged.useless, found.model.judged
-    constant = np.isnan(judged.correlation)
+    judged = found.model.judged
+    constant, unbounded = np.isnan(judged.correlation), np.isinf(judged.width)
+    unrelated = judged.useless & ~constant
     if constant.any():
-        same = [names[i] for i in np.flatnonzero(constant)[:5]]
-        _log.warn(f"{constant.sum()} features hardly vary in the reference, for example {same}: do not use them.")
-    unbounded = np.isinf(judged.width)
-    if unbounded.any():
-        few = [names[i] for i in np.flatnonzero(unbounded)[:5]]
         _log.warn(
-            f"{unbounded.sum()} features are measured in too few cells for alpha={alpha:g}, for example {few}: their "
-            "intervals are infinite; pass a larger alpha."
+            f"{constant.sum()} features hardly vary in the reference, for example {_examples(names, constant)}: do not "
+            "use them."
         )
-    if useless.any():
-        wide = [names[i] for i in np.flatnonzero(useless & ~constant)[:5]]
-        if wide:
-            _log.warn(
-                f"{(useless & ~constant).sum()} of {len(names)} features cannot be predicted from expression, for "
-                f"example {wide}: their intervals are as wide as without a prediction; do not use them."
-            )
+    if unbounded.any():
+        _log.warn(
+            f"{unbounded.sum()} features are measured in too few cells for alpha={alpha:g}, for example "
+            f"{_examples(names, unbounded)}: their intervals are infinite; pass a larger alpha."
+        )
+    if unrelated.any():
+        _log.warn(
+            f"{unrelated.sum()} of {len(names)} features cannot be predicted from expression, for example "
+            f"{_examples(names, unrelated)}: their intervals are as wide as without a prediction; do not use them."
+        )
     if found.shift.doubtful:
         done = f"intervals are {found.widened:g} times as wide as in the reference"
         done = done if batch_key is None else "intervals are calibrated between batches of the reference"
@@ -174,10 +174,15 @@ def _warn(found: PredictedFeatures, names: list[str], batch_key: str | None, alp
         )
 
 
+def _examples(names: list[str], mask: Mask) -> list[str]:
+    return [names[i] for i in np.flatnonzero(mask)[:5]]
+
+
 def feature_slots(keys: FeatureKeys, adata: AnnData, names: list[str], found: PredictedFeatures, record: Any) -> Slots:
     """Return the results of feature transfer as slots of an AnnData object."""
     frame = {"index": adata.obs_names, "columns": column_names(names)}
     judged, weights = found.model.judged, found.model.weights
+    mixed = {"candidate": np.array(CANDIDATES), "weight": weights.mean(0), "weights": weights.astype(np.float32)}
     table = {
         "name": np.array(frame["columns"], dtype=str),
         "correlation": judged.correlation,
@@ -193,10 +198,5 @@ def feature_slots(keys: FeatureKeys, adata: AnnData, names: list[str], found: Pr
             keys.low: pd.DataFrame(found.mean - found.half, **frame),
             keys.high: pd.DataFrame(found.mean + found.half, **frame),
         },
-        uns={keys.uns: record | {"features": table, "candidates": _candidates(weights)}},
+        uns={keys.uns: record | {"features": table, "candidates": mixed}},
     )
-
-
-def _candidates(weights: Floats) -> dict[str, Any]:
-    """Return the weight of every candidate: the mean over features, and per feature."""
-    return {"candidate": np.array(CANDIDATES), "weight": weights.mean(0), "weights": weights.astype(np.float32)}
