@@ -80,8 +80,8 @@ def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Exp
 def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the weight of each classifier in the mixture that gave the labels."""
     table = record["candidates"]
-    pairs = zip(table["candidate"], table["weight"], strict=True)
-    return {str(name): float(weight) for name, weight in pairs if name != "blend"}
+    # The last row is the mixture itself.
+    return {str(name): float(w) for name, w in zip(table["candidate"][:-1], table["weight"][:-1], strict=True)}
 
 
 def find_reasons(

@@ -26,17 +26,22 @@ from dice._types import Codes
 from dice.options import LabelsKey, Levels
 
 
-def read_or_learn(
-    reference: object, prior: Any, labels_key: LabelsKey | None, prior_key: str, seed: int
-) -> tuple[LabelModel, list[str] | None]:
-    """Return the label model and the colours of labels, from the prior or learned from the reference cells."""
-    trained = prior.params.get("labels_key")
-    levels = Levels.of(trained if labels_key is None else labels_key)
+def levels_of(prior: Any, labels_key: LabelsKey | None) -> Levels:
+    """Return the labels that `labels_key` names; None names those that the prior was trained with."""
+    levels = Levels.of(prior.params.get("labels_key") if labels_key is None else labels_key)
     if levels is None:
         raise InputError(
             "The prior was trained without labels: pass `labels_key`, the column of labels in reference.obs."
         )
-    stored = prior.labels if levels.key == trained else None
+    return levels
+
+
+def read_or_learn(
+    reference: object, prior: Any, labels_key: LabelsKey | None, prior_key: str, seed: int
+) -> tuple[LabelModel, list[str] | None]:
+    """Return the label model and the colours of labels, from the prior or learned from the reference cells."""
+    levels = levels_of(prior, labels_key)
+    stored = prior.labels if levels.key == prior.params.get("labels_key") else None
     columns = names_of(reference, "obs") if isinstance(reference, AnnData) and reference.n_obs else []
     lost = stored is not None and levels.key not in columns
     if not isinstance(reference, AnnData) or PriorKeys(prior_key).split not in columns or lost:

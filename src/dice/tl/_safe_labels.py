@@ -16,7 +16,7 @@ from dice._data.write import check_writable, result_key, write
 from dice._errors import InputError
 from dice._keys import UNLIKE, LabelKeys, SafeKeys
 from dice._labels.slots import safe_slots
-from dice._labels.stored import read_hierarchy, read_or_learn
+from dice._labels.stored import levels_of, read_hierarchy, read_or_learn
 from dice._labels.tree import LabelTree
 from dice.options import LabelsKey, Levels
 
@@ -96,16 +96,15 @@ def safe_labels(
     """
     check_writable(adata, copy=copy)
     check_order(adata, reference, prior_key)
-    alpha, prior, levels = share("alpha", alpha), find_prior(reference, key=prior_key), Levels.of(labels_key)
-    named = prior.params.get("labels_key") if levels is None else levels.key
-    if named is None:
-        raise InputError("The prior was trained without labels: pass the column that was transferred as labels_key.")
+    alpha, prior = share("alpha", alpha), find_prior(reference, key=prior_key)
+    levels = levels_of(prior, labels_key)
     if hierarchy is not None:
-        levels = Levels(str(named), hierarchy, () if levels is None else levels.columns)
-    keys_of_labels = LabelKeys(f"{named}_dice" if key is None else key)
+        levels = Levels(levels.key, hierarchy, levels.columns)
+    keys_of_labels = LabelKeys(f"{levels.key}_dice" if key is None else key)
     keys = SafeKeys(keys_of_labels.key if key_added is None else result_key(adata, key_added, "strict"))
-    found, record = Transferred.of(adata, str(named), key), read.record(adata, keys_of_labels.uns)
-    if levels is not None and levels.hierarchy is not None:
+    found, record = Transferred.of(adata, levels.key, key), read.record(adata, keys_of_labels.uns)
+    if levels.hierarchy is not None:
+        # A hierarchy of other labels is refused before labels are learned.
         LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
     model, _ = read_or_learn(reference, prior, levels, prior_key, int(record["call"].get("random_state", 0)))
     if model.names != found.names:

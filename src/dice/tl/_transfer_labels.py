@@ -23,10 +23,10 @@ from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
 from dice._labels.slots import label_keys, label_slots, safe_slots
-from dice._labels.stored import read_or_learn
+from dice._labels.stored import levels_of, read_or_learn
 from dice._query.query import Query
 from dice._query.shift import measure_shift
-from dice.options import Checks, Classifier, LabelsKey, Levels, Options, Sets, Shift
+from dice.options import Checks, Classifier, LabelsKey, Options, Sets, Shift
 
 #: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
 LabelShift: TypeAlias = (
@@ -153,9 +153,8 @@ def transfer_labels(
         raise InputError("adata and reference are the same object: pass the query as `adata`.")
     check_order(adata, reference, prior_key)
     prior = find_prior(reference, key=prior_key)
-    levels = labels_key if isinstance(labels_key, str) else Levels.of(labels_key)
-    named = prior.params.get("labels_key") if levels is None else levels if isinstance(levels, str) else levels.key
-    keys = label_keys(adata, named, key_added)
+    levels = levels_of(prior, labels_key)
+    keys = label_keys(adata, levels.key, key_added)
     alpha, groups = share("alpha", alpha), None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if not isinstance(sets, Sets):
         raise InputError(f"`sets` must be a dice.Sets, got {said(sets)}.")
@@ -163,7 +162,7 @@ def transfer_labels(
     options = Options(
         rho=0.0, uncertainty=False, shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=random_state
     )
-    asked = options.arguments() | {"labels_key": named, "alpha": alpha, "groupby": groupby}
+    asked = options.arguments() | {"labels_key": levels.key, "alpha": alpha, "groupby": groupby}
     call = as_plain(asked | {"sets": sets, "classifier": kind})
     with _log.recorded() as warned:
         model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
