@@ -29,7 +29,6 @@ PURE = {
     "dice._labels.scores",
     "dice._labels.tree",
     "dice._labels.views",
-    "dice._labels.conformal",
     "dice._clusters.partition",
 }
 FORBIDDEN = {

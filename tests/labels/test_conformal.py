@@ -8,13 +8,13 @@ from scipy import stats
 
 from dice._labels.conformal import (
     benjamini_hochberg,
-    effective_size,
     fewest_discoveries,
     label_p_values,
     label_scores,
     p_values,
     too_few,
 )
+from dice._query.shift import effective_size
 
 
 def mixture(n, weights, seed, sharpness=1.5):

@@ -103,12 +103,6 @@ def too_few(codes: NDArray[np.integer], n_classes: int, alpha: float) -> NDArray
     return 1 / (np.bincount(codes, minlength=n_classes) + 1) > alpha
 
 
-def effective_size(weights: Floats) -> float:
-    """Return the effective sample size of the weights, (sum w)^2 / sum w^2."""
-    total = float(np.sum(weights))
-    return total**2 / float(np.sum(np.square(weights))) if total > 0 else 0.0
-
-
 def benjamini_hochberg(p: Floats, fdr: float) -> NDArray[np.bool_]:
     """Return a mask (n,) of the discoveries at a false-discovery rate of at most `fdr`."""
     order = np.argsort(p, kind="stable")

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dice._labels.conformal import effective_size
 from dice._labels.groups import Groups
+from dice._query.shift import effective_size
 from dice._types import Floats, Mask
 
 #: Minimum number of cells in a tested group, and in a part of a known group.

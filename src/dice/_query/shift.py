@@ -10,7 +10,6 @@ import numpy as np
 
 from dice import _log
 from dice._errors import InputError
-from dice._labels.conformal import effective_size
 from dice._model.logistic import fit_logistic
 from dice._model.offsets import Offsets, find_offsets, recall
 from dice._types import Codes, Floats
@@ -121,6 +120,12 @@ def measure_domain_shift(reference: Floats, query: Floats, seed: int) -> DomainS
     bound = np.log(LARGEST_RATIO)
     ratios = [np.exp(np.clip(x, -bound, bound)) for x in logits]
     return DomainShift(ratios[0], ratios[1], auc(*logits))
+
+
+def effective_size(weights: Floats) -> float:
+    """Return the effective sample size of the weights, (sum w)^2 / sum w^2."""
+    total = float(np.sum(weights))
+    return total**2 / float(np.sum(np.square(weights))) if total > 0 else 0.0
 
 
 def auc(low: Floats, high: Floats) -> float:
