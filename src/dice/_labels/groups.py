@@ -121,11 +121,11 @@ def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alph
 
 
 def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:
-    """Whether votes of groups (n,) can help: groups agree better than by chance, and change few labels.
+    """Return whether votes of groups (n,) can help: groups agree better than by chance, and votes change few labels.
 
-    Votes that change more labels than the probabilities (n, C) expect to be wrong make more errors than they mend.
-    `voted` (G,) is the label of every group. Cells in no group (-1) do not count. Random groups have the same sizes;
-    agreement is the share of cells that have the most frequent label of their group.
+    Votes that change more labels than are expected to be wrong, by the probabilities (n, C), add more errors than they
+    correct. `voted` (G,) is the label of every group. Cells without a group (-1) are left out. Agreement is the share
+    of cells with the most frequent label of their group; groups by chance have the same sizes.
     """
     known = groups >= 0
     if not known.any():

@@ -67,7 +67,7 @@ def judge(
     probabilities[seen] = tempered(probabilities[seen], error) if seen.any() else probabilities[seen]
     threshold = conformal.set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
     ranks = _p_values(settings, found, calibration, codes, shift, cells)
-    # Whoever asks for sets per class, or with weights, gets conformal ones under any shift.
+    # Sets per class and weighted sets are conformal under any shift.
     strength = 0.0 if settings.per_class or settings.weighted else found.strength
     sets = conformal.joint_sets(ranks, probabilities, alpha, strength, threshold)
     sets = conformal.with_most_likely(sets, probabilities)

@@ -107,15 +107,14 @@ def _by_view(views: Any, codes: Codes, probabilities: Floats, names: list[str], 
 
 def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
     """Return the status after the novelty test: cells called novel, alone or in a group, are unlike the reference."""
-    status, flags = read.column(adata, keys.status), (NoveltyKeys().group_flag, NoveltyKeys().flag)
+    safe, flags = SafeKeys(keys.key), (NoveltyKeys().group_flag, NoveltyKeys().flag)
+    status, likely = read.column(adata, keys.status), read.column(adata, safe.probability)
+    tree, nodes, table = read_safe(adata, safe)
     novel = np.any([read.column(adata, flag).to_numpy(dtype=bool) for flag in flags], axis=0)
     words = np.where(novel, UNLIKE, status.astype(object).to_numpy())
     slots = Slots(obs={keys.status: pd.Categorical(words, categories=list(STATUSES)).remove_unused_categories()})
-    safe = SafeKeys(keys.key)
-    tree, nodes, table = read_safe(adata, safe)
-    found = np.where(novel, 1.0, read.column(adata, safe.probability).to_numpy())
-    root = len(tree.names) - 1
-    return slots | _at_nodes(safe, tree, np.where(novel, root, nodes), found, table, dict(table["params"]))
+    nodes, found = np.where(novel, len(tree.names) - 1, nodes), np.where(novel, 1.0, likely.to_numpy())
+    return slots | _at_nodes(safe, tree, nodes, found, table, dict(table["params"]))
 
 
 def _voted(

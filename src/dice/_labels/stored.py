@@ -47,7 +47,7 @@ def read_or_learn(
     if not isinstance(reference, AnnData) or PriorKeys(prior_key).split not in columns or lost:
         return _without_cells(prior, levels)
     roles = read_roles(reference, prior_key)
-    if stored is not None and _is_flat(levels) and "hierarchy" in stored.card:
+    if stored is not None and "hierarchy" in stored.card and _is_flat(levels):
         levels = _stored_levels(levels.key, stored.card, columns)
     labelled = check_labelled(labels_in_tree(reference, levels, roles), levels.key)
     if stored is None or not _same_labels(stored.card, labelled):

@@ -24,7 +24,8 @@ from dice._query.shift import DOUBTFUL
 LOOKED_AT, DOUBTED = 20, 0.5
 #: Maximum number of labels listed in the summary.
 NAMED = 4
-#: Fewer cells are said to be few. Fewer genes, or a smaller share of confident labels, get an advice what to try next.
+#: A query with fewer cells is called small. With fewer genes, or a smaller share of confident labels, the summary
+#: suggests a next step.
 SMALL_QUERY, OF_GENES, WEAK = 200, 500, 0.5
 
 

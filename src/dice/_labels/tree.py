@@ -18,11 +18,11 @@ import numpy as np
 from dice._errors import InputError
 from dice._types import Codes, Floats, Mask
 
-#: Name of the root: the label of a cell is not known at any level.
+#: Name of the root, for cells whose label is not known at any level.
 UNRESOLVED = "unresolved"
-#: Labels that the name of a learned node lists.
+#: Maximum number of labels in the name of a learned node.
 LISTED_LABELS = 3
-#: Cells whose nodes are summed at once.
+#: Number of cells whose node probabilities are computed at once.
 NODE_CHUNK = 50_000
 
 
@@ -41,7 +41,7 @@ class LabelTree:
 
     @cached_property
     def members(self) -> Mask:
-        """Which labels (N, C) every node holds."""
+        """Mask (N, C) of the labels in every node."""
         members = np.zeros((len(self.names), self.n_labels), dtype=bool)
         for label in range(self.n_labels):
             members[self.path(label), label] = True
@@ -49,45 +49,45 @@ class LabelTree:
 
     @cached_property
     def depths(self) -> Codes:
-        """Steps (N,) from every node to the root."""
+        """Number of steps (N,) from every node to the root."""
         return np.array([len(self.path(node)) - 1 for node in range(len(self.names))])
 
     @cached_property
     def paths(self) -> Codes:
-        """Nodes (C, D) from every label to the root, which fills the rest of its row."""
+        """Nodes (C, D) on the path from every label to the root. Short paths are filled up with the root."""
         paths = [self.path(label) for label in range(self.n_labels)]
         longest, root = max(map(len, paths)), len(self.names) - 1
         return np.array([path + [root] * (longest - len(path)) for path in paths])
 
     @property
     def level_names(self) -> list[str]:
-        """The level (N,) of every node: its name, or the number of steps below the root."""
+        """Level (N,) of every node: its name, or the number of steps below the root."""
         return [*(self.levels[d - 1] if self.levels else str(d) for d in self.depths[:-1]), UNRESOLVED]
 
     @property
     def all_levels(self) -> tuple[str, ...]:
-        """The levels from coarse to fine, named or numbered; a learned tree has none."""
+        """Names or numbers of the levels, from coarse to fine. A learned tree has no levels."""
         n = 0 if self.learned else int(self.depths.max())
         return self.levels or tuple(map(str, range(1, n + 1)))
 
     def path(self, node: int) -> list[int]:
-        """Nodes from this one to the root, both included."""
+        """Return the nodes from this one to the root, including both."""
         path = [node]
         while self.parents[path[-1]] != path[-1]:
             path.append(int(self.parents[path[-1]]))
         return path
 
     def at_level(self, depth: int) -> Codes:
-        """The node (C,) above every label that is `depth` steps below the root, or the label itself if it is higher."""
+        """Return the node (C,) of every label at this depth below the root, or the label itself if it is less deep."""
         return np.array([path[max(len(path) - 1 - depth, 0)] for path in map(self.path, range(self.n_labels))])
 
     @classmethod
     def of(
         cls, labels: Sequence[str], hierarchy: Mapping[str, str], levels: Sequence[str] = (), known: Sequence[str] = ()
     ) -> LabelTree:
-        """The tree that a mapping from child to parent describes. Labels without a parent hang at the root.
+        """Return the tree of a mapping from child to parent. Labels without a parent are children of the root.
 
-        Names that are `known` may be in the mapping although they are not among the labels of the tree.
+        The mapping may contain `known` names that are not labels of the tree.
         """
         unknown = sorted(set(hierarchy) - set(labels) - set(hierarchy.values()) - set(known))
         if unknown:
@@ -127,27 +127,27 @@ class LabelTree:
         return cls((*labels, *names, _root(labels)), parents, n, learned=True)
 
     def nodes(self, probabilities: Floats, threshold: float) -> Codes:
-        """The smallest node (n,) on the path of each cell's most likely label whose probability exceeds a threshold."""
+        """Return the smallest node (n,) above each cell's most likely label whose probability exceeds the threshold."""
         paths = self.paths[probabilities.argmax(1)]
         return _first(paths, self._along(probabilities, paths) > threshold)
 
     def probability(self, probabilities: Floats, nodes: Codes) -> Floats:
-        """Probability (n,) of one node (n,) of every cell."""
+        """Return the probability (n,) of the given node (n,) of every cell."""
         found = self._along(probabilities, nodes[:, None])[:, 0]
         return np.where(nodes == len(self.names) - 1, 1.0, found)
 
     def threshold(self, probabilities: Floats, known: Floats, codes: Codes, alpha: float, strength: float) -> float:
-        """Threshold for an error rate of alpha, from calibration cells or, under a shift, from the probabilities.
+        """Return the threshold for an error rate of alpha, from calibration cells or, under a shift, probabilities.
 
-        `known` (m, C) and `codes` (m,) are probabilities and labels of calibration cells, `strength` is that of the
-        shift, from 0 (calibration cells apply) to 1 (they do not).
+        `known` (m, C) and `codes` (m,) are probabilities and labels of calibration cells. `strength` is the strength of
+        the shift, from 0 (calibration cells apply) to 1 (they do not).
         """
         calibrated = self.calibrated(known, codes, alpha) if strength < 1 else 0.0
         expected = self.expected(probabilities, alpha) if strength > 0 and len(probabilities) else 0.0
         return (1 - strength) * calibrated + strength * expected
 
     def calibrated(self, probabilities: Floats, codes: Codes, alpha: float) -> float:
-        """Threshold with an error rate of at most alpha for cells exchangeable with these, of known labels (m,)."""
+        """Return the threshold with an error rate of at most alpha for cells that are exchangeable with these cells."""
         paths = self.paths[probabilities.argmax(1)]
         wrong = ~self.members[paths, codes[:, None]]
         # A cell is wrong exactly if the threshold is below the probability of the last wrong node on its path.
@@ -156,7 +156,7 @@ class LabelTree:
         return float(needed[rank - 1]) if rank <= len(codes) else 1.0
 
     def expected(self, probabilities: Floats, alpha: float) -> float:
-        """Smallest threshold at which probabilities (n, C) expect an error rate of at most alpha."""
+        """Return the smallest threshold at which the expected error rate of probabilities (n, C) is at most alpha."""
         paths = self.paths[probabilities.argmax(1)]
         along, low, high = self._along(probabilities, paths), 0.0, 1.0
         along[paths == len(self.names) - 1] = 1.0
@@ -167,7 +167,7 @@ class LabelTree:
         return high
 
     def f1(self, truth: Codes, given: Codes) -> Floats:
-        """F1 (N,) of every node, from the true and the most likely labels of cells; NaN for nodes without cells."""
+        """Return the F1 (N,) of every node for true and predicted labels (n,); NaN for nodes without cells."""
         pairs = np.zeros((self.n_labels, self.n_labels))
         np.add.at(pairs, (truth, given), 1)
         true, found = pairs.sum(1), pairs.sum(0)
@@ -176,7 +176,7 @@ class LabelTree:
         return np.where(n_true > 0, 2 * hits / np.maximum(n_true + members @ found, 1), np.nan)
 
     def to_plain(self) -> dict[str, Any]:
-        """The tree as arrays that files can hold."""
+        """Return the tree as arrays that files can hold."""
         return {
             "node": np.array(self.names, dtype=str),
             "parent": np.array([self.names[parent] for parent in self.parents], dtype=str),
@@ -185,14 +185,14 @@ class LabelTree:
         }  # fmt: skip
 
     def to_card(self) -> dict[str, Any]:
-        """The entries for the card of a prior."""
+        """Return the entries for the card of a prior."""
         above = self.parents[:-1] < len(self.names) - 1
         parents = {self.names[node]: self.names[self.parents[node]] for node in np.flatnonzero(above)}
         return {"hierarchy": parents, "levels": list(self.levels)}
 
     @classmethod
     def from_plain(cls, table: Mapping[str, Any]) -> LabelTree:
-        """The tree of :meth:`to_plain`."""
+        """Return the tree from the arrays of :meth:`to_plain`."""
         names = [str(name) for name in table["node"]]
         number = {name: at for at, name in enumerate(names)}
         parents = np.array([number[str(name)] for name in table["parent"]])
@@ -211,7 +211,7 @@ class LabelTree:
 
 
 def _first(values: Any, above: Mask) -> Any:
-    """The first value (n,) of every row (n, D) whose entry in `above` (n, D) is true; the root, which is last, is."""
+    """Return the first value (n,) of every row (n, D) where `above` (n, D) is true, or the last value, of the root."""
     above[:, -1] = True
     return np.take_along_axis(values, above.argmax(1)[:, None], axis=1)[:, 0]
 
@@ -231,12 +231,12 @@ def _root(names: Sequence[str]) -> str:
 
 
 def listed(labels: Iterable[str]) -> str:
-    """Several labels as text. A label with a bar in it is quoted, so that the text has one meaning."""
+    """Return several labels as text. Labels that contain a bar are quoted, so that the text is unambiguous."""
     return " | ".join(f'"{label}"' if "|" in label else label for label in labels)
 
 
 def _joined(labels: Sequence[str]) -> str:
-    """A name for several labels: all of them, or the first ones and the number of others."""
+    """Return a name for several labels: all of them, or the first ones, the number of others and the last one."""
     if len(labels) <= LISTED_LABELS:
         return listed(labels)
     first, more = listed(labels[: LISTED_LABELS - 1]), len(labels) - LISTED_LABELS + 1

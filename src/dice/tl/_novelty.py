@@ -112,6 +112,8 @@ def novelty(
         raise InputError("adata is the reference itself: pass the query as `adata`.")
     source = adata if reference is None else reference
     options = Options(rho=0.0, layer=layer, gene_key=gene_key, check=check)
+    call = {"layer": layer, "gene_key": gene_key, "check": options.check, "fdr": fdr}
+    call = as_plain(call | {"labels_key": labels_key, "groupby": groupby})
     with _log.recorded() as warned:
         query = Query.of(adata, find_prior(source, key=prior_key), options)
         known = groups, calibration, _ = known_groups(source, query, labels_key, prior_key)
@@ -120,20 +122,18 @@ def novelty(
         p = p_values(score, ranked)
         if named is None:
             codes = fine_groups(y, query_order(query))
-            titles = [str(code) for code in range(int(codes.max(initial=-1)) + 1)]
+            titles = list(map(str, range(int(codes.max(initial=-1)) + 1)))
         else:
             codes = np.where(latents.empty, -1, named.codes).astype(np.intp)
-            titles = [str(name) for name in named.categories]
+            titles = list(map(str, named.categories))
         called = call_groups(query, y, codes, len(titles), known, fdr)
         novel = benjamini_hochberg(p, fdr) & ~latents.empty & (not called.shifted)
         warn_of_doubt(query, len(calibration), fdr, int(novel.sum()), called)
         if named is not None:
             warn_of_untested(called)
-    call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
-    call |= {"fdr": fdr} | {"labels_key": labels_key, "groupby": groupby}
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
     params |= {"fewest_novel": fewest_discoveries(len(score), len(ranked), fdr), "shift_auc": called.auc}
-    record: dict[str, Any] = {"call": as_plain(call), "params": params, "warnings": np.array(warned, dtype=str)}
+    record: dict[str, Any] = {"call": call, "params": params, "warnings": np.array(warned, dtype=str)}
     obs = {keys.score: score.astype(np.float32), keys.p_value: p.astype(np.float32), keys.flag: novel}
     if groupby is not None:
         record["groups"] = group_table(titles, codes, score, called)
