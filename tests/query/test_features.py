@@ -24,9 +24,7 @@ def said(correlation=0.9, width=1.0, *, auc=0.5, batch_key=None, alpha=0.1, wide
     shift = DomainShift(np.ones(5), np.ones(5), auc)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        _warn(
-            SimpleNamespace(model=SimpleNamespace(judged=judged), shift=shift, widened=widened), NAMES, batch_key, alpha
-        )
+        _warn(judged, shift, widened, NAMES, batch_key, alpha)
     return [str(warning.message) for warning in caught]
 
 

@@ -15,7 +15,7 @@ from dice._data.checks import read_batches, read_roles
 from dice._data.features import FEWEST_MEASURED, Features
 from dice._data.write import Slots, column_names
 from dice._errors import InputError
-from dice._features.model import FeatureModel
+from dice._features.model import FeatureModel, Judged
 from dice._features.regress import CANDIDATES, View
 from dice._keys import FeatureKeys
 from dice._model.arrays import subsample
@@ -38,23 +38,12 @@ WIDER = 1.5
 
 @dataclass(frozen=True)
 class PredictedFeatures:
-    """Predictions (n, F) for a query, half widths of their intervals (n, F), and the model."""
+    """Predictions (n, F) for a query, half widths of their intervals (n, F), the model, and figures of the call."""
 
     mean: Floats
     half: Floats
     model: FeatureModel
-    shift: DomainShift
-    widened: float
-    #: Share of counts kept when reference cells were thinned to the depth of the query.
-    share: float
-    n_cells: int
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {
-            "n_cells": self.n_cells, "n_samples": N_SAMPLES, "depth_share": self.share, "shift_auc": self.shift.auc,
-            "widened": self.widened,
-        }  # fmt: skip
+    params: dict[str, Any]
 
 
 def predict_features(
@@ -83,9 +72,9 @@ def predict_features(
     # A cell without expression gets the mean and the interval of a constant prediction.
     empty = query.latents.empty
     mean[empty], half[empty] = model.centre, widened * model.judged.marginal_width / 2
-    found = PredictedFeatures(mean, half, model, shift, widened, share, len(fit) + len(calibration))
-    _warn(found, features.names, batch_key, alpha)
-    return found
+    _warn(model.judged, shift, widened, features.names, batch_key, alpha)
+    params = {"n_cells": len(fit) + len(calibration), "n_samples": N_SAMPLES, "depth_share": share}
+    return PredictedFeatures(mean, half, model, params | {"shift_auc": shift.auc, "widened": widened})
 
 
 def _folds(cells: Codes, seed: int, batches: Codes | None = None) -> list[tuple[Codes, Codes]]:
@@ -146,8 +135,10 @@ def _view(query: Query) -> View:
     return View(np.asarray(y) / scale, mean / scale, samples / scale)
 
 
-def _warn(found: PredictedFeatures, names: list[str], batch_key: str | None, alpha: float) -> None:
-    judged = found.model.judged
+def _warn(
+    judged: Judged, shift: DomainShift, widened: float, names: list[str], batch_key: str | None, alpha: float
+) -> None:
+    """Warn about features that should not be used, and about a query that differs from the reference."""
     constant, unbounded = np.isnan(judged.correlation), np.isinf(judged.width)
     unrelated = judged.useless & ~constant
     if constant.any():
@@ -165,11 +156,11 @@ def _warn(found: PredictedFeatures, names: list[str], batch_key: str | None, alp
             f"{unrelated.sum()} of {len(names)} features cannot be predicted from expression, for example "
             f"{_examples(names, unrelated)}: their intervals are as wide as without a prediction; do not use them."
         )
-    if found.shift.doubtful:
-        done = f"intervals are {found.widened:g} times as wide as in the reference"
+    if shift.doubtful:
+        done = f"intervals are {widened:g} times as wide as in the reference"
         done = done if batch_key is None else "intervals are calibrated between batches of the reference"
         _log.warn(
-            f"The query differs from its reference (AUC {found.shift.auc:.2f}): {done}, and their coverage may still "
+            f"The query differs from its reference (AUC {shift.auc:.2f}): {done}, and their coverage may still "
             f"be below {1 - alpha:.0%}."
         )
 
