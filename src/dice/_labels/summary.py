@@ -60,7 +60,7 @@ def summarize(
     if adata.n_obs < SMALL_QUERY:
         cells += "; the query is small: fewer labels are confident, and small clusters and novel groups are not found"
     figures |= {"depth": depth, "reference_depth": known}
-    denoised = read.record(adata, DenoiseKeys().uns, step="dice.tl.denoise")
+    denoised = read.record(adata, DenoiseKeys().uns)
     text, strategy = denoised["genes"]["text"], str(denoised["shift"]["strategy"])
     removed = "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
     lines = {"genes": genes or f"those of the prior, {text}", "cells": cells, "depth": _depth(depth, known)}
@@ -70,42 +70,41 @@ def summarize(
     lines |= {"values": _values(layer, prior), "shift": removed, "clusters": "none: too few cells"}
     figures["n_clusters"] = 0
     if clustered:
-        choice = read.record(adata, ClusterKeys().uns, step="dice.tl.cluster")["choice"]
+        choice = read.record(adata, ClusterKeys().uns)["choice"]
         lines["clusters"], figures["n_clusters"] = str(choice["why"]), int(choice["n_clusters"])
-    if labels_key is None:
-        columns = read.label_columns(reference) if isinstance(reference, AnnData) else []
-        hint = f", for example {columns[0]!r}" if columns else ""
-        lines["labels"] = f"none: pass the labels column of the reference as labels_key{hint}"
-        if earlier := _labels_of_others(adata):
-            lines["labels"] += f"; {', '.join(earlier)} and related slots are from an earlier call"
-        clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
-        lines["look at"] = f"{clusters}cells with a large dice_uncertainty"
+    if labels_key is not None:
+        _add_labels(adata, LabelKeys(f"{labels_key}_dice"), lines, figures)
         return Overview(lines, figures)
-    return _labelled(adata, LabelKeys(f"{labels_key}_dice"), Overview(lines, figures))
+    columns = read.label_columns(reference) if isinstance(reference, AnnData) else []
+    hint = f", for example {columns[0]!r}" if columns else ""
+    lines["labels"] = f"none: pass the labels column of the reference as labels_key{hint}"
+    if earlier := _labels_of_others(adata):
+        lines["labels"] += f"; {', '.join(earlier)} and related slots are from an earlier call"
+    clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
+    lines["look at"] = f"{clusters}cells with a large dice_uncertainty"
+    return Overview(lines, figures)
 
 
-def _labelled(adata: AnnData, keys: LabelKeys, so_far: Overview) -> Overview:
-    """Return the summary with the lines about labels added."""
-    record = read.record(adata, keys.uns, step="dice.tl.transfer_labels")
+def _add_labels(adata: AnnData, keys: LabelKeys, lines: dict[str, str], figures: dict[str, Any]) -> None:
+    """Add the lines and figures of labels and novelty."""
+    record, keys_novel = read.record(adata, keys.uns), NoveltyKeys()
     auc = float(record["params"]["shift_auc"])
     differ = "differs from the reference" if auc > DOUBTFUL else "is like the reference"
-    lines, figures = dict(so_far.lines), dict(so_far.figures)
     lines["shift"] = f"the query {differ} (AUC {auc:.2f}); labels are {_views(record)}"
-    given = read.column(adata, keys.label, step="dice.tl.transfer_labels").value_counts()
+    given = read.column(adata, keys.label).value_counts()
     named = ", ".join(f"{name} {count:,}" for name, count in given.iloc[:NAMED].items())
     lines["labels"] = (
         f"{len(given)} of the reference's {len(record['labels'])}: {named}{', ...' if len(given) > NAMED else ''}"
     )
-    status = read.column(adata, keys.status, step="dice.tl.transfer_labels")
+    status = read.column(adata, keys.status)
     shares = {name: float((status == name).mean()) for name in STATUSES} if len(status) else {}
     lines["status"] = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
-    lines["novel"] = _novel(adata)
-    lines["look at"] = _first_advice(adata, keys, status, auc)
+    n_single, n_grouped = (int(read.column(adata, flag).sum()) for flag in (keys_novel.flag, keys_novel.group_flag))
+    lines["novel"] = _novel(read.record(adata, keys_novel.uns), n_single, n_grouped)
+    lines["look at"] = _first_advice(adata, keys, status, auc, n_grouped)
     if advice := _next_step(figures["n_genes"], adata.n_vars, shares.get(CONFIDENT, 1.0)):
         lines["try next"] = advice
-    figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()}
-    figures["n_novel"] = int(read.column(adata, NoveltyKeys().flag, step="dice.tl.novelty").sum())
-    return Overview(lines, figures)
+    figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()} | {"n_novel": n_single}
 
 
 def _labels_of_others(adata: AnnData) -> list[str]:
@@ -139,22 +138,12 @@ def _views(record: Mapping[str, Any]) -> str:
     return f"the mean of {len(views)} views, which agree with {agreement:.0%} of the labels"
 
 
-def _novel(adata: AnnData) -> str:
+def _novel(record: Mapping[str, Any], n_single: int, n_grouped: int) -> str:
     """Return the numbers of novel single cells and of cells in novel groups, as text."""
-    keys = NoveltyKeys()
-    record = read.record(adata, keys.uns, step="dice.tl.novelty")
-    single = int(read.column(adata, keys.flag, step="dice.tl.novelty").sum())
     shifted = float(record["params"]["shift_auc"]) > DOUBTFUL
-    text = "single cells cannot be tested because the query differs" if shifted else f"{single:,} single cells"
-    if "groups" not in record:
-        return text
+    text = "single cells cannot be tested because the query differs" if shifted else f"{n_single:,} single cells"
     called = np.ravel(record["groups"]["novel"]).astype(bool)
-    return f"{text}; {_in_novel_groups(adata):,} cells in {called.sum()} of {len(called)} fine groups"
-
-
-def _in_novel_groups(adata: AnnData) -> int:
-    keys = NoveltyKeys()
-    return int(read.column(adata, keys.group_flag).sum()) if keys.group_flag in read.names(adata, "obs") else 0
+    return f"{text}; {n_grouped:,} cells in {called.sum()} of {len(called)} fine groups"
 
 
 def _next_step(n_genes: int, n_vars: int, confident: float) -> str | None:
@@ -166,9 +155,9 @@ def _next_step(n_genes: int, n_vars: int, confident: float) -> str | None:
     return None
 
 
-def _first_advice(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float) -> str:
+def _first_advice(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float, n_novel: int) -> str:
     """Return the advice which cells to look at first."""
-    if n_novel := _in_novel_groups(adata):
+    if n_novel:
         return f"{n_novel:,} cells in obs[{NoveltyKeys().group_flag!r}]: unlike all labels of the reference"
     if ClusterKeys().cluster in read.names(adata, "obs"):
         groups = read.column(adata, ClusterKeys().cluster)
