@@ -175,7 +175,7 @@ def test_schedules():
     assert list(rho_schedule(2.0, 3)) == [2, 2, 2]
     assert list(rho_schedule([3.0, 2.0, 1.0], None)) == [3, 2, 1]
     for bad in (-1.0, [], [1.0, np.nan, 2.0], 0.0):
-        with pytest.raises(InputError, match="is not a positive number"):
+        with pytest.raises(InputError, match="must be positive in split Gibbs"):
             rho_schedule(bad, 3)
     with pytest.raises(InputError, match="leave n_iterations out"):
         rho_schedule([3.0, 2.0, 1.0], 5)

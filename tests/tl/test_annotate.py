@@ -173,7 +173,7 @@ def test_a_prior_that_does_not_fit_is_replaced(raw, capsys):
     assert reference.var["dice_genes"][reference.var_names.isin(genes)].sum() < 120
     few = query[:, genes].copy()
     dice.tl.annotate(few, reference, "cell_type", training=TRAINING)
-    assert "another one is learned in its place" in capsys.readouterr().err
+    assert "a new prior is trained instead" in capsys.readouterr().err
     # Fewer than half of the reference's genes are a panel, which is normalised on these genes alone.
     assert dice.Prior.from_anndata(reference).params["layer"] == "dice_panel"
     assert set(dice.Prior.from_anndata(reference).genes) <= set(genes)

@@ -63,5 +63,5 @@ def test_errors(query, reference):
     dice.tl.denoise(query, reference, n_samples=4)
     with pytest.raises(dice.DiceError, match="draw at least 18"):
         dice.tl.credible_region(query, 0)
-    with pytest.raises(dice.DiceError, match="level=2"):
+    with pytest.raises(dice.DiceError, match="`level` must be a number between 0 and 1, got 2"):
         dice.tl.credible_region(query, 0, level=2)

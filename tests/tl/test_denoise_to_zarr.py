@@ -209,7 +209,7 @@ def test_another_call_does_not_go_on(files, tmp_path, monkeypatch):
         dice.tl.denoise_to_zarr(other, arguments[0], tmp_path / "batches.zarr", shift=dice.Shift(batch_key="run"))
     # The same cells in another file are the same call.
     dice.tl.denoise_to_zarr(folder / "csr.h5ad", *arguments)
-    with pytest.raises(dice.DiceError, match="is there already"):
+    with pytest.raises(dice.DiceError, match="exists already"):
         dice.tl.denoise_to_zarr(folder / "csr.zarr", *arguments)
     dice.tl.denoise_to_zarr(folder / "csr.zarr", *arguments, overwrite=True, key_added="X_other")
     assert "X_other" in ad.read_zarr(arguments[1]).obsm

@@ -265,7 +265,7 @@ def with_other_shape(adata):
         (without_loadings, "no loadings in adata.varm"),
         (with_stretched_loadings, "not orthonormal"),
         (with_other_cells, r"differs from adata.obsm\['X_pca'\] by"),
-        (with_other_shape, "do not fit adata.obsm"),
+        (with_other_shape, "does not fit adata.obsm"),
     ],
 )
 def test_an_existing_pca_that_is_none_is_refused(change, sentence):

@@ -33,7 +33,7 @@ MOSTLY = 0.9
 
 
 def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata") -> tuple[bool, str]:
-    """Whether a data set is made of counts, and a warning; depths (n,) are NaN for cells that are not."""
+    """Whether a data set consists of counts, and a warning if some cells do not. Their depth (n,) is NaN."""
     stray = np.isnan(log_depth[~empty])
     counted = bool(len(stray)) and stray.mean() <= 1 - MOSTLY
     if not stray.any():

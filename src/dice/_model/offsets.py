@@ -229,7 +229,7 @@ def check_record(record: Mapping[str, Any], names: list[str] | None) -> None:
 
 
 def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
-    """The offsets of a record that was checked, for cells in these `batches` (n,) with their `names`."""
+    """Return the offsets of a checked record for cells in `batches` (n,) with these `names`."""
     if "offset" not in record:
         return None
     offsets, stored = np.asarray(record["offset"], dtype=np.float32), _batches(record)

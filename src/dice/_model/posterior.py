@@ -56,7 +56,7 @@ class Posterior:
 
     @classmethod
     def joined(cls, parts: Sequence[Posterior]) -> Posterior:
-        """Arrays of several chunks, one below the other."""
+        """Concatenate the arrays of several chunks."""
         if len(parts) == 1:
             return parts[0]
         columns = ([getattr(part, name) for part in parts] for name in ("mean", "samples", "variance"))
@@ -104,7 +104,7 @@ def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geom
     """rho of every iteration: a constant, a (start, end) pair to interpolate, or all of them."""
     values = np.atleast_1d(np.asarray(rho, dtype=np.float64))
     if values.ndim != 1 or not len(values) or not np.isfinite(values).all() or (values <= 0).any():
-        raise InputError(f"rho={rho} is not a positive number, a (start, end) pair or a sequence of them.")
+        raise InputError(f"`rho` must be positive in split Gibbs, or a sequence of positive numbers, got {rho}.")
     if len(values) <= 2:
         space = np.geomspace if geometric else np.linspace
         return space(values[0], values[-1], n_iterations or (30 if len(values) == 1 else 100))
@@ -226,7 +226,7 @@ class CredibleRegion:
     def from_samples(cls, samples: NDArray[np.floating], level: float) -> CredibleRegion:
         """The region of one cell from its posterior samples (S, k)."""
         if not 0 < level < 1:
-            raise InputError(f"level={level} is not between 0 and 1.")
+            raise InputError(f"`level` must be a number between 0 and 1, got {level}.")
         shape, rest = samples[::2], samples[1::2]
         rank = math.ceil((len(rest) + 1) * level)
         if rank > len(rest):

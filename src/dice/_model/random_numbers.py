@@ -22,7 +22,7 @@ _MASK_32 = 0xFFFFFFFF
 
 
 def cell_seeds(names: Iterable[str], seed: int) -> NDArray[np.int64]:
-    """One 64-bit seed for every cell; a repeated name is told apart by its occurrence."""
+    """One 64-bit seed for every cell. Cells with the same name have different seeds."""
     seen: dict[str, int] = {}
     keys = []
     for name in names:

@@ -54,7 +54,7 @@ def fits(version: Any, names: set[str]) -> bool:
 
 
 def validate(raw: Any) -> dict[str, Any]:
-    """The fields of a stored prior as plain Python and numpy values, or one sentence why not."""
+    """Return the fields of a stored prior as plain Python and numpy values. Raise an error if one is not valid."""
     if not isinstance(raw, Mapping) or "format" not in raw:
         raise PriorFormatError("This is not a stored prior: it has no 'format' number.")
     version = raw["format"]

@@ -73,7 +73,7 @@ class Trainer:
         return self.step >= self.config.max_steps or impatient
 
     def steps(self) -> Iterator[int]:
-        """Take steps until finished, counting them; the denoiser ends with the best weights."""
+        """Take steps until finished, and yield their numbers. The denoiser ends with the best weights."""
         self.denoiser.train()
         while not self.finished:
             try:

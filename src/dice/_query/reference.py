@@ -35,7 +35,7 @@ def cells_of(roles: Codes, known: Mask, *wanted: str) -> Codes:
 class Labelled:
     """Labels of a reference and the roles of its cells; -1 where a cell has no label."""
 
-    #: The column that they stand in.
+    #: The column of the labels.
     key: str
     codes: Codes
     names: list[str]

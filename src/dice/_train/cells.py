@@ -49,7 +49,7 @@ class Embedding:
         latents, loadings, key = read.pca(adata, use_rep)
         if latents.ndim != 2 or loadings.shape != (adata.n_vars, latents.shape[1]) or not latents.size:
             raise InputError(
-                f"adata.varm[{key!r}] of shape {loadings.shape} do not fit adata.obsm[{use_rep!r}] of "
+                f"adata.varm[{key!r}] of shape {loadings.shape} does not fit adata.obsm[{use_rep!r}] of "
                 f"shape {latents.shape}: run sc.pp.pca again, or leave use_rep out."
             )
         if not is_orthonormal(loadings):

@@ -32,8 +32,7 @@ MOST_GENES = 5000
 def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None, *, layer: str | None) -> tuple[Codes, str]:
     """Return positions of the genes to learn from, in the order of their names, and a description of them.
 
-    scanpy's column of variable genes, where ``"auto"`` has found one that was chosen among other genes, is chosen
-    again.
+    If ``"auto"`` finds variable genes of scanpy that were chosen before genes were removed, they are chosen again.
     """
     named = named_mask(adata, mask_var)
     auto = isinstance(mask_var, str) and mask_var == "auto"
@@ -109,7 +108,7 @@ def choose_genes(
 def fitting_prior(
     adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, options: Options
 ) -> Prior | None:
-    """The prior of a reference if the query has its genes; None if a new one must be trained on the cells.
+    """Return the prior of a reference if the query has its genes, or None if a new one must be trained.
 
     A prior or a file without cells is used as it is.
     """
@@ -124,9 +123,9 @@ def fitting_prior(
     share = share_of_genes(adata, prior.genes, options)
     found = f"reference.uns[{keys.uns!r}] holds a prior of {len(prior.genes):,} genes, and the query has {share:.0%}"
     if share < FEW:
-        _log.say(f"{found} of them: another one is learned in its place.")
+        _log.say(f"{found} of them: a new prior is trained instead.")
         return None
-    _log.say(f"{found} of them: it is used (prior_key='new' would learn another beside it).")
+    _log.say(f"{found} of them: it is used (prior_key='new' would train another one).")
     return prior
 
 

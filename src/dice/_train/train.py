@@ -209,7 +209,7 @@ class Checkpoint:
                 "repeat that call, name another file, or delete it to start again."
             )
         self._step = self.trainer.step
-        _log.info(f"Training goes on from step {self._step} in {str(self.path)!r}.")
+        _log.info(f"Training resumes from step {self._step} of {str(self.path)!r}.")
 
     def save_if_due(self) -> None:
         """Write the file if enough steps or seconds have passed; call between steps."""

@@ -67,8 +67,8 @@ class Training:
         Maximum number of cells for the network. Larger references are subsampled at random; with ``labels_key``, every
         label keeps the same share but at least 200 cells. The PCA uses all cells.
     checkpoint
-        File (.npz) to keep the state of the training in, every 200 steps and on Ctrl-C. Where it exists, the training
-        goes on from it, and a call with the same arguments on the same machine ends with the same prior to the bit.
+        File (.npz) for the state of the training, written every 200 steps and on Ctrl-C. If it exists, the training
+        resumes from it. With the same arguments on the same machine, the resulting prior is the same to the bit.
     keep_interrupted
         Whether Ctrl-C ends the training with the best prior so far and a warning. Otherwise Ctrl-C ends the call, and
         only the checkpoint is written.

@@ -1,4 +1,4 @@
-"""Confidence sets of single cells."""
+"""Credible regions of single cells."""
 
 from __future__ import annotations
 

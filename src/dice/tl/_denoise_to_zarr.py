@@ -37,14 +37,14 @@ def denoise_to_zarr(
     prior_key: str = "dice",
     **options: Any,
 ) -> None:
-    """Denoise a query chunk by chunk into a zarr store. An interrupted run can be continued.
+    """Denoise a query chunk by chunk into a zarr store. An interrupted run can be resumed.
 
-    Results are those of :func:`denoise`, with memory for a few chunks and a few numbers per cell. Expression is read
-    once (twice where the likelihood looks at single genes). Files and dask arrays are worked on in dask's threads, or
-    by the workers of a :class:`dask.distributed.Client` that was started before; these must see the same disk.
+    The results are those of :func:`denoise`. Memory is needed for a few chunks and a few numbers per cell. Expression
+    is read once, or twice if the likelihood needs single genes. Files and dask arrays are processed by dask's threads,
+    or by the workers of a :class:`dask.distributed.Client` that was started before. The workers must share the disk.
 
-    An unfinished store is in the folder ``<output>.partial``. A call with the same arguments continues there and does
-    not compute finished chunks again.
+    An incomplete store is kept in the folder ``<output>.partial``. A call with the same arguments resumes there and
+    does not repeat finished chunks.
 
     Parameters
     ----------
@@ -55,27 +55,27 @@ def denoise_to_zarr(
     output
         Path of the store to write.
     copy_x
-        Whether ``X`` and the layers of the query go into the store too. All other slots do, except ``.raw``.
+        Whether to copy ``X`` and the layers of the query into the store. All other slots are copied, except ``.raw``.
     overwrite
-        Whether a store that is there may be replaced, once the new one is whole.
+        Whether to replace an existing store. It is replaced when the new one is complete.
     chunk_size
-        Cells in a chunk, of work as of the arrays in the store; None is ``dice.settings.chunk_size``, or about 64 MB of
-        expression, were it dense.
+        Number of cells in a chunk, for the computation and for the arrays in the store. None is
+        ``dice.settings.chunk_size`` or, if that is None, about 64 MB of dense expression.
     key_added
         Key of the embedding; other slots derive their name from it.
     prior_key
         Key of the prior in the reference.
     **options
-        All that decides the posterior, as in :func:`denoise`: `rho`, `n_samples`, `likelihood`, `method`, `shift`, ...
+        Other arguments of :func:`denoise`: `rho`, `n_samples`, `likelihood`, `method`, `shift`, ...
 
     Returns
     -------
     None. The store at `output` is the query with the slots that :func:`denoise` sets:
 
     ``obsm["X_dice"]``, ``obsm["X_dice_pca"]`` (n_obs, k) float32
-        Posterior mean of every cell, and the projection it started from.
+        Posterior mean of every cell, and its projection on the loadings.
     ``obsm["X_dice_samples"]`` (n_obs, n_samples, k) float32
-        Posterior samples, if asked for.
+        Posterior samples, with `n_samples`.
     ``obs["dice_uncertainty"]`` float32, ``obs["dice_empty"]`` bool
         As by :func:`denoise`.
     ``uns["X_dice"]``
@@ -115,7 +115,7 @@ def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
 def _check_output(output: str | os.PathLike[str], overwrite: bool, inputs: tuple[object, ...]) -> Path:
     path = check_target(output, store=True, inputs=inputs)
     if path.exists() and not overwrite:
-        raise InputError(f"{str(output)!r} is there already: name another output, or pass overwrite=True for a store.")
+        raise InputError(f"{str(output)!r} exists already: name another output, or pass overwrite=True for a store.")
     return followed(path)
 
 

@@ -1,4 +1,4 @@
-"""A neighbour graph that knows what it does not know: averaged over posterior samples."""
+"""A neighbour graph that is averaged over posterior samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dice._data.write import Slots, check_writable, result_key, write
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
 
-#: Distances that the neighbour searches for few and for many cells both know.
+#: Distances that both neighbour searches, for few and for many cells, support.
 METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
 
 

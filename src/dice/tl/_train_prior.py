@@ -1,4 +1,4 @@
-"""Learning a prior on a reference."""
+"""Training of a prior on a reference."""
 
 from __future__ import annotations
 

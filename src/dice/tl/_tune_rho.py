@@ -51,7 +51,7 @@ def tune_rho(
         standardised expression), under Gaussian noise. ``"auto"`` is ``"counts"`` if :func:`dice.tl.denoise` reads the
         query as counts, and otherwise ``"genes"``. Both score the mean that :func:`dice.tl.denoise` computes.
     grid
-        Values of rho in the units of the PCA. None is a grid from 0 to 1.5 times the latent scale.
+        Values of rho in the units of the PCA. None uses eight values from 0 to 1.5 times the latent scale.
     counts_layer
         Layer with the raw counts; None recovers them from log-normalised values.
     layer, gene_key, check, prior_key
