@@ -182,7 +182,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
         )
     if min(ours["minimum"], theirs["minimum"]) < 0 or ours["nonzero"] < FEWEST_VALUES:
         return ""
-    # Logarithms that are missing, double, or to another base: by cell totals if known, else by maxima.
+    # Values without logarithm, with two, or with another base are found by the totals of cells, or else by maxima.
     mine, other = (next((n for n in TRANSFORMED if x[f"sum_{n}"]), "") for x in (ours, theirs))
     if mine and other:
         difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference {TRANSFORMED[other][0]}"

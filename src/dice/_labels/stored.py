@@ -225,7 +225,7 @@ def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
 
 
 def _read_ontology(path: str) -> Any:
-    """Return the terms of an .obo file, with edges from every term to what it is a kind of."""
+    """Return the terms of an .obo file, with edges from every term to its parents ("is a")."""
     try:
         import networkx as nx
         import obonet

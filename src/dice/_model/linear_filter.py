@@ -2,7 +2,7 @@
 
 Principal components are uncorrelated, so that noise of standard deviation s on top turns a latent of variance v into
 one of variance v + s^2, and multiplies its filter by v / (v + s^2). The filter is therefore fitted once, at s = 0, by a
-regression of the rest of a cell's counts on a part of them. It follows at all other levels.
+regression of the rest of a cell's counts on a part of them. At other levels it follows from this formula.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) ->
     bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}
     if set(config) != set(bounds) or any(not 0 < value <= bounds[name] for name, value in config.items()):
         raise PriorFormatError("The stored prior's 'config' has values that are out of bounds.")
-    # Shapes are compared with a network without memory before one is built.
+    # Shapes are checked against an empty network (on the meta device) before memory is allocated.
     with torch.device("meta"):
         expected = network(**config).state_dict()
     shapes = {n: tuple(t.shape) for n, t in expected.items() if t.is_floating_point()}

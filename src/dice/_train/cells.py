@@ -30,7 +30,7 @@ from dice.options import Training
 AUTO_LATENT = 50
 #: Smallest number of cells of a label that a subsample keeps, so that rare types stay.
 FEWEST = 200
-#: Labels with fewer cells are reported as rare: fewer than two of their cells calibrate.
+#: Labels with fewer cells are reported as rare, because fewer than two of their cells are calibration cells.
 RARE = 20
 
 

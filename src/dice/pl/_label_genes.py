@@ -65,6 +65,9 @@ def label_genes(
     >>> [ax.get_title() for ax in axes[::2]]
     ['Cluster 1', 'Cluster 2']
     """
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import Normalize
+
     absent = [column for column in _SHOWN if column not in table]
     if absent or not len(table):
         raise InputError(
@@ -73,15 +76,8 @@ def label_genes(
         )
     if n_genes is not None:
         table = table.groupby("group", sort=False).head(whole_number("n_genes", n_genes))
-    return _draw(table, whole_number("ncols", ncols), color_map)
-
-
-def _draw(table: pd.DataFrame, ncols: int, color_map: str) -> Drawn:
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import Normalize
-
     groups = [rows for _, rows in table.groupby("group", sort=False)]
-    most, ncols = max(map(len, groups)), min(ncols, len(groups))
+    most, ncols = max(map(len, groups)), min(whole_number("ncols", ncols), len(groups))
     n_rows = -(-len(groups) // ncols)
     width = max(most * _GENE, _LETTER * table["label"].astype(str).str.len().max(), 1.2) + 0.4
     size = 1.0 + ncols * width + _LEGEND, n_rows * (_BARS + _DOTS + _WORDS)
@@ -96,7 +92,7 @@ def _draw(table: pd.DataFrame, ncols: int, color_map: str) -> Drawn:
         points = _dots(bottom, rows, most, look, first=at % ncols == 0)
     for spare in pairs[len(groups) :].ravel():
         spare.remove()
-    # Beside the last pair of the first row.
+    # Legends are beside the last pair of the first row.
     top, bottom = pairs[ncols - 1]
     dots = [top.scatter([], [], s=_AREA * share, color="grey", label=f"{share:.0%}") for share in (0.2, 0.6, 1.0)]
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.2), "frameon": False}
