@@ -24,11 +24,11 @@ def test_the_reference_that_explains_a_cell_labels_it():
     """T cells are unknown to the second reference, B cells to the first; the last cell is like none."""
     unlike = "unlike the reference"
     first = opinion(
-        "a", ["T", "NK"], [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.5, 0.5]], [0, 6, 0, 9],
+        "a", ["T", "NK"], [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.45, 0.55]], [0, 6, 0, 9],
         ("confident", "confident", "confident", unlike),
     )  # fmt: skip
     second = opinion(
-        "b", ["NK", "B"], [[0.95, 0.05], [0.1, 0.9], [0.7, 0.3], [0.5, 0.5]], [6, 0, 0, 9],
+        "b", ["NK", "B"], [[0.95, 0.05], [0.1, 0.9], [0.7, 0.3], [0.55, 0.45]], [6, 0, 0, 9],
         (unlike, "confident", "ambiguous", unlike),
     )  # fmt: skip
     slots = combined([first, second], LabelKeys("x"), {})
@@ -39,9 +39,10 @@ def test_the_reference_that_explains_a_cell_labels_it():
     assert list(slots.obsm["x_prob"].columns) == ["T", "NK", "B"]
     np.testing.assert_allclose(slots.obsm["x_prob"].sum(axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(slots.obsm["x_prob"].loc["c0"], [0.9, 0.1, 0], atol=1e-6)  # the second does not count
-    # Both know NK cells and count by their expected errors, 0.3 and 0.2375; T and B are known to one of them.
-    one, other = 1 / 0.3**2, 1 / 0.2375**2
-    expected = np.array([0.2, (one * 0.8 + other * 0.7) / (one + other), 0.3])
+    # Both know NK cells and count by their expected errors, 0.2875 and 0.225; T and B are known to one of them.
+    one, other = 1 / 0.2875**6, 1 / 0.225**6
+    share = one / (one + other)
+    expected = np.array([0.2, 0.8**share * 0.7 ** (1 - share), 0.3])
     np.testing.assert_allclose(slots.obsm["x_prob"].loc["c2"], expected / expected.sum(), atol=1e-6)
     assert list(slots.obs["x_set"]) == ["T", "B", "NK | B", "T | NK | B"]
 

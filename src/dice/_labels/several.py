@@ -29,6 +29,10 @@ R = TypeVar("R")
 UNLIKE_ALL = "unlike the references"
 #: A set holds those of all references that count at least half as much as the one that counts most.
 COUNTS = 0.5
+#: A reference counts by this power of one over its expected error.
+POWER = 6.0
+#: Least probability of a label that a reference knows, so that none alone rules a label out.
+LEAST = 1e-4
 #: Novelty begins where a quarter of the cells are: a technology of its own makes all cells of a query novel alike.
 EXPLAINED = 0.25
 
@@ -116,11 +120,12 @@ def _opinion(adata: AnnData, keys: LabelKeys, name: str, renamed: Mapping[str, s
 
 
 def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]) -> Slots:
-    """The slots of labels that references agree on: the mean of their probabilities.
+    """The slots of labels that references agree on: the mean of the logarithms of their probabilities.
 
-    A reference counts by the inverse square of its expected error, and not at all for a label that it does not know, or
-    for a cell that is unlike it and like another. A label that some reference lacks counts by exp(-novelty) of the cell
-    besides: novelty tells whether a reference lacks the cell's type, and says nothing where all of them know it.
+    A reference counts by the inverse sixth power of its expected error, and not at all for a label that it does not
+    know, or for a cell that is unlike it and like another. A label that some reference lacks counts by exp(-novelty) of
+    the cell besides: novelty tells whether a reference lacks the cell's type, and says nothing where all of them know
+    it.
     """
     names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
     probabilities, sets = (
@@ -133,11 +138,16 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
     novelty = novelty - np.quantile(novelty, EXPLAINED, axis=1, keepdims=True)
     known = np.array([[name in one.probabilities for name in names] for one in opinions])
     error = np.maximum(1 - probabilities.max(2).mean(1), 1e-3)
-    counts = np.where(unlike & ~unlike.all(0), 0.0, 1 / error[:, None] ** 2)[:, :, None] * known[:, None]
-    explained = np.where(known.all(0), 1.0, np.exp(novelty.min(0) - novelty)[:, :, None])
-    parts = counts * explained * probabilities / np.maximum(counts.sum(0), 1e-12)
-    parts /= parts.sum((0, 2))[:, None]
-    mixed, weights = parts.sum(0), parts.sum(2)
+    counts = np.where(unlike & ~unlike.all(0), 0.0, error[:, None] ** -POWER)[:, :, None] * known[:, None]
+    shares = counts / np.maximum(counts.sum(0), 1e-12)
+    unknown = np.where(known.all(0), 0.0, (novelty.min(0) - novelty)[:, :, None])
+    evidence = unknown + np.log(np.maximum(probabilities, LEAST))
+    agreed = np.exp((shares * evidence).sum(0)) * counts.any(0)
+    mixed = agreed / agreed.sum(1, keepdims=True)
+    # Of the probability of a label, every reference has the part that it would have in a plain mean.
+    parts = shares * np.exp(evidence)
+    parts *= mixed / np.maximum(parts.sum(0), 1e-300)
+    weights = parts.sum(2)
     top, code = np.sort(mixed, axis=1)[:, ::-1].astype(np.float32), mixed.argmax(1)
     cells = np.arange(len(mixed))
     source = parts[:, cells, code].argmax(0)
