@@ -96,7 +96,7 @@ class GaussianLikelihood:
         complete, loadings = len(genes) == len(projection.loadings), projection.loadings[genes]
         fills = fill_in is not None and not complete and not per_gene
         return cls(
-            Standardizer(projection.mean[genes], projection.scale[genes], projection.center[genes], projection.cap),
+            projection.standardizer.take(genes),
             loadings,
             weights,
             complete,

@@ -32,6 +32,7 @@ class Reduced:
     """Latents of a reference; PCA units."""
 
     projection: Projection
+    likelihood: GaussianLikelihood
     #: Latents, residuals and depths of all cells.
     latents: Latents
     #: Latents and residuals of calibration cells, for the novelty test.
@@ -55,7 +56,7 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
         )
     few = subsample(np.flatnonzero(~seen), CALIBRATION_CELLS)
     calibration = {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
-    return Reduced(projection, latents, calibration)
+    return Reduced(projection, likelihood, latents, calibration)
 
 
 def _adopt(embedding: Embedding, matrix: Matrix, *, n_latent: int | str, scale: bool) -> Projection:
@@ -109,11 +110,10 @@ def clean_latents(prior: LearnedPrior, cells: ReferenceCells, reduced: Reduced) 
 
     Without counts, and for single cells that are not counts, these are the noisy latents.
     """
-    latents, projection = reduced.latents, reduced.projection
+    latents = reduced.latents
     if not prior.measured:
         return latents.y
-    likelihood = GaussianLikelihood.of(projection, np.arange(cells.matrix.n_genes))
-    y = likelihood.honest(latents, cells.seen, projection)
+    y = reduced.likelihood.honest(latents, cells.seen, reduced.projection)
     known = np.flatnonzero(~np.isnan(latents.log_depth))
     y[known] = prior.mean(y[known], latents.log_depth[known])
     return y
