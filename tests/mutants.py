@@ -54,7 +54,7 @@ SIZE = 60
 PINNED = "tests/test_pinned.py"
 JOBS = int(os.environ.get("JOBS", "1"))
 #: CPU seconds that the tests of a mutant may take, several times what they need: an endless loop is noticed as well.
-PATIENCE = 400
+PATIENCE = 160
 #: Share of a sample that has to be noticed.
 ENOUGH = 0.80
 #: Exit code of a run that did not come to its tests: nothing was noticed.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anndata as ad
 import dask.array as da
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -272,6 +273,22 @@ def test_any_changed_byte_of_a_stored_prior_is_refused(seed):
     array.reshape(-1).view(np.uint8)[rng.integers(array.nbytes)] ^= np.uint8(1 << rng.integers(8))
     with pytest.raises(dice.DiceError):
         dice.Prior.from_arrays(raw)
+
+
+@pytest.mark.parametrize("kind", forgery.KINDS)
+def test_an_array_without_values_is_refused_wherever_it_stands(kind):
+    """HDF5 has arrays that have a type and no shape."""
+    stored = forgery.stored(kind)
+    tables = [(name, entry) for name, value in stored.items() if isinstance(value, dict) for entry in value]
+    for name, entry in [*((name, None) for name in stored), *tables]:
+        raw = copy.deepcopy(stored)
+        if entry is None:
+            raw[name] = h5py.Empty("f4")
+        else:
+            raw[name][entry] = h5py.Empty("f4")
+        with pytest.raises(dice.DiceError) as caught:
+            dice.Prior.from_arrays(raw)
+        forgery.assert_sentence(caught.value)
 
 
 @given(seeds)

@@ -16,6 +16,7 @@ import pytest
 import stored_priors
 
 import dice
+from dice import _log
 
 #: A thousand by `make fuzz`.
 N_CALLS = 1000 if os.environ.get("DICE_HYPOTHESIS") == "long" else 200
@@ -86,3 +87,34 @@ def test_memory_does_not_grow_from_call_to_call():
         dice.tl.denoise(cells, prior, n_samples=2)
     gc.collect()
     assert memory() - before < 20 * N_CALLS / 1000 + 2
+
+
+COSTLY = {
+    "denoise": lambda cells, prior: dice.tl.denoise(cells, prior),
+    "transfer_labels": lambda cells, prior: dice.tl.transfer_labels(cells, prior),
+    "cluster": lambda cells, prior: dice.tl.cluster(cells, prior),
+    "annotate": lambda cells, prior: dice.tl.annotate(cells, prior),
+    "train_prior": lambda cells, _: dice.tl.train_prior(cells, n_latent=3, training=dice.Training(max_steps=3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+@pytest.mark.parametrize("verb", COSTLY)
+def test_a_call_on_many_cells_says_first_what_it_takes(verb, monkeypatch, capsys):
+    """One line, before all others; a call on few cells says nothing of it."""
+    cells, prior = stored_priors.cells(60), stored_priors.path("labels")
+    COSTLY[verb](cells.copy(), prior)
+    assert "cells take about" not in capsys.readouterr().err
+    # As if each of the sixty cells took a minute and 10 MB.
+    monkeypatch.setattr(_log, "COSTS", _log.COSTS | {verb: (60_000.0, 10_000.0)})
+    COSTLY[verb](cells.copy(), prior)
+    said = capsys.readouterr().err
+    assert said.count("cells take about") == 1
+    assert "60 cells take about 60.0 minutes and 0.6 GB on an idle core." in said
+
+
+def test_only_what_takes_long_or_much_is_said(monkeypatch, capsys):
+    for seconds, megabytes, said in ((29.9, 999, 0), (30, 0, 1), (0, 1000, 1)):
+        monkeypatch.setattr(_log, "COSTS", {"denoise": (seconds, megabytes)})
+        _log.say_cost("denoise", 1000)
+        assert capsys.readouterr().err.count("cells take about") == said

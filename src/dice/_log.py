@@ -32,6 +32,19 @@ _wording: ContextVar[Callable[[str], str] | None] = ContextVar("wording", defaul
 _subject: ContextVar[object] = ContextVar("subject", default=None)
 #: Warnings that were shown, by the `id` of the object that they are about, as long as it lives.
 _shown: dict[int, set[str]] = {}
+#: Whether a call is a step of a larger one, which has said what it costs.
+within_call: ContextVar[bool] = ContextVar("within_call", default=False)
+#: Minutes and GB from which a call says in advance what it costs.
+MUCH = 0.5, 1.0
+#: CPU seconds and MB of memory for 1,000 cells with 3,000 genes: seconds from 5,000 to 15,000 simulated cells, memory
+#: from 200,000 for labels and clusters, and else the most at 15,000.
+COSTS = {
+    "denoise": (0.06, 1),
+    "transfer_labels": (0.11, 9),
+    "cluster": (0.97, 19),
+    "train_prior": (1.24, 40),
+    "annotate": (1.4, 34),
+}
 #: Seconds between two lines of progress in a log file. Quick stages leave no line.
 BETWEEN_LINES = 30.0
 
@@ -64,6 +77,14 @@ def say(message: str, *, result: bool = False) -> None:
     if settings.verbosity >= 1 and not (result and wording is not None):
         text = message if wording is None else wording(message)
         tqdm.write(text, file=sys.stdout if _in_notebook() else sys.stderr)
+
+
+def say_cost(step: str, n_cells: int) -> None:
+    """Say at the start of a call on many cells what it takes; steps of a larger call stay silent."""
+    seconds, megabytes = COSTS[step]
+    minutes, gigabytes = n_cells * seconds / 60_000, n_cells * megabytes / 1e6
+    if (minutes >= MUCH[0] or gigabytes >= MUCH[1]) and not within_call.get():
+        say(f"{n_cells:,} cells take about {minutes:.1f} minutes and {gigabytes:.1f} GB on an idle core.")
 
 
 #: Rewrite all messages of a block, for example in the words of the command line.

@@ -44,6 +44,7 @@ ODD += [
     np.zeros((2, 2, 2)),
     np.array([None]),
     np.datetime64("now"),
+    h5py.Empty("f4"),
     object(),
 ]
 NUMBERS = [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-45, 1e-30, 1e30, 3e38, -1e38]

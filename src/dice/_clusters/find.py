@@ -21,8 +21,6 @@ from dice._types import Codes, Floats
 FINE = 3.0
 #: Largest number of cells whose counts are split several times. With more cells, one split is precise enough.
 SPLIT_CELLS = 20_000
-#: Minutes and GB for 200,000 cells. Both grow in proportion to the number of cells.
-COST = 3.2, 3.8
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,7 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
             f"{len(some)} cells with expression are too few for n_neighbors={n_neighbors}: pass more cells, or a "
             "smaller number."
         )
-    if len(some) > SPLIT_CELLS:
-        minutes, memory = (len(some) / 200_000 * cost for cost in COST)
-        _log.say(f"{len(some):,} cells take about {minutes:.1f} minutes and {memory:.1f} GB on two idle cores.")
+    _log.say_cost("cluster", len(some))
     # Sort by cell seed: Leiden and the choice of tested cells must not depend on the order in the file.
     some = some[np.argsort(query.seeds[some], kind="stable")]
     cells = remeasured(query, n_splits if len(some) <= SPLIT_CELLS else 1)[some]

@@ -184,7 +184,7 @@ def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
     """A table of `PARTS`: latents or a number for every cell or soft cluster."""
     columns, most = PARTS[name]
     whole = isinstance(value, Mapping) and set(value) == set(columns)
-    (n, *_) = (*getattr(value[next(iter(columns))], "shape", ()), 0) if whole else (0,)
+    (n, *_) = (*(getattr(value[next(iter(columns))], "shape", None) or ()), 0) if whole else (0,)
     _require(0 < n <= most, name, f"is not a table of {' and '.join(columns)}")
     shapes = {column: (n, n_latent) if wide else (n,) for column, wide in columns.items()}
     return {column: _array(value[column], f"{name}/{column}", shape) for column, shape in shapes.items()}

@@ -141,6 +141,7 @@ def annotate(
     call |= {"check": options.check, "prior_key": prior_key, "alpha": alpha, "random_state": options.random_state}
     if known is not None:
         _check(adata, known, call, training)
+    _log.say_cost("annotate", adata.n_obs)
     with (
         _log.recorded() as warned,
         one_reading(),
@@ -205,6 +206,7 @@ def _learn(
     return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})", options.layer
 
 
+@_log.within(_log.within_call, True)
 def _run_steps(
     query: AnnData, source: AnnData | Prior | str | os.PathLike[str], prior: Prior, call: Mapping[str, Any], genes: str,
     bar: Any,

@@ -133,6 +133,7 @@ def denoise(
         rho=rho, n_samples=n_samples, likelihood=likelihood, method=method, shift=shift, layer=layer,
         counts_layer=counts_layer, gene_key=gene_key, check=check, random_state=random_state,
     )  # fmt: skip
+    _log.say_cost("denoise", adata.n_obs)
     with _log.recorded() as warned:
         slots = Query.of(adata, prior, options).slots(keys, warned)
     return write(adata, slots, copy=copy)

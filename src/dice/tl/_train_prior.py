@@ -124,6 +124,7 @@ def train_prior(
     keys, random_state = PriorKeys(prior_slot(adata, key_added)), seed(random_state)
     key = labels_key if isinstance(labels_key, str) else getattr(Levels.of(labels_key), "key", None)
     mixup, device = check_settings(preset, training, mixup, key), torch_device(settings.device)
+    _log.say_cost("train_prior", adata.n_obs)
     cells = ReferenceCells.read(
         adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, use_rep=use_rep,
         counts_layer=counts_layer, check=check,

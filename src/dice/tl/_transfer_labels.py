@@ -164,6 +164,7 @@ def transfer_labels(
     )
     asked = options.arguments() | {"labels_key": levels.key, "alpha": alpha, "groupby": groupby}
     call = as_plain(asked | {"sets": sets, "classifier": kind})
+    _log.say_cost("transfer_labels", adata.n_obs)
     with _log.recorded() as warned:
         model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         check_model(model, prior)
