@@ -160,8 +160,10 @@ def _fit(views: Views, averaged: bool) -> _Average:
     found = {name: view(cells.sample, rows) for name, view in kept.items()}
     current = np.mean(list(found.values()), axis=0)
     share = unexplained_share(cells.y[rows].mean(0), views.model.centres, current.mean(0), reference)
+    # Labels of few genes are too doubtful to weigh cells by.
+    uneven = 0.0 if cells.is_panel else share
     for _ in range(ROUNDS):
-        matched = views.matching(*balanced(current, reference, share))
+        matched = views.matching(*balanced(current, reference, uneven))
         found |= {name: view(cells.sample, rows) for name, view in matched.items()}
         used = {**kept, **matched} if averaged else matched
         weights = view_weights(used, share) if averaged else dict.fromkeys(used, 1.0)
