@@ -322,6 +322,36 @@ def test_odd_objects_and_arguments_are_refused_or_served(seed):
     assert oddities.verdict(np.random.default_rng(seed)) in ("refused", "accepted")
 
 
+OWN_KEYS = {
+    "denoise": lambda adata, key: dice.tl.denoise(adata, PRIOR, key_added=key),
+    "transfer_labels": lambda adata, key: dice.tl.transfer_labels(
+        adata, oddities.labelled_reference(), "label", key_added=key
+    ),
+    "novelty": lambda adata, key: dice.tl.novelty(adata, oddities.labelled_reference(), key_added=key),
+    "cluster": lambda adata, key: dice.tl.cluster(adata, oddities.labelled_reference(), use_rep="X", key_added=key),
+    "correct_batches": lambda adata, key: dice.pp.correct_batches(adata, "label", n_comps=2, layer_added=key),
+}
+
+
+@pytest.mark.parametrize("call", OWN_KEYS)
+def test_what_the_user_keeps_under_a_key_is_not_replaced(call):
+    adata, own = query(), np.ones((40, 2), dtype=np.float32)
+    adata.obs["label"] = ["a", "b"] * 20
+    adata.obs["own"], adata.obsm["own"], adata.layers["own"] = "kept", own, adata.X + 1
+    before = oddities.slots(adata)
+    with pytest.raises(dice.DiceError, match=r"\['own'\] is no result of dice and would be lost: pass another"):
+        OWN_KEYS[call](adata, "own")
+    assert oddities.slots(adata) == before
+    assert (adata.obs["own"] == "kept").all()
+
+
+def test_results_under_a_key_are_replaced():
+    adata = query()
+    for rho in (0.5, 1.0):
+        dice.tl.denoise(adata, PRIOR, key_added="own", rho=rho)
+    assert adata.uns["own"]["params"]["rho"] == 1.0
+
+
 def test_round_trip_is_the_identity(tmp_path: Path):
     for kind in forgery.KINDS:
         prior = dice.Prior.load(forgery.fixture(kind))

@@ -230,3 +230,12 @@ def stored_colors(adata: AnnData, labels_key: str) -> dict[Any, str] | None:
     if colors is None or len(colors) != len(labels):
         return None
     return {label: str(color) for label, color in zip(labels, colors, strict=True)}
+
+
+def check_free(adata: AnnData, key: str, slots: tuple[Slot, ...], *, argument: str = "key_added") -> None:
+    """Refuse a key of the user's. Names with "dice" and keys with a record in ``uns`` are ours to replace."""
+    if "dice" in key or isinstance(adata.uns.get(key), Mapping) or f"dice_{key}" in adata.uns:
+        return
+    for slot in slots:
+        if key in names(adata, slot):
+            raise InputError(f"adata.{slot}[{key!r}] is no result of dice and would be lost: pass another {argument}.")

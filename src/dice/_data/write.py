@@ -14,7 +14,7 @@ from anndata import AnnData
 
 from dice import _log
 from dice._arguments import is_key, new_key, said
-from dice._data.read import names
+from dice._data.read import check_free, names
 from dice._errors import InputError
 from dice._keys import DenoiseKeys, PriorKeys, names_of_results
 
@@ -135,6 +135,7 @@ def embedding_key(adata: AnnData, key_added: Any) -> str:
     """Return a key for an embedding, which must not be the key of a stored prior."""
     if not is_key(key_added) or holds_prior(adata, key_added):
         raise InputError(f"`key_added` must be a key for an embedding, such as 'X_dice', got {said(key_added)}.")
+    check_free(adata, key_added, ("obsm",))
     return str(key_added)
 
 
@@ -143,6 +144,7 @@ def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | N
     taken = None if besides is None else new_key("use_rep", besides, "X_dice")
     if new_key("key_added", key_added, example) == taken or key_added in _taken(adata):
         raise InputError(f"key_added={said(key_added)} is taken: pass another key, for example {example!r}.")
+    check_free(adata, key_added, ("obs", "obsm"))
     return str(key_added)
 
 

@@ -12,6 +12,7 @@ from dice import _log
 from dice._arguments import new_key, seed, short_seed, whole_number
 from dice._data.checks import check_expression, gene_mask, named_mask, read_batches
 from dice._data.matrix import Matrix
+from dice._data.read import check_free
 from dice._data.values import takes_counts
 from dice._data.write import Slots, as_plain, check_writable, write
 from dice._errors import InputError
@@ -84,6 +85,7 @@ def correct_batches(
     """
     check_writable(adata, copy=copy)
     batches, layer_added = read_batches(adata, batch_key), new_key("layer_added", layer_added, "harmony")
+    check_free(adata, layer_added, ("layers",), argument="layer_added")
     if len(batches.categories) < 2:
         raise InputError(
             f"adata.obs[{batch_key!r}] holds {len(batches.categories)} batch(es), but two are needed: there is nothing "
