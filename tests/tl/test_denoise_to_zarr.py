@@ -189,7 +189,7 @@ def test_another_call_does_not_go_on(files, tmp_path, monkeypatch):
     folder, query, _ = files
     arguments = (folder / "prior.h5ad", tmp_path / "out.zarr")
     with monkeypatch.context() as patch:
-        patch.setattr(Draft, "close", lambda self: 1 / 0)
+        patch.setattr(Draft, "complete", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             dice.tl.denoise_to_zarr(folder / "csr.zarr", *arguments)
     other = query.copy()
@@ -201,7 +201,7 @@ def test_another_call_does_not_go_on(files, tmp_path, monkeypatch):
     other = query.copy()
     other.obs["run"] = np.where(np.arange(query.n_obs) < 100, "one", "two")
     with monkeypatch.context() as patch:
-        patch.setattr(Draft, "close", lambda self: 1 / 0)
+        patch.setattr(Draft, "complete", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             dice.tl.denoise_to_zarr(other, arguments[0], tmp_path / "batches.zarr", shift=dice.Shift(batch_key="run"))
     other.obs["run"] = other.obs["run"].to_numpy()[::-1]
