@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dice
-from dice._data.read import names
-from dice._data.write import Slots, as_plain, check_writable, column_names, from_plain, replace, write
+from dice._data.read import column_names, names
+from dice._data.write import Slots, as_plain, check_writable, from_plain, replace, write
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from anndata import AnnData
 
 from dice._arguments import known_key, new_key, said
 from dice._data.files import read
-from dice._data.read import array, dense, feature_table, named_table, names, record
-from dice._data.write import Slots, column_names, is_mudata, result_key
+from dice._data.read import array, column_names, dense, feature_table, named_table, names, record
+from dice._data.write import Slots, is_mudata, result_key
 from dice._errors import InputError, SlotError
 from dice._keys import FeatureKeys
 from dice._types import Codes, Floats, Mask

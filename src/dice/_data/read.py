@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Slot = Literal["obs", "obsm", "obsp", "uns", "layers", "varm", "varp"]
 #: With more different values, a column has names of cells rather than labels.
 MOST_DISTINCT = 200
+#: Names that files reserve, and the longest name that all files can hold.
+RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 
 
 def names(adata: AnnData, *slots: Slot) -> list[str]:
@@ -232,10 +234,12 @@ def stored_colors(adata: AnnData, labels_key: str) -> dict[Any, str] | None:
     return {label: str(color) for label, color in zip(labels, colors, strict=True)}
 
 
-def check_free(adata: AnnData, key: str, slots: tuple[Slot, ...], *, argument: str = "key_added") -> None:
-    """Refuse a key of the user's. Names with "dice" and keys with a record in ``uns`` are ours to replace."""
-    if "dice" in key or isinstance(adata.uns.get(key), Mapping) or f"dice_{key}" in adata.uns:
-        return
-    for slot in slots:
-        if key in names(adata, slot):
-            raise InputError(f"adata.{slot}[{key!r}] is no result of dice and would be lost: pass another {argument}.")
+def column_names(names: list[str]) -> list[str]:
+    """Return column names that files can hold: short, without slashes, and unique."""
+    columns: list[str] = []
+    for name in names:
+        column = name.replace("/", "_").replace("\\", "_")[:MAX_COLUMN]
+        while column in columns or column in RESERVED:
+            column += "_"
+        columns.append(column)
+    return columns

@@ -14,12 +14,10 @@ from anndata import AnnData
 
 from dice import _log
 from dice._arguments import is_key, new_key, said
-from dice._data.read import check_free, names
+from dice._data.read import names
 from dice._errors import InputError
 from dice._keys import DenoiseKeys, PriorKeys, names_of_results
 
-#: Names that files reserve, and the longest name that all files can hold.
-RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 #: Slots that hold arrays or records by name.
 MAPPINGS = ("layers", "obsm", "varm", "obsp", "uns")
 #: Transactions that record all writes. A context variable keeps the calls of several threads apart.
@@ -148,6 +146,15 @@ def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | N
     return str(key_added)
 
 
+def check_free(adata: AnnData, key: str, slots: tuple[str, ...], *, argument: str = "key_added") -> None:
+    """Refuse a key of the user's. Names with "dice" and keys with a record in ``uns`` are ours to replace."""
+    if "dice" in key or isinstance(adata.uns.get(key), Mapping) or f"dice_{key}" in adata.uns:
+        return
+    for slot in slots:
+        if key in getattr(adata, slot):
+            raise InputError(f"adata.{slot}[{key!r}] is no result of dice and would be lost: pass another {argument}.")
+
+
 def _taken(adata: AnnData) -> set[str]:
     """Return the keys of priors and denoised embeddings, and of their columns."""
     priors = [key for key in adata.uns if holds_prior(adata, key)]
@@ -156,17 +163,6 @@ def _taken(adata: AnnData) -> set[str]:
     ]
     columns = [PriorKeys(key).split for key in priors] + [DenoiseKeys(key).uncertainty for key in records]
     return {*priors, *records, *columns}
-
-
-def column_names(names: list[str]) -> list[str]:
-    """Return column names that files can hold: short, without slashes, and unique."""
-    columns: list[str] = []
-    for name in names:
-        column = name.replace("/", "_").replace("\\", "_")[:MAX_COLUMN]
-        while column in columns or column in RESERVED:
-            column += "_"
-        columns.append(column)
-    return columns
 
 
 def holds_prior(adata: AnnData, key: str) -> bool:

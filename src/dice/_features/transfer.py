@@ -13,7 +13,8 @@ from dice import _log
 from dice._data import read
 from dice._data.checks import read_batches, read_roles
 from dice._data.features import FEWEST_MEASURED, Features
-from dice._data.write import Slots, column_names
+from dice._data.read import column_names
+from dice._data.write import Slots
 from dice._errors import InputError
 from dice._features.model import FeatureModel, Judged
 from dice._features.regress import CANDIDATES, View

@@ -15,8 +15,9 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import said
 from dice._data import read
+from dice._data.read import column_names
 from dice._data.store import find_prior
-from dice._data.write import Slots, check_writable, column_names, write
+from dice._data.write import Slots, check_writable, write
 from dice._errors import InputError
 from dice._keys import UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
 from dice._labels.slots import _labels, _set_texts

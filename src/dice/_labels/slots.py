@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from dice._arguments import is_key, said
 from dice._data import read
 from dice._data.colors import MISSING, UNASSIGNED, are_colors
-from dice._data.read import read_safe
-from dice._data.write import Slots, column_names, result_key
+from dice._data.read import column_names, read_safe
+from dice._data.write import Slots, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
 from dice._labels.groups import Votes

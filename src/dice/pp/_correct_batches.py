@@ -12,9 +12,8 @@ from dice import _log
 from dice._arguments import new_key, seed, short_seed, whole_number
 from dice._data.checks import check_expression, gene_mask, named_mask, read_batches
 from dice._data.matrix import Matrix
-from dice._data.read import check_free
 from dice._data.values import takes_counts
-from dice._data.write import Slots, as_plain, check_writable, write
+from dice._data.write import Slots, as_plain, check_free, check_writable, write
 from dice._errors import InputError
 from dice._model.pca import fit_projection
 from dice._types import Floats, Seed
