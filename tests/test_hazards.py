@@ -339,7 +339,7 @@ def test_what_the_user_keeps_under_a_key_is_not_replaced(call):
     adata.obs["label"] = ["a", "b"] * 20
     adata.obs["own"], adata.obsm["own"], adata.layers["own"] = "kept", own, adata.X + 1
     before = oddities.slots(adata)
-    with pytest.raises(dice.DiceError, match=r"\['own'\] is no result of dice and would be lost: pass another"):
+    with pytest.raises(dice.DiceError, match=r"\['own'\] was not written by dice and would be lost: pass another"):
         OWN_KEYS[call](adata, "own")
     assert oddities.slots(adata) == before
     assert (adata.obs["own"] == "kept").all()

@@ -152,7 +152,8 @@ def check_free(adata: AnnData, key: str, slots: tuple[str, ...], *, argument: st
         return
     for slot in slots:
         if key in getattr(adata, slot):
-            raise InputError(f"adata.{slot}[{key!r}] is no result of dice and would be lost: pass another {argument}.")
+            what = f"adata.{slot}[{key!r}] was not written by dice"
+            raise InputError(f"{what} and would be lost: pass another {argument}.")
 
 
 def _taken(adata: AnnData) -> set[str]:
