@@ -322,6 +322,16 @@ def test_odd_objects_and_arguments_are_refused_or_served(seed):
     assert oddities.verdict(np.random.default_rng(seed)) in ("refused", "accepted")
 
 
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_names_of_cells_may_be_any_text():
+    """Also text that UTF-8 does not have, as half of a pair of surrogates."""
+    adata = query()
+    adata.obs_names = [f"\ud800{i}" for i in range(40)]
+    dice.tl.denoise(adata, PRIOR)
+    dice.tl.transfer_labels(adata, oddities.labelled_reference(), "label")
+    assert np.isfinite(adata.obsm["X_dice"]).all()
+
+
 OWN_KEYS = {
     "denoise": lambda adata, key: dice.tl.denoise(adata, PRIOR, key_added=key),
     "transfer_labels": lambda adata, key: dice.tl.transfer_labels(
