@@ -79,7 +79,9 @@ def show(rows: pd.DataFrame) -> None:
         if task == "labels" and PEERS.exists():
             peers = pd.read_csv(PEERS).rename(columns={"pair": "data"})
             own = pd.concat([own, peers[peers["data"].isin(own["data"])]])
-        means = own.groupby(["method", "seed"], sort=False)[figures].mean().reset_index()
+        # A mean over fewer sets could not be compared.
+        whole = own[own.groupby(["method", "seed"])["data"].transform("nunique") == own["data"].nunique()]
+        means = whole.groupby(["method", "seed"], sort=False)[figures].mean().reset_index()
         parts = [own, means.assign(data=f"mean over {own['data'].nunique()} sets")]
         tables[task.capitalize()] = summary(pd.concat(parts), ["data", "method"], figures)
     save("unseen", "Data sets that nothing was tuned to", rows, tables, "\n\n".join(__doc__.strip().split("\n\n")[2:]))
