@@ -91,43 +91,51 @@ def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> l
 
 
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
-    """Let a function that returns a figure and its axes save, show or return them as scanpy's plots do.
+    """Let a function that returns a figure and its axes save, show or return them as scanpy's plots do."""
+    own, common = inspect.signature(function), list(inspect.signature(_finish).parameters.values())[3:]
+
+    @wraps(function)
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        manners = {parameter.name: kwargs.pop(parameter.name) for parameter in common if parameter.name in kwargs}
+        return _finish(*function(*args, **kwargs), kwargs.get("ax") is None, **manners)
+
+    # Sphinx looks for the defaults of all parameters in the source, so that it must show none.
+    del drawn.__wrapped__
+    parameters = [*own.parameters.values(), *common]
+    drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
+    return shared(drawn)
+
+
+def _finish(
+    figure: Figure,
+    axes: Any,
+    owned: bool,
+    *,
+    show: bool | None = None,
+    save: str | os.PathLike[str] | None = None,
+    return_fig: bool = False,
+) -> Any:
+    """Save, show or return a figure as scanpy does. `owned` is False if the caller passed axes.
 
     A figure that is neither saved nor shown stays open for ``plt.savefig``.
     """
+    import matplotlib.pyplot as plt
 
-    @wraps(function)
-    def drawn(
-        *args: Any,
-        show: bool | None = None,
-        save: str | os.PathLike[str] | None = None,
-        return_fig: bool = False,
-        **kwargs: Any,
-    ) -> Any:
-        import matplotlib.pyplot as plt
-
-        figure, axes = function(*args, **kwargs)
-        owned = kwargs.get("ax") is None
-        _take_names_literally(figure)
-        if save is not None:
-            figure.savefig(Path(save), dpi=150, bbox_inches="tight")
-        if return_fig:
-            return figure
-        if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
-            show = True
-        if show:
-            # Not closed afterwards: if show does not block, closing would remove the window.
-            plt.show()
-        if show is False or not owned:
-            return axes
-        if save is not None and not show:
-            plt.close(figure)
-        return None
-
-    del drawn.__wrapped__  # Sphinx looks for the defaults of all parameters in its source.
-    own, common = (list(inspect.signature(part).parameters.values()) for part in (function, drawn))
-    drawn.__signature__ = inspect.Signature([*own, *common[1:-1]], return_annotation=Any)  # type: ignore[attr-defined]
-    return shared(drawn)
+    _take_names_literally(figure)
+    if save is not None:
+        figure.savefig(Path(save), dpi=150, bbox_inches="tight")
+    if return_fig:
+        return figure
+    if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
+        show = True
+    if show:
+        # Not closed afterwards: if show does not block, closing would remove the window.
+        plt.show()
+    if show is False or not owned:
+        return axes
+    if save is not None and not show:
+        plt.close(figure)
+    return None
 
 
 def _take_names_literally(figure: Figure) -> None:
