@@ -37,7 +37,7 @@ within_call: ContextVar[bool] = ContextVar("within_call", default=False)
 #: Minutes and GB from which a call says in advance what it costs.
 MUCH = 0.5, 1.0
 #: CPU seconds and MB of memory for 1,000 cells with 3,000 genes. Seconds were measured on 5,000 to 15,000 simulated
-#: cells, memory on 200,000 cells for labels and clusters, on 15,000 for training, and up to a million for denoising.
+#: cells, memory on 200,000 cells for labels and clusters, on 15,000 for training; for denoising it is an upper guess.
 COSTS = {
     "denoise": (0.06, 1),
     "transfer_labels": (0.11, 9),
