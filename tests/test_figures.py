@@ -34,7 +34,7 @@ LABELLED = ["DICE", "celltypist 1.7.1", "LR on genes", "LR on PCA", "CellMapper 
     ("page", "row"),
     [
         ("README.md", "clusters at the tool's own"),
-        ("docs/benchmarks.md", "clusters of held-out cells at the tool's own"),
+        ("docs/benchmark_details.md", "clusters of held-out cells at the tool's own"),
     ],
 )
 def test_clusters(page, row):
@@ -42,11 +42,11 @@ def test_clusters(page, row):
 
 
 def test_labels():
-    found = printed("docs/benchmarks.md", "labels on 22 pairs")
+    found = printed("docs/benchmark_details.md", "labels on 22 pairs")
     assert found == means(["transfer", "transfer_peers"], ["accuracy", "macro_f1"], LABELLED, "pair")
 
 
-#: Rows of the table at the top of the index: its beginning, a table, columns, methods, and which rows of the table.
+#: Rows of the table at the top of the details: its beginning, a table, columns, methods, and which rows of the table.
 GLANCE = {
     "... queries of other sites": (
         "clusters_others", ["ari"], ["DICE cluster", "PhenoGraph", "PCA, resolution 1", "Harmony, resolution 1"], {},
@@ -70,7 +70,7 @@ GLANCE = {
 
 
 @pytest.mark.parametrize("row", GLANCE)
-def test_the_table_at_the_top_of_the_index(row):
+def test_the_table_at_the_top_of_the_details(row):
     name, columns, methods, only = GLANCE[row]
     rows = pd.read_csv(TABLES / f"{name}.csv").rename(columns={"strategy": "method", "tool": "method"})
     for column, value in only.items():
@@ -78,7 +78,7 @@ def test_the_table_at_the_top_of_the_index(row):
     sets = "data" if "data" in rows else "pair"
     found = rows.groupby(["method", "seed", sets])[columns].mean().groupby("method").mean()
     wanted = [found.loc[method, column] for method in methods for column in columns]
-    assert printed("docs/benchmarks.md", row) == [round(float(x), 3) for x in wanted if pd.notna(x)]
+    assert printed("docs/benchmark_details.md", row) == [round(float(x), 3) for x in wanted if pd.notna(x)]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_table_at_the_top_of_the_index(row):
 def test_labels_of_single_pairs(row, pair, methods):
     rows = pd.concat([pd.read_csv(TABLES / f"{table}.csv") for table in ("transfer", "transfer_peers")])
     found = rows[rows["pair"] == pair].groupby("method")[["accuracy", "macro_f1"]].mean().round(3)
-    assert printed("docs/benchmarks.md", row) == found.loc[methods].to_numpy().ravel().tolist()
+    assert printed("docs/benchmark_details.md", row) == found.loc[methods].to_numpy().ravel().tolist()
 
 
 def test_labels_of_all_30_sets():
@@ -102,7 +102,7 @@ def test_labels_of_all_30_sets():
     means = rows.groupby(["method", "pair"])[figures].mean().groupby("method")
     found = means.mean()[means.size() == 30].round(3)
     shown = found.loc[["DICE", "LR on genes", "LR on PCA"]].to_numpy().ravel().tolist()
-    assert printed("docs/benchmarks.md", "... with eight more sets") == shown
+    assert printed("docs/benchmark_details.md", "... with eight more sets") == shown
     assert printed("README.md", "labels of 30 queries") == shown
     assert found["accuracy"].idxmax() == found["macro_f1"].idxmax() == "DICE"
 
@@ -121,18 +121,21 @@ def test_labels_of_unseen_sets(row):
     if len(found) == rows["data"].nunique():  # A mean over fewer sets could not be compared.
         found = pd.concat([found, found.mean().to_frame().T])
     found = found.round(3)
-    assert printed("docs/benchmarks.md", f"{row} | 0.") == found.to_numpy().ravel().tolist()
+    assert printed("docs/benchmark_details.md", f"{row} | 0.") == found.to_numpy().ravel().tolist()
 
 
 INDEX = (ROOT / "docs" / "benchmarks.md").read_text()
+DETAILS = (ROOT / "docs" / "benchmark_details.md").read_text()
+#: Rows of the table of the index, one for every benchmark.
+BENCHMARKS = [line for line in INDEX.splitlines() if line.startswith("| [")]
 
 
 @pytest.mark.parametrize("page", sorted(TABLES.glob("*.md")), ids=lambda page: page.stem)
-def test_every_page_has_a_commit_and_a_place_on_the_index(page):
+def test_every_page_has_a_commit_and_a_place_in_the_details(page):
     assert re.search(
         r"^Made by `python benchmarks/\w+\.py\b.*?` .*\bat commit [0-9a-f]{7}\b", page.read_text(), re.MULTILINE
     )
-    assert f"(benchmarks/{page.name})" in INDEX
+    assert f"(benchmarks/{page.name})" in DETAILS
 
 
 def figures_of(pages: set[str]) -> set[str]:
@@ -167,34 +170,51 @@ def test_every_figure_of_a_page_is_in_a_table_that_it_names(page, title):
         assert [figure for figure in cited if figure not in figures_of(tables)] == []
 
 
-def parts_of_the_index() -> list[str]:
-    """Sections, and single rows of the first one."""
-    first, *others = re.split(r"^## ", INDEX, flags=re.MULTILINE)[1:]
+def parts_with_figures() -> list[str]:
+    """Rows of the index, and sections of the details; of the first section, single rows."""
+    first, *others = re.split(r"^## ", DETAILS, flags=re.MULTILINE)[1:]
     assert first.startswith("At a glance")
-    return [line for line in first.splitlines() if re.search(r"\d\.\d{3}", line)] + others
+    return BENCHMARKS + [line for line in first.splitlines() if re.search(r"\d\.\d{3}", line)] + others
 
 
-@pytest.mark.parametrize("part", parts_of_the_index(), ids=lambda part: part[:40].splitlines()[0])
-def test_every_figure_of_the_index_is_on_a_page_that_it_names(part):
+@pytest.mark.parametrize("part", parts_with_figures(), ids=lambda part: part[:40].splitlines()[0])
+def test_every_figure_is_on_a_page_that_its_part_names(part):
     known = figures_of(set(re.findall(r"\(benchmarks/(\w+)\.md\)", part)))
     printed = re.findall(r"(?<![\d.,])\d+\.\d{3}\b", part)
     assert [figure for figure in printed if figure not in known] == []
 
 
-def test_every_interval_of_the_index_is_on_a_page():
+def test_every_interval_is_on_a_page():
     pages = " ".join(page.read_text() for page in TABLES.glob("*.md"))
-    found = re.findall(r"-?\d\.\d{3}\s±\s\d\.\d{3}", INDEX)
+    found = re.findall(r"-?\d\.\d{3}\s±\s\d\.\d{3}", INDEX + DETAILS)
     assert found
     assert [interval for interval in found if " ".join(interval.split()) not in pages] == []
 
 
-def test_every_command_is_on_the_index():
+@pytest.mark.parametrize("text", [INDEX, DETAILS], ids=["index", "details"])
+def test_every_command_is_named(text):
     targets = re.findall(r"^(bench-[a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    assert [target for target in targets if f"make {target}" not in INDEX] == []
+    assert [target for target in targets if f"make {target}" not in text] == []
+
+
+def test_the_index_fits_on_a_screen():
+    assert len(INDEX.splitlines()) <= 60
+    assert len(re.findall(r"^\|---", INDEX, flags=re.MULTILINE)) == 1
+
+
+def test_every_row_of_the_index_leads_to_a_section_and_has_a_command():
+    titles = re.findall(r"^## (.+)$", DETAILS, flags=re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    assert len(BENCHMARKS) > 15
+    assert set(re.findall(r"benchmark_details\.md#([\w-]+)", INDEX)) <= anchors
+    for row in BENCHMARKS:
+        question, *_, command = row.strip("| ").split(" | ")
+        assert "benchmark_details.md#" in question
+        assert re.match(r"`(make|python benchmarks/)", command), row
 
 
 def test_every_section_has_a_question_an_answer_and_a_command():
-    sections = [part for part in re.split(r"^## ", INDEX, flags=re.MULTILINE) if "**Question.**" in part]
+    sections = [part for part in re.split(r"^## ", DETAILS, flags=re.MULTILINE) if "**Question.**" in part]
     assert len(sections) > 10
     for section in sections:
         assert "**Answer.**" in section
@@ -209,7 +229,7 @@ def test_the_papers_own_network(row, network):
     rows = pd.read_csv(TABLES / "paper_settings.csv")
     last = rows[(rows["network"] == network) & rows["ari"].notna()].iloc[-1]
     figures = last[["ari", "nmi", "ari_half", "nmi_half"]].dropna().astype(float)
-    assert printed("docs/benchmarks.md", row) == figures.round(3).tolist()
+    assert printed("docs/benchmark_details.md", row) == figures.round(3).tolist()
 
 
 def test_the_demonstration():
