@@ -107,6 +107,21 @@ def test_labels_of_all_30_sets():
     assert found["accuracy"].idxmax() == found["macro_f1"].idxmax() == "DICE"
 
 
+SHIFTED = {
+    "`dice.tl.denoise`, no correction": "embedding none", '`shift="clusters"`': "embedding clusters",
+    '`shift="offset"`': "embedding offset", '`shift="mean"`': "embedding mean",
+    "logistic regression on genes": "LR on genes", "`dice.tl.transfer_labels(shift=False)`": "labels measured",
+    "**`dice.tl.transfer_labels`**": "labels auto",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", SHIFTED)
+def test_shifted_queries(row):
+    rows = pd.read_csv(TABLES / "shift.csv")
+    found = rows[rows["strategy"] == SHIFTED[row]].groupby("composition")["macro_f1"].mean()
+    assert printed("docs/shift.md", row) == [round(float(x), 3) for x in (*found[["all", "third"]], found.mean())]
+
+
 UNSEEN = {
     "DICE": "DICE", "logistic regression on PCA": "LR on PCA", "logistic regression on genes": "LR on genes",
     "CellTypist": "celltypist 1.7.1", "CellMapper": "CellMapper 0.2.5", "symphonypy": "symphonypy 0.2.4",
