@@ -173,7 +173,10 @@ def sections(page: str) -> list[tuple[str, str, set[str]]]:
     return [part for part in parts if part[2] and re.search(r"\d\.\d{3}\b", part[1])]
 
 
-EXPLAINED = ("measured_noise.md", "prior.md", "posterior.md", "rho.md", "differences.md", "clustering.md")
+EXPLAINED = (
+    "measured_noise.md", "prior.md", "posterior.md", "rho.md", "differences.md", "clustering.md",
+    "labels.md", "levels.md", "novelty.md", "features.md",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
