@@ -10,17 +10,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 #: A line ``{name}`` among the parameters of a docstring stands for one of these.
 SHARED_TEXTS = {
-    "umap": """
-n_neighbors
-    Number of neighbours for UMAP.
-random_state
-    Seed of UMAP, or a :class:`numpy.random.Generator` to draw it from.""",
     "size": """
 size
     Area of a point. None chooses it by the number of cells.""",
-    "palette": """
-palette
-    Colours of the labels: a list, a dict of label to colour, or the name of a matplotlib colour map.""",
     "reference_map": """
 reference_rep
     Key of ``reference.obsm`` that the map is computed from.""",

@@ -18,7 +18,7 @@ def cells():
     adata.obs["label"] = ["a", "b", "a"]
     adata.obsm["X_dice"] = np.arange(6).reshape(3, 2)
     adata.obsp["c"] = sparse.csc_matrix(np.eye(3))
-    adata.uns["graph"] = {"connectivities_key": "c", "params": {"use_rep": "X_dice"}}
+    adata.uns["graph"] = {}
     return adata
 
 
@@ -51,13 +51,7 @@ def test_arrays_and_embeddings(cells):
         read.embedding(cells, "X_dice", purpose="scored")
 
 
-def test_records_and_neighbours(cells):
+def test_records(cells):
     assert read.record(cells, "other") is None
     with pytest.raises(SlotError, match=r"no prior in adata\.uns\['other'\]: run dice\.tl\.train_prior first"):
         read.record(cells, "other", what="prior", step="dice.tl.train_prior")
-    graph, of = read.neighbors(cells, "graph")
-    assert (graph.format, of) == ("csr", "X_dice")
-    for entry in ({}, {"connectivities_key": "nothing"}, 3):
-        cells.uns["graph"] = entry
-        with pytest.raises(SlotError, match=r"call dice.tl.neighbors"):
-            read.neighbors(cells, "graph")

@@ -55,12 +55,6 @@ def test_groups_hold_every_cell_once(query):
     assert (np.sum([mine for *_, mine in colors.groups], axis=0) == 1).all()
 
 
-def test_a_colour_map_serves_labels_and_numbers(query):
-    assert read_colors(query, "cell_type", "tab10").legend["B"] == "#1f77b4"
-    assert read_colors(query, "cell_type", "viridis").legend["T"] == "#fde725"
-    assert read_colors(query, "dice_uncertainty", "magma").colormap == "magma"
-
-
 def test_too_few_stored_colours_are_replaced(query):
     query.uns["cell_type_colors"] = ["#111111"]
     assert read_colors(query, "cell_type").legend["B"] == SAFE[0]

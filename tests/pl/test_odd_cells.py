@@ -14,7 +14,6 @@ N = 66
 PLOTS = {
     "comparison": lambda a, r: pl.comparison(a, color="kind", show=False),
     "comparison in one map": lambda a, r: pl.comparison(a, color="kind", reference=r, show=False),
-    "comparison of graphs": lambda a, r: pl.comparison(a, color="kind", neighbors_key="dice_neighbors", show=False),
     "posterior": lambda a, r: pl.posterior(a, 0, reference=r, show=False),
     "uncertainty": lambda a, r: pl.distribution(a, groupby="kind", show=False),
     "novelty": lambda a, r: pl.distribution(a, "dice_novelty", groupby="kind", show=False),
@@ -40,11 +39,9 @@ def pair():
     simple = dice.Classifier("projection")
     dice.tl.transfer_labels(query, reference, "kind", check=False, classifier=simple)
     dice.tl.novelty(query, reference, check=False)
-    dice.tl.neighbors(query)
     # Maps are drawn once and used again; other tests draw without them.
     pl.comparison(query, reference=reference, show=False)
     pl.comparison(query, show=False)
-    pl.comparison(query, neighbors_key="dice_neighbors", show=False)
     return reference, query
 
 

@@ -88,7 +88,7 @@ def test_views_dask_and_ax(query, reference):
 @pytest.mark.parametrize(
     ("cells", "arguments", "message"),
     [
-        ([], {}, "`cells` is empty"),
+        ([], {}, r"got \[\]"),
         ("nobody", {}, r"\['nobody'\]"),
         (45, {}, "positions below 45"),
         ([True], {}, "positions below 45"),

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import sys
-import types
-
 import anndata as ad
 import numpy as np
 import pytest
@@ -26,26 +22,3 @@ def test_one_panel_for_every_column_and_section(tmp_path):
     assert (tmp_path / "tissue.png").exists()
     with pytest.raises(KeyError, match="no 'elsewhere'"):
         dice.pl.spatial(adata, "label", spatial_key="elsewhere")
-
-
-def test_squidpy_draws_if_it_is_installed(monkeypatch):
-    """A stand-in for squidpy gets the colours, the coordinates and the sections."""
-    import matplotlib.pyplot as plt
-
-    asked = {}
-
-    def spatial_scatter(adata, **arguments):
-        asked.update(arguments)
-        return plt.subplots(1, 2)[1]
-
-    module = types.ModuleType("squidpy")
-    module.pl = types.SimpleNamespace(spatial_scatter=spatial_scatter)
-    module.__spec__ = importlib.machinery.ModuleSpec("squidpy", None)
-    monkeypatch.setitem(sys.modules, "squidpy", module)
-    adata = ad.AnnData(np.ones((4, 1), np.float32), obsm={"place": np.ones((4, 2))})
-    adata.obs["label"], adata.obs["section"] = list("aabb"), list("1212")
-    axes = dice.pl.spatial(adata, "label", spatial_key="place", batch_key="section", show=False)
-    assert len(axes) == 2
-    assert asked["color"] == ["label"]
-    assert (asked["spatial_key"], asked["library_key"], asked["shape"]) == ("place", "section", None)
-    plt.close("all")

@@ -70,8 +70,6 @@ def test_errors_name_the_fix(query):
         pl.distribution(query, "cell_type")
     with pytest.raises(InputError, match="column of labels"):
         pl.distribution(query, groupby="dice_uncertainty")
-    with pytest.raises(InputError, match="must be a colour map"):
-        pl.distribution(query, color_map="nothing")
     with pytest.raises(SlotError, match="set key to one of"):
         pl.distribution(query, "novelty")
     del query.obs["dice_uncertainty"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,11 +14,6 @@ from anndata import AnnData
 from dice._data import read
 from dice._errors import InputError
 from dice._types import Codes, Floats, Mask
-
-if TYPE_CHECKING:
-    from matplotlib.colors import Colormap
-
-Palette = str | Sequence[str] | Mapping[str, str]
 
 MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
 UNASSIGNED = "unassigned"
@@ -50,7 +45,6 @@ class Colors:
     values: Floats
     #: Colour by label, in the order of the categories; None for numbers.
     labels: Mapping[str, str] | None = None
-    colormap: str = SEQUENTIAL
 
     @property
     def missing(self) -> Mask:
@@ -83,70 +77,41 @@ class Colors:
         return [by_code[code] for code in self.codes[cells]]
 
 
-def read_colors(
-    adata: AnnData, key: str, palette: Palette | None = None, *, argument: str = "color", step: str | None = None
-) -> Colors:
+def read_colors(adata: AnnData, key: str, *, argument: str = "color", step: str | None = None) -> Colors:
     """Return colours for a column of ``obs`` or a gene. `argument` and `step` are named in errors."""
     column = read.column(adata, key, argument=argument, step=step)
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        numbers = np.where(np.isfinite(numbers), numbers, np.nan)
-        return Colors(key, numbers, colormap=_colormap(palette).name)
+        return Colors(key, np.where(np.isfinite(numbers), numbers, np.nan))
     labels = pd.Categorical(column)
     codes = np.where(labels.codes < 0, np.nan, labels.codes)
-    names = [str(label) for label in labels.categories]
-    colors = _assign(names, palette, read.record(adata, f"{key}_colors"))
-    return Colors(key, codes, dict(zip(names, colors, strict=True)))
+    return Colors(key, codes, _by_label(list(map(str, labels.categories)), read.record(adata, f"{key}_colors")))
 
 
-def read_numbers(adata: AnnData, key: str, color_map: str, *, step: str | None) -> Colors:
+def read_numbers(adata: AnnData, key: str, *, step: str | None) -> Colors:
     """Return colours for a number per cell, which the call `step` writes."""
-    numbers = read_colors(adata, key, color_map, argument="key", step=step)
+    numbers = read_colors(adata, key, argument="key", step=step)
     if numbers.labels is not None:
         raise InputError(f"adata.obs[{key!r}] holds labels: set key to a column of numbers.")
     return numbers
 
 
-def read_groups(adata: AnnData, key: str, palette: Palette | None = None, *, argument: str = "groupby") -> Colors:
+def read_groups(adata: AnnData, key: str, *, argument: str = "groupby") -> Colors:
     """Return colours for a column of labels, which an argument names."""
-    groups = read_colors(adata, key, palette, argument=argument)
+    groups = read_colors(adata, key, argument=argument)
     if groups.labels is None:
         raise InputError(f"adata.obs[{key!r}] holds no labels: set {argument} to a column of labels.")
     return groups
 
 
-def _assign(names: list[str], palette: Palette | None, stored: Any) -> list[str]:
-    """Return one colour per label: the caller's, those stored beside the data, or safe ones."""
-    from matplotlib.colors import ListedColormap, to_hex
+def _by_label(names: list[str], stored: Any) -> dict[str, str]:
+    """Return the colour of every label: those that scanpy stores beside the data, or distinct ones."""
+    from matplotlib.colors import to_hex
 
-    if isinstance(palette, str):
-        found = _colormap(palette)
-        # Qualitative maps list few colours in a chosen order; all others are spread over their range.
-        listed = isinstance(found, ListedColormap) and len(names) <= found.N < 256
-        return [to_hex(found(i if listed else i / max(len(names) - 1, 1))) for i in range(len(names))]
-    if isinstance(palette, Mapping):
-        absent = [name for name in names if name not in palette]
-        if absent:
-            raise InputError(f"palette has no colour for {absent[:5]}: add them, or leave it out.")
-        return [to_hex(palette[name]) for name in names]
-    if palette is not None and len(palette) < len(names):
-        raise InputError(f"palette has {len(palette)} colours for {len(names)} labels: add colours, or leave it out.")
-    given = palette if palette is not None else stored
-    enough = given is not None and len(given) >= len(names)
-    colors = [to_hex(color) for color in list(given)[: len(names)]] if enough else distinct(len(names))
-    # Unassigned cells are grey like missing ones, unless the caller chose the colours.
-    grey = palette is None and UNASSIGNED in names
-    return [MISSING if grey and name == UNASSIGNED else color for name, color in zip(names, colors, strict=True)]
-
-
-def _colormap(palette: Palette | None) -> Colormap:
-    """Return the colour map that a palette names. Numbers ignore the colours of labels."""
-    from matplotlib import colormaps
-
-    name = palette if isinstance(palette, str) else SEQUENTIAL
-    if name not in colormaps:
-        raise InputError(f"The palette must be a colour map of matplotlib, such as 'viridis', got {name!r}.")
-    return colormaps[name]
+    enough = stored is not None and len(stored) >= len(names)
+    colors = [to_hex(color) for color in stored[: len(names)]] if enough else distinct(len(names))
+    # Unassigned cells are grey like missing ones.
+    return dict(zip(names, colors, strict=True)) | ({UNASSIGNED: MISSING} if UNASSIGNED in names else {})
 
 
 def distinct(n: int) -> list[str]:

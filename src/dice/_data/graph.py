@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._arguments import as_embedding, seed, short_seed, whole_number
+from dice._arguments import as_embedding, short_seed, whole_number
 from dice._clusters.partition import as_graph, check_resolutions, communities
 from dice._data import read
 from dice._data.write import Slots, write
 from dice._errors import InputError
 from dice._processes import openmp_threads_kept
-from dice._types import Codes, Floats, Seed
+from dice._types import Codes, Floats
 
 if TYPE_CHECKING:
     from igraph import Graph
@@ -33,8 +33,10 @@ MIN_WEIGHT = 1e-3
 MIN_CELLS_UMAP = 4
 #: Up to this many cells the neighbours of a map are exact.
 MAX_EXACT = 50_000
+#: Neighbours of a cell on a map, as in scanpy.
+MAP_NEIGHBORS = 15
 #: The map of the last reference, so that the next figure of the same reference is quick.
-_last_map: dict[tuple[str | int, ...], Map] = {}
+_last_map: dict[str, Map] = {}
 
 
 def leiden(cells: Any, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0) -> Codes:
@@ -130,25 +132,18 @@ def _drawn(cells: ad.AnnData, random_state: int) -> Floats:
 
 
 class Map:
-    """UMAP (n, 2) of an embedding (n, k), or of a neighbour `graph` of it; the same for any order of the cells."""
+    """UMAP (n, 2) of an embedding (n, k), with scanpy's defaults; the same for any order of the cells."""
 
-    def __init__(self, values: Floats, n_neighbors: int, random_state: int, graph: Any = None) -> None:
-        self.values, self.n_neighbors = values, whole_number("n_neighbors", n_neighbors, least=2)
+    def __init__(self, values: Floats) -> None:
+        self.values = values
         self.n_cells, self.n_latent = values.shape
         self.digest = _digest(values)
         self.coordinates = _first_two(values)
         if self.n_cells < MIN_CELLS_UMAP:
             return
         order = np.argsort(_fingerprints(values), kind="stable")
-        if graph is not None:
-            entry = {"connectivities_key": "connectivities", "params": {"method": "umap", "use_rep": "X"}}
-            cells = ad.AnnData(shape=(self.n_cells, 0), obsm={"X": values[order]}, uns={"neighbors": entry})
-            cells.obsp["connectivities"] = graph[order][:, order]
-        elif self.n_cells <= MAX_EXACT:
-            cells = _exact(values[order], n_neighbors)
-        else:
-            cells = _with_neighbors(values[order], n_neighbors, random_state=short_seed(random_state))
-        self.coordinates[order] = _drawn(cells, random_state)
+        search = _exact if self.n_cells <= MAX_EXACT else _with_neighbors
+        self.coordinates[order] = _drawn(search(values[order], MAP_NEIGHBORS), random_state=0)
 
     def place(self, values: Floats) -> Floats:
         """Return coordinates of other cells: the mean of their neighbours' on the map, weighted by 1 / distance."""
@@ -156,7 +151,7 @@ class Map:
             return _first_two(values)
         from sklearn.neighbors import NearestNeighbors
 
-        search = NearestNeighbors(n_neighbors=min(self.n_neighbors, self.n_cells)).fit(self.values)
+        search = NearestNeighbors(n_neighbors=min(MAP_NEIGHBORS, self.n_cells)).fit(self.values)
         distances, near = search.kneighbors(values)
         weights = 1 / np.maximum(distances, 1e-6 * (distances.max() + 1e-12))
         weights /= weights.sum(1, keepdims=True)
@@ -171,60 +166,41 @@ class Map:
             )
 
 
-def umap_options(n_neighbors: int, random_state: Seed) -> dict[str, Any]:
-    """Return the options of a map in a form that files can hold."""
-    return {"n_neighbors": n_neighbors, "random_state": short_seed(seed(random_state))}
-
-
-def layout(
-    adata: ad.AnnData,
-    key: str,
-    *,
-    n_neighbors: int,
-    random_state: int,
-    neighbors_key: str | None = None,
-    onto: Map | None = None,
-) -> Floats:
+def layout(adata: ad.AnnData, key: str, onto: Map | None = None) -> Floats:
     """Return the map of ``obsm[key]``, or its place on the map of a reference. ``obsm`` keeps it for the next call."""
     values = read.embedding(adata, key)
-    slot, graph = f"{key}_umap", None
-    params: dict[str, Any] = {"n_neighbors": n_neighbors, "random_state": random_state}
+    slot, reference = f"{key}_umap", ""
     if onto is not None:
         onto.check_same_space(values.shape[1], f"adata.obsm[{key!r}]")
-        slot, params = f"{slot}_reference", params | {"reference": onto.digest}
-    elif neighbors_key is not None:
-        found, of = read.neighbors(adata, neighbors_key)
-        if of == key:
-            graph, params = found, params | {"neighbors_key": neighbors_key, "graph": _digest(found.data)}
+        slot, reference = f"{slot}_reference", onto.digest
     fingerprints, record = _fingerprints(values), read.record(adata, slot)
-    same = isinstance(record, Mapping) and record.get("params") == params and slot in read.names(adata, "obsm")
+    same = isinstance(record, Mapping) and record.get("reference") == reference and slot in read.names(adata, "obsm")
     # Stored coordinates are also valid for a subset of their cells.
     if same and np.isin(fingerprints, record.get("cells", [])).all():
         return read.array(adata, slot).astype(np.float32)
-    coordinates = Map(values, n_neighbors, random_state, graph).coordinates if onto is None else onto.place(values)
+    coordinates = Map(values).coordinates if onto is None else onto.place(values)
     # Writing to a view would turn it into a copy.
     if not adata.is_view:
-        slots = Slots(obsm={slot: coordinates}, uns={slot: {"params": params, "cells": fingerprints}})
+        slots = Slots(obsm={slot: coordinates}, uns={slot: {"reference": reference, "cells": fingerprints}})
         write(adata, slots, copy=False)
     return coordinates
 
 
-def write_umap(adata: ad.AnnData, key: str, random_state: int) -> None:
+def write_umap(adata: ad.AnnData, key: str) -> None:
     """Set ``obsm["X_umap"]``, which scanpy's plots look for, to the map of an embedding, unless it is there."""
     if "X_umap" not in adata.obsm:
-        coordinates = layout(adata, key, **umap_options(15, random_state))
-        write(adata, Slots(obsm={"X_umap": coordinates}), copy=False)
+        write(adata, Slots(obsm={"X_umap": layout(adata, key)}), copy=False)
 
 
-def reference_map(reference: ad.AnnData, key: str, *, name: str = "reference", **options: int) -> Map:
+def reference_map(reference: ad.AnnData, key: str, *, name: str = "reference") -> Map:
     """Return the map of a reference, which is not written to."""
     values = read.embedding(reference, key, name=name)
-    identity: tuple[str | int, ...] = (_digest(values), *options.values())
-    if identity not in _last_map:
-        found = Map(values, **options)
+    digest = _digest(values)
+    if digest not in _last_map:
+        found = Map(values)
         _last_map.clear()
-        _last_map[identity] = found
-    return _last_map[identity]
+        _last_map[digest] = found
+    return _last_map[digest]
 
 
 def _fingerprints(values: Floats) -> NDArray[np.uint64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -159,15 +159,6 @@ def record(adata: AnnData, key: str, *, what: str = "record", step: str | None =
     if found is None and step is not None:
         raise SlotError(f"There is no {what} in adata.uns[{key!r}]: run {step} first.")
     return found
-
-
-def neighbors(adata: AnnData, key: str) -> tuple[Any, str | None]:
-    """Return the CSR matrix of a neighbour graph, and its representation if that is recorded."""
-    entry = adata.uns.get(key)
-    slot = entry.get("connectivities_key", "connectivities") if isinstance(entry, Mapping) else None
-    if not isinstance(entry, Mapping) or slot not in adata.obsp:
-        raise SlotError(f"There are no neighbours in adata.uns[{key!r}]: call dice.tl.neighbors or sc.pp.neighbors.")
-    return adata.obsp[slot].tocsr(), entry.get("params", {}).get("use_rep")
 
 
 def pca(adata: AnnData, use_rep: str) -> tuple[Floats, Floats, str]:

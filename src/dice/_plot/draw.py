@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from dice._data.colors import MISSING, REFERENCE, SAFE, UNASSIGNED, Colors
+from dice._data.colors import MISSING, REFERENCE, SAFE, SEQUENTIAL, UNASSIGNED, Colors
 from dice._data.graph import MIN_CELLS_UMAP
 from dice._plot.figure import MANY, Axes, name_groups, side
 from dice._types import Codes, Floats, Mask
@@ -18,7 +18,6 @@ TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
 #: Places of legends inside a panel.
 Place = Literal["best", "upper left", "upper right", "lower left"]
 ROWS_PER_LEGEND_COLUMN = 16
-COLORBAR_WIDTH = 0.9  # inches
 #: With more points than this, points are drawn as an image, because vector formats grow with every point.
 RASTERIZE_ABOVE = 2_000
 
@@ -55,7 +54,7 @@ def scatter_colored(
         look |= {"color": colors.rgb(known)}
     else:
         known = known[np.argsort(colors.values[known], kind="stable")]
-        look |= {"c": colors.values[known], "cmap": colors.colormap}
+        look |= {"c": colors.values[known], "cmap": SEQUENTIAL}
     return scatter(ax, where[known], label=colors.name, zorder=3, **look)
 
 
@@ -63,8 +62,8 @@ def row(
     axes: list[Axes],
     colors: Colors | None,
     maps: list[tuple[str, Floats]],
-    ground: Floats | None,
-    size: float | None,
+    ground: Floats | None = None,
+    size: float | None = None,
 ) -> None:
     """Draw maps with titles in the same colours, over the reference at `ground`, and a legend beside the last map.
 
@@ -76,54 +75,40 @@ def row(
         points = scatter_colored(ax, where, colors, size=size)
         style_map(ax, title=title, n_cells=len(where if ground is None else ground))
     for ax, (_, where) in zip(axes, maps, strict=True):
-        name_many(ax, colors, where)
+        name_groups(ax, named_on_map(colors), where)
     numbers = colors is not None and colors.labels is None
     if colors is not None and numbers:
         add_colorbar(axes[-1], points, label=colors.name)
     title = "" if colors is None or numbers or named_on_map(colors) else colors.name
-    add_legend(axes[-1], dots(legend_of(colors, ground)), title=title, low=numbers)
+    shown = legend_of(colors) | ({} if ground is None else {"reference": REFERENCE})
+    add_legend(axes[-1], dots(shown), title=title, low=numbers)
 
 
 def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
     """Return the groups (name, colour, cells) that are named on the map: all if there are many, else none."""
-    named = [] if colors is None else [group for group in colors.groups if group[0] in colors.names]
     # Unassigned cells are everywhere, so their name has no good place.
-    named = [group for group in named if group[0] != UNASSIGNED]
+    unnamed = ("NA", UNASSIGNED)
+    named = [] if colors is None else [group for group in colors.groups if group[0] not in unnamed]
     return named if len(named) > MANY else []
 
 
-def name_many(ax: Axes, colors: Colors | None, where: Floats, *, zorder: float = 5) -> None:
-    """Write the names of the groups on the map if they are too many for a legend."""
-    groups = named_on_map(colors)
-    if groups:
-        name_groups(ax, groups, where, zorder=zorder)
+def map_size(colors: Colors | None) -> tuple[float, float]:
+    """Return the width and height of a map in inches."""
+    return (side(len(named_on_map(colors))),) * 2
 
 
-def map_side(colors: Colors | None) -> float:
-    """Return the side of a map in inches."""
-    return side(len(named_on_map(colors)))
-
-
-def legend_of(colors: Colors | None, ground: Floats | None = None) -> dict[str, str]:
-    """Return the colours of the names in the legend: labels that are not named on the map, and the reference."""
+def legend_of(colors: Colors | None) -> dict[str, str]:
+    """Return the colours of the names in the legend: labels that are not named on the map."""
     named = {name for name, *_ in named_on_map(colors)}
-    labels = {} if colors is None else {name: ink for name, ink in colors.legend.items() if name not in named}
-    return labels if ground is None else labels | {"reference": REFERENCE}
-
-
-def row_margin(colors: Colors | None, ground: Floats | None) -> float:
-    """Return the width of the legend or the colour bar of a row in inches."""
-    bar = COLORBAR_WIDTH if colors is not None and colors.labels is None else 0.0
-    return max(bar, legend_width(legend_of(colors, ground)))
+    return {} if colors is None else {name: ink for name, ink in colors.legend.items() if name not in named}
 
 
 def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
     """Make a square panel without ticks, because distances on the map have no unit."""
     axis = "UMAP" if n_cells >= MIN_CELLS_UMAP else "latent"
+    plain(ax, title=title)
     ax.set_box_aspect(1)
     ax.set(xticks=[], yticks=[])
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.set_title(title, fontsize=11)
     ax.set_xlabel(f"{axis} 1", fontsize=9, loc="left")
     ax.set_ylabel(f"{axis} 2", fontsize=9, loc="bottom")
 
@@ -154,8 +139,9 @@ def dots(colors: dict[str, str]) -> list[Any]:
     return [Line2D([], [], color=color, label=label, **look) for label, color in colors.items()]
 
 
-def add_legend(ax: Axes, handles: Sequence[Any], *, title: str = "", low: bool = False) -> None:
-    """Add a legend, if it has entries, to the right of a panel, or with `low` below its colour bar."""
+def add_legend(ax: Axes, handles: Sequence[Any] | None = None, *, title: str = "", low: bool = False) -> None:
+    """Add a legend, by default of all that has a label, to the right of a panel, or with `low` below its colour bar."""
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     if not handles:
         return
     look: dict[str, Any] = {"fontsize": 9, "title_fontsize": 9, "alignment": "left", "frameon": False}
@@ -165,14 +151,7 @@ def add_legend(ax: Axes, handles: Sequence[Any], *, title: str = "", low: bool =
     ax.legend(handles=list(handles), title=title, ncols=ncols, **look)
 
 
-def legend_width(labels: Iterable[str]) -> float:
-    """Return the width of a legend in inches."""
-    lengths = [len(label) for label in labels]
-    columns = math.ceil(len(lengths) / ROWS_PER_LEGEND_COLUMN)
-    return 0.2 + columns * (0.35 + 0.072 * max(lengths)) if lengths else 0.0
-
-
-def add_colorbar(ax: Axes, points: Any, *, label: str) -> None:
+def add_colorbar(ax: Axes, points: Any, *, label: str = "") -> None:
     """Add a colour bar to the right of a panel."""
     bar = ax.figure.colorbar(points, cax=ax.inset_axes((1.05, 0.15, 0.04, 0.7)))
     bar.outline.set_visible(False)

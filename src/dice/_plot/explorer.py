@@ -69,15 +69,15 @@ def first_of_page(adata: AnnData, columns: list[Colors]) -> str | None:
 
 
 def cells_of(
-    adata: AnnData, keys: list[str], columns: list[Colors], color: str | None, *, max_cells: int, **options: Any
+    adata: AnnData, keys: list[str], columns: list[Colors], color: str | None, max_cells: int
 ) -> dict[str, Any]:
-    """Return all cells with their columns. At most `max_cells` are drawn; `options` are those of UMAP."""
+    """Return all cells with their columns. At most `max_cells` are drawn."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    maps = {draw.TITLES.get(key, key): layout(adata, key, **options) for key in keys}
-    rng, names = np.random.default_rng(options["random_state"]), [column.name for column in columns]
-    drawn = np.sort(rng.permutation(adata.n_obs)[:max_cells])
+    maps = {draw.TITLES.get(key, key): layout(adata, key) for key in keys}
+    names = [column.name for column in columns]
+    drawn = np.sort(np.random.default_rng(0).permutation(adata.n_obs)[:max_cells])
     hover = [at for at, name in enumerate(names) if name in HOVER or name.endswith(HOVER_ENDS)]
     return {
         "n": adata.n_obs,

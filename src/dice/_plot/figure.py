@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -26,7 +27,7 @@ else:
 
 #: Figure and axes, as functions under :func:`plot` return them.
 Drawn = tuple[Figure, Any]
-PANEL = 3.6  # inches
+PANEL = 3.2  # inches
 #: Backends that only write files; all others can show a figure.
 _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
 
@@ -37,8 +38,7 @@ def panels(
     ax: Axes | None = None,
     ncols: int = 1,
     size: tuple[float, float] = (PANEL, PANEL),
-    margin: float = 0.0,
-    widths: tuple[float, ...] | None = None,
+    widths: Sequence[float] | None = None,
     same_limits: bool = False,
     square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
@@ -53,11 +53,9 @@ def panels(
     ncols
         Number of panels in a row.
     size
-        Width and height of a panel in inches.
-    margin
-        Inches for legends on the right.
+        Width and height of a panel in inches. The figure grows by all that is around the panels.
     widths
-        Relative widths of the columns. None makes them equal.
+        Widths of the columns in inches, if they differ.
     same_limits
         Use the same limits in all panels.
     square
@@ -74,13 +72,27 @@ def panels(
 
     n_cols = min(ncols, n_panels)
     n_rows = -(-n_panels // n_cols)
-    look: dict[str, Any] = {"figsize": (n_cols * size[0] + margin, n_rows * size[1]), "width_ratios": widths}
+    widths = [size[0]] * n_cols if widths is None else widths
+    look: dict[str, Any] = {"figsize": (sum(widths), n_rows * size[1]), "width_ratios": widths}
     look |= {"layout": ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square)}
     figure, cells = plt.subplots(n_rows, n_cols, squeeze=False, sharex=same_limits, sharey=same_limits, **look)
     axes = list(cells.flat)
     for spare in axes[n_panels:]:
         spare.remove()
     return figure, axes[:n_panels]
+
+
+def _make_room(figure: Figure) -> None:
+    """Enlarge a figure by the titles, names, legends and colour bars around its panels, which so keep their size."""
+    columns, rows = defaultdict[int, float](float), defaultdict[int, float](float)
+    for ax in figure.axes:
+        cell, outside = ax.get_subplotspec(), ax.get_tightbbox()
+        if cell is not None and outside is not None:
+            column, row = cell.colspan.start, cell.rowspan.start
+            columns[column] = max(columns[column], outside.width - ax.bbox.width)
+            rows[row] = max(rows[row], outside.height - ax.bbox.height)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + sum(columns.values()) / figure.dpi, height + sum(rows.values()) / figure.dpi)
 
 
 def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> list[str]:
@@ -96,8 +108,12 @@ def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
 
     @wraps(function)
     def drawn(*args: Any, **kwargs: Any) -> Any:
+        import matplotlib as mpl
+
         manners = {parameter.name: kwargs.pop(parameter.name) for parameter in common if parameter.name in kwargs}
-        return _finish(*function(*args, **kwargs), kwargs.get("ax") is None, **manners)
+        # A dollar sign in a name does not start a formula.
+        with mpl.rc_context({"text.parse_math": False}):
+            return _finish(*function(*args, **kwargs), kwargs.get("ax") is None, **manners)
 
     # Sphinx looks for the defaults of all parameters in the source, so that it must show none.
     del drawn.__wrapped__
@@ -121,7 +137,8 @@ def _finish(
     """
     import matplotlib.pyplot as plt
 
-    _take_names_literally(figure)
+    if owned:
+        _make_room(figure)
     if save is not None:
         figure.savefig(Path(save), dpi=150, bbox_inches="tight")
     if return_fig:
@@ -138,22 +155,11 @@ def _finish(
     return None
 
 
-def _take_names_literally(figure: Figure) -> None:
-    """Do not read dollar signs in names as formulas. Only tick labels of matplotlib are formulas."""
-    from matplotlib.text import Text
-
-    for text in figure.findobj(Text):
-        if "$" in text.get_text() and r"\mathdefault" not in text.get_text():
-            text.set_parse_math(False)
-
-
 #: More groups than this are named on the map instead of in a legend. A legend of two columns of long names is as wide
 #: as a panel. Chosen by looking at plots.
 MANY = 20
 #: Width and height of a letter, as shares of the font size. Estimated for bold DejaVu, the font of matplotlib.
 LETTER, LINE = 0.7, 1.25
-#: Inches of a panel for its title and the names of its axes.
-FRAME = 0.5
 #: Costs of a name over all cells and of overlapping names (per square inch), in inches of distance, and the gap between
 #: names in inches. Chosen by looking at maps of 37 and 60 groups.
 COVERED, CROSSED, GAP = 10.0, 1e3, 0.04
@@ -181,7 +187,7 @@ def name_groups(
     # Fixed, so that lines to the names do not change the limits.
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
     low, high = (np.array(edge) for edge in zip(ax.get_xlim(), ax.get_ylim(), strict=True))
-    edge = side(len(groups)) - FRAME
+    edge = side(len(groups))
     inches = edge / (high - low)
     half = 0.5 * size / 72 * np.array([(LETTER * len(name), LINE) for name, *_ in groups]).reshape(-1, 2)
     starts = (middles - low) * inches

@@ -12,13 +12,12 @@ from dice._arguments import said, whole_number
 from dice._clusters.separation import MOST_SEPARATE, separation
 from dice._clusters.tree import MARKER_COLUMNS, Cut, Tree, stored_cut
 from dice._data import read
-from dice._data.colors import Palette, read_colors, read_numbers
-from dice._data.graph import layout, umap_options
+from dice._data.colors import read_colors, read_numbers
+from dice._data.graph import layout
 from dice._errors import InputError
 from dice._keys import ClusterKeys
 from dice._plot import draw
 from dice._plot.figure import Axes, Drawn, name_groups, panels, plot, side
-from dice._types import Seed
 
 TREE_STEP = "dice.tl.cluster"
 #: Colour of branches, and ticks of the upper axis.
@@ -36,11 +35,7 @@ def clusters(
     key: str = "dice_cluster",
     markers: pd.DataFrame | None = None,
     n_genes: int = 3,
-    n_neighbors: int = 15,
-    random_state: Seed = 0,
     size: float | None = None,
-    color_map: str = "viridis",
-    palette: Palette | None = None,
 ) -> Drawn:
     """Draw the tree of clusters, the clusters on the map, and how sure every cell is of its own.
 
@@ -58,11 +53,7 @@ def clusters(
         Genes from :func:`dice.tl.cluster_markers`. The first of each side of a split are written on its branch.
     n_genes
         Number of genes on a branch, at most; those with an adjusted p-value below 0.05.
-    {umap}
     {size}
-    color_map
-        Matplotlib's colour map for the confidence.
-    {palette}
     {figure}
 
     Returns
@@ -84,19 +75,19 @@ def clusters(
     record = read.record(adata, keys.uns, what="tree of clusters", step=TREE_STEP)
     if not isinstance(record, Mapping) or "tree" not in record:
         raise InputError(f"adata.uns[{key!r}] holds no tree of clusters: run {TREE_STEP} first.")
-    colors = read_colors(adata, keys.cluster, palette, step=TREE_STEP)
+    colors = read_colors(adata, keys.cluster, step=TREE_STEP)
     named = [group for group in colors.groups if group[0] in colors.names]
-    sure = read_numbers(adata, keys.confidence, color_map, step=TREE_STEP)
-    where = layout(adata, record["params"]["use_rep"], **umap_options(n_neighbors, random_state))
+    sure = read_numbers(adata, keys.confidence, step=TREE_STEP)
+    where = layout(adata, record["params"]["use_rep"])
     height = side(len(named)) if markers is None else max(side(len(named)), GENE_ROW * len(named))
-    figure, axes = panels(3, ncols=3, size=(height + 0.4, height), margin=draw.COLORBAR_WIDTH)
+    figure, axes = panels(3, ncols=3, size=(height, height))
     _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers, n_genes))
     draw.scatter_colored(axes[1], where, colors, size=size)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=counted, n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
     name_groups(axes[1], named, where)
-    draw.row([axes[2]], sure, [("kept by halves of the counts", where)], None, size)
+    draw.row([axes[2]], sure, [("kept by halves of the counts", where)], size=size)
     axes[2].collections[-1].set_clim(0, 1)
     return figure, axes
 

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.colors import Palette, read_colors
-from dice._data.graph import layout, reference_map, umap_options
-from dice._errors import InputError
+from dice._data.colors import read_colors
+from dice._data.graph import layout, reference_map
 from dice._plot import draw
 from dice._plot.figure import Drawn, check_titles, panels, plot
-from dice._types import Seed
 
 
 @plot
@@ -23,19 +21,14 @@ def comparison(
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
     reference: AnnData | None = None,
     reference_rep: str = "X_dice_pca",
-    neighbors_key: str | None = None,
     titles: Sequence[str] | None = None,
-    n_neighbors: int = 15,
-    random_state: Seed = 0,
     size: float | None = None,
-    palette: Palette | None = None,
     ncols: int | None = None,
 ) -> Drawn:
     """Draw UMAPs of the projection and of the denoised embedding side by side.
 
-    Each representation has a column and each colour a row. The coordinates are computed once and reused by later calls
-    with the same parameters, also for a subset of the cells. ``X_umap`` and ``neighbors`` of scanpy are neither needed
-    nor changed.
+    Each representation has a column and each colour a row. The coordinates are computed once and reused by later calls,
+    also for a subset of the cells. ``X_umap`` and ``neighbors`` of scanpy are neither needed nor changed.
 
     Parameters
     ----------
@@ -44,21 +37,16 @@ def comparison(
     color
         Columns of ``obs``, genes, or columns of tables in ``obsm``, for example ``"protein_dice:CD4"`` for a predicted
         protein. None draws all cells in one colour. Labels have the colours of ``uns[f"{color}_colors"]`` if they
-        exist. Numbers have the colour map `palette`. Cells without a value are light grey.
+        exist. Cells without a value are light grey.
     use_rep
         Key or keys of ``obsm``.
     reference
         The reference of the query. All panels then show the UMAP of the reference in grey, with the query placed on
         it. `reference` is not changed.
     {reference_map}
-    neighbors_key
-        Key of a neighbour graph in ``uns``, from :func:`dice.tl.neighbors` or :func:`scanpy.pp.neighbors`. The UMAP of
-        its representation is computed from this graph. Not used with `reference`.
     titles
         One title per representation.
-    {umap}
     {size}
-    {palette}
     ncols
         Number of panels in a row, by default one per representation.
     {figure}
@@ -71,7 +59,7 @@ def comparison(
         Coordinates of ``obsm["X_dice"]``, and the same for other representations. With `reference`, the key is
         ``"X_dice_umap_reference"``.
     ``adata.uns["X_dice_umap"]``
-        Parameters of the coordinates, and fingerprints of the cells.
+        Fingerprints of the cells and of the reference.
 
     Examples
     --------
@@ -84,22 +72,13 @@ def comparison(
     keys = read.as_keys(use_rep)
     names = check_titles(titles, [draw.TITLES.get(key, key) for key in keys], "representations")
     shades: Sequence[str | None] = [color] if isinstance(color, str) else color or [None]
-    rows = [None if key is None else read_colors(adata, key, palette) for key in shades]
-    options = umap_options(n_neighbors, random_state)
-    onto = None if reference is None else reference_map(reference, reference_rep, **options)
-    if onto is None and neighbors_key is not None:
-        _, found = read.neighbors(adata, neighbors_key)
-        if found not in keys:
-            raise InputError(
-                f"The graph {neighbors_key!r} was computed from {found!r}, which is not drawn: add it to use_rep, or "
-                "leave neighbors_key out."
-            )
-    maps = [layout(adata, key, neighbors_key=neighbors_key, onto=onto, **options) for key in keys]
+    rows = [None if key is None else read_colors(adata, key) for key in shades]
+    onto = None if reference is None else reference_map(reference, reference_rep)
     ground = None if onto is None else onto.coordinates
-    margin = max(draw.row_margin(colors, ground) for colors in rows)
-    n = len(maps)
-    side, ncols = max(map(draw.map_side, rows)), n if ncols is None else ncols
-    figure, axes = panels(len(rows) * n, ncols=ncols, size=(side, side), margin=margin, same_limits=ground is not None)
+    maps = [(name, layout(adata, key, onto)) for name, key in zip(names, keys, strict=True)]
+    n, shape = len(maps), max(map(draw.map_size, rows))
+    ncols = n if ncols is None else ncols
+    figure, axes = panels(len(rows) * n, ncols=ncols, size=shape, same_limits=ground is not None)
     for i, colors in enumerate(rows):
-        draw.row(axes[i * n : (i + 1) * n], colors, list(zip(names, maps, strict=True)), ground, size)
+        draw.row(axes[i * n : (i + 1) * n], colors, maps, ground, size)
     return figure, axes

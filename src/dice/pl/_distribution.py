@@ -9,20 +9,17 @@ import numpy as np
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.colors import SAFE, Colors, Palette, read_groups, read_numbers
-from dice._data.graph import layout, umap_options
+from dice._data.colors import SAFE, Colors, read_groups, read_numbers
+from dice._data.graph import layout
 from dice._keys import NoveltyKeys
 from dice._plot import draw
 from dice._plot.figure import PANEL, Axes, Drawn, name_groups, panels, plot
-from dice._types import Floats, Mask, Seed
+from dice._types import Floats, Mask
 
 #: Calls that write these columns.
 WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.novelty"}
-#: Height of a row in inches, height if there are many rows, and the largest number that is not many.
-_ROW_HEIGHT, _SMALL_HEIGHT, _MANY_ROWS = 0.2, 0.14, 24
-RING = "#D55E00"
-#: The cells of every tested group, and whether it was called novel.
-Tested = Mapping[str, tuple[Mask, bool]]
+#: Height of a row in inches, and the colour of novel cells and groups.
+ROW, RING = 0.16, "#D55E00"
 #: Colour and values of every label, by the text beside its box.
 Boxes = Mapping[str, tuple[str, Floats]]
 
@@ -34,11 +31,6 @@ def distribution(
     *,
     groupby: str | None = None,
     use_rep: str | None = None,
-    n_neighbors: int = 15,
-    random_state: Seed = 0,
-    size: float | None = None,
-    color_map: str = "viridis",
-    palette: Palette | None = None,
 ) -> Drawn:
     """Draw the map of the cells coloured by a number, and the distribution of this number per label.
 
@@ -61,11 +53,6 @@ def distribution(
     use_rep
         Key of ``obsm`` to draw. None is ``"X_dice"``, and ``"X_dice_pca"`` for novelty, because denoising may move
         unknown cells onto known ones.
-    {umap}
-    {size}
-    color_map
-        Matplotlib's colour map for the numbers.
-    {palette}
     {figure}
 
     Returns
@@ -81,37 +68,31 @@ def distribution(
     >>> len(figure.axes)
     2
     """
-    numbers = read_numbers(adata, key, color_map, step=WRITTEN_BY.get(key))
+    numbers = read_numbers(adata, key, step=WRITTEN_BY.get(key))
     keys, columns = NoveltyKeys(key), read.names(adata, "obs")
     tested = _tested(adata, keys, columns)
-    shown = tested if groupby is None else groupby
-    groups = None if shown is None else read_groups(adata, shown, palette)
+    groupby = tested if groupby is None else groupby
+    groups = None if groupby is None else read_groups(adata, groupby)
     novel = _flags(adata, keys.flag) if keys.flag in columns else None
-    use_rep = use_rep or ("X_dice" if novel is None else "X_dice_pca")
-    where = layout(adata, use_rep, **umap_options(n_neighbors, random_state))
+    where = layout(adata, use_rep or ("X_dice" if novel is None else "X_dice_pca"))
     rows = {} if groups is None else _rows(groups, numbers, novel)
     # The map is as high as the boxes, which leaves no empty space.
-    height = max(PANEL, 0.8 + len(rows) * (_ROW_HEIGHT if len(rows) <= _MANY_ROWS else _SMALL_HEIGHT))
-    words = 0.3 + 0.07 * max(map(len, rows), default=0)
-    widths = height - 0.3 + draw.COLORBAR_WIDTH, PANEL - 0.4 + words
-    figure, axes = panels(2, ncols=2, size=(sum(widths) / 2, height), widths=widths, square=False)
-    points = draw.scatter_colored(axes[0], where, numbers, size=size)
+    height = max(PANEL, ROW * len(rows))
+    figure, axes = panels(2, ncols=2, size=(height, height), widths=(height, PANEL), square=False)
+    points = draw.scatter_colored(axes[0], where, numbers)
     draw.style_map(axes[0], title=key, n_cells=len(where))
-    draw.add_colorbar(axes[0], points, label="")
+    draw.add_colorbar(axes[0], points)
     if groups is None:
-        known = numbers.values[~numbers.missing]
-        axes[1].hist(known, bins=int(np.clip(np.sqrt(len(known)), 5, 50)), color=SAFE[0])
+        axes[1].hist(numbers.values[~numbers.missing], bins=30, color=SAFE[0])
     else:
         _boxes(axes[1], rows)
     draw.plain(axes[1], x=key, y="cells" if groups is None else "")
     if novel is not None:
-        called: dict[str, tuple[Mask, bool]] = {}
-        if tested is not None:
-            colors, flagged = read_groups(adata, tested), _flags(adata, keys.group_flag)
-            called = {
-                name: (mine, bool(flagged[mine].any())) for name, _, mine in colors.groups if name in colors.names
-            }
-        _mark(axes, where, novel, size, called, shown == tested)
+        _mark(axes[0], where, novel)
+    if novel is not None and tested is not None:
+        flagged = _flags(adata, keys.group_flag)
+        named = [(name, RING, mine) for name, _, mine in read_groups(adata, tested).groups if flagged[mine].any()]
+        name_groups(axes[0], named, where, ink=RING)
     return figure, axes
 
 
@@ -126,27 +107,13 @@ def _flags(adata: AnnData, key: str) -> Mask:
     return read.column(adata, key).fillna(False).to_numpy(dtype=bool)
 
 
-def _mark(axes: list[Axes], where: Floats, novel: Mask, size: float | None, groups: Tested, in_rows: bool) -> None:
-    """Draw rings around novel cells, names of novel groups, and an explanation below the map."""
-    ax, said, title = axes[0], [], f"{novel.sum()} of {len(novel)} cells"
+def _mark(ax: Axes, where: Floats, novel: Mask) -> None:
+    """Draw rings around novel cells, and their number as the title."""
+    ax.set_title(f"{novel.sum()} of {len(novel)} cells are novel", fontsize=11)
     if novel.any():
-        area = 3 * draw.point_size(len(where), size) + 6
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": RING, "linewidths": 0.7}
-        draw.scatter(ax, where[novel], label="novel", size=area, zorder=4, **look)
-        said.append("o: novel cell")
-    named = [(name, RING, cells) for name, (cells, called) in groups.items() if called]
-    if named:
-        name_groups(ax, named, where, ink=RING)
-        said.append("name: novel group, tested as a whole; its cells need no high score")
-    for text in axes[1].get_yticklabels() if in_rows else []:
-        if text.get_text().rpartition(" (")[0] in {name for name, *_ in named}:
-            text.set(color=RING, fontweight="bold")
-    title += f" and {len(named)} of {len(groups)} groups" if groups else ""
-    # From the left edge on: it may be wider than the map, and the colour bar leaves room at the right.
-    ax.set_title(f"{title} are novel", fontsize=11, x=0, ha="left")
-    if said:
-        # Below the name of the axis.
-        ax.text(0, -0.075, "\n".join(said), color=RING, fontsize=8, transform=ax.transAxes, ha="left", va="top")
+        area = 3 * draw.point_size(len(where)) + 6
+        draw.add_legend(ax, [draw.scatter(ax, where[novel], label="novel", size=area, zorder=4, **look)], low=True)
 
 
 def _rows(groups: Colors, numbers: Colors, novel: Mask | None) -> Boxes:
@@ -163,7 +130,6 @@ def _rows(groups: Colors, numbers: Colors, novel: Mask | None) -> Boxes:
 def _boxes(ax: Axes, rows: Boxes) -> None:
     """Draw a horizontal box per label, which leaves room for long names."""
     y = draw.name_rows(ax, list(rows), edge=0.6)
-    ax.tick_params(axis="y", labelsize=9 if len(rows) <= _MANY_ROWS else 7)
     # Not drawn by ``boxplot``: its option for horizontal boxes differs between matplotlib versions.
     marks = np.array([np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)) for _, values in rows.values()])
     low, left, middle, right, high = marks.reshape(-1, 5).T

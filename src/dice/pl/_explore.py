@@ -11,11 +11,8 @@ import pandas as pd
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.graph import umap_options
-from dice._docs import shared
 from dice._errors import DiceError, DiceWarning
 from dice._plot.report import Page, records
-from dice._types import Seed
 
 if TYPE_CHECKING:
     from dice._data.store import Prior
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 N_GENES = 6
 
 
-@shared
 def explore(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
@@ -35,8 +31,6 @@ def explore(
     height: int = 900,
     max_cells: int = 50_000,
     prior_key: str = "dice",
-    n_neighbors: int = 15,
-    random_state: Seed = 0,
 ) -> Page:
     """Explore a query in a notebook: a map, labels at any error rate, trees, probabilities, genes and corrections.
 
@@ -64,7 +58,6 @@ def explore(
         Maximum number of cells that are drawn, chosen at random. Lasso, tables and corrections use all cells.
     prior_key
         Key of the prior in the reference.
-    {umap}
 
     Returns
     -------
@@ -86,8 +79,7 @@ def explore(
     genes = {key: found for key in labels if (found := _genes(adata, reference, key, prior_key)) is not None}
     layers = [read.record(adata, key)["call"].get("layer") for key in genes]
     shown = [str(gene) for table in genes.values() for gene in table["gene"]]
-    options = umap_options(n_neighbors, random_state)
-    content = explorer.cells_of(adata, read.as_keys(use_rep), columns, color, max_cells=max_cells, **options) | {
+    content = explorer.cells_of(adata, read.as_keys(use_rep), columns, color, max_cells) | {
         "labels": [explorer.labels_of(adata, key, genes.get(key)) for key in labels],
         "clusters": explorer.clusters_of(adata),
         "expression": explorer.expression_of(adata, shown, layers[0]) if genes else None,

@@ -13,8 +13,8 @@ from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.figure import Axes, Drawn, plot
 
-#: Inches per gene and per letter of a title, and heights or widths of bars, dots, text and legend.
-_GENE, _LETTER, _BARS, _DOTS, _WORDS, _LEGEND = 0.28, 0.08, 0.8, 0.55, 0.95, 1.0
+#: Inches per gene, and heights of bars and dots.
+_GENE, _BARS, _DOTS = 0.28, 0.8, 0.55
 #: Area of a dot if all cells express the gene.
 _AREA = 110.0
 _FOR, _AGAINST = SAFE[0], SAFE[5]
@@ -29,7 +29,6 @@ def label_genes(
     *,
     n_genes: int | None = None,
     ncols: int = 3,
-    color_map: str = "Reds",
 ) -> Drawn:
     """Draw the contributions of genes to a label, and a dot plot of their expression.
 
@@ -46,8 +45,6 @@ def label_genes(
         Number of genes per group, from the top of the table. None draws all genes.
     ncols
         Number of panels in a row.
-    color_map
-        Matplotlib's colour map for mean expression.
     {figure}
 
     Returns
@@ -79,14 +76,12 @@ def label_genes(
     groups = [rows for _, rows in table.groupby("group", sort=False)]
     most, ncols = max(map(len, groups)), min(whole_number("ncols", ncols), len(groups))
     n_rows = -(-len(groups) // ncols)
-    width = max(most * _GENE, _LETTER * table["label"].astype(str).str.len().max(), 1.2) + 0.4
-    size = 1.0 + ncols * width + _LEGEND, n_rows * (_BARS + _DOTS + _WORDS)
-    figure = plt.figure(figsize=size, layout="constrained")
+    figure = plt.figure(figsize=(ncols * max(most * _GENE, 1.2), n_rows * (_BARS + _DOTS)), layout="constrained")
     grid = figure.subplots(2 * n_rows, ncols, squeeze=False, height_ratios=[_BARS, _DOTS] * n_rows)
     pairs = grid.reshape(n_rows, 2, ncols).transpose(0, 2, 1).reshape(-1, 2)
     means = table[["mean", "reference_mean"]].to_numpy()
     norm = Normalize(min(float(means.min()), 0.0), max(float(means.max()), 1e-6))
-    look: dict[str, Any] = {"norm": norm, "cmap": color_map, "edgecolors": "black", "linewidths": 0.5}
+    look: dict[str, Any] = {"norm": norm, "cmap": "Reds", "edgecolors": "black", "linewidths": 0.5}
     for at, (rows, (top, bottom)) in enumerate(zip(groups, pairs, strict=False)):
         _bars(top, rows, most, first=at % ncols == 0)
         points = _dots(bottom, rows, most, look, first=at % ncols == 0)

@@ -9,6 +9,7 @@ import pandas as pd
 from anndata import AnnData
 
 from dice._data import read
+from dice._data.colors import SEQUENTIAL
 from dice._keys import LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
 from dice._plot import draw
@@ -26,10 +27,10 @@ def label_tree(
     *,
     truth_key: str | None = None,
     key: str | None = None,
-    title: str | None = None,
-    color_map: str = "viridis",
 ) -> Drawn:
     """Draw the tree of labels: the area of a node is its number of safe labels, its colour is its F1.
+
+    Nodes without F1 are white.
 
     Parameters
     ----------
@@ -40,10 +41,6 @@ def label_tree(
     truth_key
         Column of ``obs`` with known labels, for the F1 of every node. None shows the F1 on held-out reference cells.
     {transferred}
-    title
-        Title of the panel.
-    color_map
-        Matplotlib's colour map for F1. Nodes without F1 are white.
     {figure}
 
     Returns
@@ -71,15 +68,15 @@ def label_tree(
         f1 = tree.f1(truth[known], given[known])
     # Labels below a node are beside each other, so that branches do not cross.
     rows, depth = sorted(range(tree.n_labels), key=lambda label: tree.path(label)[::-1]), int(tree.depths.max())
-    size = _PER_LEVEL * min(depth, 8) + 4.2, max(_PER_LABEL * len(rows) + 1.2, 2.6)
+    size = _PER_LEVEL * min(depth, 8), max(_PER_LABEL * len(rows), 2.0)
     figure, (ax,) = panels(1, size=size, square=False)
-    points = _draw(ax, tree, rows, np.bincount(nodes, minlength=len(tree.names)), f1, color_map)
-    ax.set_title(title or f"safe labels of {len(nodes):,} cells", fontsize=11)
+    points = _draw(ax, tree, rows, np.bincount(nodes, minlength=len(tree.names)), f1)
+    ax.set_title(f"safe labels of {len(nodes):,} cells", fontsize=11)
     figure.colorbar(points, ax=ax, fraction=0.03, pad=0.02).set_label(f"F1 of {who}", fontsize=9)
     return figure, [ax]
 
 
-def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats, color_map: str) -> Any:
+def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats) -> Any:
     """Draw branches, nodes and names. Labels are at the right, the root at the left."""
     height = np.zeros(tree.n_labels)
     height[rows] = np.arange(len(rows))
@@ -89,7 +86,7 @@ def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats
         ax.plot([x[parent], x[parent], x[node]], [y[parent], y[node], y[node]], color=_INK, linewidth=1, zorder=1)
     area, some = np.maximum(_LARGEST * n_cells / max(n_cells.max(), 1), 12), n_cells > 0
     ax.scatter(x, y, s=8, color=_INK, zorder=2)
-    points = ax.scatter(x[some], y[some], s=area[some], c=f1[some], cmap=color_map, vmin=0, vmax=1,
+    points = ax.scatter(x[some], y[some], s=area[some], c=f1[some], cmap=SEQUENTIAL, vmin=0, vmax=1,
                         edgecolors="black", linewidths=0.6, zorder=3, plotnonfinite=True)  # fmt: skip
     points.cmap = points.get_cmap().with_extremes(bad="white")
     for node in np.flatnonzero(tree.members.sum(1) > 1).tolist():

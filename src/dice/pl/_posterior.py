@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from anndata import AnnData
 
 from dice._arguments import share
 from dice._data import read
 from dice._data.colors import REFERENCE, read_colors
-from dice._data.graph import Map, reference_map, umap_options
+from dice._data.graph import Map, reference_map
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, check_titles, panels, plot
-from dice._types import Codes, Floats, Seed
+from dice._plot.figure import Axes, Drawn, check_titles, name_groups, panels, plot
+from dice._types import Codes, Floats
 
 #: Colours of samples over a grey and over a coloured reference.
 MOST_SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
@@ -37,8 +38,6 @@ def posterior(
     use_rep: str = "X_dice",
     reference_rep: str = "X_dice_pca",
     titles: Sequence[str] | None = None,
-    n_neighbors: int = 15,
-    random_state: Seed = 0,
     ncols: int = 3,
     ax: Axes | None = None,
 ) -> Drawn:
@@ -65,7 +64,6 @@ def posterior(
     {reference_map}
     titles
         One title per cell. None uses the names of the cells.
-    {umap}
     ncols
         Number of panels in a row.
     ax
@@ -92,14 +90,11 @@ def posterior(
     ground = "all cells" if reference is None else "reference"
     source, source_rep, name = (adata, use_rep, "adata") if reference is None else (reference, reference_rep, ground)
     colors = None if color is None else read_colors(source, color)
-    onto = reference_map(source, source_rep, name=name, **umap_options(n_neighbors, random_state))
+    onto = reference_map(source, source_rep, name=name)
     onto.check_same_space(samples.shape[2], f"adata.obsm[{keys.samples!r}]")
 
     ink = MOST_SAMPLES if colors is None else SAMPLES_ON_COLORS
-    legend = _legend({ground: REFERENCE} if colors is None else draw.legend_of(colors), ink, level)
-    margin = draw.legend_width(str(handle.get_label()) for handle in legend)
-    side = draw.map_side(colors)
-    figure, axes = panels(len(rows), ax=ax, ncols=ncols, size=(side, side), margin=margin, same_limits=True)
+    figure, axes = panels(len(rows), ax=ax, ncols=ncols, size=draw.map_size(colors), same_limits=True)
     for panel, title, cloud, start in zip(axes, names, samples, observed, strict=True):
         if colors is None:
             draw.scatter_reference(panel, onto.coordinates, label=ground)
@@ -110,24 +105,24 @@ def posterior(
         draw.style_map(panel, title=title, n_cells=onto.n_cells)
     for panel in axes:
         # Below the samples.
-        draw.name_many(panel, colors, onto.coordinates, zorder=3.4)
-    draw.add_legend(axes[min(ncols, len(axes)) - 1], legend)
+        name_groups(panel, draw.named_on_map(colors), onto.coordinates, zorder=3.4)
+    others = {ground: REFERENCE} if colors is None else draw.legend_of(colors)
+    draw.add_legend(axes[min(ncols, len(axes)) - 1], _legend(others, ink, level))
     return figure, axes
 
 
 def _positions(adata: AnnData, cells: Any) -> Codes:
     """Return the rows of cells given by name or by position."""
-    wanted = np.atleast_1d(np.asarray(cells))
-    if not len(wanted):
-        raise InputError("`cells` is empty: pass at least one name of adata.obs_names.")
-    named, n = wanted.dtype.kind in "UO", adata.n_obs
-    found = adata.obs_names.get_indexer_for(wanted) if named else wanted
-    known = named or wanted.dtype.kind in "iu"
-    if not known or len(found) != len(wanted) or found.max() >= n or found.min() < (0 if named else -n):
+    wanted, rows = np.atleast_1d(np.asarray(cells)), pd.Series(np.arange(adata.n_obs), adata.obs_names)
+    try:
+        found = rows.iloc[wanted] if wanted.dtype.kind in "iu" else rows.loc[wanted]
+    except (KeyError, IndexError):
+        found = rows[:0]
+    if found.empty:
         raise InputError(
-            f"`cells` must be unique names of adata.obs_names, or positions below {n}, got {wanted[:5].tolist()}."
+            f"`cells` must be names of adata.obs_names, or positions below {adata.n_obs}, got {wanted[:5].tolist()}."
         )
-    return np.asarray(found, dtype=np.intp)
+    return found.to_numpy()
 
 
 def _samples(adata: AnnData, keys: DenoiseKeys, rows: Codes) -> Floats:
@@ -150,30 +145,28 @@ def _draw_cell(ax: Axes, onto: Map, where: Floats, start: Floats, level: float, 
     if len(where) >= MIN_SAMPLES:
         extent = float(np.ptp(onto.coordinates, axis=0).max()) or 1.0
         *density, threshold = highest_density_region(where, level, min_width=0.01 * extent)
-        lines = ax.contour(*density, [threshold], colors="black", zorder=5)
+        lines = ax.contour(*density, [threshold], colors="black", linestyles="solid", zorder=5)
         lines.set(label=f"{level:.0%} of samples", linewidth=1.0)
 
 
 def highest_density_region(points: Floats, level: float, *, min_width: float) -> tuple[Floats, Floats, Floats, float]:
-    """Return x, y and density on a grid, and the threshold of the smallest region with a share `level` of a sample.
+    """Return x, y and log-density on a grid, and the threshold of the smallest region with a share `level` of a sample.
 
     This is the highest density region of Hyndman (1996). The kernel is as wide as a typical neighbourhood of sqrt(n)
     points, but at least `min_width`, so that two distant modes stay apart. A width taken from the overall spread would
     join them.
     """
-    from scipy.spatial.distance import cdist
+    from sklearn.neighbors import KernelDensity, NearestNeighbors
 
     sample = points.astype(np.float64)
     rank = min(int(np.ceil(np.sqrt(len(sample)))), len(sample) - 1)
-    width = max(float(np.median(np.sort(cdist(sample, sample), axis=1)[:, rank])), min_width)
-
-    def density(at: Floats) -> Floats:
-        return np.asarray(np.exp(-0.5 * (cdist(at, sample) / width) ** 2).mean(1))
-
+    distances, _ = NearestNeighbors(n_neighbors=rank).fit(sample).kneighbors()
+    width = max(float(np.median(distances[:, -1])), min_width)
+    kernel = KernelDensity(bandwidth=width).fit(sample)
     x, y = np.linspace(sample.min(0) - 4 * width, sample.max(0) + 4 * width, N_GRID).T
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    threshold = float(np.quantile(density(sample), 1 - level))
-    return x, y, density(grid).reshape(N_GRID, N_GRID), threshold
+    threshold = float(np.quantile(kernel.score_samples(sample), 1 - level))
+    return x, y, kernel.score_samples(grid).reshape(N_GRID, N_GRID), threshold
 
 
 def _legend(others: dict[str, str], ink: str, level: float) -> list[Any]:

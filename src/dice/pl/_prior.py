@@ -12,7 +12,7 @@ from anndata import AnnData
 from dice._data.colors import MISSING, SAFE
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, panels, plot
+from dice._plot.figure import PANEL, Axes, Drawn, panels, plot
 from dice._types import Floats
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def prior(reference: AnnData | Prior | str | os.PathLike[str], *, prior_key: str
         raise InputError(
             "The prior has no held-out losses: call dice.tl.train_prior with dice.Training(validation_fraction=0.1)."
         )
-    figure, axes = panels(2, ncols=2, size=(5.0, 3.6), square=False)
+    figure, axes = panels(2, ncols=2, size=(4.2, PANEL), square=False)
     _spectrum(axes[0], singular_values[: max(N_VALUES, found.n_latent + 1)], found.n_latent)
     if mixture:
         _mixture(axes[1], found.history)
@@ -84,9 +84,7 @@ def _losses(ax: Axes, history: Mapping[str, Floats], *, keeps_last: bool) -> Non
     draw.plain(ax, x="step", y="held-out loss / loss of linear denoiser")
     right.set_ylabel("training loss", fontsize=9, color="#777777")
     right.spines["top"].set_visible(False)
-    # Below the panel, because it would cover one of the curves.
-    handles = [curve, loss, linear, line]
-    ax.legend(handles=handles, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=9)
+    ax.legend(handles=[curve, loss, linear, line], fontsize=9, edgecolor="none", framealpha=0.9)
 
 
 def _mixture(ax: Axes, history: Mapping[str, Floats]) -> None:

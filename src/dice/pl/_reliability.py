@@ -14,7 +14,7 @@ from dice._data.colors import REFERENCE, SAFE, read_groups
 from dice._data.read import Transferred
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, panels, plot
+from dice._plot.figure import PANEL, Axes, Drawn, panels, plot
 from dice._types import Codes, Floats, Mask
 
 _LABEL_HEIGHT = 0.22
@@ -78,8 +78,8 @@ def reliability(
         )
     truth, sets = truth[known], found.sets[known]
     present = [code for code in range(len(found.names)) if (truth == code).any()]
-    height = max(3.8, 1.2 + _LABEL_HEIGHT * (len(present) + 1))
-    figure, axes = panels(2, ncols=2, size=(4.2, height), margin=1.2, square=False)
+    height = max(PANEL, _LABEL_HEIGHT * (len(present) + 1))
+    figure, axes = panels(2, ncols=2, size=(PANEL, height), square=False)
     _diagram(axes[0], found.probabilities[known], truth, n_bins)
     rows = {"all cells": np.ones(len(truth), dtype=bool)} | {found.names[code]: truth == code for code in present}
     _coverage(axes[1], rows, sets[np.arange(len(truth)), truth], sets.sum(1), 1 - found.alpha)
@@ -123,5 +123,5 @@ def _coverage(ax: Axes, rows: dict[str, Mask], covered: Mask, size: Codes, promi
     ax.hlines(y, low, high, color=SAFE[0], linewidth=1.2)
     ax.scatter(n_right / n, y, s=[50] + [25] * (len(rows) - 1), color=SAFE[0], zorder=3, label="coverage")
     ax.set_xlim(min(0.5, float(low.min()) - 0.02), 1.01)
-    ax.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     draw.plain(ax, title="coverage (mean size of the sets)", x="share of sets with the true label")
+    draw.add_legend(ax)

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anndata import AnnData
 
 from dice._data import read
-from dice._data.graph import umap_options
-from dice._docs import shared
 from dice._files import check_target
-from dice._types import Seed
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._distribution import distribution
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 DPI = 110
 
 
-@shared
 def report(
     adata: AnnData,
     path: str | os.PathLike[str],
@@ -41,8 +37,6 @@ def report(
     title: str = "dice report",
     max_cells: int = 50_000,
     prior_key: str = "dice",
-    n_neighbors: int = 15,
-    random_state: Seed = 0,
 ) -> None:
     """Write one self-contained page about a query: the page of :func:`dice.pl.explore`, figures, parameters, warnings.
 
@@ -71,10 +65,6 @@ def report(
         Maximum number of cells that are drawn, chosen at random. Tables hold all cells.
     prior_key
         Key of the prior in ``uns``.
-    n_neighbors
-        Number of neighbours for UMAP.
-    random_state
-        Seed of UMAP and of the choice of cells, or a :class:`numpy.random.Generator` to draw it from.
 
     Returns
     -------
@@ -88,17 +78,15 @@ def report(
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
     check_target(path, inputs=(adata, reference))
-    options = umap_options(n_neighbors, random_state)
-    more: dict[str, Any] = {"use_rep": use_rep, "max_cells": max_cells, "prior_key": prior_key, **options}
+    more: dict[str, Any] = {"use_rep": use_rep, "max_cells": max_cells, "prior_key": prior_key}
     page = explore(adata, reference, color=color, title=title, **more)
-    page.content["figures"] = _figures(adata, read.as_keys(use_rep), color, reference, truth_key, prior_key, options)
+    page.content["figures"] = _figures(adata, read.as_keys(use_rep), color, reference, truth_key, prior_key)
     page.save(path)
 
 
 def _figures(
-    adata: AnnData, keys: list[str], color: str | None, reference: Any, truth_key: str | None, prior_key: str,
-    options: dict[str, Any],
-) -> list[dict[str, str]]:  # fmt: skip
+    adata: AnnData, keys: list[str], color: str | None, reference: Any, truth_key: str | None, prior_key: str
+) -> list[dict[str, str]]:
     """Return all plots whose slots exist, as pictures with captions."""
     import matplotlib.pyplot as plt
 
@@ -116,8 +104,8 @@ def _figures(
     columns = explorer.read_columns(adata, color)
     color = explorer.first_color(adata, columns) if color is None else color
     groups = next((column for column in columns if column.name == color and column.labels is not None), None)
-    by_group: dict[str, Any] = {"groupby": None if groups is None else color, "use_rep": keys[-1], **options}
-    add("The cells before and after denoising", comparison, adata, use_rep=keys, color=color, **options)
+    by_group: dict[str, Any] = {"groupby": None if groups is None else color, "use_rep": keys[-1]}
+    add("The cells before and after denoising", comparison, adata, use_rep=keys, color=color)
     if "dice_uncertainty" in there:
         add("Uncertainty: posterior standard deviation of every cell", distribution, adata, **by_group)
     if "dice_novelty" in there:

@@ -14,13 +14,14 @@ from anndata import AnnData
 from dice import settings
 from dice._arguments import whole_number
 from dice._data import read
-from dice._data.colors import SAFE, Palette, read_colors
-from dice._data.graph import Map, umap_options
+from dice._data.colors import SAFE, read_colors
+from dice._data.graph import Map
 from dice._errors import DiceWarning, InputError
 from dice._keys import DenoiseKeys, PriorKeys
+from dice._model.arrays import subsample
 from dice._plot import draw
 from dice._plot.figure import Axes, Drawn, panels, plot
-from dice._types import Codes, Floats, Seed
+from dice._types import Floats
 
 if TYPE_CHECKING:
     from dice._data.store import Prior
@@ -42,10 +43,6 @@ def rho(
     use_rep: str = "X_dice",
     curve_key: str = "dice_rho",
     prior_key: str = "dice",
-    n_neighbors: int = 15,
-    random_state: Seed = 0,
-    size: float | None = None,
-    palette: Palette | None = None,
 ) -> Drawn:
     """Draw the tuning curve of rho, and the cells for several values of rho on one UMAP with the reference in grey.
 
@@ -66,16 +63,13 @@ def rho(
     color
         Column of ``obs``, or a gene.
     n_cells
-        Maximum number of cells of the query, and of the reference, to draw. They are chosen at random.
+        Maximum number of cells of the query, and of the reference, to draw, evenly spaced.
     use_rep
         Key of the denoised embedding.
     curve_key
         Key of the tuning curve in ``uns``.
     prior_key
         Key of the prior in ``uns``. The projection of the reference is ``reference.obsm[f"X_{prior_key}_pca"]``.
-    {umap}
-    {size}
-    {palette}
     {figure}
 
     Returns
@@ -93,25 +87,23 @@ def rho(
     """
     from dice._data.store import find_prior
 
-    curve = read.record(adata, curve_key)
+    n_cells, curve = whole_number("n_cells", n_cells), read.record(adata, curve_key)
     maps, ground, colors = [], None, None
     if curve is None or reference is not None or prior_key in read.names(adata, "uns"):
-        options = umap_options(n_neighbors, random_state)
-        cells = adata[_choose(adata.n_obs, n_cells, options["random_state"])].to_memory()
-        colors = None if color is None else read_colors(cells, color, palette)
+        cells = adata[subsample(np.arange(adata.n_obs), n_cells)].to_memory()
+        colors = None if color is None else read_colors(cells, color)
         prior = find_prior(adata if reference is None else reference, key=prior_key)
         (start, projected), *denoised = _denoise(cells, prior, rhos, curve, use_rep)
         known = projected[:0]
         if isinstance(reference, AnnData):
-            known = read.embedding(reference, PriorKeys(prior_key).projection, name="reference")
-            known = known[_choose(len(known), n_cells, options["random_state"])]
-        onto = Map(np.vstack([known, projected]), **options)
+            known = subsample(read.embedding(reference, PriorKeys(prior_key).projection, name="reference"), n_cells)
+        onto = Map(np.vstack([known, projected]))
         ground = onto.coordinates[: len(known)] if len(known) else None
         maps = [(start, onto.coordinates[len(known) :])]
         maps += [(title, onto.place(latents)) for title, latents in denoised]
-    n_panels, side = len(maps) + (curve is not None), draw.map_side(colors)
-    margin = draw.row_margin(colors, ground)
-    figure, axes = panels(n_panels, ncols=_columns(n_panels, side), size=(side, side), margin=margin)
+    n_panels, size = len(maps) + (curve is not None), draw.map_size(colors)
+    n_rows = math.ceil(n_panels * size[0] / PAGE)
+    figure, axes = panels(n_panels, ncols=math.ceil(n_panels / n_rows), size=size)
     if curve is not None:
         _draw_curve(axes[0], curve)
     if maps:
@@ -119,7 +111,7 @@ def rho(
         for ax in others:
             ax.sharex(first)
             ax.sharey(first)
-        draw.row(own, colors, maps, ground, size)
+        draw.row(own, colors, maps, ground)
     return figure, axes
 
 
@@ -132,18 +124,6 @@ def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
     ax.set_box_aspect(1)
     title = f"best: rho = {float(curve['rho']):.3g}"
     draw.plain(ax, title=title, x="rho (PCA units)", y=f"loss ({curve['criterion']})")
-
-
-def _columns(n_panels: int, side: float) -> int:
-    """Return the number of panels in a row that fits a page and fills the last row best."""
-    most = max(int(PAGE / side), 1)
-    return math.ceil(n_panels / math.ceil(n_panels / most))
-
-
-def _choose(n: int, n_cells: int, random_state: int) -> Codes:
-    """Return the positions of at most `n_cells` random cells, in ascending order."""
-    n_cells = whole_number("n_cells", n_cells)
-    return np.sort(np.random.default_rng(random_state).permutation(n)[:n_cells])
 
 
 def _denoise(
@@ -160,11 +140,10 @@ def _denoise(
     if not steps:
         raise InputError("`rhos` is empty: pass one or more numbers, or None.")
     call: dict[str, Any] = {} if record is None else stored_call(record)
-    keys, found = DenoiseKeys("X_rho"), list[tuple[str, Floats]]()
+    keys, found = DenoiseKeys("X_rho"), []
     # Each rho would repeat the warnings and messages of dice.tl.denoise. These cells are a copy.
     with settings.using(verbosity=0), warnings.catch_warnings(action="ignore", category=DiceWarning):
         for step in steps:
             denoise(cells, prior, **call | {"rho": step, "key_added": keys.mean})
-            found = found or [("PCA projection", read.embedding(cells, keys.projection))]
             found.append((f"rho = {step:.3g}", read.embedding(cells, keys.mean)))
-    return found
+    return [("PCA projection", read.embedding(cells, keys.projection)), *found]

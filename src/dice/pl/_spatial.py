@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import product
-from typing import Any
 
 import numpy as np
 from anndata import AnnData
 
 from dice._arguments import said
 from dice._data import read
-from dice._data.colors import Palette, read_colors
+from dice._data.colors import read_colors
 from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.figure import Drawn, panels, plot
@@ -21,12 +19,14 @@ from dice._plot.figure import Drawn, panels, plot
 
 @plot
 def spatial(
-    adata: AnnData, color: str | Sequence[str], *, spatial_key: str = "spatial", batch_key: str | None = None,
-    size: float | None = None, palette: Palette | None = None,
-) -> Drawn:  # fmt: skip
+    adata: AnnData,
+    color: str | Sequence[str],
+    *,
+    spatial_key: str = "spatial",
+    batch_key: str | None = None,
+    size: float | None = None,
+) -> Drawn:
     """Draw labels, their status or safe labels where the cells are in the tissue.
-
-    :func:`squidpy.pl.spatial_scatter` draws them if squidpy is installed, and matplotlib otherwise.
 
     Parameters
     ----------
@@ -39,7 +39,6 @@ def spatial(
     batch_key
         Column of ``obs`` with sections. Each section has a panel of its own.
     {size}
-    {palette}
     {figure}
 
     Returns
@@ -61,22 +60,11 @@ def spatial(
         raise InputError(
             f"`color` must be one or more columns, and adata.obsm[{spatial_key!r}] have two, got {said(color)}."
         )
-    if find_spec("squidpy") is not None:
-        import squidpy
-
-        chosen: dict[str, Any] = {} if palette is None else {"palette": palette}
-        drawn = squidpy.pl.spatial_scatter(
-            adata, shape=None, color=names, spatial_key=spatial_key, library_key=batch_key, size=size,
-            library_first=False, return_ax=True, **chosen,
-        )  # fmt: skip
-        axes = list(np.ravel(drawn))
-        return axes[0].figure, axes
-    columns, sections = [read_colors(adata, name, palette) for name in names], [("", np.ones(adata.n_obs, dtype=bool))]
+    columns, sections = [read_colors(adata, name) for name in names], [("", np.ones(adata.n_obs, dtype=bool))]
     if batch_key is not None:
         batches = read.column(adata, batch_key, argument="batch_key").astype(str)
         sections = [(name, np.asarray(batches == name)) for name in sorted(batches.unique())]
-    margin = max(draw.legend_width(colors.legend) for colors in columns)
-    figure, axes = panels(len(names) * len(sections), ncols=len(sections), margin=margin)
+    figure, axes = panels(len(names) * len(sections), ncols=len(sections))
     for ax, (colors, (section, cells)) in zip(axes, product(columns, sections), strict=True):
         points = draw.scatter_colored(ax, where[cells], replace(colors, values=colors.values[cells]), size=size)
         ax.set_title(", ".join(filter(None, [colors.name, section])), fontsize=11)

@@ -13,8 +13,8 @@ from dice._keys import SafeKeys
 from dice._plot import draw
 from dice._plot.figure import Axes, Drawn, panels, plot
 
-#: Inches per row and column.
-_ROW, _COLUMN = 0.26, 0.36
+#: Inches per row and column of the matrix, and width of the bars.
+_ROW, _COLUMN, _BAR = 0.26, 0.36, 1.5
 _SIZES = {"1 label": SAFE[0], "2 labels": SAFE[4], "3 labels": SAFE[1], "4 or more": SAFE[5]}
 _LEVELS = {"finest": SAFE[0], "coarser": SAFE[4], "unresolved": SAFE[5]}
 
@@ -26,7 +26,6 @@ def transfer(
     *,
     groupby: str | None = None,
     key: str | None = None,
-    color_map: str = "Blues",
 ) -> Drawn:
     """Draw a matrix of transferred labels, the sizes of the prediction sets, and the levels of safe labels.
 
@@ -42,8 +41,6 @@ def transfer(
     groupby
         Column of ``obs`` with groups for the rows. None draws the labels in the sets.
     {transferred}
-    color_map
-        Matplotlib's colour map for shares.
     {figure}
 
     Returns
@@ -81,11 +78,9 @@ def transfer(
         tree, nodes, _ = read_safe(adata, keys)
         level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
         bars.append((level, _LEVELS, "safe labels"))
-    words = 0.075 * max(map(len, rows), default=0), 0.055 * max(map(len, columns), default=0)
-    widths = max(2.0, shares.shape[1] * _COLUMN) + words[0], *[2.2] * len(bars)
-    size = sum(widths) / len(widths) + 0.9, max(1.6, len(shares) * _ROW) + words[1] + 1.0
-    figure, axes = panels(len(widths), ncols=len(widths), size=size, widths=widths, square=False)
-    _matrix(axes[0], shares, color_map)
+    widths, height = [max(2.0, len(columns) * _COLUMN), *[_BAR] * len(bars)], max(1.6, len(rows) * _ROW)
+    figure, axes = panels(len(widths), ncols=len(widths), size=(0, height), widths=widths, square=False)
+    _matrix(axes[0], shares)
     draw.name_rows(axes[0], [f"{name} ({(groups == name).sum():,})" for name in rows])
     axes[0].set_title(title, fontsize=11)
     axes[0].set_ylabel(groupby or f"{labels_key}, transferred", fontsize=9)
@@ -95,9 +90,9 @@ def transfer(
     return figure, axes
 
 
-def _matrix(ax: Axes, shares: pd.DataFrame, color_map: str) -> None:
+def _matrix(ax: Axes, shares: pd.DataFrame) -> None:
     values = shares.to_numpy()
-    ax.imshow(values, cmap=color_map, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    ax.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     ax.set_xticks(range(values.shape[1]), shares.columns, rotation=45, ha="right", rotation_mode="anchor", fontsize=9)
     for row, column in np.argwhere(values >= 0.005):
         share = values[row, column]
@@ -117,5 +112,4 @@ def _bars(ax: Axes, shares: pd.DataFrame, colors: dict[str, str], title: str) ->
     ax.set_xlim(0, 1)
     draw.plain(ax, title=title, x="share of the cells of a row")
     ax.tick_params(axis="y", length=0)
-    if len(shares):
-        ax.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=9)
+    draw.add_legend(ax)

@@ -163,7 +163,7 @@ def annotate(
             from dice.pl._report import report as write_report  # matplotlib is imported only for reports
 
             stand_ins[0].leave_out_earlier()
-            write_report(query, path, reference=source, prior_key=prior_key, random_state=options.random_state)
+            write_report(query, path, reference=source, prior_key=prior_key)
     _log.say(str(found), result=True)
     result = stand_ins[0].perform(*(stand_ins[1:] if genes else []), copy=copy)
     if genes and known is not None:
@@ -217,7 +217,7 @@ def _run_steps(
     denoise(query, source, shift=_of_embedding(call["shift"]), **seeded, **options)
     _log.next_stage(bar, 4, "Annotating: clusters")
     clustered = _cluster(query, source, call["prior_key"], call["random_state"]) is not None
-    write_umap(query, DenoiseKeys().mean, call["random_state"])
+    write_umap(query, DenoiseKeys().mean)
     _log.next_stage(bar, 22, "Annotating: labels")
     labels_key = prior.params.get("labels_key") if call["labels_key"] is None else call["labels_key"]
     if labels_key is not None:
