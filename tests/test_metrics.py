@@ -85,11 +85,10 @@ def test_label_accuracy_compares_names() -> None:
 # ---- silhouette and neighbours -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_silhouette_matches_sklearn(blobs, metric: str) -> None:
+def test_silhouette_matches_sklearn(blobs) -> None:
     values, labels = blobs
-    expected = skm.silhouette_score(values, labels, metric=metric)
-    assert metrics.silhouette(values, labels, metric=metric) == pytest.approx(expected, abs=1e-12)
+    expected = skm.silhouette_score(values, labels, metric="cosine")
+    assert metrics.silhouette(values, labels) == pytest.approx(expected, abs=1e-12)
 
 
 def test_silhouette_of_odd_cells_matches_sklearn(blobs) -> None:
@@ -330,7 +329,6 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
         (lambda: metrics.silhouette(TWO, ["a", "a"]), "choose labels that tell cells apart"),
         (lambda: metrics.silhouette(TWO, ["a", "b"]), "labels that several cells share"),
         (lambda: metrics.silhouette(TWO * 2, list("abcd")), "labels that several cells share"),
-        (lambda: metrics.silhouette(TWO * 2, list("abab"), metric="no"), "use 'cosine'"),
         (lambda: metrics.knn_macro_f1(TWO, ["a", "b"], n_splits=1), "`n_splits` must be at least 2"),
         (lambda: metrics.ari(["a"], [1, 2]), "1 labels but 2 clusters"),
         (lambda: metrics.ari(["a", None], [None, 1]), "check for missing values"),

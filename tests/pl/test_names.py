@@ -56,11 +56,11 @@ def test_cells_without_a_label_stay_in_the_legend():
 
 def test_boxes_lie_apart_within_the_square_and_off_the_points():
     rng = np.random.default_rng(0)
-    points = 2 + 0.2 * rng.normal(size=(500, 2))
-    half = np.column_stack([rng.uniform(0.1, 0.8, 40), np.full(40, 0.06)])
-    at = place_boxes(points[:40], half, points, 5.0)
+    points = 0.4 + 0.04 * rng.normal(size=(500, 2))
+    half = np.column_stack([rng.uniform(0.02, 0.16, 40), np.full(40, 0.012)])
+    at = place_boxes(points[:40], half, points)
     assert (at - half >= -1e-6).all()
-    assert (at + half <= 5 + 1e-6).all()
+    assert (at + half <= 1 + 1e-6).all()
     overlap = (half[:, None] + half - np.abs(at[:, None] - at) > 1e-6).all(-1)
     assert overlap.sum() == len(at)  # each with itself
     covered = (np.abs(points[:, None] - at) < half).all(-1).any(1)

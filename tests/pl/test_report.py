@@ -171,11 +171,11 @@ def test_probabilities_and_trees_of_labels(labelled, reference):
 
 
 def test_a_notebook_shows_it_in_a_sandbox(labelled):
-    page = pl.explore(labelled, title=NASTY, height=700)
+    page = pl.explore(labelled)
     assert repr(page) == "Page of 45 cells: show it in a notebook, or write it with .save('report.html')."
     frame = Outline(page._repr_html_())
     assert frame.elements == ["iframe"]
-    assert 'sandbox="allow-scripts allow-downloads" style="width:100%;height:700px' in page._repr_html_()
+    assert 'sandbox="allow-scripts allow-downloads" style="width:100%;height:900px' in page._repr_html_()
 
 
 def test_only_the_pages_own_script_may_run(run, tmp_path):
@@ -186,8 +186,9 @@ def test_only_the_pages_own_script_may_run(run, tmp_path):
     assert "unsafe" not in policy
 
 
-def test_many_cells_are_drawn_by_a_random_choice(run, tmp_path):
-    pl.report(run, tmp_path / "report.html", max_cells=20)
+def test_many_cells_are_drawn_by_a_random_choice(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer, "MOST_ON_MAP", 20)
+    pl.report(run, tmp_path / "report.html")
     _, data = read(tmp_path / "report.html")
     assert data["n"] == len(data["names"]) == len(decode(data["columns"][0])) == 45
     drawn = np.frombuffer(base64.b64decode(data["drawn"]), np.uint32)

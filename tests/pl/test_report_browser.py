@@ -97,7 +97,7 @@ def made(monkeypatch):
 
     def make(n: int = 9, **options):
         cells = cells_on_a_grid(n)
-        return cells, pl.explore(cells, cells, use_rep=("first", "second"), title="t", **options)
+        return cells, pl.explore(cells, cells, use_rep=("first", "second"), **options)
 
     return make
 
@@ -305,8 +305,9 @@ def test_the_slider_follows_the_rule_of_python(opened, made):
     assert text(browser, "legend-title") == "labels at 50 % errors"
 
 
-def test_a_lasso_takes_all_cells_though_few_are_drawn(opened):
-    browser = opened(max_cells=3)
+def test_a_lasso_takes_all_cells_though_few_are_drawn(opened, monkeypatch):
+    monkeypatch.setattr(explorer, "MOST_ON_MAP", 3)
+    browser = opened()
     assert "9 cells (3 of them drawn)" in text(browser, "size")
     lasso(browser, (-0.02, -0.02), (-0.02, 0.6), (0.6, 0.6), (0.6, -0.02))
     assert text(browser, "selection").startswith("4 cells")

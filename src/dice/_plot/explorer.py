@@ -23,6 +23,8 @@ from dice._types import Floats
 
 #: More labels than this are shown without colours, which could not be told apart.
 MAX_LABELS = 256
+#: More cells than this are not drawn.
+MOST_ON_MAP = 50_000
 #: Labels of a cell whose probabilities the page holds, the most likely first, and genes whose expression it holds.
 KEPT_LABELS, KEPT_GENES = 16, 64
 #: Columns that are shown when the mouse is over a cell, and endings of the names of others.
@@ -37,10 +39,10 @@ def read_columns(adata: AnnData, color: str | None) -> list[Colors]:
     keys = read.names(adata, "obs")
     lazy = [key for key in HOVER if key in read.names(adata, "obsm")]
     found = [read_colors(adata, key) for key in dict.fromkeys([*keys, *lazy, *([] if color is None else [color])])]
-    own = [{name: STATUS_COLORS.get(name, "") for name in one.names} for one in found]
-    return [
-        replace(one, labels=mine) if mine and all(mine.values()) else one for one, mine in zip(found, own, strict=True)
-    ]
+    for i, one in enumerate(found):
+        if one.names and STATUS_COLORS.keys() >= set(one.names):
+            found[i] = replace(one, labels={name: STATUS_COLORS[name] for name in one.names})
+    return found
 
 
 def transferred(adata: AnnData) -> list[str]:
@@ -55,10 +57,9 @@ def transferred(adata: AnnData) -> list[str]:
 
 
 def first_color(adata: AnnData, columns: list[Colors]) -> str | None:
-    """Return transferred labels, or else the first column with 2 to 100 labels, or else any column of labels."""
-    labels = [column for column in columns if column.labels is not None]
-    groups = [column.name for column in labels if 1 < len(set(column.legend) - {"NA"}) <= 100]
-    return next(iter([*transferred(adata), *groups, *(column.name for column in labels)]), None)
+    """Return transferred labels, or else the first column with 2 to 100 labels."""
+    groups = [column.name for column in columns if 1 < len(column.legend) <= 100]
+    return next(iter([*transferred(adata), *groups]), None)
 
 
 def first_of_page(adata: AnnData, columns: list[Colors]) -> str | None:
@@ -68,16 +69,14 @@ def first_of_page(adata: AnnData, columns: list[Colors]) -> str | None:
     return next((key for key in status if key in known), first_color(adata, columns))
 
 
-def cells_of(
-    adata: AnnData, keys: list[str], columns: list[Colors], color: str | None, max_cells: int
-) -> dict[str, Any]:
-    """Return all cells with their columns. At most `max_cells` are drawn."""
+def cells_of(adata: AnnData, keys: list[str], columns: list[Colors], color: str | None) -> dict[str, Any]:
+    """Return all cells with their columns. At most `MOST_ON_MAP` are drawn."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
     maps = {draw.TITLES.get(key, key): layout(adata, key) for key in keys}
     names = [column.name for column in columns]
-    drawn = np.sort(np.random.default_rng(0).permutation(adata.n_obs)[:max_cells])
+    drawn = np.sort(np.random.default_rng(0).permutation(adata.n_obs)[:MOST_ON_MAP])
     hover = [at for at, name in enumerate(names) if name in HOVER or name.endswith(HOVER_ENDS)]
     return {
         "n": adata.n_obs,

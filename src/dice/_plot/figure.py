@@ -160,9 +160,9 @@ def _finish(
 MANY = 20
 #: Width and height of a letter, as shares of the font size. Estimated for bold DejaVu, the font of matplotlib.
 LETTER, LINE = 0.7, 1.25
-#: Costs of a name over all cells and of overlapping names (per square inch), in inches of distance, and the gap between
-#: names in inches. Chosen by looking at maps of 37 and 60 groups.
-COVERED, CROSSED, GAP = 10.0, 1e3, 0.04
+#: Costs of a name over all cells and of overlapping names, relative to that of a distance as long as the map, and the
+#: gap between names in shares of the map. Chosen by looking at maps of 37 and 60 groups.
+COVERED, CROSSED, GAP = 2.0, 5e3, 0.01
 #: Places that are compared along each side, cells that they may cover, and the length of short names.
 PLACES, POINTS, SHORT = 48, 400, 3
 
@@ -179,29 +179,26 @@ def name_groups(
 
     The limits of the panel must be final.
     """
+    if not groups:
+        return
     from matplotlib import patheffects
 
+    ax.autoscale_view()
+    # Places are in shares of the panel.
+    shares = ax.transData - ax.transAxes
+    starts = shares.transform([_middle(where[cells]) for *_, cells in groups])
     size = 9 if len(groups) <= MANY else 7 if len(groups) <= 40 else 6
-    halo = [patheffects.withStroke(linewidth=2, foreground="white")]
-    middles = np.array([_middle(where[cells]) for *_, cells in groups], dtype=np.float64).reshape(-1, 2)
-    # Fixed, so that lines to the names do not change the limits.
-    ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())
-    low, high = (np.array(edge) for edge in zip(ax.get_xlim(), ax.get_ylim(), strict=True))
-    edge = side(len(groups))
-    inches = edge / (high - low)
-    half = 0.5 * size / 72 * np.array([(LETTER * len(name), LINE) for name, *_ in groups]).reshape(-1, 2)
-    starts = (middles - low) * inches
+    half = size / 144 / side(len(groups)) * np.array([(LETTER * len(name), LINE) for name, *_ in groups])
     # Short names, such as cluster numbers, hide few cells and stay on them.
     short = all(len(name) <= SHORT for name, *_ in groups)
-    placed = starts if short else place_boxes(starts, half, (subsample(where, POINTS) - low) * inches, edge)
+    placed = starts if short else place_boxes(starts, half, shares.transform(subsample(where, POINTS)))
+    look: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": ink, "ha": "center", "va": "center"}
+    look |= {"path_effects": [patheffects.withStroke(linewidth=2, foreground="white")], "zorder": zorder}
     for (name, color, _), start, at, reach in zip(groups, starts, placed, half, strict=True):
-        end = np.clip(start, at - reach, at + reach)
-        if (end != start).any():
-            line: dict[str, Any] = {"color": color, "linewidth": 1.0, "zorder": zorder - 0.5}
-            ax.plot(*(np.stack([start, end], axis=1) / inches[:, None] + low[:, None]), **line)
-        x, y = at / inches + low
-        look: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": ink, "path_effects": halo}
-        ax.text(float(x), float(y), name, ha="center", va="center", zorder=zorder, **look)
+        line = np.stack([start, np.clip(start, at - reach, at + reach)], axis=1)
+        ax.plot(*line, color=color, linewidth=1.0, zorder=zorder - 0.5, transform=ax.transAxes)
+        x, y = shares.inverted().transform(at)
+        ax.text(x, y, name, **look)
 
 
 def _middle(own: Floats) -> Floats:
@@ -209,21 +206,20 @@ def _middle(own: Floats) -> Floats:
     return own[np.square(own - np.median(own, axis=0)).sum(1).argmin()]
 
 
-def place_boxes(centres: Floats, half: Floats, points: Floats, edge: float) -> Floats:
-    """Return centres (n, 2) of boxes with `half` sides (n, 2) near their wanted centres, in a square with `points`.
+def place_boxes(centres: Floats, half: Floats, points: Floats) -> Floats:
+    """Return centres (n, 2) of boxes of `half` sides (n, 2) near their wanted centres, in a unit square with points.
 
     Boxes are placed one after the other. Each takes the place with the least cost: its distance, the points (m, 2) that
     it covers and the boxes that it overlaps, which costs most.
     """
-    lattice = np.linspace(0, edge, PLACES)
+    lattice = np.linspace(0, 1, PLACES)
     places = np.stack(np.meshgrid(lattice, lattice), axis=-1).reshape(-1, 2)
     found = np.zeros_like(centres)
     for index, (centre, own) in enumerate(zip(centres, half, strict=True)):
-        at = np.clip(np.vstack([centre, places]), own, np.maximum(edge - own, own))
+        at = np.clip(np.vstack([centre, places]), own, np.maximum(1 - own, own))
+        away = np.abs(at - centre)
         # The distance to the box counts most, because long names are placed beside their group.
-        cost = (
-            np.linalg.norm(np.maximum(np.abs(at - centre) - own, 0), axis=1) + np.linalg.norm(at - centre, axis=1) / 4
-        )
+        cost = np.linalg.norm(np.maximum(away - own, 0), axis=1) + np.linalg.norm(away, axis=1) / 4
         cost += COVERED * (np.abs(at[:, None] - points) < own).all(-1).mean(1)
         overlap = own + half[:index] + GAP - np.abs(at[:, None] - found[:index])
         cost += CROSSED * np.maximum(overlap, 0).prod(-1).sum(1)

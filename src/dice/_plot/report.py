@@ -31,8 +31,7 @@ class Page:
     """A page that notebooks show, and that :meth:`save` writes to a file."""
 
     content: dict[str, Any]
-    title: str
-    height: int = 900
+    title: str = "dice"
 
     @property
     def html(self) -> str:
@@ -62,8 +61,8 @@ class Page:
 
     def _repr_html_(self) -> str:
         # Sandboxed: the page has no access to the notebook around it.
-        look = f"width:100%;height:{self.height}px;border:0"
-        return f'<iframe sandbox="allow-scripts allow-downloads" style="{look}" srcdoc="{escape(self.html)}"></iframe>'
+        look = 'sandbox="allow-scripts allow-downloads" style="width:100%;height:900px;border:0"'
+        return f'<iframe {look} srcdoc="{escape(self.html)}"></iframe>'
 
 
 def _hash(content: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, v_measure_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from dice import _log
 from dice._arguments import as_embedding, choice, seed
@@ -134,7 +134,7 @@ def v_measure(labels: ArrayLike, clusters: ArrayLike) -> float:
     >>> round(dice.metrics.v_measure(["B", "B", "T", "T"], [0, 0, 1, 2]), 3)
     0.8
     """
-    return float(v_measure_score(*paired_codes(labels, clusters, "clusters")))
+    return nmi(labels, clusters)
 
 
 def label_accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:

@@ -27,9 +27,6 @@ def explore(
     *,
     color: str | None = None,
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
-    title: str = "dice",
-    height: int = 900,
-    max_cells: int = 50_000,
     prior_key: str = "dice",
 ) -> Page:
     """Explore a query in a notebook: a map, labels at any error rate, trees, probabilities, genes and corrections.
@@ -37,7 +34,8 @@ def explore(
     The page is coloured by the status of labels first. A slider sets the error rate and shows how many cells keep
     their label, get a coarser one, or none. A click or a lasso selects cells and shows their probabilities level by
     level and view by view, their sets and the genes behind their labels. Selected cells can be given another label;
-    the page saves corrected labels as csv, with the Python lines that apply them.
+    the page saves corrected labels as csv, with the Python lines that apply them. Of more than 50,000 cells, a random
+    choice is drawn; lasso, tables and corrections use all cells.
 
     Parameters
     ----------
@@ -50,12 +48,6 @@ def explore(
         first column of labels.
     use_rep
         Key or keys of ``obsm`` to switch between.
-    title
-        Title of the page.
-    height
-        Height in the notebook, in pixels.
-    max_cells
-        Maximum number of cells that are drawn, chosen at random. Lasso, tables and corrections use all cells.
     prior_key
         Key of the prior in the reference.
 
@@ -79,14 +71,14 @@ def explore(
     genes = {key: found for key in labels if (found := _genes(adata, reference, key, prior_key)) is not None}
     layers = [read.record(adata, key)["call"].get("layer") for key in genes]
     shown = [str(gene) for table in genes.values() for gene in table["gene"]]
-    content = explorer.cells_of(adata, read.as_keys(use_rep), columns, color, max_cells) | {
+    content = explorer.cells_of(adata, read.as_keys(use_rep), columns, color) | {
         "labels": [explorer.labels_of(adata, key, genes.get(key)) for key in labels],
         "clusters": explorer.clusters_of(adata),
         "expression": explorer.expression_of(adata, shown, layers[0]) if genes else None,
         "records": records(adata),
         "figures": [],
     }
-    return Page(content, title, height)
+    return Page(content)
 
 
 def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataFrame | None:

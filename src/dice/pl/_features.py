@@ -103,11 +103,8 @@ def _coverage(ax: Axes, found: PredictedTable, truth: Floats) -> None:
     """Draw the share of cells whose interval contains the measured value, in the same order."""
     order, promised = found.ranked, 1 - found.alpha
     known = ~np.isnan(truth)
-    n = np.maximum(known.sum(0), 1)
     held = (found.low <= truth) & (truth <= found.high)
-    share = np.where(known.any(0), held.sum(0) / n, np.nan)[order]
-    half = 1.96 * np.sqrt(promised * found.alpha / np.median(n))
-    ax.axhspan(promised - half, promised + half, color=SAFE[4], alpha=0.25, linewidth=0, label="95 % by chance")
+    share = np.where(known.any(0), held.sum(0) / np.maximum(known.sum(0), 1), np.nan)[order]
     ax.axhline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
     inks = np.where(found.useless[order], MISSING, SAFE[0])
     ax.scatter(np.arange(len(order)), share, s=14, c=inks, linewidths=0, zorder=3)
@@ -121,8 +118,7 @@ def _cells(ax: Axes, found: PredictedTable, truth: Floats, feature: int) -> None
     some = subsample(np.flatnonzero(~np.isnan(truth[:, feature])), MOST_DRAWN)
     mean, measured, low, high = (part[some, feature] for part in (found.mean, truth, found.low, found.high))
     inside, where = (low <= measured) & (measured <= high), np.stack([mean, measured], axis=1)
-    many = len(some) > 200
-    ax.vlines(mean, low, high, color=MISSING, linewidth=0.5, alpha=0.35, rasterized=many, label="interval")
+    ax.vlines(mean, low, high, color=MISSING, linewidth=0.5, alpha=0.35, rasterized=True, label="interval")
     for which, color, label in ((inside, SAFE[0], "inside"), (~inside, SAFE[5], "outside")):
         draw.scatter(ax, where[which], label=label, size=draw.point_size(len(some)), zorder=3, color=color)
     correlation = correlations(found.mean[:, [feature]], truth[:, [feature]])[0]

@@ -27,7 +27,6 @@ _SHOWN = (
 def label_genes(
     table: pd.DataFrame,
     *,
-    n_genes: int | None = None,
     ncols: int = 3,
 ) -> Drawn:
     """Draw the contributions of genes to a label, and a dot plot of their expression.
@@ -41,8 +40,6 @@ def label_genes(
     ----------
     table
         Data frame of :func:`dice.tl.label_genes`.
-    n_genes
-        Number of genes per group, from the top of the table. None draws all genes.
     ncols
         Number of panels in a row.
     {figure}
@@ -71,8 +68,6 @@ def label_genes(
             f"`table` must be a table of dice.tl.label_genes for groups with cells, got {len(table)} rows"
             f"{f', and no columns {absent}' if absent else ''}."
         )
-    if n_genes is not None:
-        table = table.groupby("group", sort=False).head(whole_number("n_genes", n_genes))
     groups = [rows for _, rows in table.groupby("group", sort=False)]
     most, ncols = max(map(len, groups)), min(whole_number("ncols", ncols), len(groups))
     n_rows = -(-len(groups) // ncols)

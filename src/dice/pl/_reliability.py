@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from anndata import AnnData
-from numpy.typing import NDArray
 
 from dice._arguments import whole_number
 from dice._data.colors import REFERENCE, SAFE, read_groups
@@ -15,7 +12,7 @@ from dice._data.read import Transferred
 from dice._errors import InputError
 from dice._plot import draw
 from dice._plot.figure import PANEL, Axes, Drawn, panels, plot
-from dice._types import Codes, Floats, Mask
+from dice._types import Codes, Floats
 
 _LABEL_HEIGHT = 0.22
 
@@ -77,51 +74,49 @@ def reliability(
             "a column that has them."
         )
     truth, sets = truth[known], found.sets[known]
-    present = [code for code in range(len(found.names)) if (truth == code).any()]
-    height = max(PANEL, _LABEL_HEIGHT * (len(present) + 1))
-    figure, axes = panels(2, ncols=2, size=(PANEL, height), square=False)
+    covered, size = sets[np.arange(len(truth)), truth], sets.sum(1)
+    cells = {"all cells": np.ones(len(truth), dtype=bool)}
+    cells |= {found.names[code]: truth == code for code in np.unique(truth)}
+    rows = pd.DataFrame({name: (covered[own].mean(), size[own].mean(), own.sum()) for name, own in cells.items()})
+    figure, axes = panels(2, ncols=2, size=(PANEL, max(PANEL, _LABEL_HEIGHT * len(cells))), square=False)
     _diagram(axes[0], found.probabilities[known], truth, n_bins)
-    rows = {"all cells": np.ones(len(truth), dtype=bool)} | {found.names[code]: truth == code for code in present}
-    _coverage(axes[1], rows, sets[np.arange(len(truth)), truth], sets.sum(1), 1 - found.alpha)
+    _coverage(axes[1], rows.T.set_axis(["covered", "size", "n"], axis=1), 1 - found.alpha)
     left_out = int((~known & ~colors.missing).sum())
     note = f", {left_out:,} with labels unknown to the reference left out" if left_out else ""
     figure.suptitle(f"{len(truth):,} cells{note}", fontsize=9)
     return figure, axes
 
 
-def _wilson(right: NDArray[Any], n: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return the 95 % Wilson interval of a share. It is also valid for few cells and for shares of 0 and 1."""
-    z = 1.96
-    middle = (right + z**2 / 2) / (n + z**2)
-    half = z / (n + z**2) * np.sqrt(right * (n - right) / n + z**2 / 4)
-    return middle - half, middle + half
+def _wilson(shares: pd.Series, n: pd.Series) -> Floats:
+    """Return the low and high ends (2, n) of 95 % Wilson intervals, which are valid also for few cells."""
+    from scipy.stats import binomtest
+
+    counts = zip((shares * n).round().astype(int), n.astype(int), strict=True)
+    return np.array([binomtest(right, of).proportion_ci(method="wilson") for right, of in counts]).T
 
 
 def _diagram(ax: Axes, probabilities: Floats, truth: Codes, n_bins: int) -> None:
     """Draw the share of correct labels at each probability, and the number of cells as bars."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
-    full, at = np.unique(bins, return_inverse=True)
-    n, n_right, total = (np.bincount(at, weights=each) for each in (np.ones(len(at)), right, confidence))
-    said, seen = total / n, n_right / n
+    table = pd.DataFrame({"said": confidence, "seen": right, "n": 1}).groupby(bins)
+    said, seen, n = table["said"].mean(), table["seen"].mean(), table["n"].sum()
     ax.plot([0, 1], [0, 1], color="black", linestyle=":", linewidth=1)
-    ax.bar((full + 0.5) / n_bins, 0.25 * n / n.max(), width=0.9 / n_bins, color=REFERENCE, label="cells")
-    ax.vlines(said, *_wilson(n_right, n), color=SAFE[0], linewidth=1.2)
+    ax.bar((n.index + 0.5) / n_bins, 0.25 * n / n.max(), width=0.9 / n_bins, color=REFERENCE, label="cells")
+    ax.vlines(said, *_wilson(seen, n), color=SAFE[0], linewidth=1.2)
     ax.plot(said, seen, color=SAFE[0], marker="o", markersize=5, linewidth=1.2, label="share that is right")
     ax.set(xlim=(0, 1), ylim=(0, 1.02))
     title = f"accuracy {right.mean():.1%}, reliability error {np.average(np.abs(said - seen), weights=n):.3f}"
     draw.plain(ax, title=title, x="probability of the label", y="share that is right", legend="upper left")
 
 
-def _coverage(ax: Axes, rows: dict[str, Mask], covered: Mask, size: Codes, promised: float) -> None:
+def _coverage(ax: Axes, rows: pd.DataFrame, promised: float) -> None:
     """Draw the share of sets that contain the true label, for all cells and for each label."""
-    y = draw.name_rows(ax, [f"{name} ({size[mine].mean():.1f})" for name, mine in rows.items()])
-    n = np.array([mine.sum() for mine in rows.values()])
-    n_right = np.array([covered[mine].sum() for mine in rows.values()])
-    low, high = _wilson(n_right, n)
+    y = draw.name_rows(ax, [f"{name} ({size:.1f})" for name, size in rows["size"].items()])
+    low, high = _wilson(rows["covered"], rows["n"])
     ax.axvline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
     ax.hlines(y, low, high, color=SAFE[0], linewidth=1.2)
-    ax.scatter(n_right / n, y, s=[50] + [25] * (len(rows) - 1), color=SAFE[0], zorder=3, label="coverage")
+    ax.scatter(rows["covered"], y, s=[50] + [25] * (len(rows) - 1), color=SAFE[0], zorder=3, label="coverage")
     ax.set_xlim(min(0.5, float(low.min()) - 0.02), 1.01)
     draw.plain(ax, title="coverage (mean size of the sets)", x="share of sets with the true label")
     draw.add_legend(ax)

@@ -12,6 +12,7 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._files import check_target
+from dice._plot.report import Page
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._distribution import distribution
@@ -35,7 +36,6 @@ def report(
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
     truth_key: str | None = None,
     title: str = "dice report",
-    max_cells: int = 50_000,
     prior_key: str = "dice",
 ) -> None:
     """Write one self-contained page about a query: the page of :func:`dice.pl.explore`, figures, parameters, warnings.
@@ -61,8 +61,6 @@ def report(
         Column of ``obs`` with known labels, to compare transferred labels with.
     title
         Title of the page.
-    max_cells
-        Maximum number of cells that are drawn, chosen at random. Tables hold all cells.
     prior_key
         Key of the prior in ``uns``.
 
@@ -78,10 +76,9 @@ def report(
     >>> dice.pl.report(cells, "report.html", use_rep="U_true", color="cell_type")
     """
     check_target(path, inputs=(adata, reference))
-    more: dict[str, Any] = {"use_rep": use_rep, "max_cells": max_cells, "prior_key": prior_key}
-    page = explore(adata, reference, color=color, title=title, **more)
-    page.content["figures"] = _figures(adata, read.as_keys(use_rep), color, reference, truth_key, prior_key)
-    page.save(path)
+    page = explore(adata, reference, color=color, use_rep=use_rep, prior_key=prior_key)
+    figures = _figures(adata, read.as_keys(use_rep), color, reference, truth_key, prior_key)
+    Page(page.content | {"figures": figures}, title).save(path)
 
 
 def _figures(

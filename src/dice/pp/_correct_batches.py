@@ -130,30 +130,14 @@ def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp
 
 
 def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floats:
-    """Return latents (n, k) after Harmony, for any version of harmonypy."""
-    import torch
+    """Return latents (n, k) after Harmony."""
     from harmonypy import run_harmony
 
-    n_cells, n_comps = latents.shape
-    # harmonypy's own default, which rounds to none for fewer than 15 cells.
-    n_clusters = max(1, min(round(n_cells / 30), 100))
-    sigma = np.full(n_clusters, 0.1)  # the default; old versions need one for each cluster
-    labels = pd.DataFrame({"batch": np.asarray(batches, dtype=object).astype(str)})
-    options = {"nclust": n_clusters, "sigma": sigma, "random_state": short_seed(random_state, 31), "verbose": False}
-    # Old versions of harmonypy seed numpy's global random state, some torch's.
-    state = np.random.get_state()  # noqa: NPY002 (the legacy state is what is being protected)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            result = run_harmony(latents.astype(np.float64), labels, "batch", **options)
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
-    corrected = np.asarray(result.Z_corr)
-    # There are fewer components than cells, so that the two cannot be taken for each other.
-    if corrected.shape == (n_comps, n_cells):
-        corrected = corrected.T
-    if corrected.shape != (n_cells, n_comps) or not np.isfinite(corrected).all():
-        raise InputError(
-            f"harmonypy failed: it returned shape {corrected.shape} for {n_cells} cells and {n_comps} components, or "
-            "values that are not finite; try a smaller n_comps."
-        )
+    # The default of harmonypy rounds to zero for fewer than 15 cells.
+    n_clusters = max(1, min(round(len(latents) / 30), 100))
+    options = {"nclust": n_clusters, "random_state": short_seed(random_state, 31), "verbose": False}
+    labels = {"batch": np.asarray(batches, dtype=object).astype(str)}
+    corrected = np.asarray(run_harmony(latents.astype(np.float64), labels, "batch", **options).Z_corr)
+    if not np.isfinite(corrected).all():
+        raise InputError("Harmony returned values that are not finite: pass a smaller `n_comps`.")
     return corrected
