@@ -115,7 +115,7 @@ def test_a_coarse_label_may_have_the_name_of_a_fine_one_below_it():
     ("columns", "message"),
     [
         ({"a": list("LLMM"), "b": list("TTTB")}, "'b' is not nested in 'a': cells of 'T' are both 'L' and 'M'"),
-        ({"a": list("TTBB"), "b": list("xxTT")}, "'T' is a label in 'a' and, below 'B', in 'b'"),
+        ({"a": list("TTBB"), "b": list("xxTT")}, r"'a' and 'b' \(below 'B'\) share the label 'T': rename one"),
         ({"a": ["L", "L", "M", None, None], "b": list("ttuzz")}, r"No cell of \['z'\] has a label in 'a'"),
     ],
 )

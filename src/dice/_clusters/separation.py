@@ -146,7 +146,10 @@ def _agreed(placed: NDArray[np.bool_], member: Mask) -> float:
 
 
 def _left(first: Floats, second: Floats, alike_first: Floats, alike_second: Floats) -> float:
-    """Return the share of the squared distance of two means that simulated cells of the same depths do not have."""
+    """Return the share of the squared distance of two means that their depths do not explain.
+
+    The distance that depths explain is that of simulated cells with the same depths.
+    """
     shift = second - first
     rest = shift - (alike_second - alike_first)
     return float(rest @ rest / max(float(shift @ shift), 1e-12))

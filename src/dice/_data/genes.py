@@ -165,7 +165,10 @@ def _as_text(values: Any) -> pd.Index:
 
 
 def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tuple[NDArray[np.intp], dict[str, int]]:
-    """Return the position in `names` of every wanted gene, -1 if missing, and the number of genes by way."""
+    """Return the position in `names` of every wanted gene, or -1 if it is missing.
+
+    Also return how many genes were matched in each way, for example by name or by identifier.
+    """
     exact = _indexer(names, wanted)
     if (exact >= 0).all():
         return exact, {"name": len(exact)}

@@ -198,7 +198,7 @@ def _columns(data: Any, start: int, stop: int) -> sparse.csc_array:
 
 
 def _column_ranges(data: Any) -> list[tuple[int, int]]:
-    """Return ranges of columns to read at once: the chunks of dask, or as many as a dense block has."""
+    """Return ranges of columns to read at once: the chunks of dask, or blocks of at most `BLOCK_ENTRIES` values."""
     n_cells, n_genes = data.shape
     if sources.is_lazy(data):
         edges = np.concatenate([[0], np.cumsum(data.chunks[1])])

@@ -95,7 +95,7 @@ def is_scaled(sample: Chunk) -> bool:
 
 
 def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
-    """Make a matrix refuse values beyond logarithms if a `sample` of it, or of its reference, holds logarithms."""
+    """Set the largest value that a matrix accepts if a `sample` of it, or of its reference, is log-normalised."""
     values = stored_values(_without_wild(sample))
     if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
         matrix.largest = LOGGED
@@ -202,7 +202,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
 
 
 def _excess(ours: Statistics, theirs: Statistics, match: GeneMatch, means: Floats) -> float:
-    """Return how many times as much the prior's genes sum up to as in the reference; 1 if nobody can tell."""
+    """Return the total of a cell in the prior's genes relative to that in the reference; 1 if it is unknown."""
     one, other = ours["cell_total"], theirs["cell_total"]
     weights = np.expm1(np.maximum(means, 0))
     share = weights[match.prior].sum() / max(weights.sum(), 1e-12)

@@ -147,7 +147,7 @@ def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | N
 
 
 def check_free(adata: AnnData, key: str, slots: tuple[str, ...], *, argument: str = "key_added") -> None:
-    """Refuse a key of the user's. Names with "dice" and keys with a record in ``uns`` are ours to replace."""
+    """Raise an error if a key holds data that dice did not write: no "dice" in its name and no record in ``uns``."""
     if "dice" in key or isinstance(adata.uns.get(key), Mapping) or f"dice_{key}" in adata.uns:
         return
     for slot in slots:

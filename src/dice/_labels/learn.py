@@ -111,7 +111,10 @@ def _fit(copies: list[Floats], codes: Codes | Mask, n_labels: int, *, genes: boo
 
 
 def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list[LabelCells]:
-    """Return the reference cells, as deep as the query for a panel, and thinned copies if there are counts."""
+    """Return the reference cells and, if there are counts, copies of them that are thinned to smaller depths.
+
+    For a panel, the cells themselves are thinned to depths that are typical of a query.
+    """
     layers = {name: prior.params.get(name) for name in ("layer", "counts_layer")}
     options = Options(rho=0.0, uncertainty=False, shift=False, check=False, **layers)
     own = Query.of(reference, prior, options, who=who)
@@ -126,7 +129,7 @@ def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list
 
 
 def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any]:
-    """Return a sample of cells as leading components. Rare labels are over-represented."""
+    """Return a sample of cells, with more cells of rare labels, compressed to their leading principal components."""
     rows = _sample(np.arange(len(x)), codes, seed, most=MOST_CELLS)
     counts = np.bincount(codes, minlength=len(means))
     centre = (counts / counts.sum()) @ means

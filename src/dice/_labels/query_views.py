@@ -101,9 +101,10 @@ class Views:
         return self._by_classifiers(self.cells.y - away, self.cells.clean - clean_away, away)
 
     def _standardized(self, own: OwnScale) -> LabelView:
-        """Return the view of cells with the moments of genes matched: on genes or, for a panel, by all classifiers.
+        """Return the view of cells whose genes are scaled to the mean and variance of the reference.
 
-        Noise of many genes would be scaled up in the latents. Few genes have no latents without them.
+        A panel uses all classifiers. Otherwise only genes are classified, because scaling amplifies the noise of weak
+        genes, which the latents would collect.
         """
         cells, classifier = self.cells, views.standardized_classifier(self.gene_classifier, own)
         if not cells.is_panel:
@@ -125,7 +126,7 @@ class Views:
         return total
 
     def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> LabelView:
-        """Return the mean of the classifiers on latents (n, k) without the shift `away`, and on genes without it."""
+        """Return the weighted mean of classifiers on genes, and on latents (n, k) that are already without `away`."""
         total, weight = self._by_latents(y, clean), self.weights.get("genes", 0.0)
         if not weight:
             return lambda _, rows: total[rows]

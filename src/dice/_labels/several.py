@@ -71,7 +71,7 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
     adata, references, copy = given.pop("adata"), given.pop("reference"), bool(given.pop("copy", False))
     check_writable(adata, copy=copy)
     if not references or given.get("report") is not None:
-        raise InputError("Several references must be at least one, without `report`: call dice.pl.report afterwards.")
+        raise InputError("With several references, pass at least one and no `report`: call dice.pl.report afterwards.")
     pairs = [one if isinstance(one, tuple) else (one, {}) for one in references]
     opinions: list[Opinion] = []
     keys, query = LabelKeys("cell_type_dice"), adata
@@ -121,12 +121,11 @@ def _opinion(adata: AnnData, keys: LabelKeys, name: str, renamed: Mapping[str, s
 
 
 def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]) -> Slots:
-    """The slots of labels that references agree on: the mean of the logarithms of their probabilities.
+    """Return the slots of the combined labels. Their log-probability is the weighted mean over references.
 
-    A reference counts by the inverse sixth power of its expected error, and not at all for a label that it does not
-    know, or for a cell that is unlike it and like another. A label that some reference lacks counts by exp(-novelty) of
-    the cell besides: novelty tells whether a reference lacks the cell's type, and says nothing where all of them know
-    it.
+    The weight of a reference is its expected error to the power of -6. It is zero for labels that the reference does
+    not have, and for cells that are unlike this reference but like another one. The probability of a label that only
+    some references have is also multiplied by exp(-novelty): a novel cell may be of a type that the others have.
     """
     names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
     probabilities, sets = (

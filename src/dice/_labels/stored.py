@@ -157,7 +157,7 @@ def _make_unique(keys: Sequence[str], columns: Sequence[NDArray[Any]]) -> None:
         for name in sorted((set(above) & set(below)) - {""}):
             other = sorted(set(above[below == name]) - {name, ""})
             if other:
-                raise InputError(f"{name!r} is a label in {coarse!r} and, below {other[0]!r}, in {fine!r}: rename it.")
+                raise InputError(f"{coarse!r} and {fine!r} (below {other[0]!r}) share the label {name!r}: rename one.")
             above[above == name] = f"{name} ({coarse})"
 
 

@@ -147,7 +147,7 @@ def _novel(record: Mapping[str, Any], n_single: int, n_grouped: int) -> str:
 
 
 def _next_step(n_genes: int, n_vars: int, confident: float) -> str | None:
-    """Return what to try if the results look weak. A panel has few genes, but the reference knows most of them."""
+    """Return what to try if few genes of the query were found, or if few labels are confident."""
     if n_genes < min(OF_GENES, n_vars / 2):
         return f"check that both name genes alike (gene_key=): {n_genes:,} of the query's {n_vars:,} genes are used"
     if confident < WEAK:

@@ -198,7 +198,7 @@ def standardized_classifier(classifier: Logistic, own: OwnScale) -> Logistic:
 
 @dataclass(frozen=True)
 class Correlated:
-    """Canonical directions of a query, as a readout (d, m) of its genes, and a regression on them."""
+    """Directions that query and reference share, as weights (d, m) of the genes, and a classifier on them."""
 
     readout: Floats
     offset: Floats

@@ -217,7 +217,7 @@ def _own_generator(seed: np.int64, purpose: int) -> np.random.Generator:
 
 
 def _totals(cells: Recovered, target_sum: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Counts (n,) of every cell in missing genes and in all genes; missing genes of cells without counts have none."""
+    """Counts (n,) of every cell in missing genes, 0 if its values are not counts, and in all genes."""
     inside = cells.counts.sum(1, dtype=np.float64).astype(np.int64)
     factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
     total = np.maximum(np.round(target_sum / factor), inside).astype(np.int64)

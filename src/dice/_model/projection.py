@@ -182,7 +182,7 @@ class Completion:
 
     @classmethod
     def of(cls, loadings: Floats, variances: Floats, noise: float) -> Completion:
-        """From the observed loadings (d, k), the latents' variances (k,) and the noise of the reference."""
+        """Return the completion for observed loadings (d, k), variances of latents (k,) and noise of the reference."""
         gram = loadings.T.astype(np.float64) @ loadings
         posterior = np.linalg.inv(gram / noise**2 + np.diag(1 / np.maximum(variances, 1e-12)))
         missing = np.eye(len(gram)) - gram

@@ -206,7 +206,7 @@ def make_trainer(
     preset, data
         Name of a preset that is trained, and its data.
     noise
-        Noise of the reference in scaled units: the smallest noise level of inference without counts.
+        Noise of the reference in scaled units. Without counts, no smaller noise is ever denoised.
     labels, mixup
         Label of every training cell, and mixup within labels.
     seed
