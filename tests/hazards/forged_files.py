@@ -501,6 +501,30 @@ def verdict(rng: Rng, folder: Path, change: Callable[[Any, Rng], None] | None = 
     return "refused"
 
 
+def check_fields(raw: dict[str, Any], rng: Rng, folder: Path) -> None:
+    """Fields of a prior as a file: a door lets in what `Prior.load` lets in, fast and with little memory."""
+    place = folder / "forged"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    path = place / "forged.h5ad"
+    path.write_bytes(_content())
+    with h5py.File(path, "a") as file:
+        del file["uns/dice"]
+        try:
+            ad.io.write_elem(file["uns"], "dice", raw)
+        except Exception:  # noqa: BLE001 - no file can hold these fields
+            return
+    door, start, before = DOORS[rng.integers(len(DOORS))], time.process_time(), peak_memory(anew=True)
+    loaded = enter("load", path, place)
+    seconds, more = time.process_time() - start, peak_memory() - before
+    said = enter(door, path, place)
+    assert said or not loaded, f"{door} let in what Prior.load refuses: {loaded}"
+    for sentence in filter(None, (said, loaded)):
+        assert_sentence(ValueError(sentence))
+    assert seconds < SECONDS, f"took {seconds:.1f} s"
+    assert more < BYTES, f"took {more / 2**20:.0f} MB"
+
+
 def peak_memory(*, anew: bool = False) -> int:
     """Most bytes that this process has had at once, since it last asked `anew`."""
     if anew:

@@ -59,17 +59,30 @@ def stored(kind: str) -> dict[str, Any]:
     return ad.read_h5ad(fixture(kind)).uns["dice"]
 
 
+@cache
+def content(kind: str) -> bytes:
+    """The file of a fixture."""
+    return fixture(kind).read_bytes()
+
+
+def warm_up() -> None:
+    """Make and read all fixtures, so that no input is blamed for it."""
+    for kind in KINDS:
+        content(kind)
+        stored(kind)
+
+
 def forge(rng: np.random.Generator) -> dict[str, Any]:
     """A stored prior with one change; the checksum is left as it was, or made to fit."""
     raw = copy.deepcopy(stored(KINDS[rng.integers(len(KINDS))]))
     mutate(raw, rng)
-    if rng.random() < 0.5 and isinstance(raw.get("sha256"), str) and not _endless(raw):
+    if rng.random() < 0.5 and isinstance(raw.get("sha256"), str) and not is_endless(raw):
         with contextlib.suppress(Exception):  # What cannot be read has no checksum either.
             raw["sha256"] = checksum(raw)
     return raw
 
 
-def _endless(raw: dict[str, Any]) -> bool:
+def is_endless(raw: dict[str, Any]) -> bool:
     """Whether an array claims more than anybody could sum up."""
     tables = [raw, *(value for value in raw.values() if isinstance(value, dict))]
     return any(np.size(value) > 10**8 for table in tables for value in table.values() if isinstance(value, np.ndarray))
