@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -92,6 +93,14 @@ def false_length(prior):
     path.write_bytes(content.replace(needle, b"\xf0\xff\xff\xff"))
 
 
+def lists_of_texts(prior):
+    """An attribute of lists of long texts: their lengths count entries, not bytes."""
+    del prior["mean"].attrs["encoding-type"]
+    lists = np.empty(2, dtype=object)
+    lists[:] = [np.zeros(70, "S50000"), np.zeros(1, "S50000")]
+    prior["mean"].attrs.create("encoding-type", lists, dtype=h5py.vlen_dtype(np.dtype("S50000")))
+
+
 def link(prior):
     file = prior.file
     del file["uns/dice"]
@@ -105,6 +114,7 @@ KINDS = {
     "long card": (long_card, "brings its claimed size to"),
     "shared text": (shared_text, "'.*mean' brings its claimed size to"),
     "false length": (false_length, "'.*mean' brings its claimed size to"),
+    "lists": (lists_of_texts, "'.*mean' is laid out in a way"),
     "link": (link, "'dice' is a link to somewhere else"),
 }
 
@@ -176,6 +186,19 @@ def test_a_folder_of_cells_with_a_link_is_refused(tmp_path):
     (tmp_path / "cells.zarr" / "X").symlink_to(tmp_path / "elsewhere")
     for reader in (read, dice.read_lazy):
         with pytest.raises(dice.DiceError, match="is a link to somewhere else"):
+            reader(tmp_path / "cells.zarr")
+
+
+@pytest.mark.parametrize("name", ["X/0.0", "X/.zarray", "uns/pipe", ".zgroup"])
+def test_a_folder_with_a_pipe_is_refused(tmp_path, name):
+    """Whoever reads a pipe waits for ever."""
+    store = zarr.open_group(tmp_path / "cells.zarr", mode="w", zarr_format=2)
+    ad.io.write_elem(store, "/", stored_priors.cells(20))
+    file = tmp_path / "cells.zarr" / name
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    for reader in (read, dice.read_lazy, dice.Prior.load):
+        with pytest.raises(dice.DiceError, match="is neither a file nor a folder"):
             reader(tmp_path / "cells.zarr")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import anndata as ad
 import h5py
@@ -14,7 +15,7 @@ from scipy import sparse
 
 import dice
 from dice._data.door import opened
-from dice._data.files import _lazy
+from dice._data.files import _lazy, read
 from dice._errors import InputError
 
 VALUES = np.random.default_rng(0).poisson(0.5, size=(12, 5)).astype(np.float32)
@@ -95,3 +96,36 @@ def test_a_backed_query_whose_file_was_cut_short_is_one_sentence(tmp_path, size)
     with pytest.raises(dice.DiceError):
         dice.tl.denoise(backed, stored_priors.path("plain"))
     backed.file.close()
+
+
+FORGED = {
+    "beyond": ("indices", 3, 10**8),
+    "negative": ("indices", 3, -(10**7)),
+    "just beyond": ("indices", 3, 20),
+    "rows beyond": ("indptr", 2, 2 * 10**9),
+    "rows backwards": ("indptr", 2, 0),
+}
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_matrix])
+@pytest.mark.parametrize("part", FORGED)
+def test_a_sparse_matrix_with_values_outside_of_it_is_refused(kind, part, tmp_path):
+    """scipy takes positions as they are, and the process ended in a segmentation fault."""
+    name, place, value = FORGED[part]
+    value = 20 if part == "just beyond" and kind is sparse.csr_matrix else 30 if part == "just beyond" else value
+    prior, cells = dice.Prior.load(stored_priors.path("plain")), stored_priors.cells(30)
+    cells.X = kind(cells.X)
+    cells.layers["other"] = cells.X.copy()
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    for slot in ("X", "layers/other"):
+        shutil.copy(tmp_path / "cells.h5ad", tmp_path / "forged.h5ad")
+        with h5py.File(tmp_path / "forged.h5ad", "a") as file:
+            file[slot][name][place] = value
+        with pytest.raises(dice.DiceError, match="at places that it does not have"):
+            read(tmp_path / "forged.h5ad")
+        layer = None if slot == "X" else "other"
+        backed = ad.read_h5ad(tmp_path / "forged.h5ad", backed="r")
+        for query in (dice.read_lazy(tmp_path / "forged.h5ad"), backed):
+            with pytest.raises(dice.DiceError, match=r"at places that it does not have|cannot be read"):
+                dice.tl.denoise(query, prior, layer=layer, check=False)
+        backed.file.close()

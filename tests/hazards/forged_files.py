@@ -224,6 +224,16 @@ def long_attribute(prior: h5py.Group, rng: Rng) -> None:
     path.write_bytes(path.read_bytes().replace((54_321).to_bytes(4, "little"), lie))
 
 
+def lists(prior: h5py.Group, rng: Rng) -> None:
+    """Attributes of lists of numbers or of texts of one length, whose lengths count entries."""
+    group, name = _leaf(prior, rng)
+    del group[name].attrs["encoding-type"]
+    dtype = np.dtype(["i8", "f8", "u1", "S50000"][rng.integers(4)])
+    values = np.empty(2, dtype=object)
+    values[:] = [np.zeros(int(rng.integers(50, 70)), dtype), np.zeros(1, dtype)]
+    group[name].attrs.create("encoding-type", values, dtype=h5py.vlen_dtype(dtype))
+
+
 def one_text(prior: h5py.Group, rng: Rng) -> None:
     """An array of texts, all of which are one long text that is stored once."""
     size, n = int(rng.integers(500_000, 2_000_000)), int(rng.integers(200, 1000))
@@ -354,6 +364,14 @@ def zarr_link(place: Path, rng: Rng) -> None:
     file.symlink_to(target)
 
 
+def zarr_pipe(place: Path, rng: Rng) -> None:
+    """A pipe in place of a chunk or a description: whoever reads it waits for ever."""
+    file, _ = _array(place, rng)
+    target = file if rng.random() < 0.5 else _chunk(file.parent)
+    target.unlink()
+    os.mkfifo(target)
+
+
 def zarr_gone(place: Path, rng: Rng) -> None:
     """A chunk that is not there, is cut short, or is a folder."""
     file, _ = _array(place, rng)
@@ -369,11 +387,11 @@ def zarr_gone(place: Path, rng: Rng) -> None:
 HDF5: tuple[Callable[[h5py.Group, Rng], None], ...] = (
     unallocated, fixed_texts, long_scalar, large_chunk, deflate_bomb, lzf_bomb, packed_twice, other_filter, link,
     extra_link, kept_elsewhere, virtual, circle, many, odd_type, named_type, no_values, odd_encoding, long_attribute,
-    one_text, many_attributes, not_a_table,
+    one_text, many_attributes, not_a_table, lists,
 )  # fmt: skip
 ZARR: tuple[Callable[[Path, Rng], None], ...] = (
     zarr_bomb, zarr_false_length, zarr_many_texts, zarr_shape, zarr_codec, zarr_type, zarr_description, zarr_link,
-    zarr_gone,
+    zarr_gone, zarr_pipe,
 )  # fmt: skip
 
 

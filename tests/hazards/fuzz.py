@@ -128,7 +128,7 @@ def work(kind: str, numbers: range) -> None:
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         place = event in ("open", "shutil.rmtree") and isinstance(arguments[0], str | Path)
-        outside = place and not os.path.abspath(arguments[0]).startswith(home)
+        outside = place and not str(Path(arguments[0]).absolute()).startswith(home)
         # Streams of dask are pickled between its own steps.
         own = event == "pickle.find_class" and arguments[0].partition(".")[0] in ("dask", "anndata")
         if outside or (event.startswith(FORBIDDEN) and not place and not own):

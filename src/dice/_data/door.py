@@ -66,12 +66,14 @@ def opened(path: str | os.PathLike[str], what: str, failure: type[DiceError]) ->
 
 
 def _check_folder(folder: Path, failure: type[DiceError]) -> None:
-    """Refuse links in a store, and descriptions of arrays that are too large."""
+    """Refuse links, pipes and devices in a store, and descriptions of arrays that are too large."""
     for place, folders, files in os.walk(folder):
         for name in chain(folders, files):
             file = Path(place, name)
             if file.is_symlink():
                 raise failure(f"{str(file)!r} is a link to somewhere else: copy the folder without links.")
+            if not file.is_file() and not file.is_dir():  # Reading a pipe would never end.
+                raise failure(f"{str(file)!r} is neither a file nor a folder: take the store from its source.")
             if name in lengths.DESCRIPTIONS and file.stat().st_size > LONGEST_DESCRIPTION:
                 raise failure(f"{str(file)!r} is too large to describe arrays: take the store from its source.")
 

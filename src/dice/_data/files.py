@@ -24,12 +24,13 @@ from anndata.experimental import read_elem_lazy
 from anndata.io import read_elem, write_elem
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dice import _log
 from dice._arguments import said
 from dice._data.door import LIMIT, Walk, opened, size_limit
 from dice._data.read import Slot, names
-from dice._data.sources import BLOCK_ENTRIES
+from dice._data.sources import BLOCK_ENTRIES, check_positions
 from dice._data.write import Slots
 from dice._errors import InputError, PriorFormatError
 from dice._files import atomic, refusals, remove, replace_store
@@ -53,7 +54,20 @@ def read(path: str | os.PathLike[str]) -> AnnData:
         if group.attrs.get("encoding-type") == "MuData":
             raise InputError(f"{said(str(path))} holds a MuData object: read it by mudata.read, and pass that.")
         # A store is read as it was walked: opened again, another of its descriptions might be taken.
-        return ad.read_zarr(group) if Path(path).is_dir() else ad.read_h5ad(path)
+        adata = ad.read_zarr(group) if Path(path).is_dir() else ad.read_h5ad(path)
+    for matrix in _matrices(adata):
+        if sparse.issparse(matrix):
+            check_positions(matrix)
+    return adata
+
+
+def _matrices(adata: AnnData) -> Iterator[Any]:
+    """Yield everything that may be a sparse matrix."""
+    yield adata.X
+    if adata.raw is not None:
+        yield adata.raw.X
+    for name in LAZY:
+        yield from getattr(adata, name).values()
 
 
 def _check_cells(group: Any, path: Path, on_disk: tuple[str, ...] = ()) -> None:

@@ -46,6 +46,7 @@ class OnBlock:
     def _chunks(self, block: Any, rows: slice) -> Numbered:
         block = sources.as_scipy(block)
         if sparse.issparse(block):
+            sources.check_positions(block)
             block = block.tocsr()
         # A block without cells is one chunk without cells, whose results have a shape.
         for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
@@ -193,6 +194,7 @@ def _columns(data: Any, start: int, stop: int) -> sparse.csc_array:
         data = data[:, start:stop].compute()
         if not sparse.issparse(data):
             return sparse.csc_array(sources.to_float32(data))
+        sources.check_positions(data)
         data, start, stop = data.tocsc(), 0, data.shape[1]
     return sources.CompressedRows.of(data)[start:stop].T
 

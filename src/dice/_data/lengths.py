@@ -88,10 +88,10 @@ def _attribute(body: bytes) -> int:
         raise UnusualFileError
     name, dtype, space = (size + -size % 8 for size in sizes) if version == 1 else sizes
     start = 8 + (version == 3) + name
-    kind, base = body[start] & 15, body[start + 8] & 15 if dtype > 8 else 0
+    kind, is_text = body[start] & 15, body[start + 1] & 15 == 1
     if kind in INSIDE:
         return len(body)
-    if kind != VARIABLE or base not in (0, 3):
+    if kind != VARIABLE or not is_text:
         raise UnusualFileError
     records = body[start + dtype + space :]
     return int(np.frombuffer(records[: len(records) // 16 * 16], RECORD)["length"].sum(dtype=np.int64)) + len(body)

@@ -66,6 +66,15 @@ def check_size(data: Any) -> None:
             raise FileError(f"{stored.file.filename!r} has lost {expected - there} bytes: read it again.")
 
 
+def check_positions(matrix: Any) -> None:
+    """Refuse a sparse matrix whose values lie outside of it, because scipy would read and write other memory."""
+    indptr, indices = matrix.indptr, matrix.indices
+    ordered = indptr[0] == 0 and indptr[-1] <= len(indices) and not (indptr[1:] < indptr[:-1]).any()
+    length = matrix.shape[1 if matrix.format == "csr" else 0]
+    if not ordered or (len(indices) and not 0 <= indices.min() <= indices.max() < length):
+        raise FileError("A sparse matrix holds values at places that it does not have: take its file from its source.")
+
+
 def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], rules: Rules) -> Chunk:
     """Return the chosen genes of cells, which begin at position `start` or are at these positions."""
     chunk = own(block)
@@ -130,7 +139,9 @@ class CompressedRows:
         indptr = self.indptr[rows.start : rows.stop + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
         parts = (to_float32(self.values[entries]), self.indices[entries], indptr - indptr[0])
-        return sparse.csr_array(parts, shape=(len(indptr) - 1, self.shape[1]), copy=True)
+        chunk = sparse.csr_array(parts, shape=(len(indptr) - 1, self.shape[1]), copy=True)
+        check_positions(chunk)
+        return chunk
 
 
 def to_float32(values: Any) -> NDArray[np.float32]:
