@@ -35,7 +35,8 @@ TABLE = ROOT / "docs" / "benchmarks" / "fuzz.csv"
 #: Inputs of each kind.
 KINDS = {"forged-file": 2_500, "forged-prior": 7_500, "flipped-file": 2_500, "odd-anndata": 1_000}
 #: Memory and time that one input may take, and how many a worker tries before a new one takes over.
-BYTES, SECONDS, BATCH = 2 * 2**30, 60, 1000
+BYTES, SECONDS, BATCH = 2 * 2**30, 60, 250
+VERDICTS = ("refused", "accepted", "wrong", "hung", "lost in HDF5")
 #: Events that no input may cause, whatever it is.
 FORBIDDEN = (
     "os.system",
@@ -198,27 +199,26 @@ def _next_line(worker: subprocess.Popen[bytes]) -> str:
 
 def main(kinds: list[str]) -> int:
     os.environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1", MPLBACKEND="agg")
-    problems = []
+    problems: list[str] = []
     for kind in kinds or KINDS:
-        begin, total = time.perf_counter(), KINDS[kind]
+        begin, total, tried, most = time.perf_counter(), KINDS[kind], 0, 0
+        verdicts: Counter[str] = Counter()
         batches = [range(start, min(start + BATCH, total)) for start in range(0, total, BATCH)]
         with ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
-            results = list(pool.map(lambda batch, kind=kind: supervise(kind, batch), batches))
-        verdicts = sum((result[0] for result in results), Counter())
-        problems += [problem for result in results for problem in result[1]]
-        row = {"input": kind, "tried": total} | {
-            name: verdicts[name] for name in ("refused", "accepted", "wrong", "hung", "lost in HDF5")
-        }
-        row |= {"largest memory (MB)": max(result[2] for result in results)}
-        row |= {"minutes": round((time.perf_counter() - begin) / 60, 1)}
+            found = pool.map(lambda batch, kind=kind: supervise(kind, batch), batches)
+            for batch, (more, wrong, memory) in zip(batches, found, strict=True):
+                verdicts, tried, most = verdicts + more, tried + len(batch), max(most, memory)
+                problems += wrong
+                print(*wrong, sep="\n", end="\n" * bool(wrong))
+                row = {"input": kind, "tried": tried} | {name: verdicts[name] for name in VERDICTS}
+                row |= {"largest memory (MB)": most, "minutes": round((time.perf_counter() - begin) / 60, 1)}
+                publish(row)
         print(row, flush=True)
-        publish(row)
-    print(*problems, sep="\n")
     return bool(problems)
 
 
 def publish(row: dict[str, Any]) -> None:
-    """Write the row of a kind into the table, in the order of the kinds."""
+    """Write the row of a kind into the table, in the order of the kinds; a run that is ended keeps what it tried."""
     with TABLE.open(newline="") as file:
         rows = {old["input"]: old for old in csv.DictReader(file)} | {row["input"]: row}
     with TABLE.open("w", newline="") as file:
