@@ -256,12 +256,7 @@ def test_show_save_and_return(query, tmp_path, monkeypatch):
     assert len(shown) == 2
 
 
-def test_many_points_are_rasterised(query, monkeypatch):
-    from dice._plot import draw
-
-    axes = pl.comparison(query, show=False)
-    assert not axes[0].collections[0].get_rasterized()
-    monkeypatch.setattr(draw, "RASTERIZE_ABOVE", 40)
+def test_points_are_rasterised(query):
     axes = pl.comparison(query, show=False)
     assert axes[0].collections[0].get_rasterized()
 

@@ -186,7 +186,7 @@ def centred_log_ratios(counts: Floats, *, axis: int) -> Floats:
 
 @dataclass(frozen=True)
 class PredictedTable:
-    """Features as of :func:`dice.tl.transfer_features`, and their measured values if known."""
+    """Features that :func:`dice.tl.transfer_features` predicted, and their measured values if known."""
 
     names: list[str]
     mean: Floats

@@ -18,8 +18,6 @@ TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
 #: Places of legends inside a panel.
 Place = Literal["best", "upper left", "upper right", "lower left"]
 ROWS_PER_LEGEND_COLUMN = 16
-#: With more points than this, points are drawn as an image, because vector formats grow with every point.
-RASTERIZE_ABOVE = 2_000
 
 
 def point_size(n_cells: int, size: float | None = None) -> float:
@@ -28,8 +26,8 @@ def point_size(n_cells: int, size: float | None = None) -> float:
 
 
 def scatter(ax: Axes, where: Floats, *, label: str, size: float, zorder: int, **kwargs: Any) -> Any:
-    """Draw points, without edges by default, and as an image if there are many."""
-    look: dict[str, Any] = {"linewidths": 0, "rasterized": len(where) > RASTERIZE_ABOVE} | kwargs
+    """Draw points, without edges by default, and as an image, because vector formats grow with every point."""
+    look: dict[str, Any] = {"linewidths": 0, "rasterized": True} | kwargs
     return ax.scatter(where[:, 0], where[:, 1], s=size, label=label, zorder=zorder, **look)
 
 

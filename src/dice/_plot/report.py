@@ -22,9 +22,6 @@ from dice._files import atomic, check_target
 #: Scripts of the page, in the order in which they need each other.
 SCRIPTS = ("data", "levels", "map", "selection", "corrections", "panels", "sections", "main")
 
-#: Records of the coordinates of plots.
-COORDINATES = ("_umap", "_umap_reference")
-
 
 @dataclass(frozen=True, repr=False)
 class Page:
@@ -70,8 +67,8 @@ def _hash(content: str) -> str:
 
 
 def records(adata: AnnData) -> dict[str, dict[str, Any]]:
-    """Return the records of calls in ``uns`` as text, without the coordinates of plots."""
-    found = {key: read.record(adata, key) for key in read.names(adata, "uns") if not key.endswith(COORDINATES)}
+    """Return the records of calls in ``uns`` as text."""
+    found = {key: read.record(adata, key) for key in read.names(adata, "uns")}
     return {
         key: _texts(record)
         for key, record in found.items()

@@ -85,8 +85,7 @@ def label_genes(
     # Legends are beside the last pair of the first row.
     top, bottom = pairs[ncols - 1]
     dots = [top.scatter([], [], s=_AREA * share, color="grey", label=f"{share:.0%}") for share in (0.2, 0.6, 1.0)]
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.02, 1.2), "frameon": False}
-    top.legend(handles=dots, title="cells with the gene", title_fontsize=9, fontsize=8, **place)
+    draw.add_legend(top, dots, title="cells with the gene")
     bar = figure.colorbar(points, cax=bottom.inset_axes((1.08, 0.4, 0.55, 0.2)), orientation="horizontal")
     bar.ax.set_title("mean expression", fontsize=9)
     bar.ax.tick_params(labelsize=8)

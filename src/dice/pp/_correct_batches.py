@@ -8,7 +8,6 @@ from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dice import _log
 from dice._arguments import new_key, seed, short_seed, whole_number
 from dice._data.checks import check_expression, gene_mask, named_mask, read_batches
 from dice._data.matrix import Matrix
@@ -93,7 +92,9 @@ def correct_batches(
     random_state, mask_var = seed(random_state), named_mask(adata, mask_var)
     genes = gene_mask(adata, mask_var)
     matrix = Matrix(adata, layer=layer, genes=genes)
-    n_comps = _possible(whole_number("n_comps", n_comps), matrix)
+    n_comps = min(whole_number("n_comps", n_comps), matrix.n_cells - 1, matrix.n_genes - 1)
+    if n_comps < 1:
+        raise InputError(f"Harmony needs two cells and two genes, got {matrix.n_cells} and {matrix.n_genes}.")
     if check:
         check_expression(matrix.read(matrix.slices()[0]))
 
@@ -106,16 +107,6 @@ def correct_batches(
     params |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
     slots = Slots(layers={layer_added: corrected}, uns={f"dice_{layer_added}": {"params": as_plain(params)}})
     return write(adata, slots, copy=copy)
-
-
-def _possible(n_comps: int, matrix: Matrix) -> int:
-    """Return the number of components, at most one less than cells or genes."""
-    most = min(matrix.n_cells, matrix.n_genes) - 1
-    if most < 1:
-        raise InputError(f"n_comps={n_comps} needs two cells and two genes, got {matrix.n_cells} and {matrix.n_genes}.")
-    if n_comps > most:
-        _log.info(f"n_comps={n_comps} is lowered to {most}, all that there are.")
-    return min(n_comps, most)
 
 
 def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp] | None) -> NDArray[np.float32]:
