@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -67,7 +70,10 @@ def test_a_name_stands_for_a_reference(shelf):
 def test_names_on_the_command_line(shelf, tmp_path, capsys):
     stored_priors.cells(120).write_h5ad(tmp_path / "q.h5ad")
     assert cli.main(["annotate", str(tmp_path / "q.h5ad"), "toy", "-o", str(tmp_path / "out.h5ad"), "--quiet"]) == 0
-    assert "label" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "label" in said
+    # The prior was learned with counts, and its cells are not here: the summary said that there are none.
+    assert "of the reference unknown" not in said
     assert cli.main(["info"]) == 0
     assert "toy" in capsys.readouterr().out
     for prior in ("toy", str(shelf / "toy.h5ad")):
@@ -96,6 +102,23 @@ def test_ones_own_shelf(shelf):
     for name in ("My Lab", "../up", "a/b", "", ".h5ad", 3):
         with pytest.raises(dice.DiceError, match="`name` must be lower-case letters"):
             dice.priors.save(stored_priors.path("labels"), name)
+
+
+def test_the_same_recipe_gives_the_same_file(tmp_path, monkeypatch):
+    """A card with its date changed the checksum of a recipe every day."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "priors"))
+    undated = importlib.import_module("build").undated
+    for place in ("a", "b"):
+        reference, _ = dice.datasets.synthetic(1)
+        reference.obs["label"] = (reference.X[:, 0] > np.median(reference.X[:, 0])).astype(str)
+        training = dice.Training(max_steps=20)
+        dice.tl.train_prior(reference, labels_key="label", n_latent=15, scale=False, training=training)
+        prior = priors.described_prior(reference, "toy", {"tissue": "none"})
+        # As if it was trained on another day.
+        other = dataclasses.replace(prior.labels, card=prior.labels.card | {"date": place})
+        undated(dataclasses.replace(prior, labels=other)).save(tmp_path / place)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert "date" not in dice.Prior.load(tmp_path / "a").labels.card
 
 
 def forged(path: Path) -> None:
@@ -160,16 +183,17 @@ def test_what_a_server_may_do(shelf, tmp_path):
 
 TWICE = """
 import sys
-from dice import priors, settings
-settings.priors_url, row = sys.argv[1], {"sha256": sys.argv[2]}
+from dice import priors
+row = {"sha256": sys.argv[1]}
 priors._ready = lambda: {"toy": row}
 print(priors.load("toy").sha256)
 """
 
 
 def test_two_processes_end_with_one_whole_file(shelf):
-    call = [sys.executable, "-c", TWICE, dice.settings.priors_url, priors._ready()["toy"]["sha256"]]
-    both = [subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(2)]
+    call = [sys.executable, "-c", TWICE, priors._ready()["toy"]["sha256"]]
+    asked = {"env": os.environ | {"DICE_PRIORS_URL": dice.settings.priors_url}, "text": True}
+    both = [subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **asked) for _ in range(2)]
     said = [process.communicate()[0].strip() for process in both]
     assert said == [dice.priors.load("toy").sha256] * 2
     assert [path.name for path in shelf.iterdir()] == ["toy.h5ad"]
@@ -188,3 +212,17 @@ def test_the_table_of_the_package():
         assert row["species"] in ("human", "mouse")
         assert all(row[name] for name in priors.DESCRIBED)
         assert np.isfinite(row["size"])
+
+
+def test_the_page_of_the_shelf():
+    """The page lists every ready prior with the figures of the table."""
+    page = (Path(__file__).parents[1] / "docs" / "priors.md").read_text()
+    listed = {
+        cells[1].strip("`"): cells[5:8]
+        for line in page.splitlines()
+        if len(cells := [cell.strip() for cell in line.split("|")]) == 11 and cells[1].startswith("`")
+    }
+    rows = priors._ready.__wrapped__()
+    assert listed == {
+        name: [f"{row['cells']:,}", str(row["labels"]), f"{row['accuracy']:.3f}"] for name, row in rows.items()
+    }

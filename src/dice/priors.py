@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import pandas as pd
@@ -200,8 +201,8 @@ def _download(path: Path, sha256: str) -> None:
     try:
         pooch.retrieve(url, f"sha256:{sha256}", fname=path.name, path=path.parent)
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = shorten(str(error), 200, placeholder=" ...")
         raise DownloadError(
             f"The prior {path.stem!r} cannot be downloaded from {url} ({reason}): put its file at {str(path)!r} "
-            "by hand, or set dice.settings.priors_url to an address that has it."
+            "by hand, or set dice.settings.priors_url (or DICE_PRIORS_URL) to an address that has it."
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +17,8 @@ chunk_size: int | None = None
 #: for each object.
 verbosity: int = 1
 
-#: Address of the folder that ready priors are downloaded from.
-priors_url: str = "https://github.com/scdice/dice/releases/download/priors"
+#: Address of the folder that ready priors are downloaded from. ``DICE_PRIORS_URL`` in the environment sets it as well.
+priors_url: str = os.environ.get("DICE_PRIORS_URL", "https://github.com/scdice/dice/releases/download/priors")
 
 __all__ = ["chunk_size", "device", "priors_url", "using", "verbosity"]
 

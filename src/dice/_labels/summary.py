@@ -53,17 +53,17 @@ def summarize(
 ) -> Overview:  # fmt: skip
     """Return the summary of an annotated query. Only results of this call are included."""
     figures: dict[str, Any] = {"n_cells": adata.n_obs, "n_genes": len(prior.genes)}
-    depth, known, cells = median_depth(adata, layer), None, f"{adata.n_obs:,} in the query"
+    depths, cells = {"query": median_depth(adata, layer)}, f"{adata.n_obs:,} in the query"
     if isinstance(reference, AnnData):
-        known = median_depth(reference, prior.params.get("layer"))
+        depths["reference"] = median_depth(reference, prior.params.get("layer"))
         figures["n_reference"], cells = reference.n_obs, f"{cells}, {reference.n_obs:,} in the reference"
     if adata.n_obs < SMALL_QUERY:
         cells += "; the query is small: fewer labels are confident, and small clusters and novel groups are not found"
-    figures |= {"depth": depth, "reference_depth": known}
+    figures |= {"depth": depths["query"], "reference_depth": depths.get("reference")}
     denoised = read.record(adata, DenoiseKeys().uns)
     text, strategy = denoised["genes"]["text"], str(denoised["shift"]["strategy"])
     removed = "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
-    lines = {"genes": genes or f"those of the prior, {text}", "cells": cells, "depth": _depth(depth, known)}
+    lines = {"genes": genes or f"those of the prior, {text}", "cells": cells, "depth": _depth(depths)}
     if is_panel(prior) and prior.labels is not None:
         figures["held_out_accuracy"] = reached = prior.labels.card["accuracy"]
         lines["genes"] += f"; they give {reached:.0%} of held-out reference cells the right label at the query's depth"
@@ -123,9 +123,10 @@ def _values(layer: str | None, prior: LearnedPrior) -> str:
     return f"raw counts of {' and '.join(new)}, log-normalised in layers[{own!r}]" if new else "used as they are"
 
 
-def _depth(query: float | None, reference: float | None) -> str:
-    query_text, reference_text = ("unknown, no counts" if d is None else f"{d:,.0f} counts" for d in (query, reference))
-    return f"median cell of the query {query_text}, of the reference {reference_text}"
+def _depth(medians: Mapping[str, float | None]) -> str:
+    """Return median depths as text, by what the cells belong to. A prior alone does not know its cells' depths."""
+    texts = {who: "unknown, no counts" if depth is None else f"{depth:,.0f} counts" for who, depth in medians.items()}
+    return "median cell " + ", ".join(f"of the {who} {text}" for who, text in texts.items())
 
 
 def _views(record: Mapping[str, Any]) -> str:
