@@ -17,8 +17,8 @@ from report import repeat, save, summary
 import dice
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
-from dice._labels.conformal import label_p_values, label_scores, with_most_likely
 from dice._labels.model import REPRESENTATIONS
+from dice._labels.sets import label_p_values, label_scores, with_most_likely
 from dice._query.query import Query
 from dice.options import Options
 
@@ -68,7 +68,9 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
         found = classify(cells, model, dice.Classifier(representation), False, 0.5)
         names = REPRESENTATIONS if representation == "auto" else (representation,)
         row = {"classifier": classifier}
-        rows += judge(model.calibration_codes, found.measured, model.calibration(names), truth, seed, row)
+        rows += judge(
+            model.calibration_codes, found.measured, model.calibration(model.weights(names)), truth, seed, row
+        )
     return rows
 
 

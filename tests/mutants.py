@@ -12,7 +12,7 @@ tell from the original are listed in mutants_equivalent.csv, each with the reaso
 
     python tests/mutants.py                        a new sample
     python tests/mutants.py --seed 1 --publish     this sample; a row of docs/benchmarks/mutants.csv
-    python tests/mutants.py --only conformal       those of one module
+    python tests/mutants.py --only sets       those of one module
     python tests/mutants.py --list                 the sample itself
 """
 

@@ -25,8 +25,7 @@ FOREIGN = {"_model": {"anndata", "scanpy", "pandas", "tqdm", "dice._log"}}
 #: Modules of slices that a stored prior and its readers need. They are pure: they import nothing above `_model`.
 PURE = {
     "dice._labels.model",
-    "dice._labels.groups",
-    "dice._labels.scores",
+    "dice._labels.novelty",
     "dice._labels.tree",
     "dice._labels.views",
     "dice._clusters.partition",

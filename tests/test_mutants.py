@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dice._labels
-from dice._labels import conformal
+from dice._labels import sets
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +84,13 @@ def test_equivalent_mutants_exist_and_have_a_reason(everything):
 def test_a_changed_module_is_loaded_in_place_of_its_file(everything):
     """The bound of alpha at nine cells, which nothing tested once."""
     (mutant,) = (m for m in everything if m.function == "too_few" and m.kind == "comparison")
-    name = "dice._labels.conformal"
+    name = "dice._labels.sets"
     spec = mutants.Finder(mutant).find_spec(name, dice._labels.__path__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     nine = np.zeros(9, dtype=int)
     assert module.too_few(nine, 1, 0.1).all()
-    assert not conformal.too_few(nine, 1, 0.1).any()
+    assert not sets.too_few(nine, 1, 0.1).any()
     assert mutants.Finder(mutant).find_spec("dice._labels.scores") is None
 
 

@@ -6,14 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dice._labels.conformal import (
-    benjamini_hochberg,
-    fewest_discoveries,
-    label_p_values,
-    label_scores,
-    p_values,
-    too_few,
-)
+from dice._labels.novel_cells import discoveries, fewest_discoveries, p_values
+from dice._labels.sets import label_p_values, label_scores, too_few
 from dice._query.shift import effective_size
 
 
@@ -131,15 +125,15 @@ def test_effective_size():
 
 def test_benjamini_hochberg_by_hand_and_by_rate():
     p = np.array([0.5, 0.01, 0.03, 0.04])
-    np.testing.assert_array_equal(benjamini_hochberg(p, 0.05), [False, True, False, False])
-    np.testing.assert_array_equal(benjamini_hochberg(p, 0.06), [False, True, True, True])
-    assert not benjamini_hochberg(np.empty(0), 0.1).size
+    np.testing.assert_array_equal(discoveries(p, 0.05), [False, True, False, False])
+    np.testing.assert_array_equal(discoveries(p, 0.06), [False, True, True, True])
+    assert not discoveries(np.empty(0), 0.1).size
     # A p-value that equals its bound is a discovery.
-    np.testing.assert_array_equal(benjamini_hochberg(np.array([0.25, 0.5, 1.0]), 0.75), [True, True, False])
+    np.testing.assert_array_equal(discoveries(np.array([0.25, 0.5, 1.0]), 0.75), [True, True, False])
     rng, rates = np.random.default_rng(0), []
     for _ in range(300):
         null = rng.random(90)
-        found = benjamini_hochberg(np.append(null, rng.random(10) * 1e-3), 0.2)
+        found = discoveries(np.append(null, rng.random(10) * 1e-3), 0.2)
         rates.append(found[:90].sum() / max(found.sum(), 1))
     assert np.mean(rates) < 0.2 + 3 * np.std(rates) / np.sqrt(300)
 
@@ -149,6 +143,6 @@ def test_no_fewer_can_be_discovered(n, m):
     fewest = fewest_discoveries(n, m, 0.1)
     p = np.ones(n)
     p[: min(fewest, n)] = 1 / (m + 1)
-    assert benjamini_hochberg(p, 0.1).sum() == (fewest if fewest <= n else 0)
+    assert discoveries(p, 0.1).sum() == (fewest if fewest <= n else 0)
     p[min(fewest, n) - 1] = 1
-    assert not benjamini_hochberg(p, 0.1).any()
+    assert not discoveries(p, 0.1).any()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._keys import STATUSES
 from dice._labels.classification import shift_strength
-from dice._labels.conformal import (
+from dice._labels.sets import (
     confident_from,
+    error_ratio,
+    expected_error,
     joint_sets,
     set_threshold,
-    status_codes,
+    tempered,
     widened,
     with_most_likely,
 )
-from dice._labels.sets import error_ratio, expected_error, tempered
 from dice._model.arrays import softmax
 
 
@@ -64,16 +64,6 @@ def test_whatever_is_not_confident_has_rivals():
     confident, wide = widened(sets, probabilities, 0.8)
     np.testing.assert_array_equal(confident, [True, False, False])
     np.testing.assert_array_equal(wide, [[True, False, False], [True, False, True], [True, True, False]])
-
-
-def test_words():
-    told = status_codes(np.array([True, True, False, False]), np.array([False, True, False, True]))
-    assert [STATUSES[code] for code in told] == [
-        "confident",
-        "unlike the reference",
-        "ambiguous",
-        "unlike the reference",
-    ]
 
 
 def test_flattened_until_the_error_is_as_expected():

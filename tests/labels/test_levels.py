@@ -109,13 +109,14 @@ def test_a_coarse_label_may_have_the_name_of_a_fine_one_below_it():
     assert parents["NK"] == parents["NK CD158"] == "NK (coarse)"
     assert parents["B"] == "B (coarse)"
     assert (found.coarse == -1).all()
+    found = labelled(Levels("b", columns=["a"]), a=list("TTBB"), b=list("xxTT"))
+    assert parents_of(found.tree) == {"x": "T (a)", "T": "B", "T (a)": UNRESOLVED, "B": UNRESOLVED}
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
         ({"a": list("LLMM"), "b": list("TTTB")}, "'b' is not nested in 'a': cells of 'T' are both 'L' and 'M'"),
-        ({"a": list("TTBB"), "b": list("xxTT")}, r"'a' and 'b' \(below 'B'\) share the label 'T': rename one"),
         ({"a": ["L", "L", "M", None, None], "b": list("ttuzz")}, r"No cell of \['z'\] has a label in 'a'"),
     ],
 )

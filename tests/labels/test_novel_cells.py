@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._labels.groups import Groups
 from dice._labels.novel_cells import CalledGroups, call_groups, group_table, known_groups, warn_of_doubt
+from dice._labels.novelty import Groups
 
 
 def query_of(empty):
@@ -25,7 +25,8 @@ def powerless(n_cells, n_calibration, fdr, n_novel=0):
     query = query_of(np.zeros(n_cells, dtype=bool))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_doubt(query, n_calibration, fdr, n_novel, None)
+        nothing = CalledGroups(np.zeros(0), np.zeros(0), np.zeros(0), auc=0.5)
+        warn_of_doubt(query, n_calibration, fdr, n_novel, nothing)
     return [str(warning.message) for warning in caught if "can be called at fdr" in str(warning.message)]
 
 

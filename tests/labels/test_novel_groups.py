@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._labels.groups import Groups
-from dice._labels.novel_groups import Displaced, _allowance, compare_groups, displacement, split
+from dice._labels.novelty import Displaced, Groups, _allowance, compare_groups, displacement, split
 
 
 def cells(n, rng, centres):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._labels.conformal import benjamini_hochberg, p_values
-from dice._labels.groups import Groups, cluster, novelty_scores, within_groups
+from dice._labels.novel_cells import discoveries, p_values
+from dice._labels.novelty import Groups, cluster, novelty_scores, within_groups
 from dice._query.shift import auc, measure_domain_shift
 
 
@@ -51,7 +51,7 @@ def test_false_discovery_rate_over_calibration_sets():
     for _ in range(150):
         known, new = cells(270, rng)[0], strangers(30, rng)
         score, ranked = novelty_scores(groups, np.concatenate([known, new]), cells(300, rng)[0])
-        found = benjamini_hochberg(p_values(score, ranked), 0.1)
+        found = discoveries(p_values(score, ranked), 0.1)
         rates.append(found[:270].sum() / max(found.sum(), 1))
         power.append(found[270:].mean())
     assert np.mean(rates) < 0.1 + 3 * np.std(rates) / np.sqrt(len(rates))

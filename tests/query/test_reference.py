@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import anndata as ad
 import numpy as np
@@ -110,21 +112,26 @@ def test_one_label_and_single_cells_are_no_labels():
         labels_to_learn(reference_with(list("aaab"), roles), roles, Levels("t"))
 
 
+@dataclass(frozen=True)
+class Stored:
+    names: list[str]
+    card: dict[str, Any]
+
+
 def test_stored_labels_are_read_and_others_learned(monkeypatch):
     monkeypatch.setattr("dice._labels.stored.learn_labels", lambda *a: SimpleNamespace(names=["b", "a"]))
-    stored = SimpleNamespace(
-        card={"labels": ["a", "b"], "label_cells": [2, 2], "colors": ["red", "blue"]}, names=["a", "b"]
-    )
+    stored = Stored(["a", "b"], {"labels": ["a", "b"], "label_cells": [2, 2], "colors": ["red", "blue"]})
     prior = SimpleNamespace(labels=stored, params={"labels_key": "t"})
     reference = reference_with(list("abab"), [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
-    assert read_or_learn(reference, prior, None, "dice", 0) == (stored, None)
-    assert read_or_learn(prior, prior, "t", "dice", 0) == (stored, ["red", "blue"])
+    # Colours are those of the reference, if it is passed with its labels.
+    assert read_or_learn(reference, prior, None, "dice", 0) == replace(stored, card=stored.card | {"colors": []})
+    assert read_or_learn(prior, prior, "t", "dice", 0) is stored
     lost = reference_with(list("abab"), [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
     del lost.obs["t"]
-    assert read_or_learn(lost, prior, None, "dice", 0) == (stored, ["red", "blue"])
+    assert read_or_learn(lost, prior, None, "dice", 0) is stored
     reference.uns["t_colors"] = np.array(["green", "grey"])
-    assert read_or_learn(reference, prior, None, "dice", 0) == (stored, ["green", "grey"])
-    changed = read_or_learn(reference_with([*"aabbbb"], [0, 2, 0, 2, 0, 2]), prior, None, "dice", 0)[0]
+    assert read_or_learn(reference, prior, None, "dice", 0).card["colors"] == ["green", "grey"]
+    changed = read_or_learn(reference_with([*"aabbbb"], [0, 2, 0, 2, 0, 2]), prior, None, "dice", 0)
     assert changed.names == ["b", "a"]
     bare = SimpleNamespace(labels=None, params={})
     with pytest.raises(dice.DiceError, match="trained without labels: pass `labels_key`"):

@@ -79,7 +79,7 @@ def test_contributions_add_up_to_the_log_odds(reference, classifier, n_genes, sh
     table = dice.tl.label_genes(query, reference, groupby="third", label="B", n_genes=None)
     assert len(table) == 3 * n_genes
     sums, odds = table.groupby("group")["contribution"].sum(), log_odds(query, "B", groups)
-    offset = dice.Prior.from_anndata(reference).labels.candidates[classifier].classifier.offset
+    offset = dice.Prior.from_anndata(reference).labels.classifiers[classifier].offset
     start = offset[1] - np.delete(offset, 1).mean()
     # A shifted query has flatter probabilities: all log-odds are divided by one number.
     temperature = 1.0 if shift is False and n_genes == 60 else float(((sums + start) / odds).mean())

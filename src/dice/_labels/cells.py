@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 import torch
 
 from dice import _log
@@ -18,10 +19,13 @@ from dice._model.logistic import Logistic
 from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
 from dice._query.query import Query
+from dice._query.shift import query_order
 from dice._types import Chunk, Codes, Floats, Mask
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
+#: Mean number of cells per fine group, maximum number of groups, and maximum number of cells to learn groups from.
+GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
 #: Minimum number of genes of a panel, minimum number without a warning, and the F1 of labels that genes tell apart.
 FEWEST_GENES, FEW_GENES, TOLD_APART = 15, 30, 0.8
 
@@ -39,8 +43,7 @@ def check_model(model: LabelModel, prior: LearnedPrior) -> None:
     n_genes = len(prior.genes)
     if not is_panel(prior) or n_genes >= FEW_GENES:
         return
-    scores = zip(model.names, model.card["f1"], strict=True)
-    clear = [name for name, f1 in scores if f1 is not None and f1 >= TOLD_APART]
+    clear = [name for name, f1 in zip(model.names, model.card["f1"], strict=True) if (f1 or 0.0) >= TOLD_APART]
     told = f"tell {clear[:5]} from the others" if clear else "tell no label from all others"
     text = f"give {model.card['accuracy']:.0%} of held-out reference cells the right label and {told}"
     if n_genes < FEWEST_GENES:
@@ -108,8 +111,12 @@ class LabelCells:
     @cached_property
     def sampled(self) -> Codes:
         """Positions of the cells to learn from: those with the smallest seeds, so that file order does not matter."""
-        order = np.argsort(self.query.seeds, kind="stable")
-        return order[self.seen[order]][:LABEL_SAMPLE]
+        return query_order(self.query)[:LABEL_SAMPLE]
+
+    @cached_property
+    def fine(self) -> pd.Categorical:
+        """Fine groups (n,) of the cells with expression."""
+        return fine_groups(self.y, query_order(self.query))
 
     @cached_property
     def sample(self) -> Floats:
@@ -118,12 +125,10 @@ class LabelCells:
 
     def genes(self, rows: Codes) -> Floats:
         """Return dense standardised expression (len(rows), d) of the cells at `rows`."""
-        wanted = np.zeros(self.query.matrix.n_cells, dtype=bool)
-        wanted[rows] = True
-        if not wanted.any():
+        if not len(rows):
             return np.empty((0, len(self.query.match.prior)), dtype=np.float32)
-        cells = np.flatnonzero(wanted)
-        return self.standardized(self.query.matrix.take(cells), cells)[np.searchsorted(cells, rows)]
+        cells, place = np.unique(rows, return_inverse=True)
+        return self.standardized(self.query.matrix.take(cells), cells)[place]
 
     def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
         """Return dense expression (n, d) of a chunk, standardised as in the reference."""
@@ -145,7 +150,7 @@ class LabelCells:
     def observed(self, classifier: Logistic) -> Logistic:
         """Return a classifier for the query's genes. Missing genes are replaced by their conditional mean."""
         query, match = self.query, self.query.match
-        if match.complete:
+        if len(match.prior) == len(classifier.slopes):
             return classifier
         slopes, completion = classifier.slopes[match.prior], query.likelihood.completion
         if completion is not None:
@@ -153,3 +158,21 @@ class LabelCells:
             carried = query.prior.projection.loadings[hidden].T @ classifier.slopes[hidden]
             slopes = slopes + completion.loadings @ (completion.filter @ carried)
         return Logistic(slopes.astype(np.float32), classifier.offset)
+
+
+def fine_groups(latents: Floats, order: Codes) -> pd.Categorical:
+    """Return k-means groups (n,) of cells with latents (n, k); none for cells that are not in `order`.
+
+    `order` holds the positions of the cells to group. Groups are learned from the first ones, so the order should be
+    random and independent of the file.
+    """
+    from sklearn.cluster import KMeans
+
+    codes = np.full(len(latents), -1, dtype=np.intp)
+    if len(order):
+        cells = np.ascontiguousarray(latents[order], dtype=np.float32)
+        learned = cells[:LEARNED_CELLS]
+        n_groups = int(np.clip(len(order) // GROUP_CELLS, 1, MOST_GROUPS))
+        model = KMeans(min(n_groups, len(np.unique(learned, axis=0))), n_init=1, random_state=0).fit(learned)
+        codes[order] = model.predict(cells)
+    return pd.Categorical.from_codes(codes, [str(code) for code in range(codes.max(initial=-1) + 1)])

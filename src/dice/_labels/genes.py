@@ -27,42 +27,15 @@ from dice.options import OBJECTS, Options
 
 
 @dataclass(frozen=True)
-class Reasons:
-    """Contributions of the d genes that query and prior share to the labels of G groups of cells."""
-
-    #: Weights (G, d), and standardised means (G, d) without the shift. The mean of the reference is zero.
-    weights: Floats
-    difference: Floats
-    #: Score (G,) of each group minus the score of the mean reference cell.
-    score: Floats
-
-    @property
-    def contributions(self) -> Floats:
-        return self.weights * self.difference
-
-    @property
-    def remainder(self) -> Floats:
-        """Part (G,) of the score that the contributions do not explain."""
-        return self.score - self.contributions.sum(1)
-
-
-@dataclass(frozen=True)
-class ExplainedCells:
+class ExplainedCells(LabelCells):
     """Cells of a query without their shift, in PCA units."""
 
-    cells: LabelCells
-    #: Noisy and clean latents (n, k), and the shift (n, k) that was removed.
-    y: Floats
-    clean: Floats
+    #: The shift (n, k) that was removed from the noisy latents.
     away: Floats | None
 
-    @property
-    def query(self) -> Query:
-        return self.cells.query
-
-    def standardized(self, chunk: Chunk, rows: slice) -> Floats:
+    def standardized(self, chunk: Chunk, rows: slice | Codes) -> Floats:
         """Return dense standardised expression (n, d) of a chunk without the shift."""
-        x = self.cells.standardized(chunk, rows)
+        x = super().standardized(chunk, rows)
         return x if self.away is None else x - self.away[rows] @ self.query.likelihood.loadings.T
 
 
@@ -74,7 +47,7 @@ def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Exp
     options = Options(**kept, shift=record["shift"], check=call["check"], uncertainty=False)
     cells = LabelCells.of(Query.of(adata, prior, options))
     offsets, _ = find_shift(cells.query, record["shift"])
-    return ExplainedCells(cells, *cells.without(offsets))
+    return ExplainedCells(cells.query, *cells.without(offsets))
 
 
 def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
@@ -86,8 +59,13 @@ def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
 
 def find_reasons(
     cells: ExplainedCells, model: LabelModel, blend: Mapping[str, float], groups: Codes, contrast: Floats
-) -> Reasons:
-    """Return gene contributions for groups (n,) of cells and their contrasts (G, C) of labels."""
+) -> tuple[Floats, Floats, Floats]:
+    """Explain the labels of groups (n,) of cells by the d genes that query and prior share.
+
+    `contrast` (G, C) are the factors of the logits in the score of each group. Returned are weights (G, d) of genes,
+    standardised means (G, d) without the shift, and the score (G,) minus that of the mean reference cell, which is at
+    zero.
+    """
     likelihood, scale, n_groups = cells.query.likelihood, cells.query.prior.latent_scale, len(contrast)
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
     sums = cells.query.matrix.each(lambda x, rows: sums_by_group(cells.standardized(x, rows), groups[rows], n_groups))
@@ -96,9 +74,9 @@ def find_reasons(
     weights: Floats = np.zeros_like(difference)
     score: Floats = np.zeros(n_groups)
     for name, share in blend.items():
-        classifier = model.candidates[name].classifier
+        classifier = model.classifiers[name]
         if name == "genes":
-            carried: Floats = contrast @ cells.cells.observed(classifier).slopes.T
+            carried: Floats = contrast @ cells.observed(classifier).slopes.T
             weights, score = weights + share * carried, score + share * (carried * difference).sum(1)
             continue
         slopes: Floats = contrast @ classifier.slopes.T / scale
@@ -106,7 +84,7 @@ def find_reasons(
         if name == "denoised":
             slopes, added = _through_denoising(cells, groups, slopes)
         weights, score = weights + share * slopes @ readout.T, score + share * added
-    return Reasons(weights, difference, score)
+    return weights, difference, score
 
 
 def _through_denoising(cells: ExplainedCells, groups: Codes, directions: Floats) -> tuple[Floats, Floats]:
@@ -138,27 +116,21 @@ def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]
     return lambda y: prior.denoise(y + away, rho, depths) - away
 
 
-@dataclass(frozen=True)
-class Expression:
-    """Mean expression (G, d) of groups in units of the matrix, and the share (G, d) of cells expressing each gene."""
-
-    mean: Floats
-    fraction: Floats
-
-
-def expression_of(matrix: Matrix, groups: Codes, n_groups: int) -> Expression:
-    """Return mean and fraction of expressing cells per group (n,), in one pass over the matrix."""
+def expression_of(matrix: Matrix, groups: Codes, n_groups: int) -> tuple[Floats, Floats]:
+    """Return mean expression (G, d) and share of expressing cells (G, d) of groups (n,), in one pass."""
 
     def each(chunk: Chunk, rows: slice) -> Floats:
         return np.stack([sums_by_group(values, groups[rows], n_groups) for values in (chunk, chunk > 0)])
 
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
     mean, fraction = np.sum(matrix.each(each), axis=0) / n
-    return Expression(mean, fraction)
+    return mean, fraction
 
 
-def known_expression(reference: object, query: Query, model: LabelModel, labels_key: str, prior_key: str) -> Expression:
-    """Return the expression (C, d) of the reference's labels, from its cells or from the means stored in the prior."""
+def known_expression(
+    reference: object, query: Query, model: LabelModel, labels_key: str, prior_key: str
+) -> tuple[Floats, Floats]:
+    """Return mean and fraction (C, d) of the reference's labels, from its cells or from means stored in the prior."""
     if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
         labelled = read_reference(reference, labels_key, prior_key)
         # A coarse label of the column, which only teaches the labels below it, has no expression of its own.
@@ -172,7 +144,7 @@ def known_expression(reference: object, query: Query, model: LabelModel, labels_
     means = model.gene_means[:, genes] + projection.center[genes]
     mean = means * projection.scale[genes] + projection.mean[genes]
     least = 0.0 if query.prior.statistics.get("minimum", 0.0) >= 0 else -np.inf
-    return Expression(np.maximum(mean, least), np.full(mean.shape, np.nan))
+    return np.maximum(mean, least), np.full(mean.shape, np.nan)
 
 
 #: Gauss-Legendre points on the path to a cell. With 4, 8 and 16 points, 6, 0.9 and 0.05 % of the contribution of the

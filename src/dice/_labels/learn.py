@@ -15,8 +15,8 @@ from dice._data.read import record
 from dice._data.recipe import batch_columns
 from dice._labels import views
 from dice._labels.cells import LabelCells, is_panel
-from dice._labels.groups import within_groups
-from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, Candidate, LabelModel
+from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, LabelModel
+from dice._labels.novelty import within_groups
 from dice._model.arrays import explained_by_batches, subsample
 from dice._model.logistic import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, fit_logistic
 from dice._query.query import Query
@@ -46,30 +46,31 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
     whole, (fit, possible) = copies[0], _taught_by(labelled)
     calibration, n_labels = subsample(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
     with _log.progress(total=len(REPRESENTATIONS), desc="Learning labels", unit="fit") as bar:
-        candidates = {}
+        classifiers, logits = {}, {}
         for name in REPRESENTATIONS[:2]:
             latents = [(cells.y if name == "projection" else cells.clean) / cells.scale for cells in copies]
             # Latents of a panel are its few genes, rotated: they need the penalty of genes.
-            classifier = _fit([x[fit] for x in latents], possible, n_labels, genes=whole.is_panel)
-            candidates[name] = Candidate(classifier, classifier.logits(latents[0][calibration]))
+            classifiers[name] = _fit([x[fit] for x in latents], possible, n_labels, genes=whole.is_panel)
+            logits[name] = classifiers[name].logits(latents[0][calibration])
             bar.update()
-        codes = _drawn(possible, candidates["projection"].classifier(whole.y[fit] / whole.scale), seed)
+        codes = _drawn(possible, classifiers["projection"](whole.y[fit] / whole.scale), seed)
         rows, labels = fit[sampled := _sample(np.arange(len(fit)), codes, seed)], codes[sampled]
         known, held_out = np.split(whole.genes(np.concatenate([rows, calibration])), [len(rows)])
         thinned = [cells.genes(rows) for cells in copies[1:]]
-        classifier = _fit([known, *thinned], possible[sampled], n_labels, genes=True)
-        candidates["genes"] = Candidate(classifier, classifier.logits(held_out))
+        classifiers["genes"] = _fit([known, *thinned], possible[sampled], n_labels, genes=True)
+        logits["genes"] = classifiers["genes"].logits(held_out)
         bar.update()
     y, card = whole.y[fit], card_of(reference, prior, labelled)
     means, variances = views.label_moments(known, labels, n_labels)
     model = LabelModel(
-        names=labelled.names, candidates=candidates, counts=np.bincount(codes, minlength=n_labels).astype(np.float32),
+        names=labelled.names, classifiers=classifiers, logits=logits,
+        counts=np.bincount(codes, minlength=n_labels).astype(np.float32),
         centres=views.label_moments(y, codes, n_labels)[0], whiten=within_groups(y, codes).astype(np.float32),
         calibration_codes=labelled.codes[calibration], calibration_y=whole.y[calibration],
         gene_means=means, gene_variances=variances, **_anchors(known, labels, means, seed),
         batch_evidence=np.zeros(2, np.float32), card=card,
     )  # fmt: skip
-    components = (known - model.anchors.centre.astype(np.float32)) @ model.anchor_basis
+    components = (known - model.anchors().centre.astype(np.float32)) @ model.anchor_basis
     evidence, entries = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labels, labelled, seed)
     return replace(model, batch_evidence=evidence, card=card | _scores(model) | entries)
 
@@ -202,7 +203,8 @@ def batch_evidence(
     components = components / max(float(components.std()), 1e-12)
     sizes = np.bincount(batches)
     for batch in np.argsort(-sizes, kind="stable")[:MOST_EVIDENCE]:
-        inside, outside = (_random_cells(np.flatnonzero(own), rng) for own in (batches == batch, batches != batch))
+        sides = (np.flatnonzero(own) for own in (batches == batch, batches != batch))
+        inside, outside = (np.sort(rng.choice(one, min(len(one), SIDE_CELLS), replace=False)) for one in sides)
         # Labels missing from the other batches would always be wrong, regardless of the shift.
         inside = inside[np.isin(labels[inside], labels[outside])]
         if len(inside) < EVIDENCE_CELLS or len(np.unique(labels[outside])) < 2:
@@ -228,8 +230,3 @@ def _by_views(
     composition = views.composition_of(np.mean(measured, axis=0), moments.composition)
     own = views.OwnScale.of(components[inside], moments, composition)
     return np.mean([*measured, views.standardized_classifier(known[1], own)(components[inside])], axis=0)
-
-
-def _random_cells(cells: Codes, rng: np.random.Generator) -> Codes:
-    """Return at most `SIDE_CELLS` random cells, sorted."""
-    return cells if len(cells) <= SIDE_CELLS else np.sort(rng.choice(cells, SIDE_CELLS, replace=False))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice._errors import InputError, PriorFormatError
-from dice._labels.groups import Groups
+from dice._labels.novelty import Groups
 from dice._labels.tree import LabelTree
 from dice._labels.views import Anchors, LabelMoments
 from dice._model.arrays import softmax
@@ -50,20 +50,14 @@ _OF_CLASSIFIER = {"slopes": "pC", "offset": "C", "calibration": "mC"}
 _CODES = ("calibration_codes", "anchor_codes")
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A classifier of C labels, and its logits (m, C) on calibration cells."""
-
-    classifier: Logistic
-    calibration: Floats
-
-
 @dataclass(frozen=True, eq=False)
 class LabelModel:
     """Classifiers of the labels, one for each of `REPRESENTATIONS`, and statistics of the reference cells."""
 
     names: list[str]
-    candidates: Mapping[str, Candidate]
+    classifiers: Mapping[str, Logistic]
+    #: Logits (m, C) of every classifier on calibration cells.
+    logits: Mapping[str, Floats]
     #: Number of training cells (C,) of every label, and their mean latents (C, k) in PCA units.
     counts: Floats
     centres: Floats
@@ -84,26 +78,27 @@ class LabelModel:
     #: Description of the reference: labels with cell numbers, accuracy and F1, source, date, versions.
     card: Mapping[str, Any]
 
-    @property
-    def moments(self) -> LabelMoments:
-        return LabelMoments(self.gene_means, self.gene_variances, self.counts)
+    def moments(self, genes: Codes | slice = slice(None)) -> LabelMoments:
+        """Return the moments of some genes in every label."""
+        mean, variance = (values[:, genes].astype(np.float64) for values in (self.gene_means, self.gene_variances))
+        return LabelMoments(mean, variance, self.counts)
 
-    @property
-    def anchors(self) -> Anchors:
-        """Some of the reference's cells, for views that compare a query with them."""
-        centre = self.moments.composition @ self.gene_means
-        return Anchors(self.anchor_codes, self.anchor_scores, self.anchor_basis, centre)
+    def anchors(self, genes: Codes | slice = slice(None)) -> Anchors:
+        """Return some of the reference's cells by some genes, for views that compare a query with them."""
+        moments = self.moments(genes)
+        centre = moments.composition @ moments.mean
+        return Anchors(self.anchor_codes, self.anchor_scores, self.anchor_basis[genes], centre)
 
     def weights(self, names: Sequence[str] = REPRESENTATIONS, *, by_loss: bool = False) -> dict[str, float]:
         """Return the weights of classifiers: equal ones, or inverse to the log-loss on calibration cells."""
-        known = [softmax(self.candidates[name].calibration) for name in names]
+        known = [softmax(self.logits[name]) for name in names]
         each = np.array([1 / max(log_loss(p, self.calibration_codes), 1e-3) if by_loss else 1.0 for p in known])
         return dict(zip(names, (each / each.sum()).tolist(), strict=True))
 
     def calibration(self, weights: Mapping[str, float] | None = None) -> Floats:
         """Weighted mean (m, C) of the probabilities that classifiers give to calibration cells."""
         parts = (self.weights() if weights is None else weights).items()
-        return np.asarray(sum(weight * softmax(self.candidates[name].calibration) for name, weight in parts))
+        return np.asarray(sum(weight * softmax(self.logits[name]) for name, weight in parts))
 
     @property
     def confusion(self) -> Floats:
@@ -126,16 +121,17 @@ class LabelModel:
         """Return the labels as known groups, and the latents (m, k) and groups (m,) of calibration cells."""
         used, place = np.flatnonzero(self.counts > 0), np.full(len(self.names), -1)
         place[used] = np.arange(len(used))
-        predict, means = self.candidates["projection"].classifier, self.centres[used] @ self.whiten
-        known = Groups(self.whiten, means, predict, latent_scale, self.counts[used], used)
+        classifier, means = self.classifiers["projection"], self.centres[used] @ self.whiten
+        predict = Logistic(classifier.slopes[:, used], classifier.offset[used])
+        known = Groups(self.whiten, means, predict, latent_scale, self.counts[used])
         return known, self.calibration_y, place[self.calibration_codes]
 
     def to_arrays(self) -> dict[str, NDArray[np.float32]]:
         """Return all arrays. Names and card are text and are stored elsewhere."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        for name, candidate in self.candidates.items():
-            parts = {**vars(candidate.classifier), **vars(candidate)}
-            arrays |= {f"{name}_{part}": parts[part] for part in _OF_CLASSIFIER}
+        for name, known in self.classifiers.items():
+            parts = known.slopes, known.offset, self.logits[name]
+            arrays |= {f"{name}_{part}": values for part, values in zip(_OF_CLASSIFIER, parts, strict=True)}
         return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
     @classmethod
@@ -147,20 +143,20 @@ class LabelModel:
             raise PriorFormatError("The stored prior's 'labels/counts' must not be all zero.")
         common = {name: arrays[name] for name in _ARRAYS}
         for name in _CODES:
-            common[name] = codes = arrays[name].astype(np.intp)
-            if (codes != arrays[name]).any() or (codes < 0).any() or (codes >= len(names)).any():
+            common[name] = arrays[name].astype(np.intp)
+            if not np.isin(arrays[name], np.arange(len(names))).all():
                 raise PriorFormatError(f"The stored prior's 'labels/{name}' must be codes of its labels.")
-        candidates = {}
-        for name in REPRESENTATIONS:
-            slopes, offset, calibration = (arrays[f"{name}_{part}"] for part in _OF_CLASSIFIER)
-            candidates[name] = Candidate(Logistic(slopes, offset), calibration)
-        return cls(names=names, candidates=candidates, card=card, **common)
+        classifiers = {name: Logistic(arrays[f"{name}_slopes"], arrays[f"{name}_offset"]) for name in REPRESENTATIONS}
+        logits = {name: arrays[f"{name}_calibration"] for name in REPRESENTATIONS}
+        return cls(names=names, classifiers=classifiers, logits=logits, card=card, **common)
 
 
 def _labels_of(card: Mapping[str, Any]) -> list[str]:
     """Return the labels that a card lists, after checking them and their tree."""
     names, parents, levels = card.get("labels"), card.get("hierarchy", {}), card.get("levels", [])
-    if not isinstance(names, list) or not 1 < len(names) <= MOST_LABELS or not _are_different_texts(names):
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        names = []
+    if not 1 < len(set(names)) == len(names) <= MOST_LABELS:
         raise PriorFormatError("The stored prior's 'card' does not list its labels.")
     try:
         named = all(isinstance(name, str) for name in [*parents.values(), *levels]) and len(parents) <= MOST_LABELS
@@ -169,10 +165,6 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
     except (InputError, AttributeError, TypeError) as error:
         raise PriorFormatError(f"The stored prior's 'card' has no tree of its labels: {error}") from error
     return names
-
-
-def _are_different_texts(names: list[Any]) -> bool:
-    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
 
 
 def _shapes(arrays: Mapping[str, Any], n_labels: int, n_latent: int, n_genes: int) -> dict[str, tuple[int, ...]]:

@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from scipy import stats
 
 from dice import _log
 from dice._data.checks import read_labels, read_roles
 from dice._data.read import names
-from dice._data.store import Prior
 from dice._errors import InputError
 from dice._keys import PriorKeys
+from dice._labels import novelty
 from dice._labels.cells import LabelCells
-from dice._labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
-from dice._labels.groups import Groups, cluster, fine_groups, novelty_scores
 from dice._labels.model import LabelModel
-from dice._labels.novel_groups import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, compare_groups, farther_groups
+from dice._labels.novelty import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, Groups
 from dice._model.training_data import ROLES
 from dice._query.query import Query
 from dice._query.reference import as_query
@@ -37,39 +36,42 @@ POWERLESS = 0.1
 #: Reference cells are thinned if the median depth of the query is below this share of theirs. A smaller difference may
 #: be due to composition.
 SHALLOW = 0.7
-NO_CALIBRATION = "The reference has no calibration cells: train it with dice.Training(calibration_fraction=0.1)."
 
 
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats, Codes]:
     """Return the known groups, the latents of calibration cells by the query's genes, and the groups of these cells."""
+    prior, trained = query.prior, query.prior.params.get("labels_key")
     if isinstance(source, AnnData) and PriorKeys(prior_key).split in names(source, "obs"):
         roles = read_roles(source, prior_key)
-        calibration = roles == ROLES.index("calibration")
-        if not calibration.any():
-            raise InputError(NO_CALIBRATION)
-        y = _read_alike(source, query, roles)
-        codes = _groups(source, query.prior, labels_key)
-        learned = ~calibration if codes is None else ~calibration & (codes >= 0)
-        if not learned.any():
-            raise InputError("All labelled cells of the reference are calibration cells: pass all of its cells.")
-        groups = cluster(y[learned]) if codes is None else codes[learned]
-        known = Groups.of(y[learned], groups)
-        if codes is None:
-            return known, y[calibration], _nearest(known, y[calibration])
-        return known, y[calibration], pd.Index(np.unique(groups)).get_indexer(codes[calibration])
-    labels = query.prior.labels
-    if labels_key is not None and labels is not None and labels_key in ("auto", query.prior.params.get("labels_key")):
-        _warn_of_missing(query)
-        return labels.groups(query.prior.latent_scale)
+        known = trained if trained in names(source, "obs") else None
+        key = known if labels_key == "auto" else labels_key
+        codes = None if key is None else read_labels(source, key, "reference").codes.astype(np.intp)
+        return _learned(_read_alike(source, query, roles), roles == ROLES.index("calibration"), codes)
+    if not query.match.complete:
+        why = "but calibration cells were projected with all genes, so p-values are too small"
+        _log.warn(f"{query.match}, {why}: pass the reference with its cells.")
+    if prior.labels is not None and labels_key is not None and labels_key in ("auto", trained):
+        return prior.labels.groups(prior.latent_scale)
     if labels_key not in (None, "auto"):
         raise InputError("`labels_key` needs the reference with its cells: pass the AnnData object.")
-    stored = query.prior.calibration
-    if stored is None or len(stored["y"]) < 2:
-        raise InputError(NO_CALIBRATION)
-    _warn_of_missing(query)
-    y = np.asarray(stored["y"])
-    known = Groups.of(y[::2], cluster(y[::2]))
-    return known, y[1::2], _nearest(known, y[1::2])
+    y = np.empty((0, 1)) if prior.calibration is None else np.asarray(prior.calibration["y"])
+    return _learned(y, np.arange(len(y)) % 2 == 1, None)
+
+
+def _learned(y: Floats, calibration: Mask, codes: Codes | None) -> tuple[Groups, Floats, Codes]:
+    """Return groups of cells y (n, k), by label (n,) or by cluster, and latents and groups of calibration cells."""
+    if not calibration.any():
+        raise InputError(
+            "The reference has no calibration cells: train it with dice.Training(calibration_fraction=0.1)."
+        )
+    if codes is None:
+        groups = Groups.of(y[~calibration], novelty.cluster(y[~calibration]))
+        return groups, y[calibration], groups.predict(y[calibration] / groups.scale).argmax(1)
+    learned = ~calibration & (codes >= 0)
+    if not learned.any():
+        raise InputError("All labelled cells of the reference are calibration cells: pass all of its cells.")
+    place = pd.Index(np.unique(codes[learned])).get_indexer(codes[calibration])
+    return Groups.of(y[learned], codes[learned]), y[calibration], place
 
 
 def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
@@ -87,43 +89,32 @@ def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
     return np.asarray(whole.y)
 
 
-def _nearest(groups: Groups, y: Floats) -> Codes:
-    return groups.predict(y / groups.scale).argmax(1).astype(np.intp)
+def p_values(
+    scores: Floats, calibration: Floats, weights: Floats | None = None, own_weights: Floats | None = None
+) -> Floats:
+    """Return p-values in the shape of `scores`: the share of scores, this one included, that are at least as bad.
+
+    `weights` (m,) and `own_weights` (n,) are density ratios of calibration cells (m,) and of query cells (n, ...).
+    """
+    order = np.argsort(calibration, kind="stable")
+    weight = np.ones(len(calibration)) if weights is None else np.asarray(weights, dtype=np.float64)[order]
+    own = np.ones(len(scores)) if own_weights is None else np.asarray(own_weights, dtype=np.float64)
+    own = own.reshape(-1, *[1] * (scores.ndim - 1))
+    beyond = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
+    worse = beyond[np.searchsorted(calibration[order], scores, side="left")]
+    return (worse + own) / (weight.sum() + own)
 
 
-def warn_of_doubt(query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups | None) -> None:
-    """Warn if the test has no power to call single cells, or if a shift prevents calls."""
-    if called is not None and called.shifted:
-        _log.warn(
-            "No single cell is called novel, because the query differs from its reference as a whole. Look at novel "
-            f"groups, which are compared with each other: groupby='auto', from {FEWEST_GROUPS} groups of {LEAST_CELLS} "
-            "cells on."
-        )
-        return
-    n_cells = int((~query.latents.empty).sum())
-    fewest = fewest_discoveries(len(query.seeds), n_calibration, fdr)
-    if not n_novel and fewest > 1 and fewest >= POWERLESS * n_cells:
-        needed = f"unless {fewest} are more novel than all of these" if fewest <= n_cells else "in any case"
-        _log.warn(
-            f"With {n_calibration} calibration cells, no cell of {n_cells} can be called at fdr={fdr:g} {needed}: "
-            "train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test groups of "
-            "cells (groupby=), or use the p-values in obs['dice_novelty_p']."
-        )
+def discoveries(p: Floats, fdr: float) -> Mask:
+    """Return a mask (n,) of the discoveries at a false-discovery rate of at most `fdr` (Benjamini-Hochberg)."""
+    found = np.zeros(len(p), dtype=bool)
+    found[~np.isnan(p)] = stats.false_discovery_control(p[~np.isnan(p)]) <= fdr
+    return found
 
 
-def _warn_of_missing(query: Query) -> None:
-    if not query.match.complete:
-        why = "but calibration cells were projected with all genes, so p-values are too small"
-        _log.warn(f"{query.match}, {why}: pass the reference with its cells.")
-
-
-def _groups(reference: AnnData, prior: Prior, labels_key: str | None) -> Codes | None:
-    """Return the labels to group by: those of `labels_key`, or those that the prior was trained with, or None."""
-    trained = prior.params.get("labels_key")
-    if labels_key == "auto" and trained not in names(reference, "obs"):
-        return None
-    key = trained if labels_key == "auto" else labels_key
-    return None if key is None else read_labels(reference, key, "reference").codes.astype(np.intp)
+def fewest_discoveries(n: int, n_calibration: int, fdr: float) -> int:
+    """Return the smallest number of discoveries among n cells, all with the smallest possible p-value."""
+    return int(np.ceil(n / (fdr * (n_calibration + 1)) - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -150,11 +141,11 @@ def call_groups(
     The shift is measured on cells of groups that are not called, because many cells of a new type are not a shift.
     """
     groups, calibration, labels = known
-    found, excess, _ = compare_groups(groups, y, codes, calibration, labels)
+    found, excess, _ = novelty.compare_groups(groups, y, codes, calibration, labels)
     # The last groups may hold only empty cells.
-    p, displaced = (np.append(values, np.full(n_groups - len(found), np.nan)) for values in (found, excess))
-    novel = np.zeros(n_groups, dtype=bool)
-    novel[~np.isnan(p)] = benjamini_hochberg(p[~np.isnan(p)], fdr)
+    lacking = (0, n_groups - len(found))
+    p, displaced = (np.pad(values, lacking, constant_values=np.nan) for values in (found, excess))
+    novel = discoveries(p, fdr)
     order = query_order(query)
     usual = order[~np.append(novel, False)[codes[order]]]
     # If most cells are called, the query differs as a whole.
@@ -162,15 +153,30 @@ def call_groups(
     scale = query.prior.latent_scale
     auc = measure_domain_shift(calibration / scale, y[usual] / scale, 0).auc
     if auc > DOUBTFUL:
-        far = farther_groups(groups, y, codes)
-        novel = np.append(far, np.zeros(n_groups - len(far), bool))
-        return CalledGroups(novel, np.full(n_groups, np.nan), displaced, auc)
+        novel, p = np.pad(novelty.farther_groups(groups, y, codes), lacking), np.full(n_groups, np.nan)
     return CalledGroups(novel, p, displaced, auc)
 
 
-def warn_of_untested(called: CalledGroups) -> None:
-    """Warn if no group could be tested with calibration cells."""
-    if not called.shifted and np.isnan(called.p).all():
+def warn_of_doubt(
+    query: Query, n_calibration: int, fdr: float, n_novel: int, called: CalledGroups, *, named: bool = False
+) -> None:
+    """Warn if a shift prevents calls of single cells, or if the test of cells or of `named` groups has no power."""
+    n_cells = int((~query.latents.empty).sum())
+    fewest = fewest_discoveries(len(query.seeds), n_calibration, fdr)
+    if called.shifted:
+        _log.warn(
+            "No single cell is called novel, because the query differs from its reference as a whole. Look at novel "
+            f"groups, which are compared with each other: groupby='auto', from {FEWEST_GROUPS} groups of {LEAST_CELLS} "
+            "cells on."
+        )
+    elif not n_novel and fewest > 1 and fewest >= POWERLESS * n_cells:
+        needed = f"unless {fewest} are more novel than all of these" if fewest <= n_cells else "in any case"
+        _log.warn(
+            f"With {n_calibration} calibration cells, no cell of {n_cells} can be called at fdr={fdr:g} {needed}: "
+            "train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test groups of "
+            "cells (groupby=), or use the p-values in obs['dice_novelty_p']."
+        )
+    if named and not called.shifted and np.isnan(called.p).all():
         _log.warn(
             f"No group can be tested: either every group has fewer than {LEAST_CELLS} cells, or every known group has "
             f"fewer than {LEAST_KNOWN} calibration cells."
@@ -193,10 +199,9 @@ def unlike_cells(cells: LabelCells, model: LabelModel) -> Mask:
     In a shifted query, single cells are not tested because all of them are far from the reference.
     """
     known = groups, calibration, _ = model.groups(cells.scale)
-    codes = fine_groups(cells.y, query_order(cells.query))
-    called = call_groups(cells.query, cells.y, codes, int(codes.max(initial=-1)) + 1, known, FDR)
-    unlike = np.append(called.novel, False)[codes]
+    called = call_groups(cells.query, cells.y, cells.fine.codes, len(cells.fine.categories), known, FDR)
+    unlike = np.append(called.novel, False)[cells.fine.codes]
     if called.shifted:
         return np.asarray(unlike)
-    novel, usual = novelty_scores(groups, cells.y, calibration)
+    novel, usual = novelty.novelty_scores(groups, cells.y, calibration)
     return np.asarray(unlike | (p_values(novel, usual) <= UNLIKE_RATE))

@@ -19,7 +19,7 @@ from dice._errors import InputError
 from dice._labels import views
 from dice._labels.cells import LabelCells
 from dice._labels.model import REPRESENTATIONS, LabelModel
-from dice._labels.views import FEWEST_CELLS, MATCHED, Anchors, LabelMoments, OwnScale
+from dice._labels.views import FEWEST_CELLS, MATCHED, LabelMoments, OwnScale
 from dice._model.arrays import softmax
 from dice._model.logistic import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._model.offsets import Offsets
@@ -35,6 +35,8 @@ TAUGHT_FOLDS = 5
 WEIGHT, HALF_WEIGHT = 0.5, 20.0
 #: A label that at least this many cells have before the query teaches itself is never lost.
 KEPT_CELLS = 5
+#: Number of nearest cells in a tissue whose labels are averaged.
+TISSUE_NEIGHBORS = 10
 #: Function from standardised genes (n, d) and positions (n,) of cells to probabilities (n, C).
 LabelView: TypeAlias = Callable[[Floats, Codes], Floats]
 
@@ -55,20 +57,12 @@ class Views:
     @cached_property
     def gene_classifier(self) -> Logistic:
         """The gene classifier, for the query's genes."""
-        return self.cells.observed(self.model.candidates["genes"].classifier)
+        return self.cells.observed(self.model.classifiers["genes"])
 
     @cached_property
     def moments(self) -> LabelMoments:
         """Moments of the query's genes in every label."""
-        genes, known = self.cells.query.match.prior, self.model.moments
-        mean, variance = (values[:, genes].astype(np.float64) for values in (known.mean, known.variance))
-        return LabelMoments(mean, variance, known.counts)
-
-    @cached_property
-    def anchors(self) -> Anchors:
-        """Sampled reference cells, for the query's genes."""
-        genes, known = self.cells.query.match.prior, self.model.anchors
-        return Anchors(known.codes, known.scores, known.basis[genes], known.centre[genes])
+        return self.model.moments(self.cells.query.match.prior)
 
     def keeping(self) -> dict[str, LabelView]:
         """Return the views that do not change the reference."""
@@ -78,29 +72,22 @@ class Views:
             found[name] = self._by_classifiers(y, clean, away)
         return found
 
-    def matching(self, own_weights: Floats, composition: Floats) -> dict[str, LabelView]:
-        """Return the views that match query cells of these weights (m,) and the reference at a composition (C,)."""
-        x, n_labels = self.cells.sample, len(self.model.names)
-        own = views.OwnScale.of(x, self.moments, composition, own_weights)
-        found: dict[str, LabelView] = {}
-        if "centered" in self.matched:
-            found["centered"] = self._centered(own_weights, composition)
-        if "standardized" in self.matched:
-            found["standardized"] = self._standardized(own)
-        if "correlated" in self.matched:
-            weights = views.label_weights(composition, self.moments.composition, self.anchors.codes)
-            correlated = views.Correlated.of(x, own, self.anchors, weights, n_labels)
-            found["correlated"] = lambda genes, _: correlated(genes)
-        return found
+    def matching(self, weights: Floats, composition: Floats) -> dict[str, LabelView]:
+        """Return the views that match query cells of these weights (m,) and the reference at a composition (C,).
 
-    def _centered(self, weights: Floats, composition: Floats) -> LabelView:
+        The view of a name is made by the method of that name.
+        """
+        own = OwnScale.of(self.cells.sample, self.moments, composition, weights)
+        return {name: getattr(self, f"_{name}")(own, weights, composition) for name in self.matched}
+
+    def _centered(self, _: OwnScale, weights: Floats, composition: Floats) -> LabelView:
         """Return the view of cells moved by the difference of weighted cells (m,) to the reference's mean."""
         expected, rows = composition @ self.model.centres, self.cells.sampled
         # Denoising preserves means, so noisy and clean latents of a label have the same mean.
         away, clean_away = (views.excess_of_mean(z[rows], expected, weights) for z in (self.cells.y, self.cells.clean))
         return self._by_classifiers(self.cells.y - away, self.cells.clean - clean_away, away)
 
-    def _standardized(self, own: OwnScale) -> LabelView:
+    def _standardized(self, own: OwnScale, *_: Floats) -> LabelView:
         """Return the view of cells whose genes are scaled to the mean and variance of the reference.
 
         A panel uses all classifiers. Otherwise only genes are classified, because scaling amplifies the noise of weak
@@ -116,12 +103,19 @@ class Views:
 
         return view
 
+    def _correlated(self, own: OwnScale, _: Floats, composition: Floats) -> LabelView:
+        """Return the view of the directions that both share, with reference cells of the query's composition."""
+        anchors = self.model.anchors(self.cells.query.match.prior)
+        weights = views.label_weights(composition, self.moments.composition, anchors.codes)
+        correlated = views.Correlated.of(self.cells.sample, own, anchors, weights, len(self.model.names))
+        return lambda x, _: correlated(x)
+
     def _by_latents(self, y: Floats, clean: Floats) -> Floats:
         """Return the weighted sum (n, C) of the probabilities of classifiers on noisy and clean latents (n, k)."""
         total = np.zeros((len(y), len(self.model.names)), dtype=np.float32)
         for name, latents in (("projection", y), ("denoised", clean)):
             if name in self.weights:
-                logits = self.model.candidates[name].classifier.logits(latents / self.cells.scale)
+                logits = self.model.classifiers[name].logits(latents / self.cells.scale)
                 total += self.weights[name] * softmax(logits)
         return total
 
@@ -153,36 +147,26 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
         return Views(cells, model, weights, {strategy: offsets}), record
     kept: dict[str, Offsets | None] = {"measured": None}
     record = nothing
-    if cells.is_panel or cells.query.prior.soft_clusters is None:
-        reason = "a panel has too few genes" if cells.is_panel else "the reference has too few cells"
-        _log.info(f"View 'clusters' is left out: {reason} for soft clusters.")
-    else:
+    # A panel has too few genes for soft clusters, and a small reference too few cells.
+    if not cells.is_panel and cells.query.prior.soft_clusters is not None:
         kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
-    return Views(cells, model, weights, kept, _possible(cells, classifier)), record
+    few = len(cells.sampled) < FEWEST_CELLS or cells.is_panel
+    possible = tuple(name for name in MATCHED if name != "correlated" or not few)
+    return Views(cells, model, weights, kept, possible if len(kinds) > 1 else ("centered",)), record
 
 
 def _check_matched(cells: LabelCells, classifier: Classifier, shift: Shift) -> None:
-    strategy = shift.strategy
+    """Refuse arguments that do not fit a view that matches query and reference."""
+    strategy, kind = shift.strategy, classifier.representation
     if shift.batch_key is not None:
         raise InputError(f"shift={strategy!r} matches the query as a whole: pass it without batch_key.")
-    if strategy != "centered" and classifier.representation not in ("auto", "genes"):
-        kind = classifier.representation
+    if strategy != "centered" and kind not in ("auto", "genes"):
         raise InputError(f"`classifier` must be 'auto' or 'genes' with shift={strategy!r}, got {kind!r}.")
     if strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
         _log.warn(f"View 'correlated' needs at least {FEWEST_CELLS} cells, but the query has {len(cells.sampled)}.")
 
 
-def _possible(cells: LabelCells, classifier: Classifier) -> tuple[str, ...]:
-    """Return the matched views that can be computed for this query."""
-    if classifier.representation != "auto":
-        return ("centered",)
-    if len(cells.sampled) >= FEWEST_CELLS and not cells.is_panel:
-        return MATCHED
-    _log.info(f"View 'correlated' is left out: it needs {FEWEST_CELLS} cells and more genes than a panel has.")
-    return tuple(name for name in MATCHED if name != "correlated")
-
-
-def taught(cells: LabelCells, probabilities: Floats, rows: Codes, **settings: Any) -> Floats:
+def taught(cells: LabelCells, probabilities: Floats, rows: Codes, among: Mask | None = None) -> Floats:
     """Return probabilities (n, C) averaged with a regression on the query's scaled latents, or on genes of a panel."""
     if cells.is_panel:
         genes = cells.genes(rows)
@@ -191,28 +175,18 @@ def taught(cells: LabelCells, probabilities: Floats, rows: Codes, **settings: An
         latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(cells.scale)
     # The fold of a cell depends only on its name.
     parts = (cells.query.seeds[rows] % TAUGHT_FOLDS).astype(np.intp)
-    return teach(probabilities, probabilities, latents, parts, **settings)
+    return teach(probabilities, latents, parts, among)
 
 
-def teach(probabilities: Floats, current: Floats, latents: Floats, parts: Codes, among: Mask | None = None) -> Floats:
+def teach(probabilities: Floats, latents: Floats, parts: Codes, among: Mask | None = None) -> Floats:
     """Return probabilities (n, C) of the views averaged with those of the self-taught regression.
 
-    Parameters
-    ----------
-    probabilities
-        Mean probabilities (n, C) of the views.
-    current
-        Probabilities (n, C) that select and label the teaching cells: those of the views or of an earlier round.
-    latents
-        Scaled latents (n, p) of the query.
-    parts
-        Fold (n,) of every cell, from 0 to `TAUGHT_FOLDS` - 1.
-    among
-        Mask (n,) of the cells that may be used for teaching; None for all cells.
+    The regression is on scaled latents (n, p). `parts` (n,) is the fold of every cell, from 0 to `TAUGHT_FOLDS` - 1.
+    `among` (n,) is a mask of the cells that may be used for teaching; None for all cells.
     """
-    among = np.ones(len(current), dtype=bool) if among is None else among
-    labels, teaching = current.argmax(1), among.copy()
-    teaching[among] = certain_cells(current[among])
+    labels = probabilities.argmax(1)
+    teaching = np.ones(len(labels), dtype=bool) if among is None else among.copy()
+    teaching[teaching] = certain_cells(probabilities[teaching])
     own = probabilities.copy()
     for part in range(TAUGHT_FOLDS):
         learned = teaching & (parts != part)
@@ -221,9 +195,8 @@ def teach(probabilities: Floats, current: Floats, latents: Floats, parts: Codes,
                 latents[learned], labels[learned], probabilities.shape[1], strength=LATENT_STRENGTH, max_iter=40
             )
             own[parts == part] = predict(latents[parts == part])
-    given = probabilities.argmax(1)
     n_teaching = np.bincount(labels[teaching], minlength=probabilities.shape[1])
-    share = (WEIGHT * n_teaching / (n_teaching + HALF_WEIGHT))[given][:, None]
+    share = (WEIGHT * n_teaching / (n_teaching + HALF_WEIGHT))[labels][:, None]
     return with_all_labels((1 - share) * probabilities + share * own, probabilities)
 
 
@@ -246,3 +219,21 @@ def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
     while (lost := given & (np.bincount(taught.argmax(1), minlength=n_labels) == 0)).any():
         taught = np.where(lost[before][:, None], probabilities, taught)
     return taught
+
+
+def with_tissue(probabilities: Floats, positions: Floats) -> tuple[Floats, float]:
+    """Return probabilities (n, C) averaged with those of the nearest cells in a tissue, and the weight of the latter.
+
+    The weight is Cohen's kappa of the labels of cells and of their neighbours: 0 if neighbours agree by chance alone.
+    """
+    from sklearn.metrics import cohen_kappa_score
+    from sklearn.neighbors import NearestNeighbors
+
+    n_neighbors = min(TISSUE_NEIGHBORS, len(positions) - 1)
+    if n_neighbors < 1:
+        return probabilities, 0.0
+    nearest = NearestNeighbors(n_neighbors=n_neighbors).fit(positions).kneighbors(return_distance=False)
+    around = probabilities[nearest].mean(1)
+    kappa = cohen_kappa_score(probabilities.argmax(1), around.argmax(1))
+    weight = float(np.clip(np.nan_to_num(kappa), 0, 1))
+    return (probabilities + weight * around) / (1 + weight), weight

@@ -1,8 +1,11 @@
 """Prediction sets and status of labels, and the error to expect.
 
-If the query is like the reference, the error is known from calibration cells (:mod:`dice._labels.conformal`). Under a
-shift, it is estimated from the averaged probabilities of the views, which are flat where views disagree. Labels are
-then wrong more often than these probabilities say (docs/labels.md). Batches of the reference can raise this factor.
+Split conformal prediction ranks how badly a label fits a cell among calibration cells with their true labels. The rank
+is a p-value, and a set holds every label whose p-value is above alpha. It holds the true label with probability
+1 - alpha if the cell is exchangeable with the calibration cells.
+
+Under a shift, the error is estimated from the averaged probabilities of the views, which are flat where views disagree.
+Labels are wrong more often than these probabilities say (docs/labels.md).
 """
 
 from __future__ import annotations
@@ -15,40 +18,39 @@ import torch
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._labels import conformal
+from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE
 from dice._labels.cells import LabelCells
 from dice._labels.classification import Classified
 from dice._labels.model import LabelModel
-from dice._labels.novel_cells import UNLIKE_RATE
+from dice._labels.novel_cells import UNLIKE_RATE, p_values
 from dice._model.arrays import softmax
 from dice._model.random_numbers import CellNoise
-from dice._query.shift import DomainShift
+from dice._query.shift import DOUBTFUL, DomainShift
 from dice._types import Codes, Floats, Mask
 from dice.options import Sets
 
+#: RAPS adds this penalty to the score of a label for every rank beyond the first `RAPS_FREE` ranks.
+RAPS_PENALTY, RAPS_FREE = 0.02, 2
 #: An unreachable probability threshold, and the threshold above which a label is more likely than all others together.
 NEVER, LIKELY = 1.01, 0.5
 #: Random stream of the sets.
 SETS = 3
-#: Wrong labels per expected wrong label under a shift, and the largest value of this ratio.
-ERROR_RATIO, MOST_RATIO = 1.4, 2.5
-#: The same for panels, whose views share few genes: eight panels outside the benchmark needed 0.6 to 1.7.
-PANEL_RATIO = 1.7
+#: Wrong labels per expected wrong label under a shift, its largest value, and its value for panels, whose views share
+#: few genes: eight panels outside the benchmark needed 0.6 to 1.7.
+ERROR_RATIO, MOST_RATIO, PANEL_RATIO = 1.4, 2.5, 1.7
 #: Pseudo-count of expected errors that pulls the ratio between batches towards 1.
 RATIO_ERRORS = 20.0
-#: Error rate assumed for small queries, and its weight in cells. Fewer cells must never give more confidence.
-CAUTIOUS_ERROR, CAUTIOUS_CELLS = 0.3, 50.0
-#: Largest error to expect.
-MOST_ERROR = 0.9
+#: Error rate assumed for small queries, its weight in cells, and the largest error to expect. Fewer cells must never
+#: give more confidence.
+CAUTIOUS_ERROR, CAUTIOUS_CELLS, MOST_ERROR = 0.3, 50.0, 0.9
 
 
 @dataclass(frozen=True)
-class JudgedLabels:
-    """Probabilities (n, C) adjusted for the shift, sets (n, C), and status (n,) of query cells."""
+class JudgedLabels(Classified):
+    """Labels with sets (n, C) and status (n,), and with probabilities (n, C) adjusted for the shift."""
 
-    probabilities: Floats
     sets: Mask
-    status: NDArray[np.intp]
+    status: NDArray[np.str_]
     params: dict[str, Any]
 
 
@@ -58,70 +60,68 @@ def judge(
 ) -> JudgedLabels:  # fmt: skip
     """Return the prediction set and the status of every cell.
 
-    Cells that are `unlike` the reference (n,), and labels less likely than `min_probability`, are never confident.
+    Cells that are `unlike` the reference, or whose label is less likely than `min_probability`, are never confident.
     """
     calibration, codes, seen = model.calibration(found.weights), model.calibration_codes, cells.seen
     ratio = error_ratio(model.batch_evidence, PANEL_RATIO if cells.is_panel else ERROR_RATIO)
     error = expected_error(found.probabilities[seen], ratio, found.strength)
     probabilities = found.probabilities.copy()
-    probabilities[seen] = tempered(probabilities[seen], error) if seen.any() else probabilities[seen]
-    threshold = conformal.set_threshold(probabilities[seen], alpha) if seen.any() else 0.0
-    ranks = _p_values(settings, found, calibration, codes, shift, cells)
+    probabilities[seen] = tempered(probabilities[seen], error)
     # Sets per class and weighted sets are conformal under any shift.
     strength = 0.0 if settings.per_class or settings.weighted else found.strength
-    sets = conformal.joint_sets(ranks, probabilities, alpha, strength, threshold)
-    sets = conformal.with_most_likely(sets, probabilities)
-    # With too few calibration cells the threshold cannot be reached. Under a shift calibration cells do not apply: a
-    # confident label must then be more likely than all others together.
-    calibrated = min(conformal.confident_from(calibration, codes, alpha), NEVER)
+    ranks = _p_values(settings, found, calibration, codes, shift, cells)
+    sets = joint_sets(ranks, probabilities, alpha, strength, set_threshold(probabilities[seen], alpha))
+    # Few calibration cells give a threshold that is never reached. Under a shift, they do not apply: a confident label
+    # must then be more likely than all others together.
+    calibrated = min(confident_from(calibration, codes, alpha), NEVER)
     least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
-    confident, sets = conformal.widened(sets, probabilities, least)
+    confident, sets = widened(with_most_likely(sets, probabilities), probabilities, least)
     expected = float((probabilities * sets)[seen].sum(1).mean()) if strength and seen.any() else 1 - alpha
     params = {
         "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
         "confident_from": least, "unlike_rate": UNLIKE_RATE,
     }  # fmt: skip
     _warn(settings, alpha, model, shift, sets, error, strength)
-    return JudgedLabels(probabilities, sets, conformal.status_codes(confident, unlike | ~seen), params)
+    status = np.where(unlike | ~seen, UNLIKE, np.where(confident, CONFIDENT, AMBIGUOUS))
+    return JudgedLabels(**vars(found) | {"probabilities": probabilities}, sets=sets, status=status, params=params)
 
 
 def _p_values(
     settings: Sets, found: Classified, calibration: Floats, codes: Codes, shift: DomainShift, cells: LabelCells
 ) -> Floats:
     """Return conformal p-values (n, C) of every label, for cells as measured."""
-    uniform: list[Floats | None] = [None, None]
-    if settings.randomize and settings.method != "lac":
-        uniform = [_uniform(cells.query.seeds), _uniform(np.arange(len(codes)))]
-    pairs = zip((found.measured, calibration), uniform, strict=True)
-    scores, known = (conformal.label_scores(p, settings.method, u) for p, u in pairs)
+    scores = []
+    for probabilities, seeds in ((found.measured, cells.query.seeds), (calibration, np.arange(len(codes)))):
+        # The random number of a cell depends only on its seed.
+        noise, random = CellNoise(torch.as_tensor(seeds), SETS), settings.randomize and settings.method != "lac"
+        uniform = noise.uniform(0, 1)[:, 0].numpy().astype(np.float64) if random else None
+        scores.append(label_scores(probabilities, settings.method, uniform))
     weights = {"weights": shift.reference, "own_weights": shift.query} if settings.weighted else {}
-    return conformal.label_p_values(scores, known, codes, per_class=settings.per_class, **weights)
+    return label_p_values(scores[0], scores[1], codes, per_class=settings.per_class, **weights)
 
 
 def _warn(
     settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, sets: Mask, error: float, strength: float
 ) -> None:
     """Warn if there are too few calibration cells for conformal sets, or if the query is shifted."""
-    codes = model.calibration_codes
-    rare = conformal.too_few(codes, len(model.names), alpha)
-    if strength < 1 and settings.per_class and rare.any():
-        names = [model.names[i] for i in np.flatnonzero(rare)]
+    codes, needed = model.calibration_codes, int(np.ceil(1 / alpha)) - 1
+    rare = [name for name, few in zip(model.names, too_few(codes, len(model.names), alpha), strict=True) if few]
+    if strength < 1 and settings.per_class and rare:
         _log.warn(
-            f"{len(names)} labels have fewer than {int(np.ceil(1 / alpha)) - 1} calibration cells and are in every "
-            f"set, for example {names[:3]}: train with a larger calibration_fraction, or pass per_class=False."
+            f"{len(rare)} labels have fewer than {needed} calibration cells and are in every set, for example "
+            f"{rare[:3]}: train with a larger calibration_fraction, or pass per_class=False."
         )
     elif strength < 1 and len(codes) + 1 < 1 / alpha:
         _log.warn(
-            f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so every set holds every label: "
-            f"pass a larger alpha, or train the prior with at least {int(np.ceil(1 / alpha)) - 1} cells for "
-            "calibration (dice.Training(calibration_fraction=))."
+            f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so every set holds every label: pass a "
+            f"larger alpha, or train with at least {needed} such cells (dice.Training(calibration_fraction=))."
         )
     if settings.weighted and shift.effective < 3 / alpha:
         _log.warn(
             f"The weights leave {shift.effective:.0f} effective calibration cells of {len(codes)}, too few for sets at "
             f"alpha={alpha:g}: pass a larger alpha or weighted=False."
         )
-    elif not settings.weighted and shift.doubtful:
+    elif not settings.weighted and shift.auc > DOUBTFUL:
         _log.warn(
             f"The query differs from its reference (AUC {shift.auc:.2f}): about {error:.0%} of the labels may be "
             f"wrong, and sets hold {sets.sum(1).mean():.1f} labels on average. Check cells whose label you know with "
@@ -129,49 +129,120 @@ def _warn(
         )
 
 
-def _uniform(seeds: NDArray[np.int64]) -> Floats:
-    """Return one uniform random number (n,) per cell, which depends only on its seed."""
-    return CellNoise(torch.as_tensor(seeds), SETS).uniform(0, 1)[:, 0].numpy().astype(np.float64)
+def label_scores(probabilities: Floats, method: str, uniform: Floats | None = None) -> Floats:
+    """Return a score (n, C) of how badly each label fits each cell; larger is worse.
+
+    ``"lac"`` is one minus the probability (n, C), ``"aps"`` the probability of all labels that are at least as likely,
+    and ``"raps"`` the same with a penalty for late ranks. With `uniform` random numbers (n,), the coverage of the last
+    two is exact; without them it is at least 1 - alpha.
+    """
+    if method == "lac":
+        return 1 - probabilities
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ranked = np.take_along_axis(probabilities, order, axis=1)
+    share = np.ones((len(ranked), 1)) if uniform is None else uniform[:, None]
+    reached = np.cumsum(ranked, axis=1) - ranked + share * ranked
+    if method == "raps":
+        ranks = np.arange(1, probabilities.shape[1] + 1)
+        reached = reached + RAPS_PENALTY * np.maximum(ranks - RAPS_FREE, 0)
+    scores = np.empty_like(reached)
+    np.put_along_axis(scores, order, reached, axis=1)
+    return scores
+
+
+def label_p_values(
+    scores: Floats, calibration: Floats, codes: NDArray[np.integer], *, per_class: bool = False,
+    weights: Floats | None = None, own_weights: Floats | None = None,
+) -> Floats:  # fmt: skip
+    """Return the p-value (n, C) of every label, from scores (n, C) and those (m, C) of calibration cells.
+
+    `codes` (m,) are the true labels of these cells. With `per_class`, a label is compared only with its own cells.
+    """
+    true, weights = calibration[np.arange(len(codes)), codes], np.ones(len(codes)) if weights is None else weights
+    if not per_class:
+        return p_values(scores, true, weights, own_weights)
+    own = (codes == label for label in range(scores.shape[1]))
+    columns = [p_values(scores[:, i], true[mine], weights[mine], own_weights) for i, mine in enumerate(own)]
+    return np.stack(columns, axis=1)
+
+
+def too_few(codes: NDArray[np.integer], n_classes: int, alpha: float) -> NDArray[np.bool_]:
+    """Return a mask (C,) of classes with too few calibration cells for a p-value as small as alpha."""
+    return 1 / (np.bincount(codes, minlength=n_classes) + 1) > alpha
+
+
+def set_threshold(probabilities: Floats, alpha: float) -> float:
+    """Return the probability threshold of the smallest sets that hold a share 1 - alpha of all probability (n, C)."""
+    ordered = np.sort(probabilities, axis=None)[::-1]
+    reached = np.cumsum(ordered) / max(len(probabilities), 1)
+    return float(ordered[min(int(np.searchsorted(reached, 1 - alpha)), len(ordered) - 1)]) if len(ordered) else 0.0
+
+
+def joint_sets(p_values: Floats, probabilities: Floats, alpha: float, strength: float, threshold: float) -> Mask:
+    """Return sets (n, C) that change gradually from conformal sets to probability sets with the strength of the shift.
+
+    A label is in the set if the weighted geometric mean of p-value / alpha and probability / threshold is at least 1.
+    """
+    if strength == 0:
+        return np.asarray(p_values > alpha)
+    conformal = np.log(np.maximum(p_values, 1e-12) / alpha)
+    shifted = np.log(np.maximum(probabilities, 1e-12) / max(threshold, 1e-12))
+    return np.asarray((1 - strength) * conformal + strength * shifted >= 0)
+
+
+def with_most_likely(sets: Mask, probabilities: Floats) -> Mask:
+    """Return sets (n, C) with the most likely label added. They are never empty, and coverage can only increase."""
+    return np.asarray(sets | np.eye(sets.shape[1], dtype=bool)[probabilities.argmax(1)])
+
+
+def confident_from(probabilities: Floats, codes: NDArray[np.integer], alpha: float) -> float:
+    """Return the probability above which at most a share `alpha` of the best labels are wrong, or infinity.
+
+    Calibration cells have probabilities (m, C) and labels (m,). One more wrong cell is counted: alpha 0.1 takes nine.
+    """
+    best = probabilities.max(1)
+    order = np.argsort(-best, kind="stable")
+    wrong = np.cumsum((probabilities.argmax(1) != codes)[order])
+    # Cells with equal probabilities are treated alike.
+    last = np.append(np.diff(best[order]) < 0, True)
+    kept = np.flatnonzero(last & ((wrong + 1) / (np.arange(len(best)) + 2) <= alpha))
+    return float(best[order[kept[-1]]]) if len(kept) else np.inf
+
+
+def widened(sets: Mask, probabilities: Floats, least: float) -> tuple[Mask, Mask]:
+    """Return the confident cells (n,), and sets (n, C) in which all other cells have at least two labels."""
+    alone = sets.sum(1) == 1
+    confident = alone & (probabilities.max(1) >= least)
+    second = np.argsort(-probabilities, axis=1, kind="stable")[:, 1]
+    return confident, sets | ((alone & ~confident)[:, None] & np.eye(sets.shape[1], dtype=bool)[second])
 
 
 def error_ratio(evidence: Floats, least: float = ERROR_RATIO) -> float:
     """Return the number of wrong labels per expected wrong label under a shift, at least `least`.
 
-    `evidence` (2,) holds the wrong and the expected wrong labels between batches of the reference. Batches differ less
-    from each other than from a query of another technology, so the evidence can raise the ratio but never lower it.
+    `evidence` (2,) holds wrong and expected wrong labels between batches of the reference, which differ less from each
+    other than from a query of another technology. It therefore never lowers the ratio.
     """
     wrong, expected = map(float, evidence)
-    among_batches = (wrong + RATIO_ERRORS) / (expected + RATIO_ERRORS)
-    return float(min(least * max(among_batches, 1.0), MOST_RATIO))
+    return min(least * max((wrong + RATIO_ERRORS) / (expected + RATIO_ERRORS), 1.0), MOST_RATIO)
 
 
 def expected_error(probabilities: Floats, ratio: float, strength: float) -> float:
-    """Return the expected share of wrong labels of cells with these probabilities (n, C).
+    """Return the expected share of wrong labels of cells with these probabilities (n, C), averaged over views.
 
-    Parameters
-    ----------
-    probabilities
-        Probabilities averaged over views.
-    ratio
-        Wrong labels per expected wrong label under a shift.
-    strength
-        Strength of the shift, from 0 to 1.
+    `ratio` is the number of wrong labels per expected one under a shift, whose `strength` is between 0 and 1.
     """
-    n = len(probabilities)
-    if not n:
+    if not (n := len(probabilities)):
         return 0.0
-    plain = float(1 - probabilities.max(1).mean())
-    error = plain * (1 + strength * (ratio - 1))
-    cautious = max(error, CAUTIOUS_ERROR)
+    error = float(1 - probabilities.max(1).mean()) * (1 + strength * (ratio - 1))
     weight = strength * CAUTIOUS_CELLS / (n + CAUTIOUS_CELLS)
-    return float(min((1 - weight) * error + weight * cautious, MOST_ERROR))
+    return min((1 - weight) * error + weight * max(error, CAUTIOUS_ERROR), MOST_ERROR)
 
 
 def tempered(probabilities: Floats, error: float) -> Floats:
     """Return probabilities (n, C) flattened by a common power until they imply the expected error."""
-    logs = np.log(np.maximum(probabilities, 1e-12))
-    low, high = 1.0, 50.0
-    if 1 - softmax(logs).max(1, initial=0).mean() >= error - 1e-12:
+    logs, low, high = np.log(np.maximum(probabilities, 1e-12)), 1.0, 50.0
+    if not len(logs) or 1 - softmax(logs).max(1).mean() >= error - 1e-12:
         return probabilities
     for _ in range(40):
         middle = float(np.sqrt(low * high))

@@ -178,7 +178,7 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
     return Slots(
         stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}),
         obs={
-            keys.label: _labels(names, None, mixed, 0.0)[0],
+            keys.label: _labels(names, mixed),
             keys.probability: top[:, 0],
             keys.margin: top[:, 0] - (top[:, 1] if len(names) > 1 else 0),
             keys.set: _set_texts(likely, names),

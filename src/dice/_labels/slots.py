@@ -17,7 +17,7 @@ from dice._data.read import column_names, read_safe
 from dice._data.write import Slots, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
-from dice._labels.groups import Votes
+from dice._labels.classification import Votes
 from dice._labels.model import LabelModel
 from dice._labels.sets import JudgedLabels
 from dice._labels.tree import LabelTree, listed
@@ -32,25 +32,26 @@ def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) ->
 
 
 def label_slots(
-    keys: LabelKeys, adata: AnnData, model: LabelModel, colors: list[str] | None, judged: JudgedLabels,
-    min_probability: float, record: dict[str, Any], by_view: tuple[Codes, Floats],
-    voted: tuple[pd.Categorical, Votes] | None = None,
+    keys: LabelKeys, adata: AnnData, model: LabelModel, judged: JudgedLabels, min_probability: float,
+    record: dict[str, Any], voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:  # fmt: skip
     """Return the slots of labels, probabilities, sets, status, views and votes."""
     names, probabilities = model.names, judged.probabilities
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
-    label, used = _labels(names, colors, probabilities, min_probability)
+    label = _labels(names, probabilities, min_probability)
     obs = {keys.label: label, keys.probability: top[:, 0], keys.margin: top[:, 0] - top[:, 1]}
+    obs |= {keys.set: _set_texts(judged.sets, names), keys.status: _occurring(judged.status, STATUSES)}
     record = record | {"labels": np.array(names, dtype=str)}
-    uns: dict[str, Any] = {keys.uns: record} | ({} if used is None else {keys.colors: used})
+    uns: dict[str, Any] = {keys.uns: record} | _colors_of(label, model, keys.colors)
     if voted is not None:
-        obs[keys.voted], record["votes"], used = _voted(*voted, model, colors, record["call"]["alpha"])
-        uns |= {} if used is None else {f"{keys.voted}_colors": used}
-    obs |= {keys.set: _set_texts(judged.sets, names), keys.status: _categories(STATUSES, judged.status)}
-    obsm = {keys.views: _by_view(record["views"]["view"], *by_view, names, adata.obs_names)}
+        obs[keys.voted], record["votes"] = _voted(*voted, model, record["call"]["alpha"])
+        uns |= _colors_of(obs[keys.voted], model, f"{keys.voted}_colors")
+    obsm = {keys.views: _by_view(record["views"]["view"], *judged.by_view, names, adata.obs_names)}
     frame = {"index": adata.obs_names, "columns": column_names(names)}
-    obsm |= {keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame)}
-    obsm |= {keys.set: pd.DataFrame(judged.sets, **frame)}
+    obsm |= {
+        keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame),
+        keys.set: pd.DataFrame(judged.sets, **frame),
+    }
     stale = frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"})
     return Slots(obs=obs, obsm=obsm, uns=uns, stale=stale)
 
@@ -73,7 +74,7 @@ def safe_slots(
     levels: dict[str, Any] = {}
     for depth, level in enumerate(tree.all_levels, 1):
         at, name = tree.at_level(depth)[codes], f"{keys.at}{column_names([level])[0]}"
-        levels[name] = _categories(tree.names, at)
+        levels[name] = _at(tree.names, at)
         levels[f"{name}_prob"] = tree.probability(probabilities, at).astype(np.float32)
     earlier = (name for name in read.names(adata, "obs") if name.startswith(keys.at))
     return slots | Slots(obs=levels, stale=frozenset(earlier))
@@ -85,16 +86,21 @@ def _at_nodes(
     """Return the safe label, its level and its probability (n,) of cells at these nodes (n,), and the record."""
     figures = {"expected_error": 1 - found, "resolved": nodes < len(tree.names) - 1, "finest": nodes < tree.n_labels}
     params = params | {name: float(values.sum() / max(len(nodes), 1)) for name, values in figures.items()}
-    obs = {keys.label: _categories(tree.names, nodes), keys.level: _categories(tree.level_names, nodes)}
+    obs = {keys.label: _at(tree.names, nodes), keys.level: _at(tree.level_names, nodes)}
     n_cells = np.bincount(nodes, minlength=len(tree.names))
     uns = {keys.uns: table | {"n_cells": n_cells, "params": params}}
     return Slots(obs=obs | {keys.probability: found.astype(np.float32)}, uns=uns)
 
 
-def _categories(names: Sequence[str], codes: Codes) -> pd.Categorical:
-    """Return one name per cell. Categories are the names that occur, in their order."""
-    known = np.array(names, dtype=object)
-    return pd.Categorical(known[codes], categories=list(dict.fromkeys(known[np.unique(codes)])))
+def _at(names: Sequence[str], codes: Codes) -> pd.Categorical:
+    """Return the name (n,) of every code (n,)."""
+    return _occurring(np.array(names, dtype=object)[codes], names)
+
+
+def _occurring(words: NDArray[Any], known: Sequence[str]) -> pd.Categorical:
+    """Return one word per cell. Categories are the known words that occur, because scanpy's tests fail on others."""
+    categories = list(dict.fromkeys(known))
+    return pd.Categorical(words.astype(object), categories=categories).remove_unused_categories()
 
 
 def _by_view(views: Any, codes: Codes, probabilities: Floats, names: list[str], cells: pd.Index[Any]) -> pd.DataFrame:
@@ -111,44 +117,41 @@ def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
     status, likely = read.column(adata, keys.status), read.column(adata, safe.probability)
     tree, nodes, table = read_safe(adata, safe)
     novel = np.any([read.column(adata, flag).to_numpy(dtype=bool) for flag in flags], axis=0)
-    words = np.where(novel, UNLIKE, status.astype(object).to_numpy())
-    slots = Slots(obs={keys.status: pd.Categorical(words, categories=list(STATUSES)).remove_unused_categories()})
+    slots = Slots(obs={keys.status: _occurring(np.where(novel, UNLIKE, status.astype(str)), STATUSES)})
     nodes, found = np.where(novel, len(tree.names) - 1, nodes), np.where(novel, 1.0, likely.to_numpy())
     return slots | _at_nodes(safe, tree, nodes, found, table, dict(table["params"]))
 
 
 def _voted(
-    groups: pd.Categorical, votes: Votes, model: LabelModel, colors: list[str] | None, alpha: float
-) -> tuple[pd.Categorical, dict[str, Any], list[str] | None]:
-    """Return the voted labels of groups, as a label per cell and as a table, and their colours."""
-    names, tree = model.names, model.tree
+    groups: pd.Categorical, votes: Votes, model: LabelModel, alpha: float
+) -> tuple[pd.Categorical, dict[str, Any]]:
+    """Return the voted labels of groups, as a label per cell and as a table."""
+    tree, names = model.tree, np.array(model.names, dtype=object)[votes.probabilities.argmax(1)]
     # A group in which all cells are empty has no label.
-    voted, codes = np.flatnonzero(votes.n_cells), np.full(len(votes.n_cells) + 1, -1)
-    label, used = _labels(names, colors, votes.probabilities[voted], 0.0)
-    codes[voted] = label.codes
+    names[votes.n_cells == 0] = None
     table = {
         "group": np.array([str(name) for name in groups.categories], dtype=str), "n_cells": votes.n_cells,
-        "label": np.append(label.categories.astype(str), "")[codes[:-1]].astype(str),
-        "probability": votes.probabilities.max(1), "set": np.asarray(_set_texts(votes.sets, names)).astype(str),
+        "label": np.array([name or "" for name in names], dtype=str), "probability": votes.probabilities.max(1),
+        "set": np.asarray(_set_texts(votes.sets, model.names)).astype(str),
         "safe": np.array(tree.names, dtype=str)[tree.nodes(votes.probabilities, 1 - alpha)], "shares": votes.shares,
     }  # fmt: skip
-    return pd.Categorical.from_codes(codes[groups.codes], label.categories), table, used
+    return _occurring(np.append(names, [None])[groups.codes], model.names), table
 
 
-def _labels(
-    known: list[str], colors: list[str] | None, probabilities: Floats, min_probability: float
-) -> tuple[pd.Categorical, list[str] | None]:
-    """Return the most likely labels, with unlikely ones unassigned, and the colours of the categories.
+def _labels(known: list[str], probabilities: Floats, min_probability: float = 0.0) -> pd.Categorical:
+    """Return the most likely labels, with unlikely ones unassigned."""
+    likely = probabilities.max(1, initial=0) >= min_probability
+    words = np.where(likely, np.array(known, dtype=object)[probabilities.argmax(1)], UNASSIGNED)
+    return _occurring(words, [*known, UNASSIGNED])
 
-    Labels without cells are left out of the categories, because scanpy's tests fail on groups without cells.
-    """
-    names = [*known, *([] if UNASSIGNED in known else [UNASSIGNED])]
-    colors = [*colors, MISSING][: len(names)] if colors is not None and are_colors(colors) else None
-    codes = probabilities.argmax(1) if len(probabilities) else np.zeros(0, dtype=np.intp)
-    codes = np.where(probabilities.max(1, initial=0) < min_probability, names.index(UNASSIGNED), codes)
-    used, codes = np.unique(codes, return_inverse=True)
-    label = pd.Categorical.from_codes(codes, [names[code] for code in used])
-    return label, None if colors is None else [colors[code] for code in used]
+
+def _colors_of(label: pd.Categorical, model: LabelModel, slot: str) -> dict[str, list[str]]:
+    """Return the colours of the categories, if the reference has colours of its labels. Its card may hold anything."""
+    colors = model.card.get("colors")
+    if not isinstance(colors, list) or len(colors) != len(model.names) or not are_colors(colors):
+        return {}
+    by_name = {UNASSIGNED: MISSING} | dict(zip(model.names, colors, strict=True))
+    return {slot: [by_name[name] for name in label.categories]}
 
 
 def _set_texts(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
@@ -36,33 +36,29 @@ def levels_of(prior: Any, labels_key: LabelsKey | None) -> Levels:
     return levels
 
 
-def read_or_learn(
-    reference: object, prior: Any, labels_key: LabelsKey | None, prior_key: str, seed: int
-) -> tuple[LabelModel, list[str] | None]:
-    """Return the label model and the colours of labels, from the prior or learned from the reference cells."""
+def read_or_learn(reference: object, prior: Any, labels_key: LabelsKey | None, prior_key: str, seed: int) -> LabelModel:
+    """Return the label model, from the prior or learned from the reference cells, with its tree and colours."""
     levels = levels_of(prior, labels_key)
     stored = prior.labels if levels.key == prior.params.get("labels_key") else None
     columns = names_of(reference, "obs") if isinstance(reference, AnnData) and reference.n_obs else []
     lost = stored is not None and levels.key not in columns
     if not isinstance(reference, AnnData) or PriorKeys(prior_key).split not in columns or lost:
         return _without_cells(prior, levels)
-    roles = read_roles(reference, prior_key)
-    if stored is not None and "hierarchy" in stored.card and _is_flat(levels):
-        levels = _stored_levels(levels.key, stored.card, columns)
-    labelled = check_labelled(labels_in_tree(reference, levels, roles), levels.key)
-    if stored is None or not _same_labels(stored.card, labelled):
-        _log.info(f"Learning the labels in reference.obs[{levels.key!r}].")
-        model = learn_labels(reference, prior, labelled, seed)
-    else:
-        model = stored if labelled.tree is None else _with_tree(stored, labelled.tree)
-    if labelled.colors is None:
-        return model, None
-    colors = dict(zip(labelled.names, labelled.colors, strict=True))
-    return model, [colors[name] for name in model.names]
+    if stored is not None and "hierarchy" in stored.card and levels.flat:
+        coarser = tuple(map(str, stored.card.get("levels", ())))[:-1]
+        known = coarser and set(coarser) <= set(columns)
+        levels = Levels(levels.key, None if known else stored.card["hierarchy"], coarser if known else ())
+    labelled = check_labelled(labels_in_tree(reference, levels, read_roles(reference, prior_key)), levels.key)
+    if stored is not None and _same_labels(stored.card, labelled):
+        colors = dict(zip(labelled.names, labelled.colors or (), strict=False))
+        tree = {} if labelled.tree is None else labelled.tree.to_card()
+        return replace(stored, card=stored.card | tree | {"colors": [colors[name] for name in stored.names if colors]})
+    _log.info(f"Learning the labels in reference.obs[{levels.key!r}].")
+    return learn_labels(reference, prior, labelled, seed)
 
 
-def _without_cells(prior: Any, levels: Levels) -> tuple[LabelModel, list[str] | None]:
-    """Return the label model of a prior, with the tree that is asked for, and the colours of its labels."""
+def _without_cells(prior: Any, levels: Levels) -> LabelModel:
+    """Return the label model of a prior, with the tree that is asked for."""
     model, trained = prior.labels, prior.params.get("labels_key")
     if model is None or levels.key != trained:
         raise InputError(
@@ -71,32 +67,23 @@ def _without_cells(prior: Any, levels: Levels) -> tuple[LabelModel, list[str] | 
         )
     if levels.columns and [*levels.columns, levels.key] != list(model.card.get("levels", ())):
         raise InputError(f"{list(levels.columns)} are columns of cells: pass the reference, or a hierarchy.")
-    if levels.hierarchy is not None:
-        model = _with_tree(model, LabelTree.of(model.names, read_hierarchy(levels.hierarchy, model.names)))
-    colors = model.card.get("colors")
-    listed = isinstance(colors, list) and len(colors) == len(model.names)
-    return model, [str(color) for color in colors] if listed else None
+    if levels.hierarchy is None:
+        return model
+    tree = LabelTree.of(model.names, read_hierarchy(levels.hierarchy, model.names))
+    return replace(model, card=model.card | tree.to_card())
 
 
-def _stored_levels(key: str, card: Mapping[str, Any], columns: list[str]) -> Levels:
-    """Return the levels that a prior was trained with, as columns of the reference or as a mapping."""
-    coarser = tuple(map(str, card.get("levels", ())))[:-1]
-    if coarser and set(coarser) <= set(columns):
-        return Levels(key, columns=coarser)
-    return Levels(key, hierarchy=card["hierarchy"])
+def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
+    """Return whether the reference still has the labels of its prior. Their order does not matter."""
+    counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
+    learned = card["label_cells"] if isinstance(card.get("label_cells"), list) else []
+    same = dict(zip(card["labels"], learned, strict=False)) == dict(zip(labelled.names, counts.tolist(), strict=True))
+    return same and card.get("coarse_cells", 0) == (0 if labelled.coarse is None else (labelled.coarse >= 0).sum())
 
 
-def _is_flat(levels: Levels) -> bool:
-    return levels.hierarchy is None and not levels.columns
-
-
-def _with_tree(model: LabelModel, tree: LabelTree) -> LabelModel:
-    return replace(model, card={**model.card, **tree.to_card()})
-
-
-def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], levels: LabelsKey | None) -> Labelled | None:
+def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: LabelsKey | None) -> Labelled | None:
     """Return the labels to learn. Return None, with a warning, if no training or calibration cell has a label."""
-    if levels is None:
+    if (levels := Levels.of(labels_key)) is None:
         return None
     labelled = labels_in_tree(reference, levels, roles.astype(np.intp), "adata")
     for role in ("train", "calibration"):
@@ -108,11 +95,10 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], levels: LabelsK
     return labelled
 
 
-def labels_in_tree(reference: AnnData, key: LabelsKey, roles: Codes, who: str = "reference") -> Labelled:
+def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = "reference") -> Labelled:
     """Return the labels of a reference. With a tree, cells with a label above others are `coarse`."""
-    levels = None if isinstance(key, str) else Levels.of(key)
-    if levels is None or _is_flat(levels):
-        return labels_of(reference, str(key) if levels is None else levels.key, roles, who)
+    if levels.flat:
+        return labels_of(reference, levels.key, roles, who)
     if levels.hierarchy is None:
         values, parents = _from_columns(reference, levels, who)
     else:
@@ -133,32 +119,27 @@ def labels_in_tree(reference: AnnData, key: LabelsKey, roles: Codes, who: str = 
 
 def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Categorical, dict[str, str]]:
     """Return the finest known label of every cell, and the parents, from columns that must be nested."""
-    keys, columns = (*levels.columns, levels.key), []
-    for key in keys:
-        labels = read_labels(reference, key, who)
-        columns.append(np.append(labels.categories.astype(str).to_numpy(dtype=object), "")[labels.codes])
-    _make_unique(keys, columns)
+    keys = (*levels.columns, levels.key)
+    labels = {key: pd.Series(read_labels(reference, key, who).rename_categories(str), dtype=object) for key in keys}
+    for coarse, fine in combinations(keys, 2):
+        # A coarse label that has the name of a finer one too gets its column into its name.
+        twice = labels[coarse].isin(labels[fine].dropna())
+        labels[coarse] = labels[coarse].mask(twice, labels[coarse] + f" ({coarse})")
+    table = pd.DataFrame(labels)
     parents: dict[str, str] = {}
-    for (coarse, above), (fine, below) in pairwise(zip(keys, columns, strict=True)):
-        for parent, child in sorted(set(zip(above, below, strict=True))):
-            if "" not in (parent, child) and parents.setdefault(child, parent) != parent:
-                both = f"both {parents[child]!r} and {parent!r}"
-                raise InputError(f"{fine!r} is not nested in {coarse!r}: cells of {child!r} are {both}.")
-        lone = sorted(set(below) - set(parents) - {""})
+    for coarse, fine in pairwise(keys):
+        pairs = table[[coarse, fine]].dropna().drop_duplicates().sort_values([fine, coarse])
+        several = pairs[pairs[fine].duplicated(keep=False)]
+        if len(several):
+            (one, child), (other, _) = several.to_numpy()[:2]
+            raise InputError(
+                f"{fine!r} is not nested in {coarse!r}: cells of {child!r} are both {one!r} and {other!r}."
+            )
+        lone = sorted(set(table[fine].dropna()) - set(pairs[fine]))
         if lone:
             raise InputError(f"No cell of {lone[:5]} has a label in {coarse!r}: fill it in for these cells.")
-    finest = pd.DataFrame(dict(enumerate(columns))).replace("", None).ffill(axis=1).iloc[:, -1]
-    return pd.Categorical(finest), parents
-
-
-def _make_unique(keys: Sequence[str], columns: Sequence[NDArray[Any]]) -> None:
-    """Add the column to the name of a coarse label if a label below it has the same name, in place."""
-    for (coarse, above), (fine, below) in combinations(zip(keys, columns, strict=True), 2):
-        for name in sorted((set(above) & set(below)) - {""}):
-            other = sorted(set(above[below == name]) - {name, ""})
-            if other:
-                raise InputError(f"{coarse!r} and {fine!r} (below {other[0]!r}) share the label {name!r}: rename one.")
-            above[above == name] = f"{name} ({coarse})"
+        parents |= dict(zip(pairs[fine], pairs[coarse], strict=True))
+    return pd.Categorical(table.ffill(axis=1)[levels.key]), parents
 
 
 def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels: list[str]) -> dict[str, str]:
@@ -176,17 +157,6 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
     if twice:
         raise InputError(f"{path!r} gives {twice[:5]} several parents each: keep one of them.")
     return dict(zip(table["child"], table["parent"], strict=True))
-
-
-def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
-    """Return whether the reference still has the labels of its prior. Their order does not matter."""
-    counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
-    n_coarse = 0 if labelled.coarse is None else int((labelled.coarse >= 0).sum())
-    learned = card.get("label_cells")
-    same = isinstance(learned, list) and dict(zip(card["labels"], learned, strict=False)) == dict(
-        zip(labelled.names, counts.tolist(), strict=True)
-    )
-    return same and card.get("coarse_cells", 0) == n_coarse
 
 
 def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:

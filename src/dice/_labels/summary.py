@@ -78,8 +78,6 @@ def summarize(
     columns = read.label_columns(reference) if isinstance(reference, AnnData) else []
     hint = f", for example {columns[0]!r}" if columns else ""
     lines["labels"] = f"none: pass the labels column of the reference as labels_key{hint}"
-    if earlier := _labels_of_others(adata):
-        lines["labels"] += f"; {', '.join(earlier)} and related slots are from an earlier call"
     clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
     lines["look at"] = f"{clusters}cells with a large dice_uncertainty"
     return Overview(lines, figures)
@@ -105,13 +103,6 @@ def _add_labels(adata: AnnData, keys: LabelKeys, lines: dict[str, str], figures:
     if advice := _next_step(figures["n_genes"], adata.n_vars, shares.get(CONFIDENT, 1.0)):
         lines["try next"] = advice
     figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()} | {"n_novel": n_single}
-
-
-def _labels_of_others(adata: AnnData) -> list[str]:
-    """Return the labels in a query that an earlier call has written."""
-    keys = [key for key in read.names(adata, "uns") if key in read.names(adata, "obs")]
-    records, named = ((key, read.record(adata, key)) for key in keys), {"labels", "candidates"}
-    return [f"obs[{key!r}]" for key, entry in records if isinstance(entry, Mapping) and named <= set(entry)]
 
 
 def _values(layer: str | None, prior: LearnedPrior) -> str:

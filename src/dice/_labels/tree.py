@@ -22,8 +22,6 @@ from dice._types import Codes, Floats, Mask
 UNRESOLVED = "unresolved"
 #: Maximum number of labels in the name of a learned node.
 LISTED_LABELS = 3
-#: Number of cells whose node probabilities are computed at once.
-NODE_CHUNK = 50_000
 
 
 @dataclass(frozen=True)
@@ -40,24 +38,25 @@ class LabelTree:
     learned: bool = False
 
     @cached_property
+    def paths(self) -> Codes:
+        """Nodes (N, D) on the path from every node to the root, which fills up short paths."""
+        paths = [np.arange(len(self.names))]
+        while (self.parents[paths[-1]] != paths[-1]).any():
+            paths.append(self.parents[paths[-1]])
+        return np.stack(paths, axis=1)
+
+    @cached_property
     def members(self) -> Mask:
         """Mask (N, C) of the labels in every node."""
         members = np.zeros((len(self.names), self.n_labels), dtype=bool)
-        for label in range(self.n_labels):
-            members[self.path(label), label] = True
+        labels = np.arange(self.n_labels)
+        members[self.paths[labels], labels[:, None]] = True
         return members
 
     @cached_property
     def depths(self) -> Codes:
         """Number of steps (N,) from every node to the root."""
-        return np.array([len(self.path(node)) - 1 for node in range(len(self.names))])
-
-    @cached_property
-    def paths(self) -> Codes:
-        """Nodes (C, D) on the path from every label to the root. Short paths are filled up with the root."""
-        paths = [self.path(label) for label in range(self.n_labels)]
-        longest, root = max(map(len, paths)), len(self.names) - 1
-        return np.array([path + [root] * (longest - len(path)) for path in paths])
+        return np.asarray((self.paths != len(self.names) - 1).sum(1))
 
     @property
     def level_names(self) -> list[str]:
@@ -72,14 +71,12 @@ class LabelTree:
 
     def path(self, node: int) -> list[int]:
         """Return the nodes from this one to the root, including both."""
-        path = [node]
-        while self.parents[path[-1]] != path[-1]:
-            path.append(int(self.parents[path[-1]]))
-        return path
+        return list(dict.fromkeys(self.paths[node].tolist()))
 
     def at_level(self, depth: int) -> Codes:
         """Return the node (C,) of every label at this depth below the root, or the label itself if it is less deep."""
-        return np.array([path[max(len(path) - 1 - depth, 0)] for path in map(self.path, range(self.n_labels))])
+        labels = np.arange(self.n_labels)
+        return np.asarray(self.paths[labels, np.maximum(self.depths[labels] - depth, 0)])
 
     @classmethod
     def of(
@@ -168,12 +165,10 @@ class LabelTree:
 
     def f1(self, truth: Codes, given: Codes) -> Floats:
         """Return the F1 (N,) of every node for true and predicted labels (n,); NaN for nodes without cells."""
-        pairs = np.zeros((self.n_labels, self.n_labels))
+        pairs, members = np.zeros((self.n_labels, self.n_labels)), self.members.astype(float)
         np.add.at(pairs, (truth, given), 1)
-        true, found = pairs.sum(1), pairs.sum(0)
-        members = self.members.astype(float)
-        hits, n_true = np.einsum("nt,tg,ng->n", members, pairs, members), members @ true
-        return np.where(n_true > 0, 2 * hits / np.maximum(n_true + members @ found, 1), np.nan)
+        hits, n_true = ((members @ pairs) * members).sum(1), members @ pairs.sum(1)
+        return np.where(n_true > 0, 2 * hits / np.maximum(n_true + members @ pairs.sum(0), 1), np.nan)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the tree as arrays that files can hold."""
@@ -202,12 +197,7 @@ class LabelTree:
 
     def _along(self, probabilities: Floats, paths: Codes) -> Floats:
         """Return the probability (n, D) of every node on the path (n, D) from the label of a cell to the root."""
-        members = self.members.T.astype(probabilities.dtype)
-        found = np.empty(paths.shape, dtype=probabilities.dtype)
-        for start in range(0, len(paths), NODE_CHUNK):
-            rows = slice(start, start + NODE_CHUNK)
-            found[rows] = np.take_along_axis(probabilities[rows] @ members, paths[rows], axis=1)
-        return found
+        return np.stack([(probabilities * self.members[nodes]).sum(1) for nodes in paths.T], axis=1)
 
 
 def _first(values: Any, above: Mask) -> Any:

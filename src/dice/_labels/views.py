@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.extmath import randomized_svd
 
 from dice._model.arrays import softmax
@@ -100,9 +101,9 @@ class OwnScale:
         return scaled.astype(np.float32)
 
 
-def label_moments(x: Floats, codes: Codes, n_labels: int) -> tuple[Floats, Floats]:
+def label_moments(x: Floats, codes: NDArray[np.integer], n_labels: int) -> tuple[Floats, Floats]:
     """Return the mean and variance (C, d) of genes x (n, d) in every label; zero for labels without cells."""
-    mean, variance = np.zeros((2, n_labels, x.shape[1]), dtype=np.float32)
+    mean, variance = np.zeros((2, n_labels, x.shape[1]), dtype=x.dtype)
     for label in np.unique(codes):
         mine = x[codes == label]
         mean[label], variance[label] = mine.mean(0), mine.var(0)

@@ -194,6 +194,11 @@ class Levels:
         if not isinstance(self.hierarchy, Mapping | str | os.PathLike | None):
             raise InputError(f"`hierarchy` must be a dict from child to parent, or a file, got {said(self.hierarchy)}.")
 
+    @property
+    def flat(self) -> bool:
+        """Whether no tree is described."""
+        return self.hierarchy is None and not self.columns
+
     @classmethod
     def of(cls, labels_key: LabelsKey | None) -> Levels | None:
         """Return the levels that a `labels_key` means: one column, several, or the object itself."""

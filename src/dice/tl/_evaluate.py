@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from dice import _log, metrics
@@ -16,7 +15,7 @@ from dice._data.graph import umap_layout
 from dice._data.read import Transferred, read_safe
 from dice._errors import InputError
 from dice._keys import SafeKeys
-from dice._labels.scores import label_scores_of, tree_scores_of
+from dice._labels.scores import score_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     from anndata import AnnData
     from numpy.typing import NDArray
 
-    from dice._labels.tree import LabelTree
-    from dice._types import Codes, Floats
+    from dice._types import Floats
 
 Protocol = Literal["embedding", "paper", "labels"]
 
@@ -118,8 +116,9 @@ def evaluate(
     if label_map is not None and not isinstance(label_map, Mapping):
         raise InputError(f"`label_map` must be a dict of names or None, got {said(label_map)}.")
     if protocol == "labels":
-        found, safe = Transferred.of(adata, labels_key, key), SafeKeys(f"{labels_key}_dice" if key is None else key)
-        return _labels(found, read_safe(adata, safe)[:2], labels, labels_key, label_map or {})
+        key = f"{labels_key}_dice" if key is None else key
+        found, safe = Transferred.of(adata, labels_key, key), read_safe(adata, SafeKeys(key))[:2]
+        return score_labels(found, safe, labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
     embeddings = read.embeddings(adata, use_rep)
     rows = []
@@ -135,53 +134,6 @@ def evaluate(
             rows.append(row | {"seconds": time.perf_counter() - start})
             bar.update()
     return pd.DataFrame(rows, index=pd.Index(list(embeddings), name="representation"))
-
-
-def _labels(
-    found: Transferred, safe: tuple[LabelTree, Codes], known: NDArray[Any], labels_key: str,
-    label_map: Mapping[Any, Any],
-) -> pd.DataFrame:  # fmt: skip
-    """Compare transferred labels with known ones, through a mapping of names. Known labels may be nodes of the tree."""
-    own, (tree, nodes) = pd.Categorical(known), safe
-    meanings = _meanings(label_map, found.names)
-    meant = np.zeros((len(own.categories), tree.n_labels), dtype=bool)
-    for row, name in zip(meant, map(str, own.categories), strict=True):
-        # A coarse label that is the name of a fine one too has its column in its name.
-        possible = meanings.get(name, [coarse if (coarse := f"{name} ({labels_key})") in tree.names else name])
-        for other in (other for other in possible if other in tree.names[:-1]):
-            row |= tree.members[tree.names.index(other)]
-    if not meant.any():
-        raise InputError(
-            f"adata.obs[{labels_key!r}] and the reference have no label in common: map labels to "
-            f"{found.names[:5]}, label_map={{{said(str(own.categories[0]) if len(own.categories) else 'name')}: ...}}."
-        )
-    shared = np.asarray(meant.any(1))
-    kept = (own.codes >= 0) & shared[own.codes]
-    if (~kept & (own.codes >= 0)).any():
-        others = [str(name) for name in own.categories[~shared]]
-        _log.warn(
-            f"{int((~kept & (own.codes >= 0)).sum())} cells have labels that the reference lacks and are left out, for "
-            f"example {others[:5]}: pass their names in the reference with label_map=."
-        )
-    truth = (np.cumsum(shared) - 1)[own.codes[kept]]
-    given = pd.Index(found.names).get_indexer(found.label.astype(object)[kept])
-    rows = label_scores_of(truth, meant[shared], given, found.sets[kept], found.confident[kept])
-    rows = [a | b for a, b in zip(rows, tree_scores_of(tree, nodes[kept], truth, meant[shared], given), strict=True)]
-    index = pd.Index(["all cells", *map(str, own.categories[shared])], name=labels_key)
-    return pd.DataFrame(rows, index=index)
-
-
-def _meanings(label_map: Mapping[Any, Any], known: list[str]) -> dict[str, list[Any]]:
-    """Return the names of every known label in the reference."""
-    meanings = {}
-    for name, others in label_map.items():
-        meanings[str(name)] = [others] if others is None or isinstance(others, str) else list(others)
-        lacking = [other for other in meanings[str(name)] if other not in known]
-        if lacking:
-            raise InputError(
-                f"label_map[{said(name)}] must be labels of the reference such as {known[:20]}, got {lacking[:5]}."
-            )
-    return meanings
 
 
 def _clustering(

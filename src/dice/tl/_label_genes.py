@@ -15,9 +15,9 @@ from dice._data.read import Transferred
 from dice._data.store import check_order, find_prior
 from dice._errors import InputError
 from dice._keys import LabelKeys
+from dice._labels.classification import vote
 from dice._labels.genes import blend_of, contrasts, expression_of, find_reasons, known_expression, labelled_query
-from dice._labels.groups import vote
-from dice._labels.stored import read_or_learn
+from dice._labels.stored import levels_of, read_or_learn
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -102,16 +102,10 @@ def label_genes(
     check_order(adata, reference, prior_key)
     n_genes = None if n_genes is None else whole_number("n_genes", n_genes)
     prior = find_prior(reference, key=prior_key)
-    named = prior.params.get("labels_key") if labels_key is None else labels_key
-    if named is None and key is None:
-        raise InputError(
-            "The prior was trained without labels: pass `labels_key`, the column of the transferred labels."
-        )
-    key = f"{named}_dice" if key is None else key
-    found, record = Transferred.of(adata, str(named), key), read.record(adata, LabelKeys(key).uns)
-    named = str(record["call"].get("labels_key", named))
-    seed = int(record["call"].get("random_state", 0))
-    model, _ = read_or_learn(reference, prior, named, prior_key, seed)
+    key = f"{levels_of(prior, labels_key).key}_dice" if key is None else key
+    found, record = Transferred.of(adata, key.removesuffix("_dice"), key), read.record(adata, LabelKeys(key).uns)
+    named, seed = str(record["call"]["labels_key"]), int(record["call"].get("random_state", 0))
+    model = read_or_learn(reference, prior, named, prior_key, seed)
     if model.names != found.names:
         raise InputError(
             f"adata.uns[{key!r}] has other labels than the reference: pass the reference of the labels, or call "
@@ -119,28 +113,25 @@ def label_genes(
         )
     groups = read_groups(adata, groupby) if groupby is not None else _by_label(found, label)
     cells = labelled_query(adata, prior, record)
-    codes = np.where(cells.cells.seen, groups.codes, -1).astype(np.intp)
+    codes = np.where(cells.seen, groups.codes, -1).astype(np.intp)
     votes = vote(found.probabilities, codes, len(groups.categories), found.alpha)
     labels = _labels(groups, found.names, votes.probabilities, groupby, label)
     others = _others(found.names, versus, labels, votes.probabilities, model.counts > 0)
     shown = np.flatnonzero((votes.n_cells > 0) & others.any(1))
     if not len(shown):
         return pd.DataFrame(columns=list(GENE_COLUMNS))
-    reasons = find_reasons(cells, model, blend_of(record), codes, contrasts(labels, others))
-    own = expression_of(cells.query.matrix, codes, len(labels))
-    usual = known_expression(reference, cells.query, model, named, prior_key)
-    by_gene = (
-        prior.genes[cells.query.match.prior].astype(str)[None].repeat(len(labels), 0),
-        reasons.contributions, reasons.weights, reasons.difference,
-        own.mean, usual.mean[labels], own.fraction, usual.fraction[labels],
-    )  # fmt: skip
+    weights, difference, score = find_reasons(cells, model, blend_of(record), codes, contrasts(labels, others))
+    contributions = weights * difference
+    mean, fraction = expression_of(cells.query.matrix, codes, len(labels))
+    usual_mean, usual_fraction = known_expression(reference, cells.query, model, named, prior_key)
+    genes = np.broadcast_to(prior.genes[cells.query.match.prior].astype(str), contributions.shape)
     parts = []
     for at in shown:
         rival = OTHERS if versus is None else found.names[int(others[at].argmax())]
-        values = [str(groups.categories[at]), found.names[labels[at]], rival]
-        best = np.argsort(-np.abs(reasons.contributions[at]), kind="stable")[:n_genes]
-        values += [each[at][best] for each in by_gene]
-        values += [reasons.score[at], reasons.remainder[at]]
+        best = np.argsort(-np.abs(contributions[at]), kind="stable")[:n_genes]
+        by_gene = genes, contributions, weights, difference, mean, usual_mean[labels], fraction, usual_fraction[labels]
+        values = [str(groups.categories[at]), found.names[labels[at]], rival, *(each[at][best] for each in by_gene)]
+        values += [score[at], score[at] - contributions[at].sum()]
         parts.append(pd.DataFrame(dict(zip(GENE_COLUMNS, values, strict=True))))
     return pd.concat(parts, ignore_index=True)
 

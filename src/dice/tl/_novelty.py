@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from anndata import AnnData
 
 from dice import _log
@@ -18,9 +17,9 @@ from dice._data.values import takes_counts
 from dice._data.write import Slots, as_plain, check_writable, result_key, write
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
-from dice._labels.conformal import benjamini_hochberg, fewest_discoveries, p_values
-from dice._labels.groups import fine_groups, novelty_scores
-from dice._labels.novel_cells import call_groups, group_table, known_groups, warn_of_doubt, warn_of_untested
+from dice._labels import novel_cells
+from dice._labels.cells import fine_groups
+from dice._labels.novelty import novelty_scores
 from dice._query.query import Query
 from dice._query.shift import query_order
 from dice.options import Checks, Options
@@ -116,29 +115,23 @@ def novelty(
     call = as_plain(call | {"labels_key": labels_key, "groupby": groupby})
     with _log.recorded() as warned:
         query = Query.of(adata, find_prior(source, key=prior_key), options)
-        known = groups, calibration, _ = known_groups(source, query, labels_key, prior_key)
+        known = groups, calibration, _ = novel_cells.known_groups(source, query, labels_key, prior_key)
         latents, y = query.latents, np.asarray(query.latents.y)
         score, ranked = novelty_scores(groups, y, calibration)
-        p = p_values(score, ranked)
-        if named is None:
-            codes = fine_groups(y, query_order(query))
-            titles = list(map(str, range(int(codes.max(initial=-1)) + 1)))
-        else:
-            codes = np.where(latents.empty, -1, named.codes).astype(np.intp)
-            titles = list(map(str, named.categories))
-        called = call_groups(query, y, codes, len(titles), known, fdr)
-        novel = benjamini_hochberg(p, fdr) & ~latents.empty & (not called.shifted)
-        warn_of_doubt(query, len(calibration), fdr, int(novel.sum()), called)
-        if named is not None:
-            warn_of_untested(called)
+        p = novel_cells.p_values(score, ranked)
+        tested = fine_groups(y, query_order(query)) if named is None else named
+        codes, titles = np.where(latents.empty, -1, tested.codes), list(map(str, tested.categories))
+        called = novel_cells.call_groups(query, y, codes, len(titles), known, fdr)
+        novel = novel_cells.discoveries(p, fdr) & ~latents.empty & (not called.shifted)
+        novel_cells.warn_of_doubt(query, len(calibration), fdr, int(novel.sum()), called, named=named is not None)
     params = {"n_calibration": len(ranked), "n_novel": int(novel.sum()), "smallest_p": 1 / (len(ranked) + 1)}
-    params |= {"fewest_novel": fewest_discoveries(len(score), len(ranked), fdr), "shift_auc": called.auc}
+    params |= {"fewest_novel": novel_cells.fewest_discoveries(len(score), len(ranked), fdr), "shift_auc": called.auc}
     record: dict[str, Any] = {"call": call, "params": params, "warnings": np.array(warned, dtype=str)}
     obs = {keys.score: score.astype(np.float32), keys.p_value: p.astype(np.float32), keys.flag: novel}
     if groupby is not None:
-        record["groups"] = group_table(titles, codes, score, called)
+        record["groups"] = novel_cells.group_table(titles, codes, score, called)
         obs[keys.group_flag] = np.append(called.novel, False)[codes]
         if named is None:
-            obs[keys.group] = pd.Categorical.from_codes(codes, titles)
+            obs[keys.group] = tested
     slots = Slots(obs=obs, uns={keys.uns: record}, stale=frozenset({keys.group, keys.group_flag}))
     return write(adata, slots, copy=copy)

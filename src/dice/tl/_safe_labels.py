@@ -106,7 +106,7 @@ def safe_labels(
     if levels.hierarchy is not None:
         # A hierarchy of other labels is refused before labels are learned.
         LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
-    model, _ = read_or_learn(reference, prior, levels, prior_key, int(record["call"].get("random_state", 0)))
+    model = read_or_learn(reference, prior, levels, prior_key, int(record["call"].get("random_state", 0)))
     if model.names != found.names:
         raise InputError("The query has labels of another reference or tree: call dice.tl.transfer_labels again.")
     unlike = (read.column(adata, keys_of_labels.status).astype(str) == UNLIKE).to_numpy()

@@ -16,7 +16,7 @@ from dice._data.store import Prior, check_order, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
-from dice._keys import CONFIDENT, STATUSES, UNLIKE, SafeKeys
+from dice._keys import CONFIDENT, UNLIKE, SafeKeys
 from dice._labels.cells import LabelCells, check_model
 from dice._labels.classification import classify, count_votes
 from dice._labels.model import describe
@@ -166,7 +166,7 @@ def transfer_labels(
     call = as_plain(asked | {"sets": sets, "classifier": kind})
     _log.say_cost("transfer_labels", adata.n_obs)
     with _log.recorded() as warned:
-        model, colors = read_or_learn(reference, prior, levels, prior_key, options.random_state)
+        model = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         check_model(model, prior)
         cells = LabelCells.of(Query.of(adata, prior, options))
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
@@ -176,12 +176,12 @@ def transfer_labels(
         found = classify(cells, model, kind, options.shift, separated.auc, positions)
         unlike = unlike_cells(cells, model)
         judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
-    params |= judged.params | {"tissue_weight": found.tissue_weight}
-    record = {"call": call, "params": params, "reference": describe(model.card), **found.record}
+    params |= judged.params | {"tissue_weight": judged.tissue_weight}
+    record = {"call": call, "params": params, "reference": describe(model.card), **judged.record}
     record["warnings"] = np.array(warned, dtype=str)
     voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
-    slots = label_slots(keys, adata, model, colors, judged, kind.min_probability, record, found.by_view, voted)
-    confident, unlike = judged.status == STATUSES.index(CONFIDENT), judged.status == STATUSES.index(UNLIKE)
-    probabilities, strength = judged.probabilities, found.strength
-    slots |= safe_slots(SafeKeys(keys.key), adata, model, probabilities, confident, unlike, alpha, strength)
+    slots = label_slots(keys, adata, model, judged, kind.min_probability, record, voted)
+    confident, unlike = judged.status == CONFIDENT, judged.status == UNLIKE
+    given, strength = judged.probabilities, judged.strength
+    slots |= safe_slots(SafeKeys(keys.key), adata, model, given, confident, unlike, alpha, strength)
     return write(adata, slots, copy=copy)
