@@ -88,9 +88,10 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: Lab
     labelled = labels_in_tree(reference, levels, roles.astype(np.intp), "adata")
     for role in ("train", "calibration"):
         if not len(labelled.cells(role)):
-            who = f"No cell with a label in adata.obs[{labelled.key!r}] has the role {role!r}"
-            advice = "label more cells, or pass training=dice.Training(calibration_fraction=0.1)"
-            _log.warn(f"{who}, so the prior will not hold labels: {advice}.")
+            _log.warn(
+                f"No cell with a label in adata.obs[{labelled.key!r}] has the role {role!r}, so the prior will hold no "
+                "labels: label more cells, or pass training=dice.Training(calibration_fraction=0.1)."
+            )
             return None
     return labelled
 
@@ -165,39 +166,8 @@ def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
     A term with several parents cannot stand in a tree below all of them. Terms are therefore added from specific to
     general (few labels first, then many ancestors), and only if their labels are nested in those of earlier terms.
     """
-    graph = _read_ontology(path)
-    import networkx as nx  # obonet needs it as well
-
-    by_name = {data["name"]: term for term, data in graph.nodes(data=True) if "name" in data}
-    terms = {label: label if label in graph else by_name.get(label, "") for label in labels}
-    unknown = sorted(label for label, term in terms.items() if not term)
-    if unknown:
-        raise InputError(f"{path!r} has no terms with the ids or names {unknown[:5]}: rename these labels.")
-    held: dict[str, set[str]] = {term: {label} for label, term in terms.items()}
-    for label, term in terms.items():
-        for above in nx.descendants(graph, term):
-            held.setdefault(above, set()).add(label)
-    own = {term: label for label, term in terms.items()}
-    # Terms of cells come first: their cells should not become a label beside those below them.
-    order = sorted(held, key=lambda t: (t not in own, len(held[t]), -len(nx.descendants(graph, t)), t))
-    kept: dict[str, frozenset[str]] = {}
-    for term in order:
-        members = frozenset(held[term])
-        nested = all(members < other or other < members or not members & other for other in kept.values())
-        if nested and len(members) > 1 and (term in own or len(members) < len(labels)):
-            kept[own.get(term) or graph.nodes[term].get("name", term)] = members
-    parents = {}
-    for name in [*labels, *(name for name in kept if name not in terms)]:
-        members = kept.get(name, frozenset([name]))
-        if wider := [other for other in kept if members < kept[other]]:
-            parents[name] = min(wider, key=lambda other: len(kept[other]))
-    return parents
-
-
-def _read_ontology(path: str) -> Any:
-    """Return the terms of an .obo file, with edges from every term to its parents ("is a")."""
     try:
-        import networkx as nx
+        import networkx as nx  # obonet needs it as well
         import obonet
     except ImportError as error:
         raise ImportError('An .obo file needs the package obonet: pip install "scdice[ontology]".') from error
@@ -207,4 +177,26 @@ def _read_ontology(path: str) -> Any:
         raise InputError(f"{path!r} must be an ontology in the .obo format: {error}") from error
     graph = nx.DiGraph((child, parent) for child, parent, kind in found.edges(keys=True) if kind == "is_a")
     graph.add_nodes_from(found.nodes(data=True))
-    return graph
+    by_name = {data["name"]: term for term, data in graph.nodes(data=True) if "name" in data}
+    own = {label if label in graph else by_name.get(label, label): label for label in labels}
+    unknown = sorted(label for term, label in own.items() if term not in graph)
+    if unknown:
+        raise InputError(f"{path!r} has no terms with the ids or names {unknown[:5]}: rename these labels.")
+    held: dict[str, set[str]] = {}
+    for term, label in own.items():
+        for above in (term, *nx.descendants(graph, term)):
+            held.setdefault(above, set()).add(label)
+    # Terms of cells come first: their cells should not become a label beside those below them.
+    order = sorted(held, key=lambda t: (t not in own, len(held[t]), -len(nx.descendants(graph, t)), t))
+    kept: dict[str, set[str]] = {}
+    for term in order:
+        members = held[term]
+        nested = all(members < other or other < members or not members & other for other in kept.values())
+        if nested and len(members) > 1 and (term in own or len(members) < len(labels)):
+            kept[own.get(term) or graph.nodes[term].get("name", term)] = members
+    parents = {}
+    for name in dict.fromkeys([*labels, *kept]):
+        wider = [other for other in kept if kept.get(name, {name}) < kept[other]]
+        if wider:
+            parents[name] = min(wider, key=lambda other: len(kept[other]))
+    return parents
