@@ -35,7 +35,7 @@ import dice
 
 DOUBT = ["coverage", "set_size", "confident", "confident_accuracy"]
 STRATEGIES = {"none": False, "offset": "offset", "clusters": "clusters", "mean": "mean"}
-VIEWS = ("auto", False, "clusters", "centered", "standardized", "correlated")
+VIEWS = ("auto", False, "clusters", "centered", "standardized", "profiles")
 NOTE = (
     "`labels` is dice.tl.transfer_labels by all views (`auto`) or by one. `coverage` is the share of its 90 % sets "
     "that hold the label, `set_size` how many labels they have, `confident` the share of labels called so, and "

@@ -43,8 +43,6 @@ NO_RESULT = (
     "versions",
     "card",
     "seconds",
-    "anchor_basis",
-    "anchor_scores",
     "X_umap",
     "X_dice_umap",
 )
@@ -371,7 +369,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "labels by the offset": _labels_by(shift="offset"),
     "labels by centred cells": _labels_by(shift="centered"),
     "labels by standardised genes": _labels_by(shift="standardized"),
-    "labels by shared directions": lambda: {"prob": _labels_by(shift="correlated")().obsm["type_dice_prob"]},
+    "labels by profiles": lambda: {"prob": _labels_by(shift="profiles")().obsm["type_dice_prob"]},
     "labels without a shift": _labels_by(shift=False),
     "labels of a query that is alike": _alike_by(),
     "sets by aps": _alike_by(sets=dice.Sets("aps"), shift=False),

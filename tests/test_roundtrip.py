@@ -119,7 +119,7 @@ def one_byte(raw):
 
 
 def newer(raw):
-    raw["format"] = 5
+    raw["format"] = 6
 
 
 def tilted(raw):
@@ -166,8 +166,8 @@ def renamed_gene(raw):
         (nan_weight, "is not between -1e"),
         (one_byte, "does not match its checksum"),
         (renamed_gene, "does not match its checksum"),
-        (newer, "reads 4: install a newer one"),
-        (lambda raw: raw.update(format=3), "reads 4: train it again"),
+        (newer, "reads 5: install a newer one"),
+        (lambda raw: raw.update(format=3), "reads 5: train it again"),
         (lambda raw: raw.update(format=True), "not a whole number"),
         (tilted, "not orthonormal"),
         (negative_variance, "do not make a denoiser"),

@@ -24,7 +24,7 @@ def raw():
 
 
 def test_labels_survive_to_the_bit(raw, tmp_path):
-    assert raw["format"] == 4
+    assert raw["format"] == 5
     prior = dice.Prior.from_arrays(raw)
     prior.save(tmp_path / "prior.h5ad")
     back = dice.Prior.load(tmp_path / "prior.h5ad")
@@ -48,20 +48,17 @@ def card(raw, **changes):
         (lambda raw: raw["labels"]["centres"].fill(1e30), "'labels/centres' is not between"),
         (lambda raw: raw["labels"].update(counts=np.zeros(9, np.float32)), "float32 of shape"),
         (lambda raw: raw["labels"]["calibration_codes"].fill(7), "must be codes of its labels"),
-        (lambda raw: raw["labels"]["anchor_codes"].fill(0.5), "must be codes of its labels"),
+        (lambda raw: raw["labels"]["calibration_codes"].fill(0.5), "must be codes of its labels"),
         (lambda raw: raw["labels"]["gene_variances"].fill(-1), "is not between 0 and"),
         (lambda raw: raw["labels"]["counts"].fill(0), "must not be all zero"),
-        (
-            lambda raw: raw["labels"].update(anchor_basis=np.zeros((50, 200), np.float32)),
-            "float32 of shape",
-        ),
-        (lambda raw: raw["labels"].update(anchor_basis=np.ones((), np.float32)), "float32 of shape"),
+        (lambda raw: raw["labels"].update(temperature=np.ones((), np.float32)), "float32 of shape"),
+        (lambda raw: raw["labels"]["temperature"].fill(0), "'labels/temperature' must be positive"),
         (lambda raw: card(raw, labels=["a", "a", "b", "c"]), "does not list its labels"),
         (lambda raw: card(raw, labels=7), "does not list its labels"),
         (lambda raw: raw.update(card="[]"), "'card' is not a table"),
         (lambda raw: raw.pop("card"), "do not come together"),
         (lambda raw: raw.pop("labels"), "do not come together"),
-        (lambda raw: raw.update(format=2), "this version of dice reads 4"),
+        (lambda raw: raw.update(format=2), "this version of dice reads 5"),
     ],
 )
 def test_forged_labels_are_refused(raw, forge, sentence):

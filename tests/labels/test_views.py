@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 
 from dice._labels.views import (
-    Anchors,
-    Correlated,
     LabelMoments,
     OwnScale,
+    Profiles,
     balanced,
     composition_of,
     excess_of_mean,
     label_moments,
     label_ratios,
-    label_weights,
-    leading_directions,
     standardized_classifier,
     unexplained_share,
     view_weights,
@@ -87,39 +84,66 @@ def test_matched_views_see_through_a_shift_of_every_gene_once_the_composition_is
     moments = moments_of(x, codes)
     own = OwnScale.of(query, moments, shares)
     assert (standardized_classifier(classifier, own)(query).argmax(1) == truth).mean() > 0.95
-    centre = moments.composition @ moments.mean
-    basis = leading_directions((x - centre).astype(np.float32), 20, 0)
-    anchors = Anchors(codes, (x - centre) @ basis, basis, centre)
-    weights = label_weights(shares, moments.composition, codes)
-    view = Correlated.of(query, own, anchors, weights, N_LABELS)
-    assert (view(query).argmax(1) == truth).mean() > 0.95
+    view = Profiles.of(own, moments, np.ones(N_GENES))
+    assert (view(query).argmax(1) == truth).mean() > 0.93
     # Cells that did not take part are read alike.
-    half = Correlated.of(query[:300], OwnScale.of(query[:300], moments, shares), anchors, weights, N_LABELS)
-    assert (half(query[300:]).argmax(1) == truth[300:]).mean() > 0.93
+    half = Profiles.of(OwnScale.of(query[:300], moments, shares), moments, np.ones(N_GENES))
+    assert (half(query[300:]).argmax(1) == truth[300:]).mean() > 0.92
 
 
-def test_canonical_directions_are_singular_vectors(reference):
-    """With all components of the reference, the readout spans the leading right singular vectors of R Q'."""
+def test_a_profile_is_the_nearest_mean_by_cosine(reference):
+    """By definition: cosines of centred cells and centred means, in which a gene weighs the root of its spread."""
     x, codes = reference
-    query, _ = shifted(300, 3, np.full(4, 0.25))
+    moments, scale = moments_of(x, codes), np.linspace(0.1, 3, N_GENES)
+    query, _ = shifted(50, 3, np.full(4, 0.25))
+    own = OwnScale.of(query, moments, np.full(4, 0.25))
+    found = Profiles.of(own, moments, scale, 0.2)
+    for i, cell in enumerate(query[:5] - own.mean):
+        for label, mean in enumerate(moments.mean - own.reference_mean):
+            a, b = cell * np.sqrt(scale), mean * np.sqrt(scale)
+            cosine = a @ b / np.sqrt((a @ a) * (b @ b))
+            assert found.cosines(query)[i, label] == pytest.approx(cosine, abs=1e-5)
+    odds = np.exp(found.cosines(query) / 0.2)
+    np.testing.assert_allclose(found(query), odds / odds.sum(1, keepdims=True), rtol=1e-4)
+
+
+def test_a_rare_label_has_the_profile_of_a_common_one():
+    """A regression gives cells between two labels to the common one, and a profile to neither."""
+    x, codes = cells(1500, 4, np.array([0.9, 0.02, 0.04, 0.04]))
     moments = moments_of(x, codes)
-    own = OwnScale.of(query, moments, moments.composition)
-    centre = moments.composition @ moments.mean
-    anchors = Anchors(codes, x - centre, np.eye(N_GENES), centre)
-    view = Correlated.of(query, own, anchors, np.ones(len(x)), N_LABELS)
-    r = (x - own.reference_mean) / own.reference_deviation
-    q = (query - own.mean) / own.deviation
-    _, _, right = np.linalg.svd(r @ q.T, full_matrices=False)
-    found, _ = np.linalg.qr((query @ view.readout + view.offset)[:, :3])
-    cosines = np.linalg.svd(found.T @ right[:3].T)[1]
-    np.testing.assert_allclose(cosines, 1, atol=1e-2)
+    own = OwnScale(*moments.of(np.full(4, 0.25)), *moments.of(np.full(4, 0.25)))
+    middle = moments.mean[:2].mean(0, keepdims=True)
+    by_profile = Profiles.of(own, moments, np.ones(N_GENES))(middle.astype(np.float32))[0]
+    by_regression = fit_logistic(x, codes, N_LABELS, strength=0.01)(middle.astype(np.float32))[0]
+    assert by_profile[0] == pytest.approx(by_profile[1], rel=0.2)
+    assert by_regression[0] > 2 * by_regression[1]
 
 
-def test_weights_give_the_reference_another_composition():
-    codes = np.repeat([0, 1, 2], [100, 50, 50])
-    weights = label_weights(np.array([0.2, 0.8, 0.0]), np.array([0.5, 0.25, 0.25]), codes)
-    shares = np.bincount(codes, weights) / weights.sum()
-    np.testing.assert_allclose(shares, [0.2, 0.8, 0.0], atol=1e-9)
+def test_a_label_without_cells_is_never_given(reference):
+    x, codes = reference
+    some = codes != 2
+    moments = moments_of(x[some], codes[some])
+    own = OwnScale(*moments.of(moments.composition), *moments.of(moments.composition))
+    found = Profiles.of(own, moments, np.ones(N_GENES))
+    assert (found(x)[:, 2] == 0).all()
+    assert found.learn_temperature(x[~some], codes[~some]) == pytest.approx(0.1), "no cell tells: the middle"
+    assert found.learn_temperature(x, codes) == found.learn_temperature(x[some], codes[some])
+
+
+def test_the_temperature_has_the_smallest_log_loss(reference):
+    x, codes = reference
+    moments = moments_of(x, codes)
+    own = OwnScale(*moments.of(moments.composition), *moments.of(moments.composition))
+    noisy, labels = cells(400, 5, np.full(4, 0.25))
+    noisy += 2 * np.random.default_rng(6).normal(size=noisy.shape).astype(np.float32)
+
+    def loss(temperature):
+        found = Profiles.of(own, moments, np.ones(N_GENES), temperature)(noisy)
+        return -np.log(found[np.arange(len(labels)), labels]).mean()
+
+    best = Profiles.of(own, moments, np.ones(N_GENES)).learn_temperature(noisy, labels)
+    assert 0.01 < best < 1
+    assert loss(best) < min(loss(best * 0.9), loss(best * 1.1))
 
 
 def test_a_composition_is_shrunk_and_sharpened():
@@ -158,8 +182,8 @@ def test_labels_follow_the_composition_only_if_it_explains_the_shift():
 
 
 def test_weights_of_views_by_the_share_that_composition_does_not_explain():
-    assert view_weights(["measured", "clusters", "correlated"], 0.25) == {
-        "measured": 0.75, "clusters": 1.0, "correlated": 0.25,
+    assert view_weights(["measured", "centered", "profiles"], 0.25) == {
+        "measured": 0.75, "centered": 1.0, "profiles": 1.0,
     }  # fmt: skip
 
 

@@ -175,7 +175,7 @@ def test_configurations_out_of_bounds_are_refused(change):
 
 @pytest.mark.parametrize(
     ("version", "match"),
-    [(0, "reads 4: train it again"), (3, "reads 4: train it again"), (5, "reads 4: install a newer")],
+    [(0, "reads 5: train it again"), (4, "reads 5: train it again"), (6, "reads 5: install a newer")],
 )
 def test_formats(version, match):
     with pytest.raises(PriorFormatError, match=match):

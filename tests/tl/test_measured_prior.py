@@ -63,7 +63,7 @@ def config(**changes):
 @pytest.mark.parametrize(
     ("forge", "sentence"),
     [
-        (lambda raw: raw.update(format=2), "format 2, but this version of dice reads 4"),
+        (lambda raw: raw.update(format=2), "format 2, but this version of dice reads 5"),
         (lambda raw: raw["weights"].pop("filter.typical"), "missing or unknown entries of 'weights'"),
         (lambda raw: raw["weights"].update(more=np.ones(3, np.float32)), "missing or unknown entries of 'weights'"),
         (lambda raw: raw["weights"]["filter.posterior_variance"].fill(-1), "do not make a denoiser"),

@@ -39,7 +39,7 @@ def test_embeddings_stay_as_they_were_measured_unless_a_shift_is_named(query, re
     assert moved.uns["X_dice"]["call"]["shift"]["strategy"] == "auto"
 
 
-@pytest.mark.parametrize("view", ["standardized", "correlated"])
+@pytest.mark.parametrize("view", ["standardized", "profiles"])
 def test_views_for_labels_move_no_embedding(query, reference, view):
     with pytest.raises(dice.DiceError, match=rf"shift='{view}' compares cells for labels .*dice.tl.transfer_labels"):
         dice.tl.denoise(query, reference, shift=view)
@@ -69,7 +69,8 @@ def test_priors_without_soft_clusters_do_without(query, reference):
     reference.uns["dice"] = old | {"sha256": checksum(old)}
     with pytest.raises(dice.DiceError, match="needs a prior with soft clusters"):
         dice.tl.denoise(query, reference, shift="clusters")
-    dice.tl.transfer_labels(query, reference, "cell_type")
+    query.obs["run"] = np.where(np.arange(query.n_obs) % 2, "a", "b")
+    dice.tl.transfer_labels(query, reference, "cell_type", shift=dice.Shift(batch_key="run"))
     assert "clusters" not in set(query.uns["cell_type_dice"]["views"]["view"])
 
 
@@ -214,6 +215,10 @@ def test_a_part_of_the_cells_keeps_the_shift_of_all(query, reference):
 
 def test_labels_say_how_the_query_was_shifted(query, reference):
     dice.tl.transfer_labels(query, reference, "cell_type")
+    assert query.uns["cell_type_dice"]["shift"]["strategy"] == "none"
+    query.obs["run"] = np.where(np.arange(query.n_obs) % 2, "a", "b")
+    dice.tl.transfer_labels(query, reference, "cell_type", shift=dice.Shift(batch_key="run"))
+    assert "clusters" in set(query.uns["cell_type_dice"]["views"]["view"])
     assert query.uns["cell_type_dice"]["shift"]["strategy"] == "clusters"
     dice.tl.transfer_labels(query, reference, "cell_type", shift=query.uns["cell_type_dice"]["shift"])
     assert list(query.uns["cell_type_dice"]["views"]["view"]) == ["stored"]

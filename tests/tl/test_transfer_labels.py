@@ -186,7 +186,7 @@ def test_named_classifiers(trained, representation):
     dice.tl.transfer_labels(query, trained, "cell_type", classifier=representation, key_added="mine")
     assert list(query.uns["mine"]["candidates"]["candidate"]) == [representation, "blend"]
     # Views that match genes need the classifiers of all representations.
-    assert list(query.uns["mine"]["views"]["view"]) == ["measured", "clusters", "centered"]
+    assert list(query.uns["mine"]["views"]["view"]) == ["measured", "centered"]
     assert (query.obs["mine"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
 
 
@@ -675,7 +675,7 @@ def test_an_alpha_that_no_calibration_can_tell_is_said(trained):
         dice.tl.transfer_labels(simulate(400, 1), trained, "cell_type", alpha=0.001)
 
 
-VIEWS = ["measured", "clusters", "centered", "standardized", "correlated"]
+VIEWS = ["measured", "centered", "standardized", "profiles"]
 
 
 def changed(n, seed):
@@ -700,7 +700,7 @@ def test_views_are_averaged_under_a_shift(trained):
     truth = query.obs["cell_type"].value_counts(normalize=True).reindex(TYPES).to_numpy()
     assert np.abs(record["composition"] - truth).sum() / 2 < 0.15
     right = {}
-    for shift in ("auto", False, "offset", "clusters", "centered", "standardized", "correlated"):
+    for shift in ("auto", False, "offset", "clusters", "centered", "standardized", "profiles"):
         alone = dice.tl.transfer_labels(query, trained, "cell_type", check=False, shift=shift, copy=True)
         right[shift] = (alone.obs["cell_type_dice"].astype(str) == query.obs["cell_type"].astype(str)).mean()
         if shift != "auto":
@@ -716,14 +716,14 @@ def test_without_a_shift_cells_count_as_they_were_measured(trained):
     alone = dice.tl.transfer_labels(query, trained, "cell_type", shift=False, copy=True)
     dice.tl.transfer_labels(query, trained, "cell_type")
     assert query.uns["cell_type_dice"]["params"]["shift_strength"] == 0
-    np.testing.assert_array_equal(query.uns["cell_type_dice"]["views"]["weight"], [1, 0, 0, 0, 0])
+    np.testing.assert_array_equal(query.uns["cell_type_dice"]["views"]["weight"], [1, 0, 0, 0])
     for name in ("cell_type_dice_prob", "cell_type_dice_set"):
         pd.testing.assert_frame_equal(query.obsm[name], alone.obsm[name])
 
 
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 def test_the_prior_alone_gives_the_same_labels(reference, tmp_path):
-    """Moments, anchors and evidence travel with it: no digit depends on the reference's cells."""
+    """Moments, temperature and evidence travel with it: no digit depends on the reference's cells."""
     dice.tl.train_prior(reference, labels_key="cell_type", n_latent=5, training=dice.Training(max_steps=5))
     prior = dice.Prior.from_anndata(reference)
     prior.save(tmp_path / "prior.h5ad")
@@ -752,10 +752,10 @@ def test_views_do_not_depend_on_the_order_of_cells_or_on_chunks(trained, monkeyp
 
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")
 @pytest.mark.parametrize("n_cells", [1, 3, 30])
-def test_small_queries_leave_out_the_view_that_needs_many_cells(trained, n_cells):
+def test_small_queries_have_all_views(trained, n_cells):
     query = changed(40, 15)[:n_cells].copy()
     dice.tl.transfer_labels(query, trained, "cell_type", check=False)
-    assert list(query.uns["cell_type_dice"]["views"]["view"]) == VIEWS[:-1]
+    assert list(query.uns["cell_type_dice"]["views"]["view"]) == VIEWS
     assert np.isfinite(query.obsm["cell_type_dice_prob"].to_numpy()).all()
 
 

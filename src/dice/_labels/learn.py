@@ -15,7 +15,7 @@ from dice._data.read import record
 from dice._data.recipe import batch_columns
 from dice._labels import views
 from dice._labels.cells import LabelCells, is_panel
-from dice._labels.model import MOST_CELLS, MOST_COMPONENTS, REPRESENTATIONS, LabelModel
+from dice._labels.model import MOST_CELLS, REPRESENTATIONS, LabelModel
 from dice._labels.novelty import within_groups
 from dice._model.arrays import explained_by_batches, subsample
 from dice._model.logistic import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, fit_logistic
@@ -38,6 +38,8 @@ LATENT_ITERATIONS = 50
 #: Maximum number of cells on each side, maximum number of query batches, and minimum number of cells per batch.
 SIDE_CELLS, MOST_EVIDENCE, EVIDENCE_CELLS = 1500, 5, 50
 EVIDENCE_ITERATIONS = 25
+#: Maximum number of components that stand for the genes in the comparison of batches.
+MOST_COMPONENTS = 100
 
 
 def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, who: str = "reference") -> LabelModel:
@@ -67,12 +69,14 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
         counts=np.bincount(codes, minlength=n_labels).astype(np.float32),
         centres=views.label_moments(y, codes, n_labels)[0], whiten=within_groups(y, codes).astype(np.float32),
         calibration_codes=labelled.codes[calibration], calibration_y=whole.y[calibration],
-        gene_means=means, gene_variances=variances, **_anchors(known, labels, means, seed),
+        gene_means=means, gene_variances=variances, temperature=np.ones(1, np.float32),
         batch_evidence=np.zeros(2, np.float32), card=card,
     )  # fmt: skip
-    components = (known - model.anchors().centre.astype(np.float32)) @ model.anchor_basis
+    temperature = _temperature(model, held_out, prior.projection.scale)
+    components = _components(known, labels, model.moments(), seed)
     evidence, entries = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labels, labelled, seed)
-    return replace(model, batch_evidence=evidence, card=card | _scores(model) | entries)
+    card = card | _scores(model) | entries
+    return replace(model, temperature=temperature, batch_evidence=evidence, card=card)
 
 
 def _taught_by(labelled: Labelled) -> tuple[Codes, Codes | Mask]:
@@ -129,15 +133,21 @@ def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list
     return [LabelCells.of(replace(whole, depths=depths)) for depths in (PANEL_DEPTHS if panel else whole.depths, thin)]
 
 
-def _anchors(x: Floats, codes: Codes, means: Floats, seed: int) -> dict[str, Any]:
-    """Return a sample of cells, with more cells of rare labels, compressed to their leading principal components."""
+def _temperature(model: LabelModel, held_out: Floats, scale: Floats) -> Floats:
+    """Return the temperature (1,) of the cosines of calibration cells (m, d) and profiles of the labels."""
+    moments = model.moments()
+    present = (moments.counts > 0) / (moments.counts > 0).sum()
+    mean, deviation = moments.of(present)
+    profiles = views.Profiles.of(views.OwnScale(mean, deviation, mean, deviation), moments, scale)
+    return np.array([profiles.learn_temperature(held_out, model.calibration_codes)], np.float32)
+
+
+def _components(x: Floats, codes: Codes, moments: views.LabelMoments, seed: int) -> Floats:
+    """Return leading components (n, r) of cells (n, d). Cells of rare labels count more."""
     rows = _sample(np.arange(len(x)), codes, seed, most=MOST_CELLS)
-    counts = np.bincount(codes, minlength=len(means))
-    centre = (counts / counts.sum()) @ means
-    centred = x[rows] - centre.astype(np.float32)
+    centred = x - (moments.composition @ moments.mean).astype(np.float32)
     n_components = max(min(MOST_COMPONENTS, len(rows) // 2, x.shape[1] // 2), 1)
-    basis = views.leading_directions(centred, n_components, seed)
-    return {"anchor_codes": codes[rows], "anchor_scores": centred @ basis, "anchor_basis": basis}
+    return centred @ views.leading_directions(centred[rows], n_components, seed)
 
 
 def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:

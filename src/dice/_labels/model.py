@@ -1,7 +1,7 @@
 """The label model of a prior, which labels queries without the reference cells.
 
-It holds classifiers, their logits on calibration cells, the moments of every gene in every label, and a sample of cells
-as leading components: a few MB of plain arrays.
+It holds classifiers, their logits on calibration cells, and the moments of every gene in every label: a few MB of plain
+arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dice._errors import InputError, PriorFormatError
 from dice._labels.novelty import Groups
 from dice._labels.tree import LabelTree
-from dice._labels.views import Anchors, LabelMoments
+from dice._labels.views import LabelMoments
 from dice._model.arrays import softmax
 from dice._model.logistic import Logistic
 from dice._model.schema import check_arrays
@@ -27,11 +27,11 @@ from dice._types import Codes, Floats
 LISTED = 100
 #: Inputs of the classifiers: scaled noisy latents, scaled clean latents, standardised genes.
 REPRESENTATIONS = ("projection", "denoised", "genes")
-#: Maximum numbers of stored cells of each kind, of components, and of labels.
-MOST_CELLS, MOST_COMPONENTS, MOST_LABELS = 2000, 100, 10_000
+#: Maximum numbers of calibration cells and of labels.
+MOST_CELLS, MOST_LABELS = 2000, 10_000
 #: Smallest probability in the log-loss.
 FLOOR = 1e-4
-#: Axes of the stored arrays: labels C, latents k, genes d, calibration cells m, anchors a, components r.
+#: Axes of the stored arrays: labels C, latents k, genes d and calibration cells m.
 _ARRAYS = {
     "counts": "C",
     "centres": "Ck",
@@ -40,14 +40,11 @@ _ARRAYS = {
     "calibration_y": "mk",
     "gene_means": "Cd",
     "gene_variances": "Cd",
-    "anchor_codes": "a",
-    "anchor_scores": "ar",
-    "anchor_basis": "dr",
+    "temperature": "1",
     "batch_evidence": "2",
 }
 #: The same for every classifier of p inputs.
 _OF_CLASSIFIER = {"slopes": "pC", "offset": "C", "calibration": "mC"}
-_CODES = ("calibration_codes", "anchor_codes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +66,8 @@ class LabelModel:
     #: Mean and variance (C, d) of the standardised genes in every label.
     gene_means: Floats
     gene_variances: Floats
-    #: Labels (a,) of a sample of cells, their leading components (a, r), and the directions (d, r) of the components.
-    anchor_codes: Codes
-    anchor_scores: Floats
-    anchor_basis: Floats
+    #: Temperature (1,) of the cosines of cells and mean profiles of the labels.
+    temperature: Floats
     #: Numbers of wrong and of expected wrong labels between batches of the reference (2,).
     batch_evidence: Floats
     #: Description of the reference: labels with cell numbers, accuracy and F1, source, date, versions.
@@ -82,12 +77,6 @@ class LabelModel:
         """Return the moments of some genes in every label."""
         mean, variance = (values[:, genes].astype(np.float64) for values in (self.gene_means, self.gene_variances))
         return LabelMoments(mean, variance, self.counts)
-
-    def anchors(self, genes: Codes | slice = slice(None)) -> Anchors:
-        """Return some of the reference's cells by some genes, for views that compare a query with them."""
-        moments = self.moments(genes)
-        centre = moments.composition @ moments.mean
-        return Anchors(self.anchor_codes, self.anchor_scores, self.anchor_basis[genes], centre)
 
     def weights(self, names: Sequence[str] = REPRESENTATIONS, *, by_loss: bool = False) -> dict[str, float]:
         """Return the weights of classifiers: equal ones, or inverse to the log-loss on calibration cells."""
@@ -142,10 +131,12 @@ class LabelModel:
         if not arrays["counts"].any():
             raise PriorFormatError("The stored prior's 'labels/counts' must not be all zero.")
         common = {name: arrays[name] for name in _ARRAYS}
-        for name in _CODES:
-            common[name] = arrays[name].astype(np.intp)
-            if not np.isin(arrays[name], np.arange(len(names))).all():
-                raise PriorFormatError(f"The stored prior's 'labels/{name}' must be codes of its labels.")
+        codes = arrays["calibration_codes"]
+        if not np.isin(codes, np.arange(len(names))).all():
+            raise PriorFormatError("The stored prior's 'labels/calibration_codes' must be codes of its labels.")
+        common["calibration_codes"] = codes.astype(np.intp)
+        if not (arrays["temperature"] > 0).all():
+            raise PriorFormatError("The stored prior's 'labels/temperature' must be positive.")
         classifiers = {name: Logistic(arrays[f"{name}_slopes"], arrays[f"{name}_offset"]) for name in REPRESENTATIONS}
         logits = {name: arrays[f"{name}_calibration"] for name in REPRESENTATIONS}
         return cls(names=names, classifiers=classifiers, logits=logits, card=card, **common)
@@ -169,10 +160,8 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
 
 def _shapes(arrays: Mapping[str, Any], n_labels: int, n_latent: int, n_genes: int) -> dict[str, tuple[int, ...]]:
     """Return the shape that every stored array must have."""
-    n_calibration, n_anchors = (np.size(arrays.get(name, ())) for name in _CODES)
-    # Zeros stand in for the axes that a forged array lacks.
-    n_components = min((*np.shape(arrays.get("anchor_basis", ())), 0, 0)[1], MOST_COMPONENTS)
-    sizes = {"C": n_labels, "k": n_latent, "d": n_genes, "m": n_calibration, "a": n_anchors, "r": n_components, "2": 2}
+    n_calibration = np.size(arrays.get("calibration_codes", ()))
+    sizes = {"C": n_labels, "k": n_latent, "d": n_genes, "m": n_calibration, "1": 1, "2": 2}
     axes = dict(_ARRAYS)
     for name in REPRESENTATIONS:
         inputs = "d" if name == "genes" else "k"

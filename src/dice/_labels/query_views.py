@@ -14,12 +14,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dice import _log
 from dice._errors import InputError
 from dice._labels import views
 from dice._labels.cells import LabelCells
 from dice._labels.model import REPRESENTATIONS, LabelModel
-from dice._labels.views import FEWEST_CELLS, MATCHED, LabelMoments, OwnScale
+from dice._labels.views import MATCHED, LabelMoments, OwnScale, Profiles
 from dice._model.arrays import softmax
 from dice._model.logistic import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._model.offsets import Offsets
@@ -103,12 +102,11 @@ class Views:
 
         return view
 
-    def _correlated(self, own: OwnScale, _: Floats, composition: Floats) -> LabelView:
-        """Return the view of the directions that both share, with reference cells of the query's composition."""
-        anchors = self.model.anchors(self.cells.query.match.prior)
-        weights = views.label_weights(composition, self.moments.composition, anchors.codes)
-        correlated = views.Correlated.of(self.cells.sample, own, anchors, weights, len(self.model.names))
-        return lambda x, _: correlated(x)
+    def _profiles(self, own: OwnScale, *_: Floats) -> LabelView:
+        """Return the view of the cosines of cells and mean profiles of the labels, both without their means."""
+        scale = self.cells.query.prior.projection.scale[self.cells.query.match.prior]
+        profiles = Profiles.of(own, self.moments, scale, float(self.model.temperature[0]))
+        return lambda x, _: profiles(x)
 
     def _by_latents(self, y: Floats, clean: Floats) -> Floats:
         """Return the weighted sum (n, C) of the probabilities of classifiers on noisy and clean latents (n, k)."""
@@ -140,30 +138,26 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
         return Views(cells, model, weights, {"measured": None}), nothing
     strategy = shift.strategy if isinstance(shift, Shift) else "stored"
     if strategy in MATCHED:
-        _check_matched(cells, classifier, shift)
+        _check_matched(classifier, shift)
         return Views(cells, model, weights, {"measured": None}, (strategy,)), nothing
     if strategy != "auto":
         offsets, record = find_shift(cells.query, shift)
         return Views(cells, model, weights, {strategy: offsets}), record
     kept: dict[str, Offsets | None] = {"measured": None}
     record = nothing
-    # A panel has too few genes for soft clusters, and a small reference too few cells.
-    if not cells.is_panel and cells.query.prior.soft_clusters is not None:
+    # Other views take the query as a whole. A small reference has too few cells for soft clusters.
+    if shift.batch_key is not None and cells.query.prior.soft_clusters is not None:
         kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
-    few = len(cells.sampled) < FEWEST_CELLS or cells.is_panel
-    possible = tuple(name for name in MATCHED if name != "correlated" or not few)
-    return Views(cells, model, weights, kept, possible if len(kinds) > 1 else ("centered",)), record
+    return Views(cells, model, weights, kept, MATCHED if len(kinds) > 1 else ("centered",)), record
 
 
-def _check_matched(cells: LabelCells, classifier: Classifier, shift: Shift) -> None:
+def _check_matched(classifier: Classifier, shift: Shift) -> None:
     """Refuse arguments that do not fit a view that matches query and reference."""
     strategy, kind = shift.strategy, classifier.representation
     if shift.batch_key is not None:
         raise InputError(f"shift={strategy!r} matches the query as a whole: pass it without batch_key.")
     if strategy != "centered" and kind not in ("auto", "genes"):
         raise InputError(f"`classifier` must be 'auto' or 'genes' with shift={strategy!r}, got {kind!r}.")
-    if strategy == "correlated" and 0 < len(cells.sampled) < FEWEST_CELLS:
-        _log.warn(f"View 'correlated' needs at least {FEWEST_CELLS} cells, but the query has {len(cells.sampled)}.")
 
 
 def taught(cells: LabelCells, probabilities: Floats, rows: Codes, among: Mask | None = None) -> Floats:

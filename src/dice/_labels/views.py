@@ -3,10 +3,11 @@
 No method to remove a shift is the best for every query, and the best one cannot be found without labels. Different
 views make different errors, so their mean is about as good as the best view. There are two families:
 
-* Views that do not change the reference: cells as measured, and cells without offsets of soft clusters.
+* Views that do not change the reference: cells as measured, and cells without offsets.
 * Views that match query and reference: the mean of the latents (``centered``), the mean and variance of genes
-  (``standardized``), or the directions that both share (``correlated``, a canonical correlation analysis). Means and
-  variances also depend on the composition. Both are therefore reweighted to one composition (:func:`balanced`).
+  (``standardized``), or the mean of genes before cells are compared with the mean profile of every label
+  (``profiles``). Means and variances also depend on the composition. Both are therefore reweighted to one composition
+  (:func:`balanced`).
 
 If the composition explains the difference between query and reference, probabilities are corrected for it
 (:func:`label_ratios`), as in the label-shift correction of Saerens, Latinne and Decaestecker (2002).
@@ -19,14 +20,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from sklearn.utils.extmath import randomized_svd
 
 from dice._model.arrays import softmax
-from dice._model.logistic import Logistic, fit_logistic
+from dice._model.logistic import Logistic
 from dice._types import Codes, Floats
 
 #: Views that match query and reference.
-MATCHED = ("centered", "standardized", "correlated")
+MATCHED = ("centered", "standardized", "profiles")
 #: Weight of the reference, in cells, in the estimated composition and in the estimated gene moments of a query.
 COMPOSITION_CELLS, MOMENT_CELLS = 10.0, 10.0
 #: Power applied to probabilities before they are summed to a composition. Otherwise uncertain cells would give a share
@@ -36,12 +39,11 @@ SHARPENED = 2.0
 RARE_CELLS = 20.0
 #: Share of the reference composition in the corrected composition, so that no label is ruled out.
 KEPT_SHARE = 0.1
-#: Number of canonical directions, and the minimum number of query cells.
-N_DIRECTIONS, FEWEST_CELLS = 20, 100
-#: Inverse penalty of the regression on canonical directions.
-STRENGTH = 0.5
-#: Quantile at which the weights of reference cells are capped.
-CAPPED = 0.99
+#: Power of the standard deviation of a gene that its weight in a profile is. With 1, profiles are those of
+#: log-expression and variable genes decide; with 0, all genes count alike and rare ones add noise.
+PROFILE_POWER = 0.5
+#: Smallest and largest temperature of cosines.
+TEMPERATURES = 0.01, 1.0
 
 
 @dataclass(frozen=True)
@@ -62,17 +64,6 @@ class LabelMoments:
         mean = composition @ self.mean
         variance = composition @ (self.variance + np.square(self.mean)) - np.square(mean)
         return mean, np.sqrt(np.maximum(variance, 1e-6))
-
-
-@dataclass(frozen=True)
-class Anchors:
-    """A sample of reference cells: labels (a,), and expression as ``scores @ basis.T + centre``."""
-
-    codes: Codes
-    scores: Floats
-    #: Leading directions (d, r) of the standardised genes.
-    basis: Floats
-    centre: Floats
 
 
 @dataclass(frozen=True)
@@ -147,11 +138,9 @@ def _sharpened(probabilities: Floats) -> Floats:
 def view_weights(names: Iterable[str], unexplained: float) -> dict[str, float]:
     """Return the weight of every view, given the share of the shift that the composition does not explain.
 
-    The view of cells as measured has the explained share as weight. The view of shared directions, which depend on the
-    composition, has the unexplained share. All other views have weight 1.
+    The view of cells as measured has the explained share as weight. All other views have weight 1.
     """
-    special = {"measured": 1 - unexplained, "correlated": unexplained}
-    return {name: special.get(name, 1.0) for name in names}
+    return {name: 1 - unexplained if name == "measured" else 1.0 for name in names}
 
 
 def label_ratios(probabilities: Floats, reference: Floats, unexplained: float) -> Floats:
@@ -198,51 +187,56 @@ def standardized_classifier(classifier: Logistic, own: OwnScale) -> Logistic:
 
 
 @dataclass(frozen=True)
-class Correlated:
-    """Directions that query and reference share, as weights (d, m) of the genes, and a classifier on them."""
+class Profiles:
+    """Mean expression of every label, which cells are compared with by their cosine.
 
-    readout: Floats
-    offset: Floats
-    classifier: Logistic
+    A regression gives few cells to a label of few cells, and its slopes are those of the reference. A mean profile has
+    no such bias: a label of twenty cells counts like one of a thousand. The cosine does not depend on the size of the
+    differences between labels, which technologies change.
+    """
+
+    #: Unit profiles (C, d) without the common mean, and that mean (d,) of the cells that are compared.
+    directions: Floats
+    centre: Floats
+    #: Weight (d,) of every gene, and the temperature of the cosines.
+    weight: Floats
+    temperature: float
 
     @classmethod
-    def of(cls, x: Floats, own: OwnScale, anchors: Anchors, weights: Floats, n_labels: int) -> Correlated:
-        """Find the directions that query cells x (n, d) share with reference cells of these weights (a,).
+    def of(cls, own: OwnScale, moments: LabelMoments, scale: Floats, temperature: float = 1.0) -> Profiles:
+        """Return the profiles of the labels, for query and reference at one composition.
 
-        They are the singular vectors of R Q', where R and Q are the standardised data sets. The reference is stored as
-        leading components, so the rank of R Q' is small and only small matrices are decomposed.
+        `scale` (d,) are the standard deviations that genes were divided by.
         """
-        used = weights > 0
-        root = np.sqrt(weights[used])[:, None]
-        scale = own.reference_deviation[:, None]
-        shift = (anchors.centre - own.reference_mean)[:, None]
-        loadings = np.concatenate([anchors.basis / scale, shift / scale], axis=1)
-        readout = loadings / own.deviation[:, None]
-        offset = -own.mean @ readout
-        scores = np.concatenate([anchors.scores[used], np.ones((used.sum(), 1))], axis=1)
-        left, left_triangle = np.linalg.qr(root * scores)
-        _, right_triangle = np.linalg.qr(x @ readout + offset)
-        u, _, v = np.linalg.svd(left_triangle @ right_triangle.T)
-        m = min(N_DIRECTIONS, len(u), len(v))
-        directions = left @ u[:, :m] / root
-        # The singular vectors become a function of genes, so that it applies to all cells of the query.
-        away = np.linalg.pinv(right_triangle.astype(np.float64), rcond=1e-4) @ v[:m].T
-        classifier = fit_logistic(_unit(directions), anchors.codes[used], n_labels, strength=STRENGTH)
-        return cls((readout @ away).astype(np.float32), (offset @ away).astype(np.float32), classifier)
+        weight = np.power(scale, PROFILE_POWER)
+        directions = _unit((moments.mean - own.reference_mean) * weight)
+        directions[moments.counts == 0] = 0
+        return cls(directions, own.mean, weight, temperature)
+
+    def cosines(self, x: Floats) -> Floats:
+        """Return the cosine (n, C) of the profiles and of standardised cells (n, d)."""
+        return np.asarray(_unit((x - self.centre) * self.weight) @ self.directions.T)
 
     def __call__(self, x: Floats) -> Floats:
         """Return probabilities (n, C) of cells (n, d)."""
-        return softmax(self.classifier.logits(_unit(x @ self.readout + self.offset)))
+        logits = np.where(self.directions.any(1), self.cosines(x) / self.temperature, -np.inf)
+        return softmax(logits.astype(np.float32))
 
+    def learn_temperature(self, x: Floats, codes: Codes) -> float:
+        """Return the temperature with the smallest log-loss on cells x (n, d) with these labels (n,)."""
+        known = self.directions.any(1)
+        cosines, codes = self.cosines(x[known[codes]]), codes[known[codes]]
+        if not len(codes):
+            return float(np.sqrt(np.prod(TEMPERATURES)))
+        excess = cosines[:, known] - cosines[np.arange(len(codes)), codes][:, None]
 
-def label_weights(composition: Floats, reference: Floats, codes: Codes) -> Floats:
-    """Return weights (a,) that give reference cells with these labels another composition (C,)."""
-    ratio = np.where(reference > 0, composition / np.maximum(reference, 1e-12), 0.0)[codes]
-    ratio = np.minimum(ratio, np.quantile(ratio, CAPPED))
-    return np.asarray(ratio / max(ratio.mean(), 1e-12))
+        def loss(log_temperature: float) -> float:
+            return float(logsumexp(excess / np.exp(log_temperature), axis=1).mean())
+
+        found = minimize_scalar(loss, bounds=np.log(TEMPERATURES), method="bounded")
+        return float(np.exp(found.x))
 
 
 def _unit(x: Floats) -> Floats:
-    """Return the rows scaled to length sqrt(m), so that entries are about 1."""
-    lengths = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.asarray(x * np.sqrt(x.shape[1]) / np.maximum(lengths, 1e-12), dtype=np.float32)
+    """Return the rows scaled to length 1."""
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12), dtype=np.float32)

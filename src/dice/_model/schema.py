@@ -18,7 +18,7 @@ from dice._errors import PriorFormatError
 from dice._model.projection import is_orthonormal
 
 #: The one format that is written and read.
-FORMAT = 4
+FORMAT = 5
 MAX_GENES = 200_000
 MAX_LATENT = 1_000
 #: Largest number of bytes and arrays of a stored prior, checked before anything is read.

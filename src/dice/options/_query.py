@@ -22,9 +22,9 @@ Rho: TypeAlias = float | Sequence[float] | Literal["auto"]
 #: How a posterior is computed: by one evaluation, by the fastest chain for Gaussian noise, or by Algorithm 1.
 Method: TypeAlias = Literal["direct", "split", "gibbs"]
 
-STRATEGIES = ("auto", "offset", "clusters", "mean", "centered", "standardized", "correlated")
+STRATEGIES = ("auto", "offset", "clusters", "mean", "centered", "standardized", "profiles")
 #: Strategies for labels only. They do not move the embedding.
-FOR_LABELS = ("centered", "standardized", "correlated")
+FOR_LABELS = ("centered", "standardized", "profiles")
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Shift:
         ``"clusters"`` one for each of up to 100 soft clusters of the reference; ``"mean"`` brings the mean of the query
         to that of the reference, which is right where both have the same composition. Three more serve labels alone,
         and allow for another composition: ``"centered"`` matches the mean of the latents, ``"standardized"`` the mean
-        and variance of every gene, and ``"correlated"`` compares both along the directions that they share. ``"auto"``
+        and variance of every gene, and ``"profiles"`` compares cells with the mean profile of every label. ``"auto"``
         averages several views for labels and leaves embeddings as they were measured (:doc:`/shift`).
     batch_key
         Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those of
         the whole query.
     """
 
-    strategy: Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "correlated"] = "auto"
+    strategy: Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "profiles"] = "auto"
     batch_key: str | None = None
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ from dice.options import Checks, Classifier, LabelsKey, Options, Sets, Shift
 
 #: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
 LabelShift: TypeAlias = (
-    Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "correlated", False]
+    Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "profiles", False]
     | Shift
     | Mapping[str, Any]
 )
@@ -87,11 +87,10 @@ def transfer_labels(
         :class:`dice.Classifier(min_probability=0.5) <dice.Classifier>`, less likely labels become ``"unassigned"``.
     shift
         How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured,
-        without offsets of soft clusters, with the mean of its latents or the moments of its genes matched to the
-        reference, and along the directions that both share (:doc:`/labels`). ``"offset"``, ``"clusters"``, ``"mean"``,
-        ``"centered"``, ``"standardized"``, ``"correlated"`` or False (as measured) uses one view only. A
-        :class:`dice.Shift` also takes batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call reuses
-        its offsets.
+        with the mean of its latents or the moments of its genes matched to the reference, and beside the mean profile
+        of every label (:doc:`/labels`). ``"offset"``, ``"clusters"``, ``"mean"``, ``"centered"``, ``"standardized"``,
+        ``"profiles"`` or False (as measured) uses one view only. A :class:`dice.Shift` also takes batches,
+        and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call reuses its offsets.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
