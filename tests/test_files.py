@@ -18,7 +18,6 @@ import stored_priors
 from scipy import sparse
 
 import dice
-from dice._data.files import held
 from dice._files import atomic, check_target, replace_store
 from dice.cli import _files, main
 
@@ -349,18 +348,6 @@ def test_an_old_store_goes_back_where_the_new_one_does_not_come(error, tmp_path,
         replace_store(ours, target)
     assert ad.read_zarr(target).X[0, 0] == 0
     assert {path.name for path in tmp_path.iterdir()} == {target.name, ours.name}
-
-
-def test_one_stream_at_a_time_into_one_store(tmp_path, monkeypatch):
-    """Its unfinished store has one place, from where a killed call is taken up: a second call would write there too."""
-    prior, query = dice.Prior.load(FIXTURE), ad.AnnData(np.ones((6, 20), np.float32))
-    query.var_names, output = prior.genes.astype(str), tmp_path / "out.zarr"
-    with held(output), pytest.raises(dice.DiceError, match="is being written by another process"):
-        dice.tl.denoise_to_zarr(query, prior, output, check=False)
-    assert not list(tmp_path.iterdir())
-    (tmp_path / ".out.zarr.lock").touch()  # of a process that was killed
-    dice.tl.denoise_to_zarr(query, prior, output, check=False)
-    assert list(tmp_path.iterdir()) == [output]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -55,9 +55,9 @@ class OnBlock:
             yield sources.clean(part, self.genes, start, self.rules), slice(start, stop)
 
 
-def each(data: Any, function: BlockFunction, *, desc: str, skip: Collection[int] = ()) -> list[Any]:
-    """Return the results of the blocks in order, without blocks that begin at a cell in `skip`."""
-    tasks = _tasks(data, function, skip)
+def each(data: Any, function: BlockFunction, *, desc: str) -> list[Any]:
+    """Return the results of the blocks in order."""
+    tasks = _tasks(data, function)
     return _compute(tasks, tasks, desc)
 
 
@@ -72,44 +72,16 @@ def total(data: Any, function: BlockFunction, *, desc: str) -> Sums:
     return _compute(parts, tasks, desc)[0]
 
 
-def map_rows(data: Any, function: BlockFunction, shape: tuple[int, ...]) -> Any:
-    """Return the lazy float32 array (cells, *shape) of the results of the blocks."""
-    return in_rows(data).map_blocks(
-        _with_rows,
-        function=_shared(function),
-        dtype=np.float32,
-        chunks=(data.chunks[0], *((size,) for size in shape)),
-        new_axis=list(range(2, len(shape) + 1)) or None,
-        meta=np.empty((0,) * (len(shape) + 1), np.float32),
-        name=f"dice-{uuid.uuid4().hex}",
-    )
-
-
-def in_rows(data: Any) -> Any:
-    """Return a dask array whose blocks hold whole cells."""
-    return data if len(data.chunks[1]) == 1 else data.rechunk({1: -1})
-
-
-def _with_rows(block: Any, *, function: BlockFunction, block_info: Any = None) -> NDArray[np.float32]:
-    return function(block, slice(*block_info[0]["array-location"][0]))
-
-
-def _tasks(data: Any, function: BlockFunction, skip: Collection[int] = ()) -> list[Any]:
-    """Return one delayed call for every block."""
+def _tasks(data: Any, function: BlockFunction) -> list[Any]:
+    """Return one delayed call for every block of whole cells."""
     import dask
 
-    shared, run = _shared(function), dask.delayed(operator.call, pure=False)
+    # A random name, because dask would hash the whole function and its data to find a name.
+    shared = dask.delayed(function, name=f"dice-{uuid.uuid4().hex}", traverse=False)
+    run = dask.delayed(operator.call, pure=False)
     stops = np.cumsum(data.chunks[0]).tolist()
-    blocks = in_rows(data).to_delayed().ravel()
-    tasks = zip(blocks, [0, *stops], stops, strict=False)
-    return [run(shared, block, slice(start, stop)) for block, start, stop in tasks if start not in skip]
-
-
-def _shared(value: Any) -> Any:
-    """Return a value as a task with a random name. To find a name, dask would hash the whole value."""
-    import dask
-
-    return dask.delayed(value, name=f"dice-{uuid.uuid4().hex}", traverse=False)
+    blocks = data.rechunk({1: -1}).to_delayed().ravel()
+    return [run(shared, block, slice(*rows)) for block, rows in zip(blocks, pairwise([0, *stops]), strict=True)]
 
 
 def _compute(results: list[Any], tasks: list[Any], desc: str) -> list[Any]:

@@ -213,7 +213,7 @@ class Transaction:
 
     def __post_init__(self) -> None:
         adata = self.adata
-        slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp")}
+        slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp", "varp")}
         slots["layers"] = {name: adata.layers[name] for name in names(adata, "layers")}
         # AnnData warns of names that are numbers. The user cannot change them here.
         obs, var = (table.set_axis(table.index.astype(str), axis=0) for table in (adata.obs, adata.var))

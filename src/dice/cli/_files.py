@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import dice
 from dice._errors import InputError
-from dice._files import atomic, check_room, check_target, same_file
+from dice._files import check_target, same_file
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -65,20 +65,7 @@ def read_reference(path: Path, read: Callable[[Path], AnnData] = read) -> AnnDat
 
 
 def write(adata: AnnData, path: Path) -> None:
-    """Write an object to a file. Lazy arrays are written chunk by chunk."""
-    store = path.suffix == ".zarr"
-    if not store:  # A store is compressed, and raises an error itself if the disk is full.
-        check_room(path, _least_bytes(adata))
-    with atomic(path, store=store) as draft:
-        (adata.write_zarr if store else adata.write_h5ad)(draft)
+    """Write an object to a file."""
+    from dice._data import files
 
-
-def _least_bytes(adata: AnnData) -> int:
-    """Return the bytes that the matrices in memory take in a file, as a lower bound of its size."""
-    import numpy as np
-    from scipy import sparse
-
-    groups = (adata.layers, adata.obsm, adata.varm, adata.obsp, adata.varp)
-    values = [adata.X, *(value for group in groups for value in group.values())]
-    parts = [part for value in values for part in ((value.data, value.indices) if sparse.issparse(value) else (value,))]
-    return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
+    files.write_file(adata, path)

@@ -89,7 +89,7 @@ def denoise(args: argparse.Namespace) -> Result:
     """Denoise a file, or from store to store.
 
     dice denoise query.h5ad trained.h5ad -o denoised.h5ad
-    dice denoise query.zarr prior.h5ad -o denoised.zarr     chunk by chunk; if killed, run it again to go on
+    dice denoise query.zarr prior.h5ad -o denoised.zarr     chunk by chunk
     dice denoise query.h5ad prior.h5ad -o denoised.h5ad --rho 5,0.5 --method gibbs --n-samples 20
     """
     if args.output.suffix == ".zarr":
