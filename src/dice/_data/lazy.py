@@ -1,4 +1,4 @@
-"""Matrices that cannot be sliced by rows: dask arrays, and matrices that are stored by columns.
+"""Functions of the blocks of dask arrays.
 
 dask runs functions over the blocks of its arrays, in threads or on the user's cluster. A function and its data (such as
 a prior) are sent to each worker once.
@@ -7,7 +7,6 @@ a prior) are sent to each worker once.
 from __future__ import annotations
 
 import operator
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -120,70 +119,3 @@ class LazyRows:
             self._block = sources.CompressedRows.of(block.tocsr()) if sparse.issparse(block) else block
             self._range = (first, last)
         return self._block[rows.start - first : rows.stop - first]
-
-
-def take_rows(data: Any, rows: NDArray[np.intp]) -> sparse.csr_array:
-    """Return some `rows` with all genes of a matrix stored by columns, in one pass."""
-    parts = [block[rows] for _, block in _column_blocks(data, np.arange(data.shape[1]))]
-    return sparse.hstack(parts, format="csr") if parts else sparse.csr_array((len(rows), 0), dtype=np.float32)
-
-
-def turn_around(data: Any, genes: NDArray[np.intp]) -> sources.CompressedRows:
-    """Return the ascending `genes` of a matrix stored by columns as float32 rows.
-
-    In memory, scipy converts it. On disk, columns are read twice: to count the entries of every cell, and to put each
-    entry in its place in temporary files of 8 bytes per entry, in the folder ``TMPDIR``.
-    """
-    if sparse.issparse(data):
-        columns = sources.CompressedRows.of(data)[0 : data.shape[1]].T
-        return sources.CompressedRows.of(columns[:, genes].tocsr())
-    counts = np.zeros(data.shape[0], dtype=np.int64)
-    for _, block in _column_blocks(data, genes):
-        counts += np.diff(block.indptr)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    indices, values = _scratch(indptr[-1], np.int32), _scratch(indptr[-1], np.float32)
-    free = indptr[:-1].copy()
-    for first, block in _column_blocks(data, genes):
-        counts = np.diff(block.indptr)
-        places = np.repeat(free - block.indptr[:-1], counts) + np.arange(block.nnz)
-        indices[places], values[places] = block.indices + first, block.data
-        free += counts
-    return sources.CompressedRows(values, indices, indptr, (data.shape[0], len(genes)))
-
-
-def _column_blocks(data: Any, genes: NDArray[np.intp]) -> Iterator[tuple[int, sparse.csr_array]]:
-    """Yield ascending `genes` in blocks of bounded size as float32 CSR, with the rank of the first gene of each."""
-    for start, stop in _column_ranges(data):
-        first, last = np.searchsorted(genes, [start, stop])
-        if first < last:
-            block = _columns(data, start, stop)
-            yield int(first), block[:, genes[first:last] - start].tocsr()
-
-
-def _columns(data: Any, start: int, stop: int) -> sparse.csc_array:
-    """Return consecutive columns as float32."""
-    if sources.is_lazy(data):
-        data = data[:, start:stop].compute()
-        if not sparse.issparse(data):
-            return sparse.csc_array(sources.to_float32(data))
-        sources.check_positions(data)
-        data, start, stop = data.tocsc(), 0, data.shape[1]
-    return sources.CompressedRows.of(data)[start:stop].T
-
-
-def _column_ranges(data: Any) -> list[tuple[int, int]]:
-    """Return ranges of columns to read at once: the chunks of dask, or blocks of at most `BLOCK_ENTRIES` values."""
-    n_cells, n_genes = data.shape
-    if sources.is_lazy(data):
-        edges = np.concatenate([[0], np.cumsum(data.chunks[1])])
-    else:
-        edges = np.append(np.arange(0, n_genes, max(sources.BLOCK_ENTRIES // max(n_cells, 1), 1)), n_genes)
-    return [(int(start), int(stop)) for start, stop in pairwise(edges)]
-
-
-def _scratch(size: int, dtype: type) -> NDArray[Any]:
-    """Return an array in a temporary file, which is deleted with the array."""
-    if not size:
-        return np.empty(0, dtype)
-    with tempfile.TemporaryFile(prefix="dice-") as file:
-        return np.memmap(file, dtype=dtype, mode="w+", shape=(int(size),))

@@ -79,10 +79,11 @@ class Matrix:
         data, genes = self.data, self.genes
         if sources.by_columns(data):
             kept, genes = np.unique(genes, return_inverse=True)
-            data = lazy.turn_around(data, kept)
-        else:
-            data = lazy.LazyRows(data) if sources.is_lazy(data) else data
-            data = sources.CompressedRows.of(data) if sources.is_compressed(data) else data
+            data = sources.turn_around(data, kept)
+        elif sources.is_lazy(data):
+            data = lazy.LazyRows(data)
+        if sources.is_compressed(data):
+            data = sources.CompressedRows.of(data)
         return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
 
     @property
@@ -201,7 +202,7 @@ class Matrix:
         size = n_cells // places
         starts = np.linspace(0, self.n_cells - size, places).astype(np.intp)
         if sources.by_columns(self.data):
-            return lazy.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
+            return sources.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
         stored = self._opened[0]
         blocks = [own(stored[int(start) : int(start) + size]) for start in starts]
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
