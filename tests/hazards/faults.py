@@ -31,10 +31,10 @@ import torch  # noqa: E402
 
 import dice  # noqa: E402
 from dice._data.files import read  # noqa: E402
+from dice._data.files import write_file as write  # noqa: E402
 from dice._files import remove  # noqa: E402
 from dice._model.inference import Inference  # noqa: E402
 from dice._train import train as _train  # noqa: E402
-from dice.cli._files import write  # noqa: E402
 from hazards.forgery import assert_sentence, fixture  # noqa: E402
 
 TABLE = ROOT / "docs" / "benchmarks" / "faults.csv"

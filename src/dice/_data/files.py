@@ -110,6 +110,12 @@ def write_file(adata: AnnData, path: str | os.PathLike[str]) -> None:
         (adata.write_zarr if store else adata.write_h5ad)(draft)
 
 
+def without_x(adata: AnnData) -> AnnData:
+    """Return an object with everything but ``X`` and the layers."""
+    slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp", "varp")}
+    return AnnData(obs=adata.obs, var=adata.var, **slots)
+
+
 def _least_bytes(adata: AnnData) -> int:
     """Return the bytes that the matrices in memory take in a file, as a lower bound of its size."""
     groups = (adata.layers, adata.obsm, adata.varm, adata.obsp, adata.varp)

@@ -8,7 +8,7 @@ from typing import Any
 from anndata import AnnData
 
 from dice import _log, settings
-from dice._data.files import read_lazy, write_file
+from dice._data.files import read_lazy, without_x, write_file
 from dice._data.store import Prior
 from dice._data.write import transaction
 from dice._errors import InputError
@@ -86,6 +86,4 @@ def denoise_to_zarr(
     chosen = {} if chunk_size is None else {"chunk_size": chunk_size}
     with transaction(adata) as (begun,), settings.using(**chosen):
         denoise(begun.stage, reference, key_added=key_added, prior_key=prior_key, copy=False, **options)
-    if not copy_x:
-        begun.stage.X, begun.stage.layers = None, {}
-    write_file(begun.stage, path)
+    write_file(begun.stage if copy_x else without_x(begun.stage), path)
