@@ -72,17 +72,6 @@ def test_pipes_and_devices_are_no_outputs(tmp_path):
     assert pipe.is_fifo()
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
-def test_a_folder_for_everybody_keeps_a_file_for_its_owner(tmp_path, monkeypatch):
-    file = tmp_path / "out.h5ad"
-    file.write_text("old")
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    check_target(file)
-    tmp_path.chmod(0o1777)
-    assert "(it belongs to another user)" in obstacle(file)
-    check_target(tmp_path / "new.h5ad")
-
-
 def test_files_are_flushed_as_every_system_allows(tmp_path, monkeypatch):
     """Windows flushes no file that was opened for reading alone."""
     fcntl = pytest.importorskip("fcntl")

@@ -10,7 +10,7 @@ from anndata import AnnData
 from dice import _log, settings
 from dice._data.files import read_lazy, without_x, write_file
 from dice._data.store import Prior
-from dice._data.write import transaction
+from dice._data.write import stand_in
 from dice._errors import InputError
 from dice._files import check_target
 from dice.tl._denoise import denoise
@@ -84,6 +84,7 @@ def denoise_to_zarr(
         raise InputError(f"{str(output)!r} exists already: name another output, or pass overwrite=True for a store.")
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=chunk_size)
     chosen = {} if chunk_size is None else {"chunk_size": chunk_size}
-    with transaction(adata) as (begun,), settings.using(**chosen):
-        denoise(begun.stage, reference, key_added=key_added, prior_key=prior_key, copy=False, **options)
-    write_file(begun.stage if copy_x else without_x(begun.stage), path)
+    result = stand_in(adata)
+    with settings.using(**chosen):
+        denoise(result, reference, key_added=key_added, prior_key=prior_key, copy=False, **options)
+    write_file(result if copy_x else without_x(result), path)
