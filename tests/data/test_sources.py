@@ -14,7 +14,6 @@ from dice._data.sources import (
     BadValuesError,
     CompressedRows,
     Rules,
-    as_scipy,
     by_columns,
     clean,
     is_lazy,
@@ -91,19 +90,6 @@ def test_what_is_lazy_and_what_is_stored_by_columns():
     assert by_columns(sparse.csc_array(DENSE))
     assert not by_columns(sparse.csr_array(DENSE))
     assert not by_columns(DENSE)
-
-
-def test_sparse_matrices_of_others_become_scipys():
-    known = sparse.csr_matrix(DENSE)
-    for same in (known, DENSE, sparse.csc_array(DENSE)):
-        assert as_scipy(same) is same
-
-    class Foreign(SimpleNamespace):
-        def tocsr(self):
-            return self
-
-    foreign = Foreign(data=known.data, indices=known.indices, indptr=known.indptr, shape=known.shape)
-    np.testing.assert_array_equal(as_scipy(foreign).toarray(), DENSE)
 
 
 @pytest.mark.parametrize("kind", [sparse.csc_array, lambda x: da.from_array(x, chunks=(23, 4))])

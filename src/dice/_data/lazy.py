@@ -43,7 +43,6 @@ class OnBlock:
         return self.gather(self._chunks(block, rows))
 
     def _chunks(self, block: Any, rows: slice) -> Numbered:
-        block = sources.as_scipy(block)
         if sparse.issparse(block):
             sources.check_positions(block)
             block = block.tocsr()

@@ -108,7 +108,6 @@ def not_whole(values: Floats) -> Mask:
 
 def own(block: Any) -> Chunk:
     """Return a copy of a block as float32, without duplicate entries if it is sparse."""
-    block = as_scipy(block)
     if not sparse.issparse(block):
         return to_float32(block)
     chunk = CompressedRows.of(block.tocsr())[0 : block.shape[0]]
@@ -148,25 +147,7 @@ class CompressedRows:
 def to_float32(values: Any) -> NDArray[np.float32]:
     """Return a copy as float32. Values beyond its range become infinite, which is an error later."""
     with np.errstate(over="ignore"):
-        return np.array(on_host(values), dtype=np.float32, order="C")
-
-
-def on_host(values: Any) -> Any:
-    """Return an array of a GPU (cupy's, or any with DLPack) in memory; others as they are."""
-    if isinstance(values, np.ndarray) or not hasattr(values, "__dlpack__"):
-        return values
-    from torch.utils.dlpack import from_dlpack
-
-    return from_dlpack(values).cpu().numpy()
-
-
-def as_scipy(block: Any) -> Any:
-    """Return a sparse block of cupy as one of scipy; others as they are."""
-    if sparse.issparse(block) or not all(hasattr(block, name) for name in ("indptr", "indices", "tocsr")):
-        return block
-    rows = block.tocsr()
-    parts = tuple(np.asarray(on_host(part)) for part in (rows.data, rows.indices, rows.indptr))
-    return sparse.csr_matrix(parts, shape=rows.shape)
+        return np.array(values, dtype=np.float32, order="C")
 
 
 def is_lazy(data: Any) -> bool:
