@@ -32,7 +32,7 @@ from scipy import sparse
 
 import dice
 from dice._data.files import read_lazy
-from dice._query.stream import StreamedQuery
+from dice._query.query import Query
 from dice.tl import _train_prior
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -87,10 +87,9 @@ def peak_mb() -> float:
 def query(folder: Path, n_cells: int, uncertainty: bool) -> dict[str, float]:
     """From zarr to zarr; with the uncertainty, a cell takes five evaluations in place of one."""
     timed, before = Timed(), peak_mb()
-    timed.watch(StreamedQuery.latents, "func", "reading and projection")
-    timed.watch(StreamedQuery.posterior, "func", "network")
+    timed.watch(Query.latents, "func", "reading and projection")
+    timed.watch(Query.posterior, "func", "network")
     target = folder / f"denoised_{n_cells}.zarr"
-    shutil.rmtree(f"{target}.partial", ignore_errors=True)
     start, cpu = time.perf_counter(), time.process_time()
     dice.tl.denoise_to_zarr(
         folder / f"query_{n_cells}.zarr",
@@ -133,15 +132,14 @@ def reference(folder: Path, n_cells: int, max_steps: int | None = None) -> dict[
 
 
 def cluster(folder: Path, n_cells: int, n_first: int) -> dict[str, float]:
-    """Both phases by one worker process and by two, and how far the results are apart."""
+    """Projection by one worker process and by two, and how far the results are apart."""
     from dask.distributed import Client, LocalCluster
 
     row: dict[str, float] = {"cells": n_cells}
     results = []
     for n_workers in (1, 2):
         timed = Timed()
-        for name, phase in (("project", StreamedQuery.latents), ("denoise", StreamedQuery.posterior)):
-            timed.watch(phase, "func", f"{name}, {n_workers} worker(s)")
+        timed.watch(Query.latents, "func", f"project, {n_workers} worker(s)")
         target = folder / f"by_{n_workers}.zarr"
         with (
             LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as workers,

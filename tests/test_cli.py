@@ -371,7 +371,7 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
         ),
         (["train", counts, "-o", out, "--stream"], "run dice prepare on the counts first"),
         (["train", counts, "-o", out, "--stream"], "or pass --no-check."),
-        (["denoise", counts, trained, "-o", tmp_path / "out.zarr"], "or pass --no-check."),
+        (["denoise", counts, trained, "-o", tmp_path / "out.zarr", "--stream"], "or pass --no-check."),
         (["annotate", query, query, "-o", out, "--labels", "nothing"], "no column 'nothing'"),
         (["annotate", query, trained, "-o", out, "--report", tmp_path / "no" / "r.html"], "folder that exists"),
         (["novelty", query, query, "-o", out], "dice train"),

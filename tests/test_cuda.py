@@ -43,21 +43,10 @@ def test_chunk_sizes_do_not_matter_on_cuda(options):
 
 
 def test_lazy_queries_on_cuda():
-    """Workers resolve the device: the network goes to the GPU of the process that computes a block."""
+    """Blocks are projected by dask, and the network runs on the GPU."""
     reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
     dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=50))
     expected = dice.tl.denoise(query, reference, rho=20, copy=True).obsm["X_dice"]
     lazy = ad.AnnData(da.from_array(np.asarray(query.X), chunks=(30, -1)), obs=query.obs, var=query.var)
     dice.tl.denoise(lazy, reference, rho=20)
-    np.testing.assert_allclose(lazy.obsm["X_dice"].compute(), expected, atol=0.05, rtol=1e-3)
-
-
-def test_cupy_blocks():
-    cupy = pytest.importorskip("cupy")
-    reference, query = dice.datasets.synthetic(1, n_reference=400, n_query=100)
-    dice.tl.train_prior(reference, n_latent=5, scale=False, training=dice.Training(max_steps=50))
-    expected = dice.tl.denoise(query, reference, rho=20, copy=True).obsm["X_dice"]
-    blocks = da.from_array(np.asarray(query.X), chunks=(30, -1)).map_blocks(cupy.asarray)
-    lazy = ad.AnnData(blocks, obs=query.obs, var=query.var)
-    dice.tl.denoise(lazy, reference, rho=20)
-    np.testing.assert_allclose(lazy.obsm["X_dice"].compute(), expected, atol=0.05, rtol=1e-3)
+    np.testing.assert_allclose(lazy.obsm["X_dice"], expected, atol=0.05, rtol=1e-3)

@@ -18,9 +18,9 @@ import stored_priors
 from scipy import sparse
 
 import dice
-from dice._data.files import held
+from dice._data.files import read, write_file
 from dice._files import atomic, check_target, replace_store
-from dice.cli import _files, main
+from dice.cli import SUFFIXES, main
 
 FIXTURE = stored_priors.path("plain")
 needs_proc = pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc, where nobody can make a file")
@@ -70,17 +70,6 @@ def test_pipes_and_devices_are_no_outputs(tmp_path):
     with pytest.raises(dice.DiceError, match="it is a device or a pipe"), atomic(pipe):
         pytest.fail("begun")
     assert pipe.is_fifo()
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners")
-def test_a_folder_for_everybody_keeps_a_file_for_its_owner(tmp_path, monkeypatch):
-    file = tmp_path / "out.h5ad"
-    file.write_text("old")
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    check_target(file)
-    tmp_path.chmod(0o1777)
-    assert "(it belongs to another user)" in obstacle(file)
-    check_target(tmp_path / "new.h5ad")
 
 
 def test_files_are_flushed_as_every_system_allows(tmp_path, monkeypatch):
@@ -172,30 +161,30 @@ def test_one_file_is_not_two_outputs(tmp_path, capsys):
 def test_a_file_that_has_no_room_is_not_begun(tmp_path, monkeypatch):
     """Where the disk is full, HDF5 ends the process."""
     output = tmp_path / "out.h5ad"
-    _files.write(cells(1), output)
+    write_file(cells(1), output)
     large = ad.AnnData(sparse.random_array((100, 80), density=0.5, format="csr", dtype=np.float32, rng=0))
     large.obsm["X_dice"] = np.ones((100, 5), np.float32)
     taken = large.X.nnz * 8 + 2000
     free = [taken - 1]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free[0]))
     with pytest.raises(dice.DiceError, match=r"it takes at least 0\.0 MB, and 0\.0 MB are free\): make room"):
-        _files.write(large, output)
-    assert _files.read(output).n_obs == 3
+        write_file(large, output)
+    assert read(output).n_obs == 3
     free[0] = taken
-    _files.write(large, output)
-    assert _files.read(output).n_obs == 100
+    write_file(large, output)
+    assert read(output).n_obs == 100
 
 
 FULL = """
 import resource, signal, sys
 import anndata as ad, numpy as np
 from pathlib import Path
-from dice.cli import _files
+from dice._data.files import write_file
 cells = ad.AnnData(np.random.default_rng(0).random((500, 300), dtype=np.float32))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
-    _files.write(cells, Path(sys.argv[1]))
+    write_file(cells, Path(sys.argv[1]))
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -234,20 +223,20 @@ def link(path, target):
     return path
 
 
-@pytest.mark.parametrize("suffix", _files.SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("there", [True, False])
 def test_links_are_followed(suffix, there, tmp_path):
     """A link stays one, also one to a file that is not there yet, and to a folder on another disk."""
     (tmp_path / "disk").mkdir()
     real = tmp_path / "disk" / f"real{suffix}"
     if there:
-        _files.write(cells(1), real)
+        write_file(cells(1), real)
     output = link(tmp_path / f"out{suffix}", Path("disk") / real.name)
     assert check_target(output, store=output.suffix == ".zarr") == output
-    _files.write(cells(2), output)
+    write_file(cells(2), output)
     assert output.is_symlink()
     assert not real.is_symlink()
-    assert _files.read(real).X[0, 0] == 2
+    assert read(real).X[0, 0] == 2
     assert list((tmp_path / "disk").iterdir()) == [real]
     assert {path.name for path in tmp_path.iterdir()} == {"disk", output.name}
 
@@ -279,16 +268,16 @@ WRITER = """
 import sys
 import anndata as ad, numpy as np
 from pathlib import Path
-from dice.cli import _files
+from dice._data.files import write_file
 output, value = Path(sys.argv[1]), float(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(25):
-    _files.write(ad.AnnData(np.full((50, 20), value, np.float32)), output)
+    write_file(ad.AnnData(np.full((50, 20), value, np.float32)), output)
 """
 
 
-@pytest.mark.parametrize("suffix", _files.SUFFIXES)
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_two_processes_that_write_one_output_leave_one_whole_file(suffix, tmp_path):
     output = tmp_path / f"out{suffix}"
     writers = [
@@ -306,7 +295,7 @@ def test_two_processes_that_write_one_output_leave_one_whole_file(suffix, tmp_pa
     for writer in writers:
         assert writer.communicate(timeout=120)[1] == ""
         assert writer.returncode == 0
-    values = _files.read(output).X
+    values = read(output).X
     assert values.shape == (50, 20)
     assert len(np.unique(values)) == 1
     assert list(tmp_path.iterdir()) == [output]
@@ -351,18 +340,6 @@ def test_an_old_store_goes_back_where_the_new_one_does_not_come(error, tmp_path,
     assert {path.name for path in tmp_path.iterdir()} == {target.name, ours.name}
 
 
-def test_one_stream_at_a_time_into_one_store(tmp_path, monkeypatch):
-    """Its unfinished store has one place, from where a killed call is taken up: a second call would write there too."""
-    prior, query = dice.Prior.load(FIXTURE), ad.AnnData(np.ones((6, 20), np.float32))
-    query.var_names, output = prior.genes.astype(str), tmp_path / "out.zarr"
-    with held(output), pytest.raises(dice.DiceError, match="is being written by another process"):
-        dice.tl.denoise_to_zarr(query, prior, output, check=False)
-    assert not list(tmp_path.iterdir())
-    (tmp_path / ".out.zarr.lock").touch()  # of a process that was killed
-    dice.tl.denoise_to_zarr(query, prior, output, check=False)
-    assert list(tmp_path.iterdir()) == [output]
-
-
 @contextmanager
 def ordinary_user():
     """Rights hold for everybody but root, who is somebody else for a while."""
@@ -396,8 +373,8 @@ def read_only():
     above.chmod(0o755)
     folder = above / "read_only"
     folder.mkdir()
-    for suffix in _files.SUFFIXES:
-        _files.write(cells(1), folder / f"old{suffix}")
+    for suffix in SUFFIXES:
+        write_file(cells(1), folder / f"old{suffix}")
     folder.chmod(0o555)
     yield folder
     folder.chmod(0o755)
@@ -407,7 +384,7 @@ def read_only():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_read_only_folder_is_found_before_the_work(command, read_only, capsys):
     """For new files and for old ones, which may be replaced no more than added to."""
-    suffixes = _files.SUFFIXES if command not in ("report", "evaluate") else (".h5ad",)
+    suffixes = SUFFIXES if command not in ("report", "evaluate") else (".h5ad",)
     before = sorted(path.name for path in read_only.rglob("*"))
     main([command, *COMMANDS[command], "/no/out.h5ad", "--quiet"])  # All is imported while we may.
     capsys.readouterr()
@@ -428,8 +405,8 @@ def test_a_read_only_folder_is_told_by_every_call_that_writes(read_only):
         lambda folder: dice.tl.denoise_to_zarr(query, prior, folder / "new.zarr", check=False),
         lambda folder: dice.tl.train_prior(query, training=dice.Training(checkpoint=folder / "state"), check=False),
         lambda folder: dice.pl.report(query, folder / "report.html"),
-        lambda folder: _files.write(query, folder / "old.h5ad"),
-        lambda folder: _files.write(query, folder / "old.zarr"),
+        lambda folder: write_file(query, folder / "old.h5ad"),
+        lambda folder: write_file(query, folder / "old.zarr"),
     ]
     for call in calls:
         with pytest.raises(dice.DiceError, match="cannot be written"):  # All is imported while we may.
@@ -437,7 +414,7 @@ def test_a_read_only_folder_is_told_by_every_call_that_writes(read_only):
         with ordinary_user(), pytest.raises(dice.DiceError, match=r"cannot be written \(Permission denied\)"):
             call(read_only)
     assert {path.name for path in read_only.iterdir()} == {"old.h5ad", "old.zarr"}
-    assert _files.read(read_only / "old.h5ad").X[0, 0] == _files.read(read_only / "old.zarr").X[0, 0] == 1
+    assert read(read_only / "old.h5ad").X[0, 0] == read(read_only / "old.zarr").X[0, 0] == 1
 
 
 INPUTS = {

@@ -7,8 +7,7 @@ import os
 import re
 import secrets
 import shutil
-import stat
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,8 +20,6 @@ STORE_FILES = (".zgroup", ".zarray", "zarr.json")
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 #: A try fails only if another process has finished, so this many processes may write one store at the same time.
 TRIES = 100
-#: Errors of writing alone: a full disk, a quota, a limit of sizes, and a read-only file system.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def check_target(
@@ -55,7 +52,6 @@ def _in_the_way(target: Path, store: bool) -> str | None:
         "it is a file": target.is_file() and store,
         "it is a device or a pipe": target.exists() and not target.is_dir() and not target.is_file(),
         "it is a folder with other files": store and not _may_be_replaced(target),
-        "it belongs to another user": _is_guarded(target),
     }
     return next((reason for reason, found in obstacles.items() if found), None)
 
@@ -72,14 +68,6 @@ def _refusal(target: Path) -> str | None:
     finally:
         remove(draft)
     return None
-
-
-def _is_guarded(target: Path) -> bool:
-    """Return whether only another user may replace a file, as in /tmp, where everybody may add files."""
-    if not hasattr(os, "geteuid") or os.geteuid() == 0 or not target.exists():
-        return False
-    folder = target.parent.stat()
-    return bool(folder.st_mode & stat.S_ISVTX) and os.geteuid() not in (folder.st_uid, target.stat().st_uid)
 
 
 def _may_be_replaced(folder: Path) -> bool:
@@ -124,8 +112,7 @@ def atomic(path: str | os.PathLike[str], *, store: bool = False) -> Iterator[Pat
     """
     target = followed(path)
     draft = _beside(target)
-    advice = "pass a path in a folder that exists and has room"
-    with interrupts(wait=False) as interrupted, refusals(path, advice):
+    with interrupts(wait=False) as interrupted, _refusals(path):
         if reason := _in_the_way(target, store):
             raise FileError(f"{str(path)!r} cannot be written ({reason}): pass another file name.")
         try:
@@ -149,17 +136,17 @@ def _flush(draft: Path) -> None:
 
 
 @contextmanager
-def refusals(path: str | os.PathLike[str], advice: str, only: Container[int] | None = None) -> Iterator[None]:
-    """Turn errors of the file system about `path`, all or `only` some, into one sentence."""
+def _refusals(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors of the file system about `path` into one sentence."""
     try:
         yield
     except FileError:
         raise
     except (OSError, RuntimeError) as error:
         # HDF5 raises a RuntimeError if the disk refuses its last buffers.
-        ours = _hdf5_reason(error) if isinstance(error, RuntimeError) else only is None or error.errno in only
-        if not ours:
+        if isinstance(error, RuntimeError) and not _hdf5_reason(error):
             raise
+        advice = "pass a path in a folder that exists and has room"
         raise FileError(f"{str(path)!r} cannot be written ({_reason(error)}): {advice}.") from error
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
-from functools import partial
 
 import anndata as ad
 import dask.array as da
@@ -17,9 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dice
-from dice._data.lazy import OnBlock
-from dice._data.matrix import Matrix, joined
-from dice._data.sources import Rules
+from dice._data.matrix import Matrix
 from dice._model.likelihood import GaussianLikelihood
 
 
@@ -169,43 +166,6 @@ def test_values_that_are_not_finite_are_named_by_cell(convert, value):
     assert "\n" not in str(caught.value)
     # Genes that are not asked for may hold anything.
     assert np.isfinite(all_cells(Matrix(adata, genes=np.array([0, 2])))).all()
-
-
-class OnGPU:
-    """As cupy's arrays are seen from here: numpy must not touch it, DLPack gives it away."""
-
-    def __init__(self, values):
-        self.values, self.shape, self.dtype = values, values.shape, values.dtype
-
-    def __array__(self, *args, **kwargs):
-        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
-
-    def __dlpack__(self, **kwargs):
-        return self.values.__dlpack__(**kwargs)
-
-    def __dlpack_device__(self):
-        return self.values.__dlpack_device__()
-
-    def __getitem__(self, rows):
-        return OnGPU(self.values[rows])
-
-
-class SparseOnGPU:
-    """As cupyx's CSR matrices are seen from here."""
-
-    def __init__(self, matrix):
-        self.data, self.indices, self.indptr = (OnGPU(part) for part in (matrix.data, matrix.indices, matrix.indptr))
-        self.shape = matrix.shape
-
-    def tocsr(self):
-        return self
-
-
-@pytest.mark.parametrize("convert", [OnGPU, lambda block: SparseOnGPU(sparse.csr_matrix(block))])
-def test_blocks_on_a_gpu_are_fetched(convert, x):
-    block = convert(np.array(x[:40]))
-    on_block = OnBlock(partial(joined, lambda chunk, rows: dense(chunk)), np.array([3, 1]), 15, Rules())
-    np.testing.assert_array_equal(on_block(block, slice(100, 140)), x[:40, [3, 1]])
 
 
 def test_lazy_blocks_are_computed_once_in_a_pass(x):

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dice._data.lazy import LazyRows, _column_ranges, take_rows, turn_around
+from dice._data.lazy import LazyRows
 from dice._data.sources import (
     BadValuesError,
     CompressedRows,
     Rules,
-    as_scipy,
     by_columns,
     clean,
     is_lazy,
     own,
+    take_rows,
+    turn_around,
 )
 
 RNG = np.random.default_rng(0)
@@ -91,25 +92,12 @@ def test_what_is_lazy_and_what_is_stored_by_columns():
     assert not by_columns(DENSE)
 
 
-def test_sparse_matrices_of_others_become_scipys():
-    known = sparse.csr_matrix(DENSE)
-    for same in (known, DENSE, sparse.csc_array(DENSE)):
-        assert as_scipy(same) is same
-
-    class Foreign(SimpleNamespace):
-        def tocsr(self):
-            return self
-
-    foreign = Foreign(data=known.data, indices=known.indices, indptr=known.indptr, shape=known.shape)
-    np.testing.assert_array_equal(as_scipy(foreign).toarray(), DENSE)
-
-
 @pytest.mark.parametrize("kind", [sparse.csc_array, lambda x: da.from_array(x, chunks=(23, 4))])
 def test_columns_turned_around(kind):
     genes = np.array([1, 2, 7, 10])
     turned = turn_around(kind(DENSE), genes)
     assert turned.shape == (23, 4)
-    np.testing.assert_array_equal(turned[0:23].toarray(), DENSE[:, genes])
+    np.testing.assert_array_equal(turned.toarray(), DENSE[:, genes])
     np.testing.assert_array_equal(turned[5:9].toarray(), DENSE[5:9, genes])
     np.testing.assert_array_equal(take_rows(kind(DENSE), np.array([0, 22, 7])).toarray(), DENSE[[0, 22, 7]])
 
@@ -122,9 +110,9 @@ def test_rows_of_compressed_matrices():
     assert rows[5:5].shape == (0, 11)
 
 
-def test_columns_are_read_in_blocks_of_64_megabytes():
-    """16 million entries of float32, as if they were dense; at least one column."""
-    assert _column_ranges(SimpleNamespace(shape=(8_000_000, 5))) == [(0, 2), (2, 4), (4, 5)]
-    assert _column_ranges(SimpleNamespace(shape=(20_000_000, 2))) == [(0, 1), (1, 2)]
-    assert _column_ranges(SimpleNamespace(shape=(0, 2))) == [(0, 2)]
-    assert _column_ranges(da.from_array(DENSE, chunks=(23, 4))) == [(0, 4), (4, 8), (8, 11)]
+def test_columns_are_read_in_blocks(monkeypatch):
+    genes = np.array([0, 3, 4, 10])
+    for entries in (1, 23, 100):
+        monkeypatch.setattr("dice._data.sources.BLOCK_ENTRIES", entries)
+        np.testing.assert_array_equal(turn_around(sparse.csc_array(DENSE), genes).toarray(), DENSE[:, genes])
+    assert turn_around(sparse.csc_array(DENSE), genes[:0]).shape == (23, 0)

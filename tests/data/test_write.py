@@ -8,7 +8,7 @@ import pytest
 
 import dice
 from dice._data.read import column_names, names
-from dice._data.write import Slots, as_plain, check_writable, from_plain, replace, write
+from dice._data.write import Slots, all_or_nothing, as_plain, check_writable, from_plain, replace, write
 
 
 @pytest.fixture
@@ -115,11 +115,18 @@ def test_all_slots_of_all_objects_or_none(empty, place):
     good = {"obsm": {"Z": one, "new": one}, "uns": {"old": 3, "new": 1}, "layers": {"new": one}}
     good |= {"obs": {"kind": list("xyz")}, "var": {"new": [1, 2]}, "stale": frozenset({"kept"})}
     broken = good | {place: {**good[place], "broken": np.ones(7)}}
+
+    def write_both():
+        with all_or_nothing(first, second):
+            write(first, Slots(**good), copy=False)
+            write(second, Slots(**broken), copy=False)
+
     with pytest.raises(ValueError):  # noqa: PT011 - whatever AnnData says
-        write(first, Slots(**good), (second, Slots(**broken)), copy=False)
+        write_both()
     assert same(snapshot(first), before[0])
     assert same(snapshot(second), before[1])
-    write(first, Slots(**good), (second, Slots(**good)), copy=False)
+    for adata in (first, second):
+        write(adata, Slots(**good), copy=False)
     for adata in (first, second):
         assert set(adata.obsm) == {"Z", "new"}
         assert set(adata.uns) == {"old", "new"}

@@ -31,10 +31,10 @@ import torch  # noqa: E402
 
 import dice  # noqa: E402
 from dice._data.files import read  # noqa: E402
+from dice._data.files import write_file as write  # noqa: E402
 from dice._files import remove  # noqa: E402
 from dice._model.inference import Inference  # noqa: E402
 from dice._train import train as _train  # noqa: E402
-from dice.cli._files import write  # noqa: E402
 from hazards.forgery import assert_sentence, fixture  # noqa: E402
 
 TABLE = ROOT / "docs" / "benchmarks" / "faults.csv"
@@ -135,7 +135,7 @@ def killed_save(folder: Path) -> int:
 
 
 def killed_stream(folder: Path) -> int:
-    """Denoising from file to file is killed and taken up until the store is whole: the same numbers every time."""
+    """Denoising from file to file is killed: the store is whole or not there, and the next call is not disturbed."""
     adata, source, output = cells(600), folder / "query.h5ad", folder / "denoised.zarr"
     dice.tl.train_prior(adata, n_latent=5, training=dice.Training(max_steps=50))
     prior = dice.Prior.from_anndata(adata)

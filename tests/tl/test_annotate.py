@@ -430,18 +430,15 @@ def test_numbers_as_names_of_cells(raw):
 
 
 def test_a_failure_while_writing_leaves_both_objects_as_they_were(monkeypatch):
-    from dice._data import write
-
     reference, query = simulated(300, 60, 100)
     before = [{name: list(getattr(x, name)) for name in ("obs", "obsm", "uns", "var")} for x in (query, reference)]
-    write_one = write._write
 
-    def failing(target, slots):
-        write_one(target, slots)
-        if target is reference:  # the last one
-            raise KeyboardInterrupt
+    def interrupted(*_, **__):  # after all steps
+        assert "X_dice" in query.obsm
+        assert "dice" in reference.uns
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(write, "_write", failing)
+    monkeypatch.setattr("dice.tl._annotate.summarize", interrupted)
     with pytest.raises(KeyboardInterrupt):
         dice.tl.annotate(query, reference, n_top_genes=60, training=TRAINING)
     assert before == [

@@ -1,4 +1,4 @@
-"""Matrices that cannot be sliced by rows: dask arrays, and matrices that are stored by columns.
+"""Functions of the blocks of dask arrays.
 
 dask runs functions over the blocks of its arrays, in threads or on the user's cluster. A function and its data (such as
 a prior) are sent to each worker once.
@@ -7,9 +7,8 @@ a prior) are sent to each worker once.
 from __future__ import annotations
 
 import operator
-import tempfile
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -44,7 +43,6 @@ class OnBlock:
         return self.gather(self._chunks(block, rows))
 
     def _chunks(self, block: Any, rows: slice) -> Numbered:
-        block = sources.as_scipy(block)
         if sparse.issparse(block):
             sources.check_positions(block)
             block = block.tocsr()
@@ -55,9 +53,9 @@ class OnBlock:
             yield sources.clean(part, self.genes, start, self.rules), slice(start, stop)
 
 
-def each(data: Any, function: BlockFunction, *, desc: str, skip: Collection[int] = ()) -> list[Any]:
-    """Return the results of the blocks in order, without blocks that begin at a cell in `skip`."""
-    tasks = _tasks(data, function, skip)
+def each(data: Any, function: BlockFunction, *, desc: str) -> list[Any]:
+    """Return the results of the blocks in order."""
+    tasks = _tasks(data, function)
     return _compute(tasks, tasks, desc)
 
 
@@ -72,44 +70,16 @@ def total(data: Any, function: BlockFunction, *, desc: str) -> Sums:
     return _compute(parts, tasks, desc)[0]
 
 
-def map_rows(data: Any, function: BlockFunction, shape: tuple[int, ...]) -> Any:
-    """Return the lazy float32 array (cells, *shape) of the results of the blocks."""
-    return in_rows(data).map_blocks(
-        _with_rows,
-        function=_shared(function),
-        dtype=np.float32,
-        chunks=(data.chunks[0], *((size,) for size in shape)),
-        new_axis=list(range(2, len(shape) + 1)) or None,
-        meta=np.empty((0,) * (len(shape) + 1), np.float32),
-        name=f"dice-{uuid.uuid4().hex}",
-    )
-
-
-def in_rows(data: Any) -> Any:
-    """Return a dask array whose blocks hold whole cells."""
-    return data if len(data.chunks[1]) == 1 else data.rechunk({1: -1})
-
-
-def _with_rows(block: Any, *, function: BlockFunction, block_info: Any = None) -> NDArray[np.float32]:
-    return function(block, slice(*block_info[0]["array-location"][0]))
-
-
-def _tasks(data: Any, function: BlockFunction, skip: Collection[int] = ()) -> list[Any]:
-    """Return one delayed call for every block."""
+def _tasks(data: Any, function: BlockFunction) -> list[Any]:
+    """Return one delayed call for every block of whole cells."""
     import dask
 
-    shared, run = _shared(function), dask.delayed(operator.call, pure=False)
+    # A random name, because dask would hash the whole function and its data to find a name.
+    shared = dask.delayed(function, name=f"dice-{uuid.uuid4().hex}", traverse=False)
+    run = dask.delayed(operator.call, pure=False)
     stops = np.cumsum(data.chunks[0]).tolist()
-    blocks = in_rows(data).to_delayed().ravel()
-    tasks = zip(blocks, [0, *stops], stops, strict=False)
-    return [run(shared, block, slice(start, stop)) for block, start, stop in tasks if start not in skip]
-
-
-def _shared(value: Any) -> Any:
-    """Return a value as a task with a random name. To find a name, dask would hash the whole value."""
-    import dask
-
-    return dask.delayed(value, name=f"dice-{uuid.uuid4().hex}", traverse=False)
+    blocks = data.rechunk({1: -1}).to_delayed().ravel()
+    return [run(shared, block, slice(*rows)) for block, rows in zip(blocks, pairwise([0, *stops]), strict=True)]
 
 
 def _compute(results: list[Any], tasks: list[Any], desc: str) -> list[Any]:
@@ -148,70 +118,3 @@ class LazyRows:
             self._block = sources.CompressedRows.of(block.tocsr()) if sparse.issparse(block) else block
             self._range = (first, last)
         return self._block[rows.start - first : rows.stop - first]
-
-
-def take_rows(data: Any, rows: NDArray[np.intp]) -> sparse.csr_array:
-    """Return some `rows` with all genes of a matrix stored by columns, in one pass."""
-    parts = [block[rows] for _, block in _column_blocks(data, np.arange(data.shape[1]))]
-    return sparse.hstack(parts, format="csr") if parts else sparse.csr_array((len(rows), 0), dtype=np.float32)
-
-
-def turn_around(data: Any, genes: NDArray[np.intp]) -> sources.CompressedRows:
-    """Return the ascending `genes` of a matrix stored by columns as float32 rows.
-
-    In memory, scipy converts it. On disk, columns are read twice: to count the entries of every cell, and to put each
-    entry in its place in temporary files of 8 bytes per entry, in the folder ``TMPDIR``.
-    """
-    if sparse.issparse(data):
-        columns = sources.CompressedRows.of(data)[0 : data.shape[1]].T
-        return sources.CompressedRows.of(columns[:, genes].tocsr())
-    counts = np.zeros(data.shape[0], dtype=np.int64)
-    for _, block in _column_blocks(data, genes):
-        counts += np.diff(block.indptr)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    indices, values = _scratch(indptr[-1], np.int32), _scratch(indptr[-1], np.float32)
-    free = indptr[:-1].copy()
-    for first, block in _column_blocks(data, genes):
-        counts = np.diff(block.indptr)
-        places = np.repeat(free - block.indptr[:-1], counts) + np.arange(block.nnz)
-        indices[places], values[places] = block.indices + first, block.data
-        free += counts
-    return sources.CompressedRows(values, indices, indptr, (data.shape[0], len(genes)))
-
-
-def _column_blocks(data: Any, genes: NDArray[np.intp]) -> Iterator[tuple[int, sparse.csr_array]]:
-    """Yield ascending `genes` in blocks of bounded size as float32 CSR, with the rank of the first gene of each."""
-    for start, stop in _column_ranges(data):
-        first, last = np.searchsorted(genes, [start, stop])
-        if first < last:
-            block = _columns(data, start, stop)
-            yield int(first), block[:, genes[first:last] - start].tocsr()
-
-
-def _columns(data: Any, start: int, stop: int) -> sparse.csc_array:
-    """Return consecutive columns as float32."""
-    if sources.is_lazy(data):
-        data = data[:, start:stop].compute()
-        if not sparse.issparse(data):
-            return sparse.csc_array(sources.to_float32(data))
-        sources.check_positions(data)
-        data, start, stop = data.tocsc(), 0, data.shape[1]
-    return sources.CompressedRows.of(data)[start:stop].T
-
-
-def _column_ranges(data: Any) -> list[tuple[int, int]]:
-    """Return ranges of columns to read at once: the chunks of dask, or blocks of at most `BLOCK_ENTRIES` values."""
-    n_cells, n_genes = data.shape
-    if sources.is_lazy(data):
-        edges = np.concatenate([[0], np.cumsum(data.chunks[1])])
-    else:
-        edges = np.append(np.arange(0, n_genes, max(sources.BLOCK_ENTRIES // max(n_cells, 1), 1)), n_genes)
-    return [(int(start), int(stop)) for start, stop in pairwise(edges)]
-
-
-def _scratch(size: int, dtype: type) -> NDArray[Any]:
-    """Return an array in a temporary file, which is deleted with the array."""
-    if not size:
-        return np.empty(0, dtype)
-    with tempfile.TemporaryFile(prefix="dice-") as file:
-        return np.memmap(file, dtype=dtype, mode="w+", shape=(int(size),))

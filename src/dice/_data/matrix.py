@@ -6,7 +6,7 @@ backed object is an exception: AnnData reads it at once.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -79,10 +79,11 @@ class Matrix:
         data, genes = self.data, self.genes
         if sources.by_columns(data):
             kept, genes = np.unique(genes, return_inverse=True)
-            data = lazy.turn_around(data, kept)
-        else:
-            data = lazy.LazyRows(data) if sources.is_lazy(data) else data
-            data = sources.CompressedRows.of(data) if sources.is_compressed(data) else data
+            data = sources.turn_around(data, kept)
+        elif sources.is_lazy(data):
+            data = lazy.LazyRows(data)
+        if sources.is_compressed(data):
+            data = sources.CompressedRows.of(data)
         return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
 
     @property
@@ -120,18 +121,13 @@ class Matrix:
         with self._names_in_errors():
             return clean(stored[rows], genes, rows.start, self._rules)
 
-    def each(
-        self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading", skip: Collection[int] = ()
-    ) -> list[T]:
-        """Return ``function(chunk, rows)`` of all chunks in order. Workers of dask call it if the matrix is lazy.
-
-        Chunks, or blocks of a lazy matrix, that begin at a cell in `skip` are left out.
-        """
+    def each(self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading") -> list[T]:
+        """Return ``function(chunk, rows)`` of all chunks in order. Workers of dask call it if the matrix is lazy."""
         if self.is_lazy:
             with self._names_in_errors():
-                blocks = lazy.each(self.data, self._on_block(listed, function), desc=desc, skip=skip)
+                blocks = lazy.each(self.data, self._on_block(listed, function), desc=desc)
             return [result for results in blocks for result in results]
-        return listed(function, self._chunks(desc, skip))
+        return listed(function, self._chunks(desc))
 
     def take(self, cells: Codes) -> Chunk:
         """Return some cells, in ascending order, as one chunk. Rows in memory are read without the others."""
@@ -156,17 +152,12 @@ class Matrix:
                 return lazy.total(self.data, self._on_block(gather, function), desc="Adding up")
         return gather(function, self._chunks("Adding up"))
 
-    def _chunks(self, desc: str, skip: Collection[int] = ()) -> lazy.Numbered:
-        """Yield all chunks that do not begin at a cell in `skip`, with progress."""
+    def _chunks(self, desc: str) -> lazy.Numbered:
+        """Yield all chunks with their rows, with progress."""
         with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
             for rows in self.slices():
-                if rows.start not in skip:
-                    yield self.read(rows), rows
+                yield self.read(rows), rows
                 bar.update(rows.stop - rows.start)
-
-    def map_rows(self, function: Callable[[Chunk, slice], NDArray[np.float32]], shape: tuple[int, ...]) -> Any:
-        """Return the lazy array (n_cells, *shape) of a function's results for a lazy matrix."""
-        return lazy.map_rows(self.data, self._on_block(joined, function), shape)
 
     def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
         identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
@@ -211,7 +202,7 @@ class Matrix:
         size = n_cells // places
         starts = np.linspace(0, self.n_cells - size, places).astype(np.intp)
         if sources.by_columns(self.data):
-            return lazy.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
+            return sources.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
         stored = self._opened[0]
         blocks = [own(stored[int(start) : int(start) + size]) for start in starts]
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
@@ -220,10 +211,6 @@ class Matrix:
 def listed(function: Callable[[Chunk, slice], T], chunks: lazy.Numbered) -> list[T]:
     """Return the results of all chunks. Two chunks are never held at once."""
     return list(starmap(function, chunks))
-
-
-def joined(function: Callable[[Chunk, slice], NDArray[np.float32]], chunks: lazy.Numbered) -> NDArray[np.float32]:
-    return np.concatenate(listed(function, chunks))
 
 
 def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: lazy.Numbered) -> Sums:

@@ -35,31 +35,22 @@ def names(adata: AnnData, *slots: Slot) -> list[str]:
 def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> pd.Series[Any]:
     """Return one value per cell: a column of ``obs``, a gene, or a column of a table in ``obsm`` ("protein_dice:CD4").
 
-    `step` is the call that writes it, or else `argument` is the argument that names it. Lazy numbers are in ``obsm``.
+    `step` is the call that writes it, or else `argument` is the argument that names it.
     """
     if key in adata.obs:
         return adata.obs[key]
-    if key in adata.obsm and adata.obsm[key].shape[1:] == (1,):
-        values = adata.obsm[key]
-    elif (table := _column_of_table(adata, key)) is not None:
-        return table
-    elif step is not None:
-        raise SlotError(f"adata.obs has no column {key!r}: run {step} first.")
-    elif key in adata.var_names:
-        values = adata[:, key].X
-    else:
-        raise SlotError(
-            f"{key!r} is neither a column of adata.obs nor a gene, nor 'TABLE:COLUMN' of adata.obsm: set {argument} to "
-            f"one of {names(adata, 'obs')[:20]}."
-        )
-    return pd.Series(dense(values).ravel())
-
-
-def _column_of_table(adata: AnnData, key: str) -> pd.Series[Any] | None:
-    """Return the column that ``"protein_dice:CD4"`` names, if the table exists."""
     slot, _, name = str(key).partition(":")
     table = adata.obsm.get(slot)
-    return table[name] if isinstance(table, pd.DataFrame) and name in table.columns else None
+    if isinstance(table, pd.DataFrame) and name in table.columns:
+        return table[name]
+    if step is not None:
+        raise SlotError(f"adata.obs has no column {key!r}: run {step} first.")
+    if key in adata.var_names:
+        return pd.Series(dense(adata[:, key].X).ravel())
+    raise SlotError(
+        f"{key!r} is neither a column of adata.obs nor a gene, nor 'TABLE:COLUMN' of adata.obsm: set {argument} to "
+        f"one of {names(adata, 'obs')[:20]}."
+    )
 
 
 def feature_table(adata: AnnData, key: str) -> pd.DataFrame:
@@ -85,15 +76,6 @@ def dense(values: Any) -> Any:
     """Return any array as a dense array in memory."""
     values = values.compute() if hasattr(values, "compute") else values
     return values.toarray() if hasattr(values, "toarray") else np.asarray(values)
-
-
-def together(*arrays: Any) -> tuple[NDArray[Any], ...]:
-    """Return arrays in memory. Lazy ones are computed in one pass."""
-    if all(isinstance(array, np.ndarray) for array in arrays):
-        return arrays
-    import dask
-
-    return tuple(dask.compute(*arrays))
 
 
 def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any = slice(None)) -> Any:

@@ -1,6 +1,7 @@
 """Blocks of cells as float32, from any kind of matrix.
 
-CSR is sliced by rows; matrices stored by columns are converted once; lazy matrices are computed block by block.
+CSR is sliced by rows; the chosen genes of a matrix stored by columns are converted once, in memory; lazy matrices are
+computed block by block.
 """
 
 from __future__ import annotations
@@ -107,7 +108,6 @@ def not_whole(values: Floats) -> Mask:
 
 def own(block: Any) -> Chunk:
     """Return a copy of a block as float32, without duplicate entries if it is sparse."""
-    block = as_scipy(block)
     if not sparse.issparse(block):
         return to_float32(block)
     chunk = CompressedRows.of(block.tocsr())[0 : block.shape[0]]
@@ -119,7 +119,7 @@ def own(block: Any) -> Chunk:
 class CompressedRows:
     """The three arrays of a CSR matrix, in memory or on disk, to slice by rows.
 
-    scipy would read temporary files as a whole to choose a type for the indices, and refuses half precision.
+    scipy would read files as a whole, and refuses half precision.
     """
 
     values: Any
@@ -147,25 +147,7 @@ class CompressedRows:
 def to_float32(values: Any) -> NDArray[np.float32]:
     """Return a copy as float32. Values beyond its range become infinite, which is an error later."""
     with np.errstate(over="ignore"):
-        return np.array(on_host(values), dtype=np.float32, order="C")
-
-
-def on_host(values: Any) -> Any:
-    """Return an array of a GPU (cupy's, or any with DLPack) in memory; others as they are."""
-    if isinstance(values, np.ndarray) or not hasattr(values, "__dlpack__"):
-        return values
-    from torch.utils.dlpack import from_dlpack
-
-    return from_dlpack(values).cpu().numpy()
-
-
-def as_scipy(block: Any) -> Any:
-    """Return a sparse block of cupy as one of scipy; others as they are."""
-    if sparse.issparse(block) or not all(hasattr(block, name) for name in ("indptr", "indices", "tocsr")):
-        return block
-    rows = block.tocsr()
-    parts = tuple(np.asarray(on_host(part)) for part in (rows.data, rows.indices, rows.indptr))
-    return sparse.csr_matrix(parts, shape=rows.shape)
+        return np.array(values, dtype=np.float32, order="C")
 
 
 def is_lazy(data: Any) -> bool:
@@ -183,3 +165,43 @@ def by_columns(data: Any) -> bool:
     if is_lazy(data):
         return len(data.chunks[0]) == 1 and len(data.chunks[1]) > 1
     return is_compressed(data) and data.format == "csc"
+
+
+def turn_around(data: Any, genes: NDArray[np.intp]) -> sparse.csr_array:
+    """Return the ascending `genes` of a matrix stored by columns as rows in memory."""
+    if is_lazy(data):
+        return sparse.csr_array(own(_checked(data)[:, genes].compute()))
+    return _beside(list(_columns(data, genes)), data.shape[0])
+
+
+def take_rows(data: Any, rows: NDArray[np.intp]) -> sparse.csr_array:
+    """Return some `rows` with all genes of a matrix stored by columns, without the others in memory."""
+    if is_lazy(data):
+        return sparse.csr_array(own(_checked(data)[rows].compute()))
+    return _beside([block[rows] for block in _columns(data, np.arange(data.shape[1]))], len(rows))
+
+
+def _checked(data: Any) -> Any:
+    """Return a dask array whose sparse blocks are checked before they are cut."""
+
+    def check(block: Any) -> Any:
+        if sparse.issparse(block):
+            check_positions(block)
+        return block
+
+    return data.map_blocks(check, dtype=data.dtype, meta=data._meta)
+
+
+def _columns(data: Any, genes: NDArray[np.intp]) -> Iterator[sparse.csr_array]:
+    """Yield ascending `genes` of a CSC matrix as CSR blocks that would take 64 MB if they were dense."""
+    columns, (n_cells, n_genes) = CompressedRows.of(data), data.shape
+    size = max(BLOCK_ENTRIES // max(n_cells, 1), 1)
+    for start in range(0, n_genes, size):
+        stop = min(start + size, n_genes)
+        wanted = genes[(genes >= start) & (genes < stop)]
+        if len(wanted):
+            yield columns[start:stop].T[:, wanted - start].tocsr()
+
+
+def _beside(blocks: list[sparse.csr_array], n_cells: int) -> sparse.csr_array:
+    return sparse.hstack(blocks, format="csr") if blocks else sparse.csr_array((n_cells, 0), dtype=np.float32)

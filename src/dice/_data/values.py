@@ -24,7 +24,7 @@ from dice._data.matrix import Matrix
 from dice._data.read import column, names
 from dice._data.store import find_prior
 from dice._data.value_checks import is_raw, is_scaled, is_unlogged, matrix_statistics
-from dice._data.write import Slots, check_writable, transaction, write
+from dice._data.write import Slots, all_or_nothing, check_writable, write
 from dice._errors import DiceError, InputError
 from dice._keys import PANEL_LAYER, AnnotateKeys
 from dice._model.counts import MOSTLY, TARGET_SUM, recover
@@ -97,11 +97,12 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
             return verb(*given.args, **given.kwargs)
         copy = bool(arguments.get("copy", False))
         check_writable(adata, copy=copy)
-        with transaction(adata) as (begun,):
-            layer_like(begun.stage, None, prior, arguments.get("gene_key"))
-            arguments[next(iter(arguments))], arguments["copy"] = begun.stage, False
-            verb(*given.args, **given.kwargs)
-        return cast("R", begun.perform(copy=copy))
+        target = adata.copy() if copy else adata
+        arguments |= {next(iter(arguments)): target, "copy": False}
+        with all_or_nothing(target):
+            layer_like(target, None, prior, arguments.get("gene_key"))
+            found = verb(*given.args, **given.kwargs)
+        return cast("R", target) if copy else found
 
     return call
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from anndata import AnnData
 
-from dice import _log
 from dice._arguments import is_key, new_key, said
-from dice._data.read import names
 from dice._errors import InputError
 from dice._keys import DenoiseKeys, PriorKeys, names_of_results
 
 #: Slots that hold arrays or records by name.
 MAPPINGS = ("layers", "obsm", "varm", "obsp", "uns")
-#: Transactions that record all writes. A context variable keeps the calls of several threads apart.
-_begun: ContextVar[tuple[Transaction, ...]] = ContextVar("begun", default=())
+#: Values of an object by slot and key, and its tables ``obs`` and ``var``.
+State: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -46,51 +42,68 @@ class Slots:
         return Slots(X=self.X if other.X is None else other.X, **both)
 
 
-def write(adata: AnnData, slots: Slots, *others: tuple[AnnData, Slots], copy: bool) -> AnnData | None:
-    """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention).
-
-    `others` are written after it. If anything fails, everything is put back: all slots of all objects, or none.
-    """
+def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
+    """Write all slots to `adata` and return None, or to a copy and return it (scanpy's convention)."""
     target = adata.copy() if copy else adata
-    with ExitStack() as undo:
-        for one, new in ((target, slots), *others):
-            for watching in _begun.get():
-                watching.watch(one, new)
-            undo.callback(_restore, one, _before(one, new), one.obs.copy(deep=False), one.var.copy(deep=False))
-            _write(one, new)
-        undo.pop_all()
+    with all_or_nothing(target):
+        for name in ("obs", "obsm", "uns"):
+            for key in slots.stale & set(getattr(target, name).keys()):
+                del getattr(target, name)[key]
+        for name in (*MAPPINGS, "var", "obs"):
+            for key, value in getattr(slots, name).items():
+                getattr(target, name)[key] = value
+        if slots.X is not None:
+            target.X = slots.X
     return target if copy else None
 
 
-def _before(target: AnnData, slots: Slots) -> dict[str, dict[str, Any]]:
-    """Return the values that are about to be overwritten; None for new keys."""
-    stale = {"obsm": slots.stale, "uns": slots.stale}
-    touched = {name: {*getattr(slots, name), *stale.get(name, ())} for name in MAPPINGS}
-    return {name: {key: getattr(target, name).get(key) for key in keys} for name, keys in touched.items()}
+@contextmanager
+def all_or_nothing(*adatas: AnnData) -> Iterator[list[State]]:
+    """Yield the state of some objects. If the block fails, all slots of all objects are put back."""
+    before = [_state(adata) for adata in adatas]
+    try:
+        yield before
+    except BaseException:
+        for adata, state in zip(adatas, before, strict=True):
+            adata.obs, adata.var = state.pop("obs"), state.pop("var")
+            for name, entries in state.items():
+                slot = getattr(adata, name)
+                for key in set(slot) - set(entries) - {None}:
+                    del slot[key]
+                for key in entries:
+                    slot[key] = entries[key]
+        raise
 
 
-def _write(target: AnnData, slots: Slots) -> None:
-    for name in ("obs", "obsm", "uns"):
-        for key in slots.stale & set(getattr(target, name).keys()):
-            del getattr(target, name)[key]
-    for name in (*MAPPINGS, "var", "obs"):
-        for key, value in getattr(slots, name).items():
-            if name == "obsm" and isinstance(value, pd.DataFrame):
-                value = value.set_axis(target.obs_names, axis=0)  # A stand-in has names as text.
-            getattr(target, name)[key] = value
-    if slots.X is not None:
-        target.X = slots.X
+def _state(adata: AnnData) -> State:
+    """Return the values in all slots, which are replaced and never edited in place."""
+    return _entries(adata, *MAPPINGS) | {"obs": adata.obs.copy(deep=False), "var": adata.var.copy(deep=False)}
 
 
-def _restore(target: AnnData, before: Mapping[str, dict[str, Any]], obs: pd.DataFrame, var: pd.DataFrame) -> None:
-    """Restore the values from before a call that failed."""
-    target.obs, target.var = obs, var
-    for name, entries in before.items():
-        for key, value in entries.items():
-            if value is not None:
-                getattr(target, name)[key] = value
-            elif key in getattr(target, name):
-                del getattr(target, name)[key]
+def stand_in(adata: AnnData) -> AnnData:
+    """Return a new object with the same matrices and values."""
+    # AnnData warns of names that are numbers. The user cannot change them here.
+    obs, var = (table.set_axis(table.index.astype(str), axis=0) for table in (adata.obs, adata.var))
+    return AnnData(adata.X, obs=obs, var=var, **_entries(adata, *MAPPINGS, "varp"))
+
+
+def _entries(adata: AnnData, *slots: str) -> State:
+    """Return the values in some slots. ``X``, which is among the layers from AnnData 0.13 on, has no key."""
+    mappings = {name: getattr(adata, name) for name in slots}
+    return {name: {key: slot[key] for key in slot if key is not None} for name, slot in mappings.items()}
+
+
+def without_earlier(adata: AnnData, before: State) -> AnnData:
+    """Return an object without the results of calls before this one, which began with the state `before`."""
+    shown = stand_in(adata)
+    records = {key: entry for key, entry in adata.uns.items() if isinstance(entry, Mapping) and "warnings" in entry}
+    earlier = {key for key, entry in records.items() if entry is before["uns"].get(key)}
+    made = {slot for key in earlier for slot in names_of_results(key)}
+    made -= {slot for key in records.keys() - earlier for slot in names_of_results(key)}
+    for name in ("uns", "obs", "obsm"):
+        for key in made & set(getattr(shown, name)):
+            del getattr(shown, name)[key]
+    return shown
 
 
 def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
@@ -201,45 +214,3 @@ def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str
 def _scalar(value: Any) -> Any:
     """Return a number of Python. Files return numbers of numpy."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-@dataclass
-class Transaction:
-    """A user's object, and a stand-in with the same matrices, whose slots are written in its place."""
-
-    adata: AnnData
-    stage: AnnData = field(init=False)
-    written: Slots = field(default_factory=Slots)
-
-    def __post_init__(self) -> None:
-        adata = self.adata
-        slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp")}
-        slots["layers"] = {name: adata.layers[name] for name in names(adata, "layers")}
-        # AnnData warns of names that are numbers. The user cannot change them here.
-        obs, var = (table.set_axis(table.index.astype(str), axis=0) for table in (adata.obs, adata.var))
-        self.stage = AnnData(adata.X, obs=obs, var=var, **slots)
-
-    def watch(self, target: AnnData, slots: Slots) -> None:
-        if target is self.stage:
-            self.written = self.written | slots
-
-    def leave_out_earlier(self) -> None:
-        """Remove the results of earlier calls from the stand-in. The user's object keeps them."""
-        uns = self.stage.uns
-        records = [key for key in uns if isinstance(uns[key], Mapping) and {"call", "warnings"} <= set(uns[key])]
-        made = {slot for key in records if key not in self.written.uns for slot in names_of_results(key)}
-        for name in ("uns", "obs", "obsm"):
-            for key in made & set(getattr(self.stage, name)) - set(getattr(self.written, name)):
-                del getattr(self.stage, name)[key]
-
-    def perform(self, *others: Transaction, copy: bool = False) -> AnnData | None:
-        """Write everything to the user's object and return None, or to a copy and return it; `others` come last."""
-        return write(self.adata, self.written, *((one.adata, one.written) for one in others), copy=copy)
-
-
-@contextmanager
-def transaction(*adatas: AnnData) -> Iterator[list[Transaction]]:
-    """Yield stand-ins for some objects. Writes to them are recorded within the block."""
-    begun = [Transaction(adata) for adata in adatas]
-    with _log.within(_begun, (*_begun.get(), *begun)):
-        yield begun

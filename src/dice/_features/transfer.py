@@ -10,7 +10,6 @@ import pandas as pd
 from anndata import AnnData
 
 from dice import _log
-from dice._data import read
 from dice._data.checks import read_batches, read_roles
 from dice._data.features import FEWEST_MEASURED, Features
 from dice._data.read import column_names
@@ -131,9 +130,9 @@ def _depth_share(query: Query) -> float:
 def _view(query: Query) -> View:
     """Return the inputs of the candidates: cells without their shift, scaled."""
     scale, posterior, offsets = query.prior.latent_scale, query.posterior, query.plan.offsets
-    y, mean, samples = read.together(query.latents.y, posterior.mean, posterior.samples)
+    y = query.latents.y
     y = y if offsets is None else y - offsets.of(y, slice(None))
-    return View(np.asarray(y) / scale, mean / scale, samples / scale)
+    return View(y / scale, posterior.mean / scale, posterior.samples / scale)
 
 
 def _warn(

@@ -11,7 +11,6 @@ import pandas as pd
 import torch
 
 from dice import _log
-from dice._data import read
 from dice._errors import InputError
 from dice._keys import PANEL_LAYER
 from dice._labels.model import LabelModel
@@ -67,11 +66,10 @@ class LabelCells:
     def of(cls, query: Query) -> LabelCells:
         """Project and denoise all cells without removing a shift."""
         plain = replace(query, options=replace(query.options, shift=False))
-        y, clean = read.together(plain.latents.y, plain.posterior.mean)
-        cells = cls(plain, y, clean)
+        cells = cls(plain, plain.latents.y, plain.posterior.mean)
         # Classifiers were trained on clean latents of the measured noise if the prior has a model of it.
         read_again = plain.prior.measured and not plain.measured
-        return replace(cells, clean=cells.cleaned(y)) if read_again else cells
+        return replace(cells, clean=cells.cleaned(cells.y)) if read_again else cells
 
     def __len__(self) -> int:
         return len(self.y)

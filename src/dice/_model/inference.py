@@ -105,19 +105,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Inference:
-    """Computes the posterior of any chunk of cells; a worker needs nothing else."""
+    """Computes the posterior of any chunk of cells."""
 
     prior: LearnedPrior
     likelihood: GaussianLikelihood
     plan: Plan
     #: Cell seeds (n,) of all cells.
     seeds: NDArray[np.int64]
-    #: Name of the device, resolved by the worker, which may have a GPU that the caller lacks.
+    #: Name of the device.
     device: str
     #: Cells (n,) that the loadings were computed from.
     own: Mask | None = None
-    #: Log depth (n,) of all cells, if it comes from a layer of counts.
-    log_depth: NDArray[np.float32] | None = None
     #: Called with the number of cells after each step; see `Plan.n_steps`.
     tell: Callable[[int], object] = silent
     #: Numbers of cells that were computed at a time because more did not fit the memory of the device.
@@ -222,19 +220,6 @@ class Inference:
             origin, noise = self._tensor(result.mean[empty]), self._random(self.seeds[rows][empty])
             drawn = direct(self._denoiser, origin, torch.tensor(torch.inf), noise, n_samples=self.plan.n_samples)
             result.samples[empty] = scale * drawn.samples.cpu().numpy()
-
-    def packed(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
-        """One block of a lazy array, from expression to mean and samples side by side (n, k + S k)."""
-        result = self(self._read(chunk, rows), rows, chunk)
-        return np.hstack([result.mean, *([] if result.samples is None else result.samples.swapaxes(0, 1))])
-
-    def variance(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
-        """Posterior variance per latent (n,) of a block of expression."""
-        return np.asarray(self(self._read(chunk, rows), rows, chunk).variance)
-
-    def _read(self, chunk: Chunk, rows: slice) -> Latents:
-        latents = self.likelihood.latents(chunk)
-        return latents if self.log_depth is None else replace(latents, log_depth=self.log_depth[rows])
 
     @cached_property
     def _denoiser(self) -> Denoiser:

@@ -7,9 +7,8 @@ covariance s_i^2 C in the latent space: A = V' W V, C = A^-1, y = C V' W x with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +29,14 @@ EMPTY_NOISE = 10.0
 class Latents:
     """Latents, residuals and depths of cells, without the prior; PCA units."""
 
-    #: Noisy latents (n, k); lazy for a lazy matrix.
-    y: Any
+    #: Noisy latents (n, k).
+    y: NDArray[np.float32]
     #: Residual energy per degree of freedom (n,).
     residual: NDArray[np.float32]
     #: Cells without any expression (n,).
     empty: NDArray[np.bool_]
     #: Log depth (n,); NaN for cells that are not counts.
     log_depth: NDArray[np.float32]
-    #: Noisy latents (m, k) of sampled cells, in memory even if the others are lazy.
-    sample: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
     #: Sum (d,) of the expression of every gene over the cells, without logarithm.
     gene_sums: Floats | float = 0.0
 
@@ -156,22 +153,18 @@ class GaussianLikelihood:
         energy = np.maximum(x.squared_norms(self.weights) - explained, 0)
         return y, energy / self.degrees_of_freedom
 
-    def latents(
-        self, chunk: Chunk, rows: slice = slice(None), *, kept: Mask | None = None, log_depth: Floats | None = None
-    ) -> Latents:
-        """Latents of a chunk; cells without any expression are at the origin.
+    def latents(self, chunk: Chunk, rows: slice | None = None, *, log_depth: Floats | None = None) -> Latents:
+        """Latents of a chunk, at any `rows`; cells without any expression are at the origin.
 
-        `kept` (n,) is a mask over all cells of the query: the latents of the others are dropped. `log_depth` (n,) is
-        recovered from the values unless it is given.
+        `log_depth` (n,) is recovered from the values unless it is given.
         """
         y, residual = self.read(chunk)
         empty = _is_empty(chunk) & self.zero_is_empty
         y[empty] = 0
-        kept_y = y if kept is None else y[kept[rows]]
         depth = recover(chunk).log_depth if log_depth is None else log_depth
         with np.errstate(over="ignore"):  # Values that are not logarithms may be large.
             sums = np.asarray(np.expm1(chunk).sum(0), dtype=np.float64).ravel()
-        return Latents(kept_y, residual.astype(np.float32), empty, depth, gene_sums=sums)
+        return Latents(y, residual.astype(np.float32), empty, depth, gene_sums=sums)
 
     def energy(self, latents: Latents) -> Floats:
         """Squared norms (n,) of the standardised cells."""
@@ -192,10 +185,6 @@ class GaussianLikelihood:
         own_y, energy = cells @ projection.loadings, cells.squared_norms()
         y = without_self(part.y, own_y, x.inner(cells), energy, projection.influence)
         return replace(part, y=np.where((own & ~part.empty)[:, None], y, part.y))
-
-    def only_y(self, chunk: Chunk, rows: slice) -> NDArray[np.float32]:
-        """Noisy latents (n, k) of a chunk."""
-        return np.asarray(self.latents(chunk).y)
 
     def noise(
         self, latents: Latents, options: Options, reference_noise: float, scale: float

@@ -39,7 +39,7 @@ SAMPLES, CHAINS = 1, 2
 class Posterior:
     """Posterior of cells: mean (n, k), samples (n, S, k) and variance per latent (n,).
 
-    Tensors where it is computed, arrays in the units of the user, lazy arrays of a lazy matrix.
+    Tensors where it is computed, arrays in the units of the user.
     """
 
     mean: Any

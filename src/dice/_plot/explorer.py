@@ -35,10 +35,9 @@ STATUS_COLORS = {CONFIDENT: "#7fa8c4", AMBIGUOUS: "#e69f00", UNLIKE: "#b5305f"}
 
 
 def read_columns(adata: AnnData, color: str | None) -> list[Colors]:
-    """Return all columns of ``obs``, lazy numbers of ``obsm``, and `color` if it is neither."""
+    """Return all columns of ``obs``, and `color` if it is a gene."""
     keys = read.names(adata, "obs")
-    lazy = [key for key in HOVER if key in read.names(adata, "obsm")]
-    found = [read_colors(adata, key) for key in dict.fromkeys([*keys, *lazy, *([] if color is None else [color])])]
+    found = [read_colors(adata, key) for key in dict.fromkeys([*keys, *([] if color is None else [color])])]
     for i, one in enumerate(found):
         if one.names and STATUS_COLORS.keys() >= set(one.names):
             found[i] = replace(one, labels={name: STATUS_COLORS[name] for name in one.names})

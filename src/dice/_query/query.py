@@ -78,25 +78,16 @@ class Query:
 
     @cached_property
     def latents(self) -> Latents:
-        """Noisy latents of all cells, from one pass that also finds the noise. Latents of a lazy matrix stay lazy."""
-        if self.matrix.is_lazy:
-            kept = np.zeros(self.matrix.n_cells, dtype=bool)
-            kept[self.sampled] = True
-            latents = self._projected(kept)
-            sample = latents.y[np.flatnonzero(kept).searchsorted(self.sampled)]
-            y = self.matrix.map_rows(self.likelihood.only_y, (self.likelihood.n_latent,))
-            latents = replace(latents, y=y, sample=sample)
-        else:
-            key = ("latents", id(self.matrix), id(self.likelihood))
-            latents = once(key, self._projected, self.matrix, self.likelihood)
-            latents = replace(latents, sample=latents.y[self.sampled])
+        """Noisy latents of all cells, from one pass that also finds the noise."""
+        key = ("latents", id(self.matrix), id(self.likelihood))
+        latents = once(key, self._projected, self.matrix, self.likelihood)
         if self.counts is not None:
             latents = replace(latents, log_depth=self.counts.log_depth())
         self.warn_of_empty(latents)
         return latents
 
-    def _projected(self, kept: Mask | None = None) -> Latents:
-        parts = self.matrix.each(partial(self.likelihood.latents, kept=kept), desc="Projecting")
+    def _projected(self) -> Latents:
+        parts = self.matrix.each(self.likelihood.latents, desc="Projecting")
         return Latents.joined(parts, self.likelihood.n_latent)
 
     @cached_property
@@ -119,11 +110,6 @@ class Query:
         n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
         if n:
             _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
-
-    @property
-    def device(self) -> str:
-        """Device of this process. A lazy matrix is computed by workers."""
-        return "cpu" if self.matrix.is_lazy else self.options.device
 
     @cached_property
     def plan(self) -> Plan:
@@ -148,20 +134,12 @@ class Query:
     @cached_property
     def inference(self) -> Inference:
         """The posterior of a chunk of cells, as a function."""
-        depths = None if self.counts is None else self.latents.log_depth
-        return Inference(self.prior, self.likelihood, self.plan, self.seeds, self.options.device, self.own, depths)
+        return Inference(self.prior, self.likelihood, self.plan, self.seeds, self.options.device, self.own)
 
     @cached_property
     def posterior(self) -> Posterior:
-        """The posterior of all cells. Expression is read again only if the plan needs genes or the matrix is lazy."""
-        inference, plan, k, n = self.inference, self.plan, self.likelihood.n_latent, len(self.latents)
-        if not isinstance(self.latents.y, np.ndarray):
-            # Columns of obs cannot be lazy, so the uncertainty needs its own pass.
-            variance = self.matrix.each(inference.variance, desc="Uncertainty") if plan.uncertainty else None
-            rest = replace(inference, plan=replace(plan, uncertainty=False))
-            packed = self.matrix.map_rows(rest.packed, (k + plan.n_samples * k,))
-            samples = packed[:, k:].reshape(n, plan.n_samples, k) if plan.n_samples else None
-            return Posterior(packed[:, :k], samples, None if variance is None else np.concatenate(variance))
+        """The posterior of all cells. Expression is read again only if the plan needs genes."""
+        inference, plan, n = self.inference, self.plan, len(self.latents)
         parts = []
         with _log.progress(total=n * plan.n_steps, desc="Denoising", unit="step") as bar:
             inference = replace(inference, tell=bar.update)

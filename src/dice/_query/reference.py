@@ -173,7 +173,7 @@ class ReferenceQuery(Query):
         latents = Latents.joined(parts, self.likelihood.n_latent)
         if self.counts is not None:
             latents = replace(latents, log_depth=self.counts.log_depth())
-        return replace(latents, sample=latents.y[self.sampled])
+        return latents
 
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
         return self.reader.expression(chunk, rows)

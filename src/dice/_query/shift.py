@@ -29,7 +29,7 @@ DOUBTFUL = 0.65
 
 def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets | None, dict[str, Any]]:
     """Return the offsets of a query's cells and their record for ``.uns``; `wanted` may be an earlier record."""
-    batches, latents, device = query.batches, query.latents, torch_device(query.device)
+    batches, latents, device = query.batches, query.latents, torch_device(query.options.device)
     codes = np.zeros(query.matrix.n_cells, np.intp) if batches is None else np.asarray(batches.codes, np.intp)
     names = None if batches is None else [str(name) for name in batches.categories]
     if not isinstance(wanted, Shift):
@@ -40,7 +40,8 @@ def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets
             "dice.tl.transfer_labels, or pass 'offset', 'clusters', 'mean' or False."
         )
     some = ~latents.empty[query.sampled]
-    cells, y = query.sampled[some], latents.sample[some]
+    cells = query.sampled[some]
+    y = latents.y[cells]
     if query.measured:
         y = query.prior.mean(y, latents.log_depth[cells])
     n_batches = 1 if names is None else len(names)

@@ -9,13 +9,15 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from dice import DiceError, DiceWarning, __version__, _log, settings
+from dice._errors import InputError
+from dice._files import check_target, same_file
 from dice.cli import _verbs
-from dice.cli._files import check_paths
 from dice.cli._flags import VERBS, add_flags, first_sentence, parameters, summary_of
 from dice.cli._words import in_flags, table
 
@@ -24,20 +26,14 @@ MAPPED = 'names of known labels in the reference (.json), {"lymphocyte": ["T cel
 FEATURES = "predict these features of the reference (obsm, obs, layer:NAME) instead of labels"
 #: Flags that verbs do not have.
 STREAM = {"action": "store_true", "help": "read expression chunk by chunk instead of all at once"}
-SCHEDULER = {"metavar": "ADDRESS", "help": "dask scheduler whose workers share streamed work"}
 FLAGS: dict[str, dict[str, dict[str, Any]]] = {
     "annotate": {"--trained": {"type": Path, "metavar": "FILE", "help": "write the reference with its prior"}},
     "train": {
         "--prior-only": {"action": "store_true", "help": "write the prior without its cells, as .h5ad"},
         "--stream": STREAM,
-        "--scheduler": SCHEDULER,
     },
-    "denoise": {
-        "--chunk-size": {"type": int, "metavar": "CELLS", "help": "cells to work on at once"},
-        "--no-x": {"action": "store_true", "help": "leave X and layers out of a .zarr output"},
-        "--scheduler": SCHEDULER,
-    },
-    "transfer": {"--features": {"metavar": "KEY", "help": FEATURES}, "--stream": STREAM, "--scheduler": SCHEDULER},
+    "denoise": {"--stream": STREAM},
+    "transfer": {"--features": {"metavar": "KEY", "help": FEATURES}, "--stream": STREAM},
     "evaluate": {
         "--label-map": {"type": Path, "metavar": "FILE", "help": MAPPED},
         "--table": {"type": Path, "metavar": "FILE", "help": "write the scores as .csv"},
@@ -47,6 +43,10 @@ FLAGS: dict[str, dict[str, dict[str, Any]]] = {
 #: `annotate` takes several references, and `cluster` none if the cells have a prior of their own.
 NARGS = {"annotate": "+", "cluster": "?"}
 INFO = "Show what a prior was learned from, or list the priors that have a name."
+SUFFIXES = (".h5ad", ".zarr")
+#: Arguments of commands that are files.
+INPUTS = ("query", "reference", "cells", "label_map")
+OUTPUTS = ("output", "trained", "report", "table", "checkpoint")
 #: Exit codes: an error with a message, and Ctrl-C (as in a shell). argparse exits with 2 for wrong usage.
 FAILED, INTERRUPTED = 1, 130
 
@@ -57,9 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.perf_counter()
     with _manners(args) as warned:
         try:
-            check_paths(args)
-            with _cluster(args):
-                summary = args.run(args)
+            _check_paths(args)
+            summary = args.run(args)
         except KeyboardInterrupt:
             print("dice: interrupted.", file=sys.stderr)
             return INTERRUPTED
@@ -144,8 +143,7 @@ def _add_common(parser: argparse.ArgumentParser, default: Any) -> None:
 def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
     """Apply the settings of a command, and print warnings of dice as one line each to standard error."""
     warned: list[str] = []
-    chosen = {name: getattr(args, name) for name in ("device", "chunk_size") if hasattr(args, name)}
-    chosen |= {"verbosity": 0} if args.quiet else {}
+    chosen = {"device": getattr(args, "device", settings.device)} | ({"verbosity": 0} if args.quiet else {})
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         if issubclass(category, DiceWarning):
@@ -160,13 +158,33 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
         yield warned
 
 
-def _cluster(args: argparse.Namespace) -> Any:
-    """Connect to the dask scheduler of the user, if there is one."""
-    if getattr(args, "scheduler", None) is None:
-        return nullcontext()
-    from dask.distributed import Client
+def _check_paths(args: argparse.Namespace) -> None:
+    """Check before the work that outputs can be written, are different files, and are not inputs."""
+    inputs, outputs = _given(args, INPUTS), _given(args, OUTPUTS)
+    for (flag, path), (other, second) in combinations(outputs, 2):
+        if same_file(path, second):
+            raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: name another for one.")
+    for flag, path in outputs:
+        is_input = any(same_file(source, path) for _, source in inputs)
+        if is_input and not getattr(args, "overwrite_input", False):
+            raise InputError(
+                f"The output --{flag} {str(path)!r} is an input of the command and would be lost: name another file, "
+                "or pass --overwrite-input."
+            )
+        is_store, is_cells = path.suffix == ".zarr", flag in ("output", "trained") and args.command != "report"
+        if is_cells and path.suffix not in SUFFIXES:
+            raise InputError(f"The output {str(path)!r} is neither .h5ad nor .zarr: give it one of these endings.")
+        if flag != "checkpoint":
+            check_target(path, store=is_store and is_cells)
 
-    return Client(args.scheduler)
+
+def _given(args: argparse.Namespace, flags: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return the files of a command with their flags. A flag may have several."""
+    found: list[tuple[str, Path]] = []
+    for flag in flags:
+        value = getattr(args, flag, None) or []
+        found += [(flag, Path(path)) for path in (value if isinstance(value, list) else [value])]
+    return found
 
 
 def _sentence(error: Exception) -> str:

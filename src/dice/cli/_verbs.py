@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import dice
 from dice._errors import InputError
 from dice._files import atomic
-from dice.cli import _files
 from dice.cli._flags import VERBS, read_flags
 from dice.cli._words import in_flags
 
@@ -27,9 +27,28 @@ def call(args: argparse.Namespace, *positional: Any, verb: str = "", **more: Any
     return getattr(getattr(dice, package), name)(*positional, **read_flags(args, verb) | more)
 
 
+def read(path: Path, args: argparse.Namespace | None = None) -> Any:
+    """Read the cells of a file, or open it chunk by chunk with ``--stream``."""
+    from dice._data import files  # Loads anndata, which help pages do without.
+
+    return files.read_lazy(path) if getattr(args, "stream", False) else files.read(path)
+
+
+def read_reference(path: Path, args: argparse.Namespace | None = None) -> Any:
+    """Read a reference with its cells, or a prior by name."""
+    return dice.priors.load(str(path)) if dice.priors.is_name(path) else read(path, args)
+
+
+def write(cells: Any, path: Path) -> None:
+    """Write the cells to a file."""
+    from dice._data import files
+
+    files.write_file(cells, path)
+
+
 def _written(cells: Any, args: argparse.Namespace, **found: Any) -> Result:
     """Write the cells, and summarize the command."""
-    _files.write(cells, args.output)
+    write(cells, args.output)
     return {"output": str(args.output), "n_cells": cells.n_obs, **found}
 
 
@@ -40,14 +59,14 @@ def annotate(args: argparse.Namespace) -> Result:
     dice annotate query.h5ad reference.h5ad -o annotated.h5ad --labels cell_type --trained trained.h5ad
     dice annotate query.h5ad reference.h5ad pancreas -o annotated.h5ad --labels cell_type     several references
     """
-    query, references = _files.read(args.query), [_files.read_reference(path) for path in args.reference]
+    query, references = read(args.query), [read_reference(path) for path in args.reference]
     reference = references[0] if len(references) == 1 else references
     if args.trained is not None and not hasattr(reference, "obs"):
         raise InputError("There is no single reference with cells to write: leave --trained out.")
     call(args, query, reference)
-    _files.write(query, args.output)
+    write(query, args.output)
     if args.trained is not None:
-        _files.write(references[0], args.trained)
+        write(references[0], args.trained)
     record = query.uns["dice_annotate"]
     written = [str(path) for path in (args.output, args.trained, args.report) if path is not None]
     text = in_flags(record["summary"], args)
@@ -61,7 +80,7 @@ def prepare(args: argparse.Namespace) -> Result:
     dice prepare raw.h5ad -o cells.h5ad
     dice prepare raw.zarr -o cells.h5ad --batch-key donor --n-top-genes 2000
     """
-    cells = _files.read(args.cells)
+    cells = read(args.cells)
     call(args, cells)
     return _written(cells, args, n_genes=cells.n_vars, kept=cells.uns["dice_prepare"]["n_cells"])
 
@@ -75,7 +94,7 @@ def train(args: argparse.Namespace) -> Result:
     """
     if args.prior_only and args.output.suffix != ".h5ad":
         raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
-    cells = dice.read_lazy(args.cells) if args.stream else _files.read(args.cells)
+    cells = read(args.cells, args)
     call(args, cells)
     prior = dice.Prior.from_anndata(cells, key=args.key_added)
     found = {"n_genes": len(prior.genes), "n_latent": prior.n_latent, "noise": prior.noise}
@@ -86,23 +105,17 @@ def train(args: argparse.Namespace) -> Result:
 
 
 def denoise(args: argparse.Namespace) -> Result:
-    """Denoise a file, or from store to store.
+    """Denoise a file.
 
     dice denoise query.h5ad trained.h5ad -o denoised.h5ad
-    dice denoise query.zarr prior.h5ad -o denoised.zarr     chunk by chunk; if killed, run it again to go on
+    dice denoise query.zarr prior.h5ad -o denoised.zarr --stream     larger than memory
     dice denoise query.h5ad prior.h5ad -o denoised.h5ad --rho 5,0.5 --method gibbs --n-samples 20
     """
-    if args.output.suffix == ".zarr":
-        more = {"copy_x": not args.no_x, "overwrite": True, "chunk_size": args.chunk_size}
-        dice.tl.denoise_to_zarr(args.query, args.reference, args.output, **more, **read_flags(args, "tl.denoise"))
-        query = dice.read_lazy(args.output)
-    else:
-        query = _files.read(args.query)
-        call(args, query, args.reference)
-        _files.write(query, args.output)
+    query = read(args.query, args)
+    call(args, query, args.reference)
     record = query.uns[args.key_added]
     found = {name: record["params"][name] for name in ("method", "noise", "rho")}
-    return {"output": str(args.output), "genes": str(record["genes"]["text"]), **found}
+    return _written(query, args, genes=str(record["genes"]["text"]), **found)
 
 
 def cluster(args: argparse.Namespace) -> Result:
@@ -111,7 +124,7 @@ def cluster(args: argparse.Namespace) -> Result:
     dice cluster denoised.h5ad trained.h5ad -o clustered.h5ad
     dice cluster trained.h5ad -o clustered.h5ad     a data set with its own prior
     """
-    query = _files.read(args.query)
+    query = read(args.query)
     call(args, query, args.reference)
     why = query.uns[args.key_added]["choice"]["why"]
     return _written(query, args, why=why, clusters=_counts(query.obs[args.key_added]))
@@ -126,8 +139,7 @@ def transfer(args: argparse.Namespace) -> Result:
     """
     from dice._data.store import find_prior  # Loads torch.
 
-    read = dice.read_lazy if args.stream else _files.read
-    query, reference = read(args.query), _files.read_reference(args.reference, read)
+    query, reference = read(args.query, args), read_reference(args.reference, args)
     if args.features is not None:
         return _features(args, query, reference)
     call(args, query, reference)
@@ -155,8 +167,8 @@ def novelty(args: argparse.Namespace) -> Result:
     dice novelty query.h5ad trained.h5ad -o tested.h5ad
     dice novelty clustered.h5ad trained.h5ad -o tested.h5ad --groupby dice_cluster --fdr 0.05
     """
-    query = _files.read(args.query)
-    call(args, query, _files.read_reference(args.reference))
+    query = read(args.query)
+    call(args, query, read_reference(args.reference))
     record, found = query.uns[args.key_added], {}
     if (groups := record.get("groups")) is not None:
         rows = zip(groups["group"], groups["n_cells"], groups["p"], groups["novel"], strict=True)
@@ -175,7 +187,7 @@ def evaluate(args: argparse.Namespace) -> Result:
     dice evaluate denoised.zarr --labels cell_type --json | jq '.table.X_dice.ari'
     """
     names = None if args.label_map is None else json.loads(args.label_map.read_text(encoding="utf-8"))
-    table = call(args, _files.read(args.cells), label_map=names)
+    table = call(args, read(args.cells), label_map=names)
     if args.table is not None:
         with atomic(args.table) as draft:
             table.rename(index=_unformula, columns=_unformula).map(_unformula).to_csv(draft)
@@ -194,7 +206,7 @@ def report(args: argparse.Namespace) -> Result:
     dice report denoised.h5ad -o report.html
     dice report denoised.h5ad -o report.html --reference trained.h5ad --color cell_type
     """
-    cells = _files.read(args.cells)
+    cells = read(args.cells)
     call(args, cells, args.output, reference=args.reference)
     return {"output": str(args.output), "n_cells": cells.n_obs}
 

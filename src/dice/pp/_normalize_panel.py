@@ -7,7 +7,7 @@ from anndata import AnnData
 from dice import _log
 from dice._data.genes import genes_in_both
 from dice._data.values import PANEL_GENES, normalise_pair
-from dice._data.write import Slots, check_writable, transaction, write
+from dice._data.write import Slots, all_or_nothing, check_writable, write
 from dice._errors import InputError
 from dice._keys import PriorKeys
 from dice.options import Options
@@ -63,8 +63,6 @@ def normalize_panel(
     shared = genes_in_both(adata, reference, options)
     if not 0 < shared.sum() <= PANEL_GENES:
         raise InputError(f"{shared.sum()} genes are shared, and a panel has at most {PANEL_GENES}: use sc.pp instead.")
-    with transaction(adata, reference) as (query, known):
-        normalise_pair(query.stage, known.stage, shared, options, size_key)
-        write(known.stage, Slots(var={PriorKeys().genes: shared}), copy=False)
-    known.perform()
-    query.perform()
+    with all_or_nothing(adata, reference):
+        normalise_pair(adata, reference, shared, options, size_key)
+        write(reference, Slots(var={PriorKeys().genes: shared}), copy=False)

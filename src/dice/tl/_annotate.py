@@ -16,9 +16,9 @@ from dice._data import read
 from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
 from dice._data.graph import write_umap
-from dice._data.store import Prior, find_prior, remember
+from dice._data.store import Prior, find_prior
 from dice._data.values import comparable_layers, layer_like
-from dice._data.write import Slots, check_writable, prior_slot, transaction, write
+from dice._data.write import Slots, all_or_nothing, check_writable, prior_slot, without_earlier, write
 from dice._errors import InputError
 from dice._files import check_target
 from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
@@ -142,33 +142,29 @@ def annotate(
     if known is not None:
         _check(adata, known, call, training)
     _log.say_cost("annotate", adata.n_obs)
+    target = adata.copy() if copy else adata
     with (
         _log.recorded() as warned,
         one_reading(),
-        transaction(adata, *([] if known is None else [known])) as stand_ins,
+        all_or_nothing(target, *([] if known is None else [known])) as before,
         _log.progress(total=100, desc="Annotating: the prior", unit="%") as bar,
     ):
-        query, source = stand_ins[0].stage, reference if known is None else stand_ins[1].stage
-        prior, genes = fitting_prior(query, source, prior_key, options), ""
-        if prior is None and isinstance(source, AnnData):
-            genes, layer = _learn(query, source, call, training, options)
-            prior = find_prior(source, key=prior_key)
+        prior, genes = fitting_prior(target, reference, prior_key, options), ""
+        if prior is None and known is not None:
+            genes, layer = _learn(target, known, call, training, options)
+            prior = find_prior(known, key=prior_key)
         elif prior is not None and options.check.values:
-            layer = layer_like(query, layer, prior, gene_key)
+            layer = layer_like(target, layer, prior, gene_key)
         assert prior is not None
         _log.next_stage(bar, 42, "Annotating: denoising")
-        found = _run_steps(query, source, prior, call | {"layer": layer}, genes, bar)
-        write(query, Slots(uns={AnnotateKeys().uns: found.record(call, warned)}), copy=False)
+        found = _run_steps(target, reference, prior, call | {"layer": layer}, genes, bar)
+        write(target, Slots(uns={AnnotateKeys().uns: found.record(call, warned)}), copy=False)
         if path is not None:
             from dice.pl._report import report as write_report  # matplotlib is imported only for reports
 
-            stand_ins[0].leave_out_earlier()
-            write_report(query, path, reference=source, prior_key=prior_key)
+            write_report(without_earlier(target, before[0]), path, reference=reference, prior_key=prior_key)
     _log.say(str(found), result=True)
-    result = stand_ins[0].perform(*(stand_ins[1:] if genes else []), copy=copy)
-    if genes and known is not None:
-        remember(known, prior, prior_key)
-    return result
+    return target if copy else None
 
 
 def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training) -> None:

@@ -22,7 +22,7 @@ from dice._data.matrix import Matrix
 from dice._data.store import Prior, find_prior
 from dice._data.value_checks import is_raw
 from dice._data.values import expression_layer
-from dice._data.write import Slots, check_writable, result_key, transaction, write
+from dice._data.write import Slots, all_or_nothing, check_writable, result_key, write
 from dice._errors import SlotError
 from dice._keys import ClusterKeys, DenoiseKeys, PriorKeys
 from dice._model.counts import TARGET_SUM
@@ -130,13 +130,13 @@ def cluster(
     known = set(read.names(adata, "uns", "obsm"))
     learns = reference is None and not {use_rep, prior_key} & known
     if learns or (use_rep not in known and is_raw(Matrix(adata).sample())):
-        with transaction(adata) as stand_ins:
-            stage = stand_ins[0].stage
+        target = adata.copy() if copy else adata
+        with all_or_nothing(target):
             settings |= {"prior_key": prior_key, "random_state": random_state}
-            layer = _learn(stage, prior_key, random_state) if learns else None
-            denoise(stage, reference, layer=layer, prior_key=prior_key, key_added=use_rep, random_state=random_state)
-            cluster(stage, reference, level=level, use_rep=use_rep, key_added=key_added, **settings)
-        return stand_ins[0].perform(copy=copy)
+            layer = _learn(target, prior_key, random_state) if learns else None
+            denoise(target, reference, layer=layer, prior_key=prior_key, key_added=use_rep, random_state=random_state)
+            cluster(target, reference, level=level, use_rep=use_rep, key_added=key_added, **settings)
+        return target if copy else None
     with _log.recorded() as warned:
         query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
         found = find_clusters(query, random_state=random_state, **settings)

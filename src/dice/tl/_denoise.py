@@ -109,9 +109,8 @@ def denoise(
 
     Notes
     -----
-    If the matrix is a dask array, the call reads it once: for the noise, cells without expression and values that are
-    not finite. The results in ``obsm`` are lazy and are computed when they are needed, for example by
-    ``adata.write_zarr``. A :class:`dask.distributed.Client` that was started before distributes both over its workers.
+    If the matrix is a dask array, its blocks are projected by dask's threads, or by the workers of a
+    :class:`dask.distributed.Client` that was started before. The results are in memory.
 
     The paper's settings are ``dice.tl.denoise(query, reference, rho=(5, 0.5), method=dice.Gibbs(n_iterations=100,
     n_chains=10, average="chains"))`` for cells and ``rho=20`` with ``n_iterations=200`` for its synthetic experiments.

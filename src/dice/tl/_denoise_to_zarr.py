@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from anndata import AnnData
-from scipy import sparse
 
-from dice import _log
-from dice._data.files import GO_ON, Draft, check_dask, held, in_chunks, read_lazy
-from dice._data.sources import BLOCK_ENTRIES
-from dice._data.store import Prior, find_prior, own_cells
-from dice._data.write import as_plain, embedding_key
+from dice import _log, settings
+from dice._data.files import read_lazy, without_x, write_file
+from dice._data.store import Prior
+from dice._data.write import stand_in
 from dice._errors import InputError
-from dice._files import NO_ROOM, check_target, followed, refusals
-from dice._keys import DenoiseKeys
-from dice._query.stream import StreamedQuery
-from dice.options import Options
+from dice._files import check_target
+from dice.tl._denoise import denoise
 
 
 @_log.once_per_object
@@ -37,14 +29,10 @@ def denoise_to_zarr(
     prior_key: str = "dice",
     **options: Any,
 ) -> None:
-    """Denoise a query chunk by chunk into a zarr store. An interrupted run can be resumed.
+    """Denoise a query from a file into a zarr store, without reading all of its expression at once.
 
-    The results are those of :func:`denoise`. Memory is needed for a few chunks and a few numbers per cell. Expression
-    is read once, or twice if the likelihood needs single genes. Files and dask arrays are processed by dask's threads,
-    or by the workers of a :class:`dask.distributed.Client` that was started before. The workers must share the disk.
-
-    An incomplete store is kept in the folder ``<output>.partial``. A call with the same arguments resumes there and
-    does not repeat finished chunks.
+    The results are those of :func:`denoise`. Memory is needed for a few chunks of expression and for the results, which
+    are 400 bytes per cell with 50 latents. The store is replaced when everything has been computed and written.
 
     Parameters
     ----------
@@ -59,8 +47,8 @@ def denoise_to_zarr(
     overwrite
         Whether to replace an existing store. It is replaced when the new one is complete.
     chunk_size
-        Number of cells in a chunk, for the computation and for the arrays in the store. None is
-        ``dice.settings.chunk_size`` or, if that is None, about 64 MB of dense expression.
+        Number of cells in a chunk. None is ``dice.settings.chunk_size`` or, if that is None, about 64 MB of dense
+        expression.
     key_added
         Key of the embedding; other slots derive their name from it.
     prior_key
@@ -91,48 +79,12 @@ def denoise_to_zarr(
     >>> ad.read_zarr("denoised.zarr").obsm["X_dice"].shape
     (400, 15)
     """
-    check_dask()
-    prior, target = find_prior(reference, key=prior_key), _check_output(output, overwrite, (source, reference))
-    asked = _options(options, chunk_size)
-    size = asked.chunk_size or max(BLOCK_ENTRIES // len(prior.genes), 256)
-    adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
-    keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
-    with held(target), _log.recorded() as warned, refusals(target, GO_ON, only=NO_ROOM):
-        chunked = in_chunks(adata, size, asked.layer, asked.counts_layer, asked.batch_key)
-        draft, own = Draft(target, adata.n_obs, size), own_cells(adata, prior)
-        query = StreamedQuery.of(chunked, prior, asked, own=own, draft=draft, keys=keys)
-        draft.open(_fingerprint(query), adata)
-        draft.complete(adata, query.slots(keys, warned), copy_x=copy_x)
-
-
-def _options(options: dict[str, Any], chunk_size: int | None) -> Options:
-    try:
-        return Options(**options if chunk_size is None else options | {"chunk_size": chunk_size})
-    except TypeError as error:
-        raise InputError(f"denoise_to_zarr does not know this argument: {error}.") from error
-
-
-def _check_output(output: str | os.PathLike[str], overwrite: bool, inputs: tuple[object, ...]) -> Path:
-    path = check_target(output, store=True, inputs=inputs)
+    path = check_target(output, store=True, inputs=(source, reference))
     if path.exists() and not overwrite:
         raise InputError(f"{str(output)!r} exists already: name another output, or pass overwrite=True for a store.")
-    return followed(path)
-
-
-def _fingerprint(query: StreamedQuery) -> dict[str, Any]:
-    """Return everything that the results depend on. Cells are represented by their names and a sample."""
-    digest = hashlib.sha256("\0".join(query.matrix.names.astype(str)).encode())
-    sample = query.matrix.sample()
-    for part in (sample.data, sample.indices) if sparse.issparse(sample) else (sample,):
-        digest.update(np.ascontiguousarray(part).tobytes())
-    for part in () if query.batches is None else (query.batches.categories.astype(str), query.batches.codes):
-        digest.update(repr(list(part)).encode())
-    options = query.options
-    return {
-        "call": as_plain(options.arguments()),
-        "n_samples": options.n_samples,
-        "chunk_size": options.chunk_size,
-        "key": query.keys.key,
-        "prior": query.prior.sha256,
-        "cells": digest.hexdigest(),
-    }
+    adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=chunk_size)
+    chosen = {} if chunk_size is None else {"chunk_size": chunk_size}
+    result = stand_in(adata)
+    with settings.using(**chosen):
+        denoise(result, reference, key_added=key_added, prior_key=prior_key, copy=False, **options)
+    write_file(result if copy_x else without_x(result), path)
