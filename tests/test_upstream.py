@@ -19,7 +19,7 @@ import zarr
 import dice
 from dice._arguments import seed
 from dice._data import graph
-from dice._data.checks import CountsLayer, check_counts
+from dice._data.checks import check_counts
 from dice._data.features import find_table
 from dice._data.files import Draft, in_chunks
 from dice._data.matrix import Matrix
@@ -49,8 +49,6 @@ def cells():
 
 def test_x_is_no_layer_that_a_user_could_name(cells):
     assert names(cells, "layers") == ["counts"]
-    with pytest.raises(dice.DiceError, match=r"layers; available: \['counts'\]\.$"):
-        CountsLayer.of(cells, "raw", Matrix(cells))
     with pytest.raises(dice.DiceError, match=r"layer= \(of \['counts'\]\)"):
         check_counts(cells, None)
     with pytest.raises(dice.DiceError, match=r"'layer:NAME' \['counts'\]"):
@@ -72,7 +70,7 @@ def test_x_is_taken_along_once(cells, tmp_path):
 
 def test_a_lazy_x_is_cut_once(cells):
     cells.X = da.from_array(VALUES, chunks=(5, 5))
-    cut = in_chunks(cells, 4, None, None, None)
+    cut = in_chunks(cells, 4, None, None)
     assert cut.X.chunks == ((4, 4, 4), (5,))
     assert names(cut, "layers") == []
 

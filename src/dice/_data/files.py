@@ -217,16 +217,14 @@ class IntoDraft:
             self.draft.mark(self.phase, rows.start)
 
 
-def in_chunks(adata: AnnData, rows: int, layer: str | None, counts_layer: str | None, batch_key: str | None) -> AnnData:
+def in_chunks(adata: AnnData, rows: int, layer: str | None, batch_key: str | None) -> AnnData:
     """Return the query with lazy blocks of `rows` cells, so that each is one chunk of the store."""
     matrix = adata.X if layer is None else adata.layers.get(layer)
     if not hasattr(matrix, "rechunk") or len(matrix.chunks[0]) == 1 < len(matrix.chunks[1]):
         return adata
     obs = adata.obs[[batch_key] if batch_key in adata.obs else []]
-    layers = {name: adata.layers[name] for name in (layer, counts_layer) if name in names(adata, "layers")}
-    chunked = {name: x.rechunk({0: rows, 1: -1}) if hasattr(x, "rechunk") else x for name, x in layers.items()}
-    x = matrix.rechunk({0: rows, 1: -1}) if layer is None else None
-    return AnnData(X=x, obs=obs, var=adata.var, layers=chunked)
+    x = matrix.rechunk({0: rows, 1: -1})
+    return AnnData(X=x if layer is None else None, obs=obs, var=adata.var, layers={} if layer is None else {layer: x})
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from dice._data.files import Draft, IntoDraft
 from dice._keys import DenoiseKeys
 from dice._model.inference import Inference
 from dice._model.likelihood import GaussianLikelihood, Latents
-from dice._model.posterior import Posterior
+from dice._model.sampler import Posterior
 from dice._query.query import Query
 from dice._types import Chunk
 
@@ -39,7 +39,6 @@ class StreamedQuery(Query):
         y, order = draft.array(where), np.argsort(self.sampled)
         sample = y.oindex[self.sampled[order]][np.argsort(order)]
         residual, empty, depth = (draft.array(f"scratch/{name}")[:] for name in ("residual", "empty", "log_depth"))
-        depth = depth if self.counts is None else self.counts.log_depth()
         latents = Latents(y, residual, empty, depth, sample)
         self.warn_of_empty(latents)
         return latents

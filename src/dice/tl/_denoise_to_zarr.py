@@ -98,7 +98,7 @@ def denoise_to_zarr(
     adata = source if isinstance(source, AnnData) else read_lazy(source, chunk_size=size)
     keys, asked = DenoiseKeys(embedding_key(adata, key_added)), replace(asked, chunk_size=size)
     with held(target), _log.recorded() as warned, refusals(target, GO_ON, only=NO_ROOM):
-        chunked = in_chunks(adata, size, asked.layer, asked.counts_layer, asked.batch_key)
+        chunked = in_chunks(adata, size, asked.layer, asked.batch_key)
         draft, own = Draft(target, adata.n_obs, size), own_cells(adata, prior)
         query = StreamedQuery.of(chunked, prior, asked, own=own, draft=draft, keys=keys)
         draft.open(_fingerprint(query), adata)
