@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -26,6 +25,8 @@ from dice._processes import interrupts, one_torch_thread
 from dice._types import Codes, Floats
 from dice.options import Mixup, Training
 
+#: Format of checkpoints; files of another one are refused.
+CHECKPOINT_FORMAT = 5
 #: A checkpoint is written every `EVERY_STEPS` steps, or every `EVERY_SECONDS` seconds if steps are slow.
 EVERY_STEPS, EVERY_SECONDS = 200, 60.0
 #: Networks with fewer weights are trained on one thread. The paper's network for cells has 35 million weights, all
@@ -133,21 +134,16 @@ def drive(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
 
 def fingerprint(trainer: Trainer, seed: int) -> str:
     """SHA-256 of everything that a training depends on: data, network, settings and seed."""
-    batches, held_out = trainer.batches, trainer.held_out
-    settings = {
-        "checkpoint_format": 4,
-        "denoiser": trainer.denoiser.kind,
-        "size": trainer.denoiser.config,
-        "training": asdict(trainer.config),
-        "mixup": None if batches.mixup is None else asdict(batches.mixup),
-        "seed": seed,
-        "device": batches.data.device.type,
-    }
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for tensor in (batches.data, *(() if held_out is None else (held_out.rows, held_out.levels))):
-        digest.update(f"{tuple(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
-    if batches.mixup is not None:
-        digest.update(np.asarray(batches.labels, dtype="<i8").tobytes())
+    batches, held_out, network = trainer.batches, trainer.held_out, trainer.denoiser
+    settings = CHECKPOINT_FORMAT, network.kind, network.config, trainer.config, batches.mixup, seed
+    digest = hashlib.sha256(repr((*settings, batches.data.device.type)).encode())
+    arrays = [batches.data.cpu().numpy()]
+    if held_out is not None:
+        arrays += [held_out.rows.cpu().numpy(), held_out.levels.cpu().numpy()]
+    if batches.labels is not None:
+        arrays.append(batches.labels)
+    for array in arrays:
+        digest.update(repr(array.shape).encode() + array.tobytes())
     return digest.hexdigest()
 
 

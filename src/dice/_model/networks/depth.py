@@ -88,8 +88,12 @@ class DepthDenoiser(Denoiser):
         self.filter.fit(Rows(train, self.n_latent), judged, typical)
 
     @property
+    def counted(self) -> bool:
+        return bool(self.filter.counted > 0)
+
+    @property
     def typical(self) -> float:
-        return float(self.filter.typical) if self.filter.counted > 0 else math.nan
+        return float(self.filter.typical) if self.counted else math.nan
 
     @property
     def slope(self) -> Tensor:
