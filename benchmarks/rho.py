@@ -57,7 +57,7 @@ def run(name: str, seed: int) -> list[dict[str, object]]:
     for criterion in CRITERIA:
         if criterion == "counts" and name in SETUPS:
             continue
-        options = {"criterion": criterion, "counts_layer": "counts" if criterion == "counts" else None}
+        options = {"criterion": criterion}
         start = time.perf_counter()
         dice.tl.tune_rho(first, reference, random_state=seed, **options)
         seconds = time.perf_counter() - start

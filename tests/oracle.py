@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dice._model.arrays import Sums, add_up
-from dice._model.denoiser import as_column
 from dice._model.networks.mixture import MixtureDenoiser
+from dice._model.sampler import as_column
 
 
 @dataclass(frozen=True)

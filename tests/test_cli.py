@@ -448,22 +448,13 @@ def test_ctrl_c_in_training_keeps_the_old_output(step, suffix, files, tmp_path, 
     assert {path.name for path in tmp_path.iterdir()} == {output.name, state.name}
     # The same command goes on, and ends as if nothing had happened.
     assert main([*map(str, arguments), "--quiet"]) == 0
-    options = {"training": dice.Training(max_steps=20, keep_interrupted=False), "copy": True}
+    options = {"training": dice.Training(max_steps=20), "copy": True}
     expected = dice.tl.train_prior(ad.read_h5ad(files[0] / "reference.h5ad"), **options).uns["dice"]["sha256"]
     assert dice.Prior.load(output).sha256 == expected
 
 
 def open_any(path):
     return zarr.open_group(path, mode="r") if path.is_dir() else h5py.File(path)
-
-
-def test_ctrl_c_in_training_can_keep_the_best_so_far(files, tmp_path, ctrl_c_at, capsys):
-    output = tmp_path / "out.h5ad"
-    ctrl_c_at(5)
-    arguments = ["train", files[0] / "reference.h5ad", "-o", output, "--max-steps", 20, "--keep-interrupted"]
-    said = summary(capsys, *arguments)
-    assert "interrupted at step 5 of at most 20; the prior is the best so far" in " ".join(said["warnings"])
-    assert dice.Prior.load(output).n_latent == said["n_latent"]
 
 
 def test_help_and_version(capsys):

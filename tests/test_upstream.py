@@ -18,7 +18,7 @@ import zarr
 import dice
 from dice._arguments import seed
 from dice._data import graph
-from dice._data.checks import CountsLayer, check_counts
+from dice._data.checks import check_counts
 from dice._data.features import find_table
 from dice._data.files import write_file
 from dice._data.matrix import Matrix
@@ -48,8 +48,6 @@ def cells():
 
 def test_x_is_no_layer_that_a_user_could_name(cells):
     assert names(cells, "layers") == ["counts"]
-    with pytest.raises(dice.DiceError, match=r"layers; available: \['counts'\]\.$"):
-        CountsLayer.of(cells, "raw", Matrix(cells))
     with pytest.raises(dice.DiceError, match=r"layer= \(of \['counts'\]\)"):
         check_counts(cells, None)
     with pytest.raises(dice.DiceError, match=r"'layer:NAME' \['counts'\]"):

@@ -25,7 +25,7 @@ def test_ridge_is_kernel_ridge_in_closed_form(cells):
 
 
 def test_a_feature_of_few_cells_is_learned_from_many_centres():
-    """Kernels of float32 distances between 1,000 cells are indefinite, and 100 measured ones do not change that."""
+    """Rounding errors must not make the normal equations of 1,000 centres indefinite where 100 cells are measured."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1000, 2))
     y = np.stack([np.sin(x[:, 0]), np.cos(x[:, 1])], axis=1)
@@ -50,8 +50,8 @@ def test_missing_values_are_left_out(cells, make):
     x, y = cells
     partly = y.copy()
     partly[::2, 1] = np.nan
-    found = make(x, partly)(x) if make is Ridge.fit else make(x, partly)(x[:, None])[0]
-    full = make(x, y)(x) if make is Ridge.fit else make(x, y)(x[:, None])[0]
+    found = make(x, partly)(x) if make == Ridge.fit else make(x, partly)(x[:, None])[0]
+    full = make(x, y)(x) if make == Ridge.fit else make(x, y)(x[:, None])[0]
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[:, 0], full[:, 0])
     assert np.abs(found[:, 1] - full[:, 1]).max() > 1e-3
@@ -73,7 +73,7 @@ def test_neighbours_are_the_nearest(cells):
     np.testing.assert_allclose(spread, y[nearest].std(1), atol=1e-7)
 
 
-def test_samples_are_averaged(cells, monkeypatch):
+def test_samples_are_averaged(cells):
     x, y = cells
     samples = x[:5, None] + np.random.default_rng(2).normal(size=(5, 3, 4))
     mean, spread = Neighbors(x, y)(samples)
@@ -82,10 +82,7 @@ def test_samples_are_averaged(cells, monkeypatch):
     # The law of total variance.
     within, between = np.mean([s**2 for _, s in each], axis=0), np.var([found for found, _ in each], axis=0)
     np.testing.assert_allclose(spread, np.sqrt(within + between), atol=1e-7)
-    weights = neighbor_weights(samples, x).toarray()
-    np.testing.assert_allclose(weights.sum(1), 1)
-    monkeypatch.setattr(regress, "MOST_DISTANCES", 100)
-    np.testing.assert_allclose(neighbor_weights(samples, x).toarray(), weights)
+    np.testing.assert_allclose(neighbor_weights(samples, x).toarray().sum(1), 1)
 
 
 def test_the_kernel_is_gaussian_in_the_mean_square_distance():

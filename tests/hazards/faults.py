@@ -33,7 +33,6 @@ import dice  # noqa: E402
 from dice._data.files import read  # noqa: E402
 from dice._data.files import write_file as write  # noqa: E402
 from dice._files import remove  # noqa: E402
-from dice._model.inference import Inference  # noqa: E402
 from dice._train import train as _train  # noqa: E402
 from hazards.forgery import assert_sentence, fixture  # noqa: E402
 
@@ -284,34 +283,6 @@ def truncated_prior(folder: Path) -> int:
     return TRIALS
 
 
-def small_device(folder: Path) -> int:
-    """A device that holds few cells at once: chunks are halved, the user is told, the result is the same."""
-    query = cells()
-    dice.tl.train_prior(query, n_latent=5, training=dice.Training(max_steps=20))
-    expected = dice.tl.denoise(query, copy=True, n_samples=2)
-    compute, failures = Inference._posterior, 0
-    for _ in range(TRIALS // 5):
-        most = int(RNG.integers(1, 300))
-
-        def small(self: Inference, latents: object, rows: slice, chunk: object, most: int = most) -> object:
-            nonlocal failures
-            if len(latents) > most:
-                failures += 1
-                raise torch.cuda.OutOfMemoryError("out of memory")
-            return compute(self, latents, rows, chunk)
-
-        Inference._posterior = small
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            # The same object would be told once.
-            result = dice.tl.denoise(query.copy(), copy=True, n_samples=2)
-        assert any("cells were computed at a time" in str(warning.message) for warning in caught)
-        for key in ("X_dice", "X_dice_samples"):
-            np.testing.assert_allclose(result.obsm[key], expected.obsm[key], atol=1e-3)
-    Inference._posterior = compute
-    return failures
-
-
 FAULTS = {
     "kill -9 while a command writes its .h5ad": killed_file,
     "kill -9 while a command writes its .zarr": killed_store,
@@ -323,7 +294,6 @@ FAULTS = {
     "read-only folder": read_only_folder,
     "vanished or truncated file of a prior or a query": vanished_file,
     "truncated prior": truncated_prior,
-    "device out of memory": small_device,
 }
 
 

@@ -158,7 +158,7 @@ CALLS: dict[str, tuple[Call, str]] = {
         lambda adata, **kwargs: calling(dice.tl.tune_rho)(
             adata, **{"reference": labelled_reference(), "grid": [0.5, 2]} | kwargs
         ),
-        "reference criterion grid counts_layer gene_key min_gene_overlap layer prior_key key_added random_state",
+        "reference criterion grid gene_key min_gene_overlap layer prior_key key_added random_state",
     ),
     "prepare": (
         lambda adata, **kwargs: dice.pp.prepare(adata, copy=True, **{"min_genes": 1, "min_cells": 1} | kwargs),

@@ -20,7 +20,8 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from dice._model.denoiser import Denoiser, Preset, TrainingConfig, as_column
+from dice._model.denoiser import Denoiser, Preset, TrainingConfig
+from dice._model.sampler import as_column
 
 
 class LinearDenoiser(Denoiser):

@@ -8,9 +8,8 @@ import torch
 from oracle import random_mixture
 from scipy import stats
 
-from dice._model.denoiser import probe_variance, sample_sde
-from dice._model.posterior import Posterior, direct, within_reach
 from dice._model.random_numbers import CellNoise, cell_seeds
+from dice._model.sampler import Posterior, direct, probe_variance, sample_sde, within_reach
 
 
 def keys(n, seed=0):

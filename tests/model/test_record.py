@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._model.offsets import check_record, recall
+from dice._model.offsets import recall
 
 CLUSTERS = SimpleNamespace(means=np.zeros((4, 3)))
 PRIOR, BARE = SimpleNamespace(soft_clusters=CLUSTERS, n_latent=3), SimpleNamespace(soft_clusters=None, n_latent=3)
@@ -20,9 +20,8 @@ def record(offset, strategy="offset", **more):
 
 
 def test_without_a_shift_nothing_is_moved():
-    check_record({"strategy": "none"}, None)
-    check_record({"strategy": "none"}, ["a"])
-    assert recall(PRIOR, {"strategy": "none"}, CELLS, None) is None
+    for names in (None, ["a"]):
+        assert recall(PRIOR, {"strategy": "none"}, CELLS, names) is None
 
 
 @pytest.mark.parametrize("strategy", ["views", "offset", "clusters", "mean"])
@@ -55,15 +54,15 @@ def test_batches_are_found_by_name():
     ],
 )
 def test_a_table_that_nobody_stored_is_refused(table):
-    with pytest.raises(dice.DiceError, match=r"not one that an earlier call stored: pass query.uns\['X_dice'\]"):
-        check_record(table, None)
+    with pytest.raises(dice.DiceError, match=r"stored with it in query.uns\['X_dice'\]\['shift'\]"):
+        recall(PRIOR, table, CELLS, None)
 
 
 @pytest.mark.parametrize(("stored", "names"), [(["a", "b"], None), (None, ["a"]), (["a", "b"], ["a", "z"])])
 def test_other_batches_are_refused(stored, names):
     table = record(np.zeros((len(stored or [0]), 1, 3)), **({} if stored is None else {"batches": stored}))
     with pytest.raises(dice.DiceError, match="pass the batch_key of the call that stored it"):
-        check_record(table, names)
+        recall(PRIOR, table, CELLS, names)
 
 
 @pytest.mark.parametrize(

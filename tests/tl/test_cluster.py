@@ -13,7 +13,6 @@ from sklearn.metrics import adjusted_rand_score
 
 import dice
 from dice._errors import InputError, SlotError
-from dice._model.counts import recover
 
 
 @pytest.fixture(scope="module")
@@ -203,14 +202,6 @@ def test_samples_take_the_place_of_halves_where_there_are_no_counts():
     assert adjusted_rand_score(query.obs["cell_type"], query.obs["dice_cluster"]) > 0.5
     assert "posterior samples" in query.uns["dice_cluster"]["choice"]["why"]
     assert "posterior samples" in query.uns["dice_cluster"]["warnings"][0]
-
-
-def test_a_layer_of_counts_gives_the_same_halves(query, reference):
-    query.layers["counts"] = sparse.csr_matrix(recover(query.X).counts.astype(np.float32))
-    expected = query.obs["dice_cluster"].copy()
-    dice.tl.denoise(query, reference, counts_layer="counts")
-    dice.tl.cluster(query)
-    assert (query.obs["dice_cluster"] == expected).all()
 
 
 def test_cells_without_expression_have_no_cluster(query, reference):

@@ -8,7 +8,6 @@ import anndata as ad
 import numpy as np
 import pytest
 import walk
-from scipy import sparse
 
 import dice
 
@@ -398,22 +397,6 @@ def test_measured_noise_whatever_the_matrix_and_the_order(counted, kind):
     for key in ("X_dice", "X_dice_samples"):
         np.testing.assert_allclose(other.obsm[key], query.obsm[key][order], atol=1e-3)
     np.testing.assert_allclose(other.obs["dice_uncertainty"], query.obs["dice_uncertainty"].iloc[order], atol=1e-3)
-
-
-def test_a_layer_of_counts_gives_the_same(counted):
-    reference, query = counted[0], counted[1].copy()
-    counts = np.round(np.expm1(query.X.toarray()) / np.exp(-np.array([[depth(c)] for c in query.X.toarray()])))
-    query.layers["raw"] = sparse.csr_matrix(counts.astype(np.float32))
-    dice.tl.denoise(query, reference)
-    given = dice.tl.denoise(query, reference, counts_layer="raw", copy=True)
-    np.testing.assert_allclose(given.obsm["X_dice"], query.obsm["X_dice"], atol=1e-3)
-    # Rounded values give no counts back, but the layer has them.
-    query.X.data = query.X.data.astype(np.float16).astype(np.float32)
-    rounded = dice.tl.denoise(query, reference, counts_layer="raw", copy=True)
-    assert rounded.uns["X_dice"]["params"]["measured"]
-    np.testing.assert_allclose(rounded.obsm["X_dice"], query.obsm["X_dice"], atol=0.1)
-    with pytest.raises(dice.DiceError, match="There is no layer 'nothing' in adata"):
-        dice.tl.denoise(query, reference, counts_layer="nothing")
 
 
 def test_missing_genes_are_filled_in_at_once(counted):

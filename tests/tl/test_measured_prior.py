@@ -164,50 +164,6 @@ def test_labels_of_a_query_that_is_no_counts(pair):
     assert (given == query.obs["cell_type"].astype(str).to_numpy()).mean() > 0.9
 
 
-@pytest.fixture(scope="module")
-def rounded(pair):
-    """A reference and a query whose rounded values give no counts back, with their counts in a layer."""
-    from dice._model.counts import recover
-
-    cells = []
-    for adata in pair:
-        plain = ad.AnnData(adata.X.toarray().round(2), obs=adata.obs[["cell_type"]].copy(), var=adata.var[[]].copy())
-        plain.layers["raw"] = recover(adata.X).counts.astype(np.float32)
-        cells.append(plain)
-    dice.tl.train_prior(cells[0], counts_layer="raw", training=dice.Training(max_steps=60))
-    return cells
-
-
-@pytest.mark.filterwarnings("ignore:.*not log-normalised counts", "ignore:The query differs from its reference")
-@pytest.mark.filterwarnings("ignore:With 50 calibration cells, no cell of")
-def test_a_reference_whose_counts_are_in_a_layer(rounded):
-    reference, query = rounded[0], rounded[1].copy()
-    assert dice.Prior.from_anndata(reference).measured
-    dice.tl.transfer_labels(query, reference, "cell_type", check=False)
-    labels = np.array(query.uns["cell_type_dice"]["labels"])
-    given = labels[query.obsm["cell_type_dice_prob"].to_numpy().argmax(1)]
-    assert (given == query.obs["cell_type"].astype(str).to_numpy()).mean() > 0.9
-    dice.tl.novelty(query, reference, check=False)
-    assert query.obs["dice_novel"].mean() < 0.3
-
-
-def test_a_layer_of_counts_for_dask_and_files(rounded, tmp_path):
-    da = pytest.importorskip("dask.array")
-    reference, query = rounded[0], rounded[1].copy()
-    dice.tl.denoise(query, reference, counts_layer="raw")
-    assert query.uns["X_dice"]["params"]["measured"]
-    lazy = ad.AnnData(da.from_array(query.X, chunks=(37, -1)), obs=query.obs[[]], var=query.var)
-    lazy.layers["raw"] = da.from_array(query.layers["raw"].toarray(), chunks=(37, -1))
-    dice.tl.denoise(lazy, reference, counts_layer="raw")
-    np.testing.assert_allclose(lazy.obsm["X_dice"], query.obsm["X_dice"], atol=1e-3)
-    rounded[1].write_h5ad(tmp_path / "query.h5ad")
-    dice.tl.denoise_to_zarr(tmp_path / "query.h5ad", reference, tmp_path / "out.zarr", counts_layer="raw")
-    np.testing.assert_allclose(ad.read_zarr(tmp_path / "out.zarr").obsm["X_dice"], query.obsm["X_dice"], atol=1e-3)
-    query.layers["raw"] = query.layers["raw"][::-1].copy()
-    with pytest.raises(dice.DiceError, match="not log1p of normalised counts"):
-        dice.tl.denoise(query, reference, counts_layer="raw")
-
-
 def test_the_reference_itself_from_file_to_file(pair, tmp_path):
     reference = pair[0].copy()
     reference.write_h5ad(tmp_path / "reference.h5ad")

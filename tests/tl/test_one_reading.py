@@ -13,7 +13,7 @@ from scipy import sparse
 
 import dice
 from dice._data.matrix import Matrix
-from dice._query import query, reading
+from dice._query import query
 
 TRAINING = dice.Training(max_steps=20, calibration_fraction=0.3)
 #: Passes over the query's matrix: the latents, the halves of the counts, the genes of labels.
@@ -46,9 +46,9 @@ def test_passes_over_the_query(pair, monkeypatch):
             return kept(self, *args, **kwargs)
 
         monkeypatch.setattr(Matrix, name, count)
-    match = reading.match_genes
+    match = query.match_genes
     monkeypatch.setattr(
-        reading, "match_genes", lambda adata, *args, **kwargs: (matched.update("m"), match(adata, *args, **kwargs))[1]
+        query, "match_genes", lambda adata, *args, **kwargs: (matched.update("m"), match(adata, *args, **kwargs))[1]
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dice.DiceWarning)
@@ -86,17 +86,17 @@ def test_results_are_those_of_the_steps(pair):
 
 def test_nothing_is_shared_outside(pair):
     reference, cells = pair[0], pair[1].copy()
-    with reading.one_reading():
-        found = [reading.once("key", object) for _ in range(2)]
+    with query.one_reading():
+        found = [query.once("key", object) for _ in range(2)]
         assert found[0] is found[1]
-    assert reading.once("key", object) is not found[0]
+    assert query.once("key", object) is not found[0]
     options, prior = query.Options(), dice.Prior.from_anndata(reference)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dice.DiceWarning)
         one, other = (query.Query.of(cells, prior, options) for _ in range(2))
         assert one.matrix is not other.matrix
         sums = one.latents.gene_sums
-        with reading.one_reading():
+        with query.one_reading():
             shared = query.Query.of(cells, prior, options)
             assert query.Query.of(cells, prior, options).latents.y is shared.latents.y
             np.testing.assert_array_equal(shared.latents.gene_sums, sums)

@@ -248,7 +248,7 @@ def test_bad_input_is_one_sentence(query, reference, arguments, sentence):
 
 @pytest.mark.parametrize("wrong", [{}, {"strategy": "offset"}, {"strategy": "offset", "offset": "hello"}, {"call": 1}])
 def test_other_tables_are_not_taken_for_a_shift(query, reference, wrong):
-    with pytest.raises(dice.DiceError, match=r"pass query.uns\['X_dice'\]\['shift'\]"):
+    with pytest.raises(dice.DiceError, match=r"stored with it in query.uns\['X_dice'\]\['shift'\]"):
         dice.tl.denoise(query, reference, shift=wrong)
 
 

@@ -559,10 +559,6 @@ def with_nan(reference):
     reference.layers["mine"][3, :] = np.nan
 
 
-def without_counts(reference):
-    del reference.layers["counts"]
-
-
 @pytest.fixture(scope="module")
 def in_layers():
     """A reference that keeps expression and counts in layers, and a query that has neither."""
@@ -577,7 +573,7 @@ def in_layers():
     cells.obs_names = [f"cell {i}" for i in range(400)]
     reference, query = cells[:300].copy(), cells[300:].copy()
     training = dice.Training(max_steps=5, calibration_fraction=0.3)
-    dice.tl.train_prior(reference, n_latent=5, layer="mine", counts_layer="counts", training=training)
+    dice.tl.train_prior(reference, n_latent=5, layer="mine", training=training)
     del query.layers["mine"], query.layers["counts"]
     return reference, query
 
@@ -587,7 +583,6 @@ def in_layers():
     [
         (without_layer, r"no layer 'mine' in reference\.layers"),
         (with_nan, r"for example \['cell 3'\] in reference\.layers\['mine'\]"),
-        (without_counts, r"no layer 'counts' in reference\.layers"),
     ],
 )
 @pytest.mark.parametrize(

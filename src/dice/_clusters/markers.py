@@ -17,7 +17,6 @@ from scipy.special import betainc
 from scipy.stats import false_discovery_control, norm
 
 from dice._clusters.tree import MARKER_COLUMNS, Cut
-from dice._data.checks import CountsLayer
 from dice._model.counts import halves, recover
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats
@@ -47,11 +46,10 @@ class LeafSums:
 
     leaves: NDArray[np.integer]
     n_leaves: int
-    counts: CountsLayer | None
     seeds: NDArray[np.int64]
 
     def __call__(self, chunk: Chunk, rows: slice) -> SideSums:
-        cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
+        cells = recover(chunk)
         leaves, sums = self.leaves[rows], []
         pairs = halves(cells, self.seeds[rows], leaves.shape[1] // 2)
         for place, other in enumerate(part for pair in pairs for part in reversed(pair)):
@@ -93,7 +91,7 @@ def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
 def split_genes(query: Query, cut: Cut, leaves: NDArray[np.integer], n_genes: int | None) -> pd.DataFrame:
     """Return the genes of both sides of every split above a cut, by the `leaves` (n, h) of the halves of the cells."""
     tree = cut.tree
-    parts = query.matrix.each(LeafSums(leaves, tree.n_leaves, query.counts, query.seeds), desc="Comparing genes")
+    parts = query.matrix.each(LeafSums(leaves, tree.n_leaves, query.seeds), desc="Comparing genes")
     sums = SideSums(*(np.sum(part, axis=0) for part in zip(*(vars(part).values() for part in parts), strict=True)))
     names, tables = query.prior.genes[query.match.prior].astype(str), []
     for joined in reversed(tree.joined[len(tree.joined) - len(cut.nodes) + 1 :].tolist()):

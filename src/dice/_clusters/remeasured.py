@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dice import _log
-from dice._data.checks import CountsLayer
 from dice._model.counts import Share, alike, halves, normalised, recover
 from dice._model.inference import Inference
 from dice._model.likelihood import Latents
@@ -59,7 +58,7 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
         return Remeasured(np.asarray(query.posterior.mean), samples, projection, nowhere, nowhere)
     own = np.zeros(n, dtype=bool) if query.own is None else query.own
     sums = np.maximum(query.latents.gene_sums, 0)
-    reader = CellReader(replace(query.inference, own=None), own, query.counts, n_splits, sums / sums.sum())
+    reader = CellReader(replace(query.inference, own=None), own, n_splits, sums / sums.sum())
     parts = query.matrix.each(reader, desc="Halving counts")
     found = np.concatenate([np.empty((0, 2 * n_splits + 2, k), np.float32), *parts])
     pairs = found[:, :-2].reshape(n, n_splits, 2, k)
@@ -73,14 +72,13 @@ class CellReader:
     inference: Inference
     #: Cells (n,) that the loadings were computed from.
     own: Mask
-    counts: CountsLayer | None
     n_splits: int
     #: Share (d,) of every gene in the expression of all cells.
     profile: Floats
 
     def __call__(self, chunk: Chunk, rows: slice) -> Floats:
         """Return the denoised halves of the cells at `rows`, and the simulated cells (n, 2 n_splits + 2, k)."""
-        cells = recover(chunk) if self.counts is None else self.counts.beneath(chunk, rows)
+        cells = recover(chunk)
         seeds, own = self.inference.seeds[rows], self.own[rows]
         likelihood, projection = self.inference.likelihood, self.inference.prior.projection
         found = []

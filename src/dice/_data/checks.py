@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,18 +15,16 @@ from dice._arguments import known_key, said
 from dice._data.matrix import Matrix
 from dice._data.read import embedding, is_blank, names
 from dice._data.sources import stored_values
-from dice._data.value_checks import FEWEST_COUNTS, LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged
+from dice._data.value_checks import LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
-from dice._model.counts import Recovered, normalised
+from dice._model.counts import normalised
 from dice._model.schema import MAX_LATENT
 from dice._model.training_data import ROLES
 from dice._types import Chunk, Codes, Floats
 
 #: Up to this many cells may each come from another donor.
 FEW_CELLS = 20
-#: Cells whose counts are compared with their expression before anything else.
-COMPARED_CELLS = 100
 #: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
 COUNTS_TOLERANCE = 0.05
 
@@ -194,47 +191,3 @@ def factors_of(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArra
     factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
     apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
     return None if apart.nnz and not apart.max() <= COUNTS_TOLERANCE else factor
-
-
-@dataclass(frozen=True)
-class CountsLayer:
-    """The counts (n, d) of the same cells and genes as a matrix of log-normalised expression."""
-
-    counts: Matrix
-    expression: Matrix
-
-    @classmethod
-    def of(cls, adata: AnnData, layer: str, expression: Matrix) -> CountsLayer:
-        """Open the layer and check that it holds counts."""
-        known_key(layer, names(adata, "layers"), "layer", f"{expression.who}.layers")
-        counts = Matrix(
-            adata, layer=layer, genes=expression.genes, chunk_size=expression.chunk_size, who=expression.who
-        )
-        if not holds_counts(counts, FEWEST_COUNTS):
-            raise InputError(f"{counts.where} does not hold raw counts: name another layer with counts_layer=.")
-        found = cls(counts, expression)
-        found.take(np.arange(min(counts.n_cells, COMPARED_CELLS)))
-        return found
-
-    def log_depth(self) -> NDArray[np.float32]:
-        """Return the log depth (n,) of all cells: minus the log of their factor, NaN for cells without counts."""
-        totals = np.concatenate(self.counts.each(lambda chunk, rows: np.asarray(chunk.sum(1)).ravel()))
-        sums = np.concatenate(self.expression.each(lambda chunk, rows: np.asarray(np.expm1(chunk).sum(1)).ravel()))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(totals > 0, np.log(totals) - np.log(sums), np.nan).astype(np.float32)
-
-    def take(self, cells: Codes) -> Recovered:
-        """Return the counts of some cells, in ascending order, as :func:`dice._model.counts.recover` does."""
-        return self._recovered(self.expression.take(cells), self.counts.take(cells))
-
-    def beneath(self, chunk: Chunk, rows: slice) -> Recovered:
-        """Return the counts of the cells at `rows`, whose expression is `chunk`."""
-        return self._recovered(chunk, self.counts.read(rows))
-
-    def _recovered(self, chunk: Chunk, beneath: Chunk) -> Recovered:
-        expression, counts = (sparse.csr_array(x).astype(np.float64) for x in (chunk, beneath))
-        factor = factors_of(expression, counts)
-        if factor is None:
-            x = self.expression.where
-            raise InputError(f"{x} is not log1p of normalised counts in {self.counts.where}: name another layer.")
-        return Recovered(counts, factor, np.ones(len(factor), dtype=bool))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -175,38 +174,6 @@ def _groups(adata: AnnData, batch_key: str | None) -> dict[str, Any]:
 def _n_varying(values: Any) -> int:
     high, low = (x.toarray() if sparse.issparse(x) else x for x in (values.max(axis=0), values.min(axis=0)))
     return int(np.count_nonzero(high != low))
-
-
-#: Share of the marked genes that must be gone for a warning: a filter of a few genes changes nothing.
-LOST = 0.1
-#: Mean of scanpy's normalised dispersions: 0.000 over the genes that they were computed from, on two data sets with and
-#: without batches, and 0.013 or more over a part of them.
-DISPERSION = 0.01
-#: Median of the normalised variances of flavor seurat_v3 with batches: 0.82 to 0.92 over all genes, and over those that
-#: a query has; 1.06 and more over variable genes.
-VARIANCE = 1.0
-
-
-def left_over(adata: AnnData) -> bool:
-    """Return whether ``var["highly_variable"]`` was made before genes were removed.
-
-    scanpy does not record the genes that it chose from, but its other columns show removed genes: ranks have gaps, and
-    dispersions are not centred. Marks of the flavor ``"cell_ranger"`` cannot be checked in this way.
-    """
-    marked = np.asarray(adata.var["highly_variable"])
-    if marked.dtype != bool or marked.all() or not marked.any():
-        return False
-    n_marked = int(marked.sum())
-    batches = "highly_variable_nbatches" in adata.var
-    if "highly_variable_rank" in adata.var and not batches:
-        n_ranked = np.nanmax(adata.var["highly_variable_rank"].to_numpy(dtype=float)[marked], initial=-1) + 1
-        return bool(n_marked < (1 - LOST) * n_ranked)
-    if "variances_norm" in adata.var and batches:
-        return bool(np.nanmedian(adata.var["variances_norm"].to_numpy(dtype=float)) > VARIANCE)
-    flavor = adata.uns.get("hvg", {}).get("flavor") if isinstance(adata.uns.get("hvg"), Mapping) else None
-    if "dispersions_norm" in adata.var and flavor == "seurat":
-        return bool(abs(np.nanmean(adata.var["dispersions_norm"].to_numpy(dtype=float))) > DISPERSION)
-    return False
 
 
 def find_technologies(

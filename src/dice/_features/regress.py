@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from scipy import linalg, sparse
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.neighbors import NearestNeighbors
 
 from dice._model.arrays import subsample
 from dice._types import Codes, Floats
@@ -25,8 +26,6 @@ MOST_CENTRES = 1000
 KERNEL_WIDTH, PENALTY = 1.0, 0.5
 #: Number of neighbours. With 15 or 30 of them: .528 or .540 on Liu, .679 or .671 on bmmc.
 REGRESSION_NEIGHBORS = 20
-#: Maximum number of distances in memory.
-MOST_DISTANCES = 20_000_000
 CANDIDATES = ("ridge on projection", "ridge on denoised", "neighbours on projection", "neighbours on denoised")
 
 
@@ -55,7 +54,9 @@ class Ridge:
             part, target = inputs[cells], values[np.ix_(cells, features)].astype(np.float64)
             offset[features] = target.mean(0)
             normal = part.T @ part + penalty * inner
-            slopes[:, features] = _solve(normal, part.T @ (target - offset[features]))
+            # Cells may be identical, and rounding must not make the matrix indefinite.
+            normal[np.diag_indices_from(normal)] += 1e-8 * np.trace(normal) / len(normal)
+            slopes[:, features] = linalg.solve(normal, part.T @ (target - offset[features]), assume_a="pos")
         return cls(centres, scale, slopes, offset)
 
     def __call__(self, x: Floats) -> Floats:
@@ -63,27 +64,10 @@ class Ridge:
         return kernel(x / self.scale, self.centres) @ self.slopes + self.offset
 
 
-def _solve(normal: Floats, right: Floats) -> Floats:
-    """Solve normal equations (m, m), raising the diagonal until the matrix is positive definite.
-
-    Cells may be identical, and distances are float32. If a feature was measured in far fewer cells than there are
-    centres, rounding errors can make the matrix indefinite.
-    """
-    typical, diagonal = np.trace(normal) / len(normal), np.diag_indices_from(normal)
-    for raised in 10.0 ** np.arange(-8, 1):
-        firm = normal.copy()
-        firm[diagonal] += raised * typical
-        try:
-            return np.asarray(linalg.cho_solve(linalg.cho_factor(firm), right))
-        except linalg.LinAlgError:
-            continue
-    return np.zeros_like(right)
-
-
 def kernel(a: Floats, b: Floats) -> Floats:
     """Return the Gaussian kernel (n, m) of cells. Its width grows with the number of latents, as distances do."""
-    squared = torch.cdist(_tensor(a), _tensor(b)).square().numpy().astype(np.float64)
-    return np.exp(-squared / (2 * KERNEL_WIDTH**2 * a.shape[1]))
+    # In double precision: the normal equations of float32 kernels are not positive definite.
+    return rbf_kernel(a.astype(np.float64), b.astype(np.float64), gamma=1 / (2 * KERNEL_WIDTH**2 * a.shape[1]))
 
 
 def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
@@ -117,21 +101,13 @@ class Neighbors:
 
 def neighbor_weights(samples: Floats, cells: Floats) -> sparse.csr_array:
     """Return the share (n, m) of each known cell (m, k) among the neighbours of a cell's samples (n, S, k)."""
-    n, n_samples, k = samples.shape
-    n_neighbors, bank = min(REGRESSION_NEIGHBORS, len(cells)), _tensor(cells)
-    flat = samples.reshape(-1, k)
-    step, found = max(MOST_DISTANCES // max(len(cells), 1), 1), []
-    for start in range(0, len(flat), step):
-        distances = torch.cdist(_tensor(flat[start : start + step]), bank)
-        found.append(distances.topk(n_neighbors, largest=False).indices.numpy())
-    nearest = np.concatenate([np.empty((0, n_neighbors), np.int64), *found])
-    rows = np.repeat(np.arange(n), n_samples * n_neighbors)
-    share = np.full(nearest.size, 1 / (n_samples * n_neighbors))
-    return sparse.csr_array((share, (rows, nearest.ravel())), shape=(n, len(cells)))
-
-
-def _tensor(x: Floats) -> torch.Tensor:
-    return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32)
+    n, _, k = samples.shape
+    if not n:
+        return sparse.csr_array((0, len(cells)))
+    search = NearestNeighbors(n_neighbors=min(REGRESSION_NEIGHBORS, len(cells))).fit(cells)
+    nearest = search.kneighbors(samples.reshape(-1, k), return_distance=False).reshape(n, -1)
+    share = np.full(nearest.size, 1 / nearest.shape[1])
+    return sparse.csr_array((share, (np.repeat(np.arange(n), nearest.shape[1]), nearest.ravel())), (n, len(cells)))
 
 
 @dataclass(frozen=True)

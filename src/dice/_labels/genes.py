@@ -42,7 +42,7 @@ class ExplainedCells(LabelCells):
 def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> ExplainedCells:
     """Return the cells as :func:`dice.tl.transfer_labels` saw them, from the record of that call."""
     call = from_plain(record["call"], OBJECTS)
-    kept = {name: call[name] for name in ("rho", "layer", "counts_layer", "gene_key", "random_state") if name in call}
+    kept = {name: call[name] for name in ("rho", "layer", "gene_key", "random_state") if name in call}
     # The stored shift is reused, because a subset of the cells would give another offset.
     options = Options(**kept, shift=record["shift"], check=call["check"], uncertainty=False)
     cells = LabelCells.of(Query.of(adata, prior, options))

@@ -120,11 +120,10 @@ def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list
 
     For a panel, the cells themselves are thinned to depths that are typical of a query.
     """
-    layers = {name: prior.params.get(name) for name in ("layer", "counts_layer")}
-    options = Options(rho=0.0, uncertainty=False, shift=False, check=False, **layers)
+    options = Options(rho=0.0, uncertainty=False, shift=False, check=False, layer=prior.params.get("layer"))
     own = Query.of(reference, prior, options, who=who)
     whole = as_query(reference, own, labelled.roles, depths=np.empty(0, np.float32))
-    if not own.measured or whole.counts is not None:
+    if not own.measured:
         return [LabelCells.of(whole)]
     # Depths are relative to the target sum, which is the median depth of the query for a panel.
     panel = is_panel(prior)

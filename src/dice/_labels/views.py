@@ -26,7 +26,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from dice._model.arrays import softmax
 from dice._model.logistic import Logistic
-from dice._types import Codes, Floats
+from dice._types import Codes, Floats, Mask
 
 #: Views that match query and reference.
 MATCHED = ("centered", "standardized", "profiles")
@@ -213,18 +213,23 @@ class Profiles:
         directions[moments.counts == 0] = 0
         return cls(directions, own.mean, weight, temperature)
 
+    @property
+    def known(self) -> Mask:
+        """Labels (C,) that have a profile."""
+        return np.asarray(self.directions.any(1))
+
     def cosines(self, x: Floats) -> Floats:
         """Return the cosine (n, C) of the profiles and of standardised cells (n, d)."""
         return np.asarray(_unit((x - self.centre) * self.weight) @ self.directions.T)
 
     def __call__(self, x: Floats) -> Floats:
         """Return probabilities (n, C) of cells (n, d)."""
-        logits = np.where(self.directions.any(1), self.cosines(x) / self.temperature, -np.inf)
+        logits = np.where(self.known, self.cosines(x) / self.temperature, -np.inf)
         return softmax(logits.astype(np.float32))
 
     def learn_temperature(self, x: Floats, codes: Codes) -> float:
         """Return the temperature with the smallest log-loss on cells x (n, d) with these labels (n,)."""
-        known = self.directions.any(1)
+        known = self.known
         cosines, codes = self.cosines(x[known[codes]]), codes[known[codes]]
         if not len(codes):
             return float(np.sqrt(np.prod(TEMPERATURES)))

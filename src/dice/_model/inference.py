@@ -14,11 +14,12 @@ from torch import Tensor
 
 from dice._errors import InputError
 from dice._model.denoiser import Denoiser
+from dice._model.gibbs import fastest_split, rho_schedule, split_gibbs, split_length
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import Offsets
-from dice._model.posterior import Posterior, direct, fastest_split, rho_schedule, silent, split_gibbs, split_length
 from dice._model.prior import LearnedPrior
 from dice._model.random_numbers import CellNoise
+from dice._model.sampler import Posterior, direct
 from dice._model.steps import GaussianStep, LangevinStep, LikelihoodStep, likelihood_step
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device
@@ -116,32 +117,16 @@ class Inference:
     device: str
     #: Cells (n,) that the loadings were computed from.
     own: Mask | None = None
-    #: Called with the number of cells after each step; see `Plan.n_steps`.
-    tell: Callable[[int], object] = silent
-    #: Numbers of cells that were computed at a time because more did not fit the memory of the device.
-    halved: list[int] = field(default_factory=list)
+    #: Called with the number of cells after each step (see `Plan.n_steps`); ``bool`` does nothing.
+    tell: Callable[[int], object] = bool
 
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
-        """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` if the plan needs genes.
-
-        Many cells, and those that do not fit the memory of the device, are computed in halves. The result is the same.
-        """
-        half = len(latents) // 2
-        if len(latents) <= NETWORK_CHUNK:
-            try:
-                return self._posterior(latents, rows, chunk)
-            except torch.cuda.OutOfMemoryError as error:
-                if not half:
-                    raise InputError(
-                        "The memory of the device is too small for a single cell: set dice.settings.device = 'cpu'."
-                    ) from error
-            # Only here, where the error no longer holds on to the tensors of the failed attempt.
-            torch.cuda.empty_cache()
-            self.halved.append(half)
+        """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` if the plan needs genes."""
         parts = []
-        for part in (slice(0, half), slice(half, len(latents))):
+        for start in range(0, max(len(latents), 1), NETWORK_CHUNK):
+            part = slice(start, min(start + NETWORK_CHUNK, len(latents)))
             place = slice(rows.start + part.start, rows.start + part.stop)
-            parts.append(self(latents[part], place, None if chunk is None else chunk[part]))
+            parts.append(self._posterior(latents[part], place, None if chunk is None else chunk[part]))
         return Posterior.joined(parts)
 
     def _posterior(self, latents: Latents, rows: slice, chunk: Chunk | None) -> Posterior:

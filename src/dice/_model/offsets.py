@@ -206,44 +206,28 @@ def find_offsets(
     return Offsets((found * prior.latent_scale).cpu().numpy()[:, None].astype(np.float32), batches)
 
 
-STORED = ("none", "views", "offset", "clusters", "mean")
+STORED = ("views", "offset", "clusters", "mean")
 
 
-def check_record(record: Mapping[str, Any], names: list[str] | None) -> None:
-    """Raise an error unless a call has stored this record, for a query whose batches have these `names`."""
-    strategy, offsets = record.get("strategy"), np.asarray(record.get("offset", 0.0))
-    known = strategy in STORED and (strategy == "none" or "offset" in record)
-    if not known or offsets.dtype.kind not in "fiu":
+def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
+    """Return the offsets that an earlier call stored, for cells in `batches` (n,) with these `names`."""
+    if record.get("strategy") == "none":
+        return None
+    offsets = np.asarray(record.get("offset"))
+    stored = None if "batches" not in record else [str(name) for name in record["batches"]]
+    n_clusters = 1 if prior.soft_clusters is None else len(prior.soft_clusters.means)
+    fits = record.get("strategy") in STORED and offsets.dtype.kind in "fiu" and offsets.ndim == 3
+    fits = fits and offsets.shape[1] in (1, n_clusters) and offsets.shape[2] == prior.n_latent
+    if not fits or len(offsets) != len(stored or [0]) or not np.isfinite(offsets).all():
         raise InputError(
-            "shift is a table, but not one that an earlier call stored: pass query.uns['X_dice']['shift']."
+            "`shift` has offsets that do not fit the prior: pass the shift that dice.tl.denoise stored with it in "
+            "query.uns['X_dice']['shift'], or shift='offset'."
         )
-    if "offset" not in record:
-        return
-    stored = _batches(record)
-    unknown = sorted(set(names or ()) - set(stored or ()))
-    if (stored is None) != (names is None) or unknown:
+    if (stored is None) != (names is None) or not set(names or ()) <= set(stored or ()):
         raise InputError(
             f"The stored shift has the batches {stored}, but the query has {names}: pass the batch_key of the call "
             "that stored it."
         )
-
-
-def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
-    """Return the offsets of a checked record for cells in `batches` (n,) with these `names`."""
-    if "offset" not in record:
-        return None
-    offsets, stored = np.asarray(record["offset"], dtype=np.float32), _batches(record)
-    n_clusters = 1 if prior.soft_clusters is None else len(prior.soft_clusters.means)
-    fits = offsets.ndim == 3 and offsets.shape[1] in (1, n_clusters) and offsets.shape[2] == prior.n_latent
-    if not fits or len(offsets) != len(stored or [0]) or not np.isfinite(offsets).all():
-        raise InputError(
-            f"The stored shift has offsets of shape {offsets.shape}, which do not fit the prior: pass the shift "
-            "that dice.tl.denoise stored with this prior, or shift='offset'."
-        )
     if stored is not None and names is not None:
         batches = np.array([stored.index(name) for name in names], dtype=np.intp)[batches]
-    return Offsets(offsets, batches, prior.soft_clusters)
-
-
-def _batches(record: Mapping[str, Any]) -> list[str] | None:
-    return None if "batches" not in record else [str(name) for name in record["batches"]]
+    return Offsets(offsets.astype(np.float32), batches, prior.soft_clusters)

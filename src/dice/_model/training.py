@@ -61,8 +61,6 @@ class Trainer:
         self.best: dict[str, Tensor] = _clone(denoiser.state_dict())
         #: Step, mean training loss and held-out loss of every evaluation.
         self.history: list[tuple[float, float, float]] = []
-        #: False during a step, when the state must not be saved.
-        self.between_steps = True
         self._losses: list[Tensor] = []
 
     @property
@@ -76,13 +74,7 @@ class Trainer:
         """Take steps until finished, and yield their numbers. The denoiser ends with the best weights."""
         self.denoiser.train()
         while not self.finished:
-            try:
-                self._step()
-            except torch.cuda.OutOfMemoryError as error:
-                raise TrainingError(
-                    f"The memory of the device is too small for batches of {self.config.batch_size} cells: "
-                    f"pass batch_size={max(self.config.batch_size // 4, 2)} or set dice.settings.device = 'cpu'."
-                ) from error
+            self._step()
             if self.step % self.config.evaluate_every == 0 or self.step == self.config.max_steps:
                 self.evaluate()
             yield self.step
@@ -115,7 +107,6 @@ class Trainer:
         return config.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * step / config.max_steps))
 
     def _step(self) -> None:
-        self.between_steps = False
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate(self.step)
         clean = self.batches.draw(self.config.batch_size, self.generator)
@@ -128,7 +119,6 @@ class Trainer:
         # The loss becomes NaN with a gradient that is not finite, which would ruin the weights unseen.
         self._losses.append(loss.detach() + 0 * norm)
         self.step += 1
-        self.between_steps = True
 
     def _mean_loss(self) -> float:
         """Mean loss since the last evaluation, read from the device in one transfer."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -13,22 +16,71 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import settle
-from dice._data.checks import CountsLayer
-from dice._data.genes import GeneMatch
+from dice._data.checks import read_batches
+from dice._data.genes import GeneMatch, match_genes
 from dice._data.matrix import Matrix
 from dice._data.store import Prior, own_cells
+from dice._data.value_checks import Statistics, check_query
 from dice._data.write import Slots, as_plain
 from dice._keys import DenoiseKeys
 from dice._model.counts import judge_counts
+from dice._model.gibbs import MAX_ITERATIONS
 from dice._model.inference import Inference, Plan
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import SAMPLED_CELLS
-from dice._model.posterior import MAX_ITERATIONS, Posterior
 from dice._model.random_numbers import cell_seeds
-from dice._query.reading import once, opened
+from dice._model.sampler import Posterior
 from dice._query.shift import find_shift
-from dice._types import Chunk, Codes, Mask
+from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian, Gibbs, Options, Shift
+
+T = TypeVar("T")
+#: Results of this context with the warnings that came with them, and objects whose identity is part of a key.
+_known: ContextVar[dict[Hashable, tuple[Any, list[str], tuple[object, ...]]] | None] = ContextVar("known", default=None)
+
+
+def one_reading() -> AbstractContextManager[object]:
+    """Within this block, all calls on one query share one reading. Results do not change."""
+    return _log.within(_known, {})
+
+
+def once(key: Hashable, function: Callable[[], T], *keep: object) -> T:
+    """Call a function once within `one_reading`, and repeat its warnings for every caller.
+
+    Outside `one_reading` the function is called each time. Objects whose `id` is part of the key are kept alive, so
+    that no other object gets the same `id`.
+    """
+    known = _known.get()
+    if known is None:
+        return function()
+    if key in known:
+        for message in known[key][1]:
+            _log.warn(message)
+    else:
+        with _log.recorded() as warned:
+            known[key] = function(), warned, keep
+    return known[key][0]
+
+
+def opened(
+    adata: AnnData, options: Options, genes: NDArray[np.object_], known: Statistics, means: Floats | None = None, *,
+    who: str = "adata",
+) -> tuple[GeneMatch, Matrix, pd.Categorical | None]:  # fmt: skip
+    """Match `genes` of the reference in a query, and open the matrix and the batches.
+
+    Values are compared with the statistics `known` of the reference, and with its `means` if they are given.
+    """
+    named = {"gene_key": options.gene_key, "species": options.check.species}
+    place, overlap = (id(adata), "\0".join(map(str, genes)), *named.values()), options.check.min_gene_overlap
+    match = once(("genes", *place, overlap), partial(match_genes, adata, genes, min_overlap=overlap, **named), adata)
+    _log.info(f"{match}.")
+    opening = partial(Matrix, adata, layer=options.layer, genes=match.query, chunk_size=options.chunk_size, who=who)
+    matrix = once(("matrix", *place, known.get("sum_log"), options.layer, options.chunk_size), opening, adata)
+    if options.check.values:  # noqa: PD011 - not pandas
+        checking = partial(check_query, matrix, match, known, means)
+        matrix.factor = once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
+    batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
+    return match, matrix, batches
 
 
 @dataclass(frozen=True)
@@ -41,8 +93,6 @@ class Query:
     matrix: Matrix
     #: Batches of the cells. Each has its own shift.
     batches: pd.Categorical | None = None
-    #: Counts of the matrix, if the user names a layer with them.
-    counts: CountsLayer | None = None
     #: Cells (n,) that the loadings were computed from, if the query is the reference itself.
     own: Mask | None = None
     #: The likelihood of the genes at hand. Missing genes are filled in, unless a chain leaves them out.
@@ -81,8 +131,6 @@ class Query:
         """Noisy latents of all cells, from one pass that also finds the noise."""
         key = ("latents", id(self.matrix), id(self.likelihood))
         latents = once(key, self._projected, self.matrix, self.likelihood)
-        if self.counts is not None:
-            latents = replace(latents, log_depth=self.counts.log_depth())
         self.warn_of_empty(latents)
         return latents
 
@@ -146,9 +194,6 @@ class Query:
             for rows in (self.matrix.slices() if plan.needs_genes else []) or [slice(0, n)]:
                 chunk = self.matrix.read(rows) if plan.needs_genes else None
                 parts.append(inference(self.latents[rows], rows, chunk))
-        if inference.halved:
-            n_cells = min(inference.halved)
-            _log.warn(f"The device has too little memory for a chunk: {n_cells} cells were computed at a time.")
         return Posterior.joined(parts)
 
     def slots(self, keys: DenoiseKeys, warned: list[str]) -> Slots:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice import _log
-from dice._data.checks import CountsLayer, read_labels, read_roles
+from dice._data.checks import read_labels, read_roles
 from dice._data.matrix import Matrix
 from dice._data.read import stored_colors
 from dice._errors import InputError
@@ -170,10 +170,7 @@ class ReferenceQuery(Query):
     def latents(self) -> Latents:
         """Latents of all cells, in memory."""
         parts = self.matrix.each(self.reader.latents, desc="Projecting")
-        latents = Latents.joined(parts, self.likelihood.n_latent)
-        if self.counts is not None:
-            latents = replace(latents, log_depth=self.counts.log_depth())
-        return latents
+        return Latents.joined(parts, self.likelihood.n_latent)
 
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
         return self.reader.expression(chunk, rows)
@@ -209,17 +206,11 @@ def as_query(
     # Query and reference must be read with the same kind of noise, measured or assumed: their latents differ.
     asked = query.options.likelihood
     assumed = Gaussian() if isinstance(asked, str) and not query.measured else asked
-    options = replace(
-        query.options, layer=layer, counts_layer=None, gene_key=None, check=False, shift=False, likelihood=assumed
-    )
+    options = replace(query.options, layer=layer, gene_key=None, check=False, shift=False, likelihood=assumed)
     matrix = Matrix(reference, layer=layer, genes=positions, who="reference")
-    named = prior.params.get("counts_layer") if query.measured else None
-    counts = None if named is None else CountsLayer.of(reference, named, matrix)
     known = query.latents.log_depth[~np.isnan(query.latents.log_depth)]
-    # Counts in a layer are read as they are: thinning needs them where the expression is read.
-    thins = query.measured and counts is None
     if depths is None:
-        depths = np.sort(known) if thins and share is None else np.empty(0, np.float32)
+        depths = np.sort(known) if query.measured and share is None else np.empty(0, np.float32)
     trained = (roles != ROLES.index("calibration")) & query.measured
-    share, own = share if thins else None, replace(match, query=positions)
-    return ReferenceQuery(prior, options, own, matrix, counts=counts, depths=depths, trained=trained, share=share)
+    share, own = share if query.measured else None, replace(match, query=positions)
+    return ReferenceQuery(prior, options, own, matrix, depths=depths, trained=trained, share=share)

@@ -42,13 +42,13 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
     if latents.empty.all():
         raise InputError("rho cannot be tuned, because no cell expresses a gene of the prior: set rho to a number.")
     noise, genes = float(np.sqrt(latents.residual[~latents.empty].mean())), query.match.prior
-    beneath = recover(chunk) if query.counts is None else query.counts.take(rows)
+    beneath = recover(chunk)
     # As in dice.tl.denoise: counts, or Gaussian noise.
     measured = prior.measured and judge_counts(beneath.log_depth, latents.empty)[0]
     if criterion == "auto":
         criterion = "counts" if measured else "genes"
     if criterion == "counts" and not beneath.counts.count_nonzero():
-        raise InputError("criterion='counts' needs log-normalised counts: set counts_layer to a layer with counts.")
+        raise InputError("criterion='counts' needs log-normalised counts: set adata.X to the raw counts.")
     if criterion == "genes":
         losses = by_genes(prior, chunk, genes, values, noise, rng)
     else:

@@ -72,19 +72,14 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prior_of(adata: AnnData, reference: Reference | None, record: Mapping[str, Any], prior_key: str) -> Prior:
-    """Return the prior of `reference`, or the prior of the embedding from memory, or the prior in `adata`."""
+    """Return the prior that made the embedding: that of `reference`, or one in memory or in `adata`."""
     made_by = str(record["params"].get("prior", ""))
-    if reference is not None:
-        prior: Prior | None = find_prior(reference, key=prior_key)
-    else:
-        prior = known_prior(made_by)
-        if prior is None and PriorKeys(prior_key).uns in read.names(adata, "uns"):
-            prior = find_prior(adata, key=prior_key)
-    if prior is None or (reference is None and prior.sha256 != made_by):
-        raise SlotError("The prior that made the embedding is not in memory: pass the reference as second argument.")
-    if prior.sha256 != made_by:
+    prior = known_prior(made_by) if reference is None else find_prior(reference, key=prior_key)
+    if prior is None and PriorKeys(prior_key).uns in read.names(adata, "uns"):
+        prior = find_prior(adata, key=prior_key)
+    if prior is None or prior.sha256 != made_by:
         raise InputError(
-            "The embedding was made with another prior than that of the reference: pass the other reference, or call "
-            "dice.tl.denoise again."
+            "The embedding was made with another prior, which is not in memory: pass its reference as second argument, "
+            "or call dice.tl.denoise again."
         )
     return prior

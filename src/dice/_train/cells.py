@@ -1,4 +1,4 @@
-"""The cells of a reference: their matrix, genes, labels and roles."""
+"""The cells of a reference: from their matrix to latents, and to the data that a denoiser learns from."""
 
 from __future__ import annotations
 
@@ -7,31 +7,51 @@ from typing import Self
 
 import numpy as np
 import pandas as pd
+import torch
 from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
 from dice._data import read
-from dice._data.checks import CountsLayer, check_expression, check_n_latent, read_labels
+from dice._data.checks import check_expression, check_n_latent, read_labels
 from dice._data.genes import by_name, check_storable
-from dice._data.matrix import Matrix
+from dice._data.matrix import Matrix, Part
 from dice._data.store import Prior
 from dice._data.value_checks import matrix_statistics, refuse_wild
 from dice._data.write import Slots
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice._model.projection import is_orthonormal
-from dice._model.training_data import ROLES, assign_roles
+from dice._model import networks
+from dice._model.arrays import subsample
+from dice._model.counts import TARGET_SUM, judge_counts, recover
+from dice._model.likelihood import GaussianLikelihood, Latents
+from dice._model.pca import adopt_projection, fit_projection
+from dice._model.prior import LearnedPrior
+from dice._model.projection import Projection, is_orthonormal
+from dice._model.training_data import (
+    MAX_MEASURED,
+    ROLES,
+    TrainingData,
+    assign_roles,
+    limit_roles,
+    make_rows,
+    plain_data,
+    thinned_data,
+)
 from dice._train.genes import learned_genes
 from dice._types import Codes, Floats
 from dice.options import Training
 
 #: Default number of latents (docs/prior.md); at most half of the genes, so that the noise can be measured.
 AUTO_LATENT = 50
-#: Smallest number of cells of a label that a subsample keeps, so that rare types stay.
-FEWEST = 200
 #: Labels with fewer cells are reported as rare, because fewer than two of their cells are calibration cells.
 RARE = 20
+#: Calibration cells that are kept inside the prior.
+CALIBRATION_CELLS = 2000
+#: Largest relative difference between a stored embedding and the projection that should give it.
+TOLERANCE = 0.01
+#: Smallest number of cells for measured noise; with fewer cells the noise is assumed.
+MIN_CELLS = 100
 
 
 @dataclass(frozen=True)
@@ -47,17 +67,31 @@ class Embedding:
     def read(cls, adata: AnnData, use_rep: str) -> Self:
         """Read latents and loadings from scanpy's slots, and check that they are a PCA."""
         latents, loadings, key = read.pca(adata, use_rep)
-        if latents.ndim != 2 or loadings.shape != (adata.n_vars, latents.shape[1]) or not latents.size:
+        whole = latents.ndim == 2 and latents.size and loadings.shape == (adata.n_vars, latents.shape[1])
+        if not whole or not is_orthonormal(loadings):
             raise InputError(
-                f"adata.varm[{key!r}] of shape {loadings.shape} does not fit adata.obsm[{use_rep!r}] of "
-                f"shape {latents.shape}: run sc.pp.pca again, or leave use_rep out."
-            )
-        if not is_orthonormal(loadings):
-            raise InputError(
-                f"The loadings in adata.varm[{key!r}] are not orthonormal, as those of PCA are: "
-                "run sc.pp.pca again, or leave use_rep out."
+                f"adata.varm[{key!r}] of shape {loadings.shape} must be orthonormal loadings of "
+                f"adata.obsm[{use_rep!r}] of shape {latents.shape}: run sc.pp.pca again, or leave use_rep out."
             )
         return cls(use_rep, latents, loadings, by_name(adata, np.flatnonzero(loadings.any(1))))
+
+    def projection(self, matrix: Matrix, *, n_latent: int | str, scale: bool) -> Projection:
+        """The projection that gives the embedding from `matrix`, with or without scaled genes.
+
+        scanpy stores neither mean nor scale, so that both are tried and compared with the embedding.
+        """
+        errors = []
+        for scaled in (scale, not scale):
+            found = adopt_projection(matrix, self.loadings[self.genes], n_latent=n_latent, scale=scaled)
+            expected = self.latents[:, : found.n_latent]
+            away = np.linalg.norm(matrix.apply(found.project) - expected)
+            errors.append(float(away / (np.linalg.norm(expected) + 1e-12)))
+            if errors[-1] < TOLERANCE:
+                return found
+        raise InputError(
+            f"The matrix projected on its loadings differs from adata.obsm[{self.key!r}] by {min(errors):.0%}: name "
+            "the matrix that sc.pp.pca (with zero_center=True) was run on with layer=, or leave use_rep out."
+        )
 
 
 @dataclass(frozen=True)
@@ -65,8 +99,6 @@ class ReferenceCells:
     """The cells of a reference before they are projected."""
 
     matrix: Matrix
-    #: Positions (d,) of the genes in use, in the order of their names.
-    genes: Codes
     #: Label code (n,) of every cell, -1 where it is missing; None without labels.
     labels: Codes | None
     embedding: Embedding | None
@@ -74,8 +106,6 @@ class ReferenceCells:
     roles: NDArray[np.int8]
     #: Figures of the matrix, which those of a query are compared with.
     statistics: dict[str, float]
-    #: Layer of counts, if the user names one.
-    counts: CountsLayer | None = None
 
     @classmethod
     def read(
@@ -88,7 +118,6 @@ class ReferenceCells:
         layer: str | None,
         mask_var: str | NDArray[np.bool_] | None,
         use_rep: str | None,
-        counts_layer: str | None,
         check: bool,
     ) -> Self:
         """Open the matrix, check a sample of it and assign roles; the cells are not read yet."""
@@ -96,23 +125,24 @@ class ReferenceCells:
         named = None if labels_key is None else read_labels(adata, labels_key)
         labels = None if named is None else np.asarray(named.codes, dtype=np.intp)
         embedding = None if use_rep is None else Embedding.read(adata, use_rep)
-        genes, which = (
-            learned_genes(adata, mask_var, layer=layer)
-            if embedding is None
-            else (embedding.genes, f"of adata.obsm[{use_rep!r}]")
-        )
+        if embedding is None:
+            genes, which = learned_genes(adata, mask_var)
+        else:
+            genes, which = embedding.genes, f"of adata.obsm[{use_rep!r}]"
         matrix = Matrix(adata, layer=layer, genes=genes)
         sample = matrix.sample()
         if check:
             # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
             check_expression(sample[:, matrix.genes], scaled=use_rep is not None)
             refuse_wild(matrix, sample)
-        statistics = {name: x for name, x in matrix_statistics(sample, genes).items() if np.isfinite(x)}
+        statistics = pd.Series(matrix_statistics(sample, genes), dtype=float)
+        statistics = statistics[np.isfinite(statistics)].to_dict()
         roles = assign_roles(matrix.n_cells, training.validation_fraction, training.calibration_fraction, seed)
         roles = limit_roles(roles, labels, training.max_cells, seed)
-        counts = None if counts_layer is None else CountsLayer.of(adata, counts_layer, matrix)
-        _log.say(_introduction(matrix, adata.n_vars, which, roles, named))
-        return cls(matrix, genes, labels, embedding, roles, statistics, counts)
+        if (roles < 0).any():
+            _log.info(f"The network learns from a subsample that leaves out {(roles < 0).sum()} cells.")
+        _log.say(_introduction(matrix, which, roles, named))
+        return cls(matrix, labels, embedding, roles, statistics)
 
     @property
     def seen(self) -> NDArray[np.bool_]:
@@ -139,39 +169,79 @@ class ReferenceCells:
         )
 
 
-def _introduction(
-    matrix: Matrix, n_vars: int, which: str, roles: NDArray[np.int8], labels: pd.Categorical | None
-) -> str:
+def _introduction(matrix: Matrix, which: str, roles: NDArray[np.int8], labels: pd.Categorical | None) -> str:
     """One sentence about cells, genes, roles and labels."""
     train, stop, calibrate = ((roles == code).sum() for code in range(len(ROLES)))
-    shares = f"{train:,} to train, {stop:,} to stop and {calibrate:,} to calibrate on"
-    text = f"Prior of {matrix.n_genes:,} of {n_vars:,} genes ({which}) and {matrix.n_cells:,} cells ({shares})"
+    text = (
+        f"Prior of {matrix.n_genes:,} of {len(matrix.gene_names):,} genes ({which}) and {matrix.n_cells:,} cells "
+        f"({train:,} to train, {stop:,} to stop and {calibrate:,} to calibrate on)"
+    )
     if labels is None:
         return f"{text}, without labels."
-    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
-    rare = [f"{labels.categories[code]} ({counts[code]})" for code in np.argsort(counts) if 0 < counts[code] < RARE]
-    listed = f", rare are {', '.join(rare[:5])}{' and others' if len(rare) > 5 else ''}" if rare else ""
-    unlabelled = f"; {(labels.codes < 0).sum():,} cells have none" if (labels.codes < 0).any() else ""
-    return f"{text} with {(counts > 0).sum()} labels{listed}{unlabelled}."
+    counts = labels.value_counts()
+    rare = [f"{name} ({n})" for name, n in counts[(counts > 0) & (counts < RARE)].sort_values().items()]
+    return f"{text} with {(counts > 0).sum()} labels{', rare are ' if rare else ''}{', '.join(rare[:5])}."
 
 
-def limit_roles(roles: NDArray[np.int8], labels: Codes | None, max_cells: int, seed: int) -> NDArray[np.int8]:
-    """Roles (n,) with -1 for random cells beyond `max_cells`, which the PCA uses and the network does not.
+@dataclass(frozen=True)
+class Reduced:
+    """Latents of a reference; PCA units."""
 
-    With label codes (n,), every label keeps the same share of its cells, and at least `FEWEST` of them.
+    projection: Projection
+    likelihood: GaussianLikelihood
+    #: Latents, residuals and depths of all cells.
+    latents: Latents
+    #: Latents and residuals of calibration cells, for the novelty test.
+    calibration: dict[str, NDArray[np.float32]] | None
+
+
+def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduced:
+    """Compute the loadings from the training cells, or take those of an embedding, and project all cells."""
+    matrix, seen = cells.matrix, cells.seen
+    if cells.embedding is None:
+        projection = fit_projection(Part(matrix, seen), n_latent=n_latent, scale=scale)
+    else:
+        projection = cells.embedding.projection(matrix, n_latent=n_latent, scale=scale)
+    likelihood = GaussianLikelihood.of(projection, np.arange(matrix.n_genes))
+    latents = Latents.joined(matrix.each(likelihood.latents, desc="Projecting"), projection.n_latent)
+    if not latents.y[seen].any():
+        raise InputError(
+            "No gene varies among the cells, so that there is nothing to learn: check the matrix and mask_var."
+        )
+    few = subsample(np.flatnonzero(~seen), CALIBRATION_CELLS)
+    calibration = {"y": latents.y[few], "residual": latents.residual[few]} if len(few) else None
+    return Reduced(projection, likelihood, latents, calibration)
+
+
+def training_data(
+    cells: ReferenceCells, reduced: Reduced, preset: str, seed: int, device: torch.device
+) -> TrainingData:
+    """Thinned copies if the preset learns from counts and the reference consists of counts, else latents."""
+    usable = cells.seen & (cells.roles >= 0) & ~np.isnan(reduced.latents.log_depth)
+    counted = judge_counts(reduced.latents.log_depth, reduced.latents.empty)[0] and usable.sum() >= MIN_CELLS
+    if not networks.by_preset()[preset][1].counts or not counted:
+        reason = "the preset assumes it" if counted else "the values are not log-normalised counts, or cells are few"
+        _log.info(f"Noise: assumed Gaussian; {reason}.")
+        return plain_data(reduced.latents.y, cells.roles, device)
+    _log.info(f"Noise: learned by splitting the counts of {usable.sum()} cells.")
+    chosen = np.flatnonzero(usable)
+    if len(chosen) > MAX_MEASURED:
+        chosen = np.sort(np.random.default_rng([seed, 2]).choice(chosen, MAX_MEASURED, replace=False))
+    counts, target_sum = recover(cells.matrix.take(chosen)), cells.statistics.get("sum_log", 0.0) or TARGET_SUM
+    rows = make_rows(reduced.projection, counts, np.random.default_rng([seed, 3]), target_sum=target_sum)
+    typical = float(np.median(reduced.latents.log_depth[usable]))
+    return thinned_data(rows.to(device), chosen, cells.roles[chosen], reduced.projection.n_latent, typical)
+
+
+def clean_latents(prior: LearnedPrior, cells: ReferenceCells, reduced: Reduced) -> NDArray[np.float32]:
+    """Denoised latents (n, k) of all cells of the reference, as if the loadings had been computed without them.
+
+    Without counts, and for single cells that are not counts, these are the noisy latents.
     """
-    trained = roles < ROLES.index("calibration")
-    share = max_cells / max(trained.sum(), 1)
-    if share >= 1:
-        return roles
-    groups = np.zeros(len(roles), dtype=np.intp) if labels is None else labels
-    rng, limited = np.random.default_rng([seed, 1]), roles.copy()
-    for role in np.unique(roles[trained]):
-        for group in np.unique(groups[roles == role]):
-            cells = rng.permutation(np.flatnonzero((roles == role) & (groups == group)))
-            kept = round(share * len(cells)) if labels is None else max(round(share * len(cells)), FEWEST)
-            limited[cells[kept:]] = -1
-    sampling = "uniform" if labels is None else "label-stratified"
-    n_kept = int(((limited >= 0) & trained).sum())
-    _log.info(f"The network learns from a {sampling} subsample of {n_kept} of {trained.sum()} cells.")
-    return limited
+    latents = reduced.latents
+    if not prior.measured:
+        return latents.y
+    y = reduced.likelihood.honest(latents, cells.seen, reduced.projection)
+    known = np.flatnonzero(~np.isnan(latents.log_depth))
+    y[known] = prior.mean(y[known], latents.log_depth[known])
+    return y

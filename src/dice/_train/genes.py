@@ -14,54 +14,23 @@ from dice._data.checks import gene_mask, named_mask, read_batches
 from dice._data.genes import FEW, by_name, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
-from dice._data.recipe import find_technologies, left_over, variable_genes
+from dice._data.recipe import find_technologies, variable_genes
 from dice._data.store import Prior, find_prior
 from dice._data.value_checks import matrix_statistics, refuse_wild
 from dice._keys import PriorKeys
-from dice._query.reading import opened
+from dice._query.query import opened
 from dice._types import Codes, Mask
 from dice.options import Options
 
-#: Default number of genes, as in the paper and in :func:`dice.pp.prepare`.
-N_TOP_GENES = 3000
-#: With at most this many genes, the user has chosen them already, and all are used (:func:`dice.pp.shared_genes` takes
-#: the 5,000 most variable of each data set).
-MOST_GENES = 5000
 
-
-def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None, *, layer: str | None) -> tuple[Codes, str]:
-    """Return positions of the genes to learn from, in the order of their names, and a description of them.
-
-    If ``"auto"`` finds variable genes of scanpy that were chosen before genes were removed, they are chosen again.
-    """
+def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple[Codes, str]:
+    """Return positions of the genes to learn from, in the order of their names, and a description of them."""
     named = named_mask(adata, mask_var)
-    auto = isinstance(mask_var, str) and mask_var == "auto"
-    if auto and named is not None and left_over(adata):
-        return _chosen_again(adata, layer)
     genes = gene_mask(adata, named)
     if genes is None:
         return by_name(adata), "all"
     which = f"marked in adata.var[{named!r}]" if isinstance(named, str) else "of the mask that was passed"
     return by_name(adata, genes), which
-
-
-def _chosen_again(adata: AnnData, layer: str | None) -> tuple[Codes, str]:
-    """Return the variable genes, or all genes if there are few, with a warning."""
-    marked = by_name(adata, gene_mask(adata, "highly_variable"))
-    stale = (
-        f"adata.var['highly_variable'] was chosen before genes were removed, and marks {len(marked)} of the "
-        f"{adata.n_vars} that are left"
-    )
-    keep = "Pass mask_var='highly_variable' to keep to it, or choose variable genes after removing others."
-    if adata.n_vars <= MOST_GENES:
-        _log.warn(f"{stale}: all are used. {keep}")
-        return by_name(adata), "all"
-    if not Matrix(adata, layer=layer).in_memory:
-        _log.warn(f"{stale}: these are used all the same, as the matrix is not in memory. {keep}")
-        return marked, "marked in adata.var['highly_variable']"
-    _log.warn(f"{stale}: the {N_TOP_GENES} most variable ones are chosen again. {keep}")
-    genes = by_name(adata)
-    return genes[variable_genes(adata[:, genes], N_TOP_GENES, "adata", layer=layer)], "chosen again"
 
 
 @dataclass(frozen=True)
@@ -139,5 +108,5 @@ def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options
         refuse_wild(known, known.sample())
     known.check_values()
     learned = reference.var_names.to_numpy(dtype=object)[known.genes]
-    _, matrix, _, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))
+    _, matrix, _ = opened(adata, options, learned, matrix_statistics(known.sample(), known.genes))
     matrix.check_values()

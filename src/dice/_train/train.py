@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -26,6 +25,8 @@ from dice._processes import interrupts, one_torch_thread
 from dice._types import Codes, Floats
 from dice.options import Mixup, Training
 
+#: Format of checkpoints; files of another one are refused.
+CHECKPOINT_FORMAT = 5
 #: A checkpoint is written every `EVERY_STEPS` steps, or every `EVERY_SECONDS` seconds if steps are slow.
 EVERY_STEPS, EVERY_SECONDS = 200, 60.0
 #: Networks with fewer weights are trained on one thread. The paper's network for cells has 35 million weights, all
@@ -68,10 +69,7 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
 def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:
     """The arguments of a call as its prior stores them, without the path of the checkpoint."""
     mixed = {} if mixup is None else {f"mixup_{name}": value for name, value in asdict(mixup).items()}
-    settings = asdict(training) | {"checkpoint": None}
-    # The behaviour on Ctrl-C does not affect the prior and must not change its checksum.
-    del settings["keep_interrupted"]
-    return as_plain(arguments | mixed | settings)
+    return as_plain(arguments | mixed | asdict(training) | {"checkpoint": None})
 
 
 def train_denoiser(
@@ -102,7 +100,7 @@ def train_denoiser(
         if training.checkpoint is not None:
             checkpoint = Checkpoint(trainer, Path(training.checkpoint), fingerprint(trainer, seed))
             checkpoint.resume()
-        drive(trainer, checkpoint, keep_interrupted=training.keep_interrupted)
+        drive(trainer, checkpoint)
         _log.info(
             f"Stopped after {trainer.step} steps; best held-out loss {trainer.best_loss:.4f} of the linear "
             f"denoiser's at step {trainer.best_step}."
@@ -115,65 +113,37 @@ def _frozen(denoiser: Denoiser) -> Denoiser:
     return denoiser.cpu().requires_grad_(False).eval()
 
 
-def drive(trainer: Trainer, checkpoint: Checkpoint | None, *, keep_interrupted: bool = True) -> None:
-    """Train to the end. After an interrupt keep the best weights so far, or raise with `keep_interrupted` False."""
+def drive(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
+    """Train to the end. Ctrl-C ends the call after the step, and its state is in the checkpoint."""
     small = sum(weights.numel() for weights in trainer.denoiser.parameters()) < SMALL_NETWORK
     with (
         one_torch_thread() if small else nullcontext(),
         _log.progress(total=trainer.config.max_steps, initial=trainer.step, desc="Training prior", unit="step") as bar,
         interrupts(wait=True) as interrupted,
     ):
-        try:
-            for step in trainer.steps():
-                bar.update()
-                if trainer.history and trainer.history[-1][0] == step:
-                    _, loss, validation = trainer.history[-1]
-                    bar.set_postfix(loss=f"{loss:.3f}", held_out=f"{validation:.3f}")
-                if checkpoint is not None:
-                    checkpoint.save_if_due()
-                if interrupted():
-                    raise KeyboardInterrupt
-            if interrupted() and not keep_interrupted:  # After the last step.
-                raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            if checkpoint is not None and trainer.step and trainer.between_steps:
+        for step in trainer.steps():
+            bar.update()
+            if trainer.history and trainer.history[-1][0] == step:
+                _, loss, validation = trainer.history[-1]
+                bar.set_postfix(loss=f"{loss:.3f}", held_out=f"{validation:.3f}")
+            if checkpoint is not None and (checkpoint.is_due() or trainer.finished or interrupted()):
                 checkpoint.save()
-            if trainer.step == 0 or not keep_interrupted:
-                raise
-            _conclude(trainer)
-            return
-    if checkpoint is not None:
-        checkpoint.save()
-
-
-def _conclude(trainer: Trainer) -> None:
-    """Restore the best weights of an interrupted training. Its checkpoint was written before."""
-    if not trainer.history or trainer.history[-1][0] != trainer.step:
-        trainer.evaluate()
-    trainer.restore_best()
-    _log.warn(
-        f"Training was interrupted at step {trainer.step} of at most {trainer.config.max_steps}; the prior is the "
-        f"best so far, from step {trainer.best_step}."
-    )
+            if interrupted():
+                raise KeyboardInterrupt
 
 
 def fingerprint(trainer: Trainer, seed: int) -> str:
     """SHA-256 of everything that a training depends on: data, network, settings and seed."""
-    batches, held_out = trainer.batches, trainer.held_out
-    settings = {
-        "checkpoint_format": 4,
-        "denoiser": trainer.denoiser.kind,
-        "size": trainer.denoiser.config,
-        "training": asdict(trainer.config),
-        "mixup": None if batches.mixup is None else asdict(batches.mixup),
-        "seed": seed,
-        "device": batches.data.device.type,
-    }
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for tensor in (batches.data, *(() if held_out is None else (held_out.rows, held_out.levels))):
-        digest.update(f"{tuple(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
-    if batches.mixup is not None:
-        digest.update(np.asarray(batches.labels, dtype="<i8").tobytes())
+    batches, held_out, network = trainer.batches, trainer.held_out, trainer.denoiser
+    settings = CHECKPOINT_FORMAT, network.kind, network.config, trainer.config, batches.mixup, seed
+    digest = hashlib.sha256(repr((*settings, batches.data.device.type)).encode())
+    arrays = [batches.data.cpu().numpy()]
+    if held_out is not None:
+        arrays += [held_out.rows.cpu().numpy(), held_out.levels.cpu().numpy()]
+    if batches.labels is not None:
+        arrays.append(batches.labels)
+    for array in arrays:
+        digest.update(repr(array.shape).encode() + array.tobytes())
     return digest.hexdigest()
 
 
@@ -211,10 +181,9 @@ class Checkpoint:
         self._step = self.trainer.step
         _log.info(f"Training resumes from step {self._step} of {str(self.path)!r}.")
 
-    def save_if_due(self) -> None:
-        """Write the file if enough steps or seconds have passed; call between steps."""
-        if self.trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS:
-            self.save()
+    def is_due(self) -> bool:
+        """Whether enough steps or seconds have passed since the file was written."""
+        return self.trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS
 
     def save(self) -> None:
         """Write the file now; warn if that fails, so that a full disk does not end the training."""

@@ -45,8 +45,6 @@ FIRST = {"shift": "strategy", "check": "values"}
 HIERARCHY = "tree of the labels: a .csv file with the columns child and parent, or an .obo file of an ontology"
 #: Parameters without a flag: input and output files, and `copy`.
 NO_FLAGS = {"adata", "reference", "path", "label_map", "copy"}
-#: Fields with another default: a script must not continue with an unfinished training after Ctrl-C.
-FALSE_HERE = {"keep_interrupted"}
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Parameter:
         """Add the flag to a parser, with the first sentence of its documentation as help."""
         flag, text = RENAMED.get(self.name, self.name).replace("_", "-"), first_sentence(self.text)
         if isinstance(self.default, bool):
-            on = self.default and self.name not in FALSE_HERE
+            on = self.default
             text = f"do not {text.removeprefix('whether to ').partition(':')[0]}" if on else text
             name = f"--no-{flag}" if on else f"--{flag}"
             parser.add_argument(name, dest=self.name, action="store_false" if on else "store_true", help=text)

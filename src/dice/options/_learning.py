@@ -69,9 +69,6 @@ class Training:
     checkpoint
         File (.npz) for the state of the training, written every 200 steps and on Ctrl-C. If it exists, the training
         resumes from it. With the same arguments on the same machine, the resulting prior is the same to the bit.
-    keep_interrupted
-        Whether Ctrl-C ends the training with the best prior so far and a warning. Otherwise Ctrl-C ends the call, and
-        only the checkpoint is written.
     """
 
     max_steps: int | None = None
@@ -81,8 +78,6 @@ class Training:
     calibration_fraction: float = 0.1
     max_cells: int = 1_000_000
     checkpoint: str | os.PathLike[str] | None = None
-    # The command line has another default (`FALSE_HERE`).
-    keep_interrupted: bool = True
 
     def __post_init__(self) -> None:
         rate = self.learning_rate
@@ -96,7 +91,6 @@ class Training:
             validation_fraction=number("validation_fraction", self.validation_fraction, least=0, most=0.5),
             calibration_fraction=number("calibration_fraction", self.calibration_fraction, least=0, most=0.5),
             max_cells=whole_number("max_cells", self.max_cells, least=2),
-            keep_interrupted=bool(self.keep_interrupted),
         )
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
-from dice._arguments import choice, number, said, whole_number
+from dice._arguments import choice, is_number, number, said, whole_number
 from dice._errors import InputError
 
 Noise: TypeAlias = float | Literal["estimate", "per_cell", "per_gene"]
-NOISES = ("estimate", "per_cell", "per_gene")
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,6 @@ class StudentT:
 
 
 def _check_noise(noise: Any) -> None:
-    if isinstance(noise, str) and noise in NOISES:
-        return
-    if isinstance(noise, str) or not isinstance(noise, int | float | np.number) or not 0 < noise < np.inf:
+    named = isinstance(noise, str) and noise in ("estimate", "per_cell", "per_gene")
+    if not named and not (is_number(noise) and noise > 0):
         raise InputError(f"`noise` must be a positive number, 'estimate', 'per_cell' or 'per_gene', got {said(noise)}.")

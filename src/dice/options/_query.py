@@ -1,4 +1,4 @@
-"""Options of functions that read a query: posterior, shift and checks."""
+"""Options of functions that read a query: method, likelihood, shift and checks."""
 
 from __future__ import annotations
 
@@ -76,11 +76,9 @@ class Checks:
         choice("species", self.species, ("auto", "human", "mouse"))
 
 
-#: Names of settings objects with default values.
-_NAMED_OBJECTS: dict[str, dict[str, Any]] = {
-    "likelihood": {"auto": "auto", "gaussian": Gaussian(), "student_t": StudentT()},
-    "method": {"auto": "auto", "direct": Direct(), "gibbs": Gibbs()},
-}
+#: Values of `likelihood` and `method` by their names.
+_LIKELIHOODS: dict[str, Any] = {"auto": "auto", "gaussian": Gaussian(), "student_t": StudentT()}
+_METHODS: dict[str, Any] = {"auto": "auto", "direct": Direct(), "gibbs": Gibbs()}
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,6 @@ class Options:
     method: Any = "auto"
     shift: Any = "auto"
     layer: str | None = None
-    counts_layer: str | None = None
     gene_key: str | None = None
     check: Any = True
     random_state: int = 0
@@ -110,8 +107,10 @@ class Options:
             n_samples=whole_number("n_samples", self.n_samples, least=0),
             random_state=seed(self.random_state),
             chunk_size=None if size is None else whole_number("chunk_size", size),
-            method=_object("method", self.method, (Direct, Gibbs)),
-            likelihood=_object("likelihood", self.likelihood, (Gaussian, StudentT)),
+            method=_named("method", self.method, _METHODS, "a dice.Direct or a dice.Gibbs"),
+            likelihood=_named(
+                "likelihood", self.likelihood, _LIKELIHOODS, "a dice.Gaussian or a dice.StudentT or a function"
+            ),
             shift=shift if shift is False or isinstance(shift, Mapping | Shift) else Shift(shift),
             check=check if isinstance(check, Checks) else Checks(values=choice("check", check, (True, False))),
         )
@@ -121,7 +120,7 @@ class Options:
     @property
     def gibbs(self) -> Gibbs:
         """Settings of the Gibbs chains, which ``"auto"`` runs if the direct method is not exact."""
-        return self.method if isinstance(self.method, Gibbs) else _NAMED_OBJECTS["method"]["gibbs"]
+        return self.method if isinstance(self.method, Gibbs) else _METHODS["gibbs"]
 
     def computed_by(self, *, isotropic: bool) -> Method:
         """Return the method for assumed noise: direct if it is exact, else the fastest chain that is."""
@@ -157,7 +156,7 @@ class Options:
 
     def arguments(self, **found: Any) -> dict[str, Any]:
         """Return all arguments that affect the result. Values in `found` replace them."""
-        names = ("rho", "method", "likelihood", "layer", "counts_layer", "gene_key", "check", "random_state")
+        names = ("rho", "method", "likelihood", "layer", "gene_key", "check", "random_state")
         # For a stored shift only the name is kept, because the shift itself is stored too.
         shift = self.shift["strategy"] if isinstance(self.shift, Mapping) else self.shift
         return {**{name: getattr(self, name) for name in names}, "shift": shift, **found}
@@ -176,15 +175,13 @@ def check_rho(rho: Any) -> float | list[float]:
     return float(values) if values.ndim == 0 else values.tolist()
 
 
-def _object(name: str, value: Any, allowed: tuple[type, ...]) -> Any:
-    """Return a settings object, given the object or its name."""
-    if isinstance(value, allowed) or (name == "likelihood" and callable(value)):
+def _named(name: str, value: Any, words: Mapping[str, Any], objects: str) -> Any:
+    """Return the value that a word stands for, or an object of the kind that words stand for."""
+    kinds = tuple(type(word) for word in words.values() if not isinstance(word, str))
+    if isinstance(value, kinds) or (name == "likelihood" and callable(value)):
         return value
-    words = _NAMED_OBJECTS[name]
     if not isinstance(value, str) or value not in words:
-        objects = " or ".join(f"a dice.{cls.__name__}" for cls in allowed)
-        extra = " or a function" if name == "likelihood" else ""
-        raise InputError(f"`{name}` must be one of {list(words)}, {objects}{extra}, got {said(value)}.")
+        raise InputError(f"`{name}` must be one of {list(words)}, {objects}, got {said(value)}.")
     return words[value]
 
 

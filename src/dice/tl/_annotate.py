@@ -25,7 +25,7 @@ from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorK
 from dice._labels.several import takes_several
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import Overview, summarize
-from dice._query.reading import one_reading
+from dice._query.query import one_reading
 from dice._query.reference import check_roles
 from dice._train.genes import choose_genes, fitting_prior, look_ahead
 from dice._train.train import check_settings

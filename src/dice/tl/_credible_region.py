@@ -10,7 +10,7 @@ from dice._arguments import new_key, number, said
 from dice._data.read import array, names
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
-from dice._model.posterior import CredibleRegion
+from dice._model.sampler import CredibleRegion
 
 
 @_log.once_per_object

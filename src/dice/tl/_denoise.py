@@ -29,7 +29,6 @@ def denoise(
     method: Literal["auto", "direct", "gibbs"] | Direct | Gibbs = "auto",
     shift: Literal["auto", "offset", "clusters", "mean", False] | Shift | Mapping[str, Any] = "auto",
     layer: str | None = None,
-    counts_layer: str | None = None,
     gene_key: str | None = None,
     check: bool | Checks = True,
     prior_key: str = "dice",
@@ -72,8 +71,6 @@ def denoise(
         ``adata.uns["X_dice"]["shift"]`` of an earlier call applies the same offsets to other cells of the same query.
     layer
         Layer to denoise instead of ``adata.X``.
-    counts_layer
-        Layer with the raw counts, if they cannot be recovered from the log-normalised values.
     gene_key
         Column of ``adata.var`` with the gene names of the prior, if ``adata.var_names`` are other identifiers.
     check
@@ -130,7 +127,7 @@ def denoise(
     keys = DenoiseKeys(embedding_key(adata, key_added))
     options = Options(
         rho=rho, n_samples=n_samples, likelihood=likelihood, method=method, shift=shift, layer=layer,
-        counts_layer=counts_layer, gene_key=gene_key, check=check, random_state=random_state,
+        gene_key=gene_key, check=check, random_state=random_state,
     )  # fmt: skip
     _log.say_cost("denoise", adata.n_obs)
     with _log.recorded() as warned:

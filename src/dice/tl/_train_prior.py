@@ -18,8 +18,7 @@ from dice._keys import PriorKeys
 from dice._labels.learn import learn_labels
 from dice._labels.stored import labels_to_learn
 from dice._model.offsets import SoftClusters
-from dice._train.cells import ReferenceCells
-from dice._train.latents import clean_latents, reduce, training_data
+from dice._train.cells import ReferenceCells, clean_latents, reduce, training_data
 from dice._train.train import check_settings, record, train_denoiser
 from dice.options import LabelsKey, Levels, Mixup, Training, torch_device
 
@@ -37,7 +36,6 @@ def train_prior(
     mask_var: str | NDArray[np.bool_] | None = "auto",
     scale: bool = True,
     use_rep: str | None = None,
-    counts_layer: str | None = None,
     training: Training = Training(),
     check: bool = True,
     key_added: str = "dice",
@@ -76,8 +74,7 @@ def train_prior(
         Layer to learn from instead of ``adata.X``.
     mask_var
         Boolean column of ``adata.var`` or mask of the genes to use; None for all. ``"auto"`` uses
-        ``"highly_variable"`` if present. If genes were removed after that column was made, all genes are used, or the
-        3,000 most variable of more than 5,000, with a warning.
+        ``"highly_variable"`` if present, as scanpy does.
     scale
         Whether to divide every gene by its standard deviation and cap values at 10, or only to centre them.
     use_rep
@@ -85,9 +82,6 @@ def train_prior(
         ``"X_pca"`` with loadings in ``adata.varm["PCs"]``, or another key with loadings in ``adata.varm`` under the
         same key. At most `n_latent` of its components and exactly the genes of its loadings are used; mean and
         scale are taken from the matrix, which must be the one that it was computed on.
-    counts_layer
-        Layer with the raw counts. None recovers them from the log-normalised values. This fails, for example, if the
-        values were rounded.
     training
         Steps, held-out cells, subsampling and checkpoint, as a :class:`dice.Training`.
     check
@@ -126,9 +120,8 @@ def train_prior(
     mixup, device = check_settings(preset, training, mixup, key), torch_device(settings.device)
     _log.say_cost("train_prior", adata.n_obs)
     cells = ReferenceCells.read(
-        adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, use_rep=use_rep,
-        counts_layer=counts_layer, check=check,
-    )  # fmt: skip
+        adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, use_rep=use_rep, check=check
+    )
     k, labelled = cells.n_latent(n_latent), labels_to_learn(adata, cells.roles, labels_key)
     reduced = reduce(cells, n_latent=k, scale=scale)
     data = training_data(cells, reduced, preset, random_state, device)
@@ -138,7 +131,7 @@ def train_prior(
         preset, data, training, noise=noise, seed=random_state, labels=labels, mixup=mixup
     )
     arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "use_rep": use_rep}
-    arguments |= {"counts_layer": counts_layer, "scale": bool(np.isfinite(reduced.projection.cap))}
+    arguments["scale"] = bool(np.isfinite(reduced.projection.cap))
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
         projection=reduced.projection,

@@ -26,7 +26,6 @@ def tune_rho(
     *,
     criterion: Literal["auto", "counts", "genes"] = "auto",
     grid: Sequence[float] | None = None,
-    counts_layer: str | None = None,
     layer: str | None = None,
     gene_key: str | None = None,
     check: bool | Checks = True,
@@ -52,8 +51,6 @@ def tune_rho(
         query as counts, and otherwise ``"genes"``. Both score the mean that :func:`dice.tl.denoise` computes.
     grid
         Values of rho in the units of the PCA. None uses eight values from 0 to 1.5 times the latent scale.
-    counts_layer
-        Layer with the raw counts; None recovers them from log-normalised values.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
@@ -83,9 +80,9 @@ def tune_rho(
     check_writable(adata, copy=copy)
     choice("criterion", criterion, ("auto", "counts", "genes"))
     key_added = result_key(adata, key_added, "dice_rho")
-    options = Options(layer=layer, counts_layer=counts_layer, gene_key=gene_key, check=check, random_state=random_state)
+    options = Options(layer=layer, gene_key=gene_key, check=check, random_state=random_state)
     query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), options)
     curve = find_curve(query, criterion, grid)
     call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
-    call |= {"criterion": curve["criterion"], "counts_layer": counts_layer, "random_state": options.random_state}
+    call |= {"criterion": curve["criterion"], "random_state": options.random_state}
     return write(adata, Slots(uns={key_added: curve | {"call": as_plain(call)}}), copy=copy)

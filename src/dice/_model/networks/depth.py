@@ -16,9 +16,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from dice._model.denoiser import LARGEST_VALUE, Denoiser, Preset, TrainingConfig, as_column
+from dice._model.denoiser import LARGEST_VALUE, Denoiser, Preset, TrainingConfig
 from dice._model.linear_filter import LEAST_VARIANCE, LinearFilter
 from dice._model.random_numbers import CellNoise
+from dice._model.sampler import as_column
 from dice._model.training_data import Rows
 
 #: The depth of the prediction is at least this share and at most this multiple of the depth of the cell: training has
@@ -87,8 +88,12 @@ class DepthDenoiser(Denoiser):
         self.filter.fit(Rows(train, self.n_latent), judged, typical)
 
     @property
+    def counted(self) -> bool:
+        return bool(self.filter.counted > 0)
+
+    @property
     def typical(self) -> float:
-        return float(self.filter.typical) if self.filter.counted > 0 else math.nan
+        return float(self.filter.typical) if self.counted else math.nan
 
     @property
     def slope(self) -> Tensor:

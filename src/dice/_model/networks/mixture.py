@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from dice._arguments import short_seed
-from dice._model.denoiser import SMALLEST_VARIANCE, Denoiser, Preset, as_column
+from dice._model.denoiser import SMALLEST_VARIANCE, Denoiser, Preset
 from dice._model.projection import is_orthonormal
+from dice._model.sampler import as_column
 
 
 class MixtureDenoiser(Denoiser):
