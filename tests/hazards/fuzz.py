@@ -35,7 +35,7 @@ TABLE = ROOT / "docs" / "benchmarks" / "fuzz.csv"
 #: Inputs of each kind.
 KINDS = {"forged-file": 2_500, "forged-prior": 7_500, "flipped-file": 2_500, "odd-anndata": 1_000}
 #: Memory and time that one input may take, and how many a worker tries before a new one takes over.
-BYTES, SECONDS, BATCH = 2 * 2**30, 60, 250
+BYTES, SECONDS, BATCH = 2 * 2**30, 300, 250
 VERDICTS = ("refused", "accepted", "wrong", "hung", "lost in HDF5")
 #: Events that no input may cause, whatever it is.
 FORBIDDEN = (
