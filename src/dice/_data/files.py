@@ -144,6 +144,9 @@ class Draft:
                 raise InputError(f"{str(self.folder)!r} belongs to another call: name another output, or delete it.")
             _log.info(f"Going on with {str(self.folder)!r}.")
             return
+        kept = {entry.name for entry in self.folder.glob("[!.]*")} - {"finished", "store", SCRATCH}
+        if kept or self.folder.is_file():
+            raise InputError(f"{str(self.folder)!r} is in the way and was not made by dice: name another output.")
         remove(self.folder)  # Without a note, the call was killed before its first chunk.
         (self.folder / "finished").mkdir(parents=True)
         AnnData(obs=adata.obs[[]], var=adata.var[[]]).write_zarr(self.folder / "store")

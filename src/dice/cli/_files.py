@@ -30,7 +30,7 @@ def check_paths(args: argparse.Namespace) -> None:
         if same_file(path, second):
             raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: name another for one.")
     for flag, path in outputs:
-        is_input = any(same_file(source, path) for _, source in inputs)
+        is_input = any(same_file(dice.priors.file_of(source), path) for _, source in inputs)
         if is_input and not getattr(args, "overwrite_input", False):
             raise InputError(
                 f"The output --{flag} {str(path)!r} is an input of the command and would be lost: name another file, "
