@@ -459,6 +459,25 @@ def test_further_outputs_are_no_inputs(flag, inputs, capsys):
     assert "dice: The output --table 'query.h5ad' is an input" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore:The prior's genes sum up to")
+def test_a_prior_of_the_shelf_is_no_output(inputs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DICE_CACHE", str(tmp_path / "cache"))
+    path = dice.priors.save("prior.h5ad", "mine")
+    before = path.read_bytes()
+    assert main(["transfer", "query.h5ad", "mine", "-o", str(path), "--quiet"]) == 1
+    assert "is an input of the command and would be lost" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+@pytest.mark.filterwarnings("ignore:The prior's genes sum up to")
+def test_a_folder_of_the_user_is_left_alone(inputs):
+    """Drafts were once kept in OUTPUT.partial, and deleted whatever was there."""
+    stored_priors.cells(60).write_zarr("out.zarr.partial")
+    before = sorted(file.name for file in Path("out.zarr.partial").rglob("*"))
+    dice.tl.denoise_to_zarr("query.h5ad", "prior.h5ad", "out.zarr")
+    assert sorted(file.name for file in Path("out.zarr.partial").rglob("*")) == before
+
+
 def test_calls_keep_their_inputs(inputs):
     query = ad.read_h5ad("query.h5ad", backed="r")
     for call in (

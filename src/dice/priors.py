@@ -159,6 +159,11 @@ def is_name(source: str | os.PathLike[str]) -> bool:
     return NAME.fullmatch(str(source)) is not None and not Path(source).exists()
 
 
+def file_of(source: str | os.PathLike[str]) -> Path:
+    """Return the file that a name or a path stands for."""
+    return _path(str(source)) if is_name(source) else Path(source)
+
+
 @cache
 def _ready() -> dict[str, dict[str, Any]]:
     """Return the priors that can be downloaded, by name."""

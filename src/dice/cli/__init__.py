@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from dice import DiceError, DiceWarning, __version__, _log, settings
+from dice import DiceError, DiceWarning, __version__, _log, priors, settings
 from dice._errors import InputError
 from dice._files import check_target, same_file
 from dice.cli import _verbs
@@ -165,7 +165,7 @@ def _check_paths(args: argparse.Namespace) -> None:
         if same_file(path, second):
             raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: name another for one.")
     for flag, path in outputs:
-        is_input = any(same_file(source, path) for _, source in inputs)
+        is_input = any(same_file(priors.file_of(source), path) for _, source in inputs)
         if is_input and not getattr(args, "overwrite_input", False):
             raise InputError(
                 f"The output --{flag} {str(path)!r} is an input of the command and would be lost: name another file, "
