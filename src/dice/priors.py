@@ -143,13 +143,9 @@ def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, 
 
 def card(prior: Prior) -> dict[str, Any]:
     """Return the row of a prior in the table, without the size of its file."""
-    labels = {} if prior.labels is None else prior.labels.card
-    figures = {
-        "cells": labels.get("cells"),
-        "labels": len(labels.get("labels", ())),
-        "accuracy": labels.get("accuracy"),
-    }
-    return {name: str(told(prior).get(name, "")) for name in DESCRIBED} | figures
+    own, labels = told(prior), {} if prior.labels is None else prior.labels.card
+    figures = {"labels": len(labels.get("labels", ()))} | {name: labels.get(name) for name in ("cells", "accuracy")}
+    return {name: str(own.get(name, "")) for name in DESCRIBED} | figures
 
 
 def told(prior: Prior) -> dict[str, Any]:

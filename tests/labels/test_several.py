@@ -14,10 +14,11 @@ from dice._labels.several import UNLIKE_ALL, Opinion, combined
 CELLS = ["c0", "c1", "c2", "c3"]
 
 
-def opinion(name, labels, probabilities, novelty, status=("confident",) * 4):
+def opinion(name, labels, probabilities, novelty, status=("confident",) * 4, cells=100):
     table = pd.DataFrame(np.array(probabilities), index=CELLS, columns=labels)
     flags = np.stack([np.array(novelty) > 4] * 2, axis=1)
-    return Opinion(name, table, table > 0.2, np.array(status), np.array(novelty, float), flags)
+    known = pd.Series(cells, table.columns, dtype=float)
+    return Opinion(name, known, table, table > 0.2, np.array(status), np.array(novelty, float), flags)
 
 
 def test_the_reference_that_explains_a_cell_labels_it():
@@ -40,11 +41,20 @@ def test_the_reference_that_explains_a_cell_labels_it():
     np.testing.assert_allclose(slots.obsm["x_prob"].sum(axis=1), 1, rtol=1e-6)
     np.testing.assert_allclose(slots.obsm["x_prob"].loc["c0"], [0.9, 0.1, 0], atol=1e-6)  # the second does not count
     # Both know NK cells and count by their expected errors, 0.2875 and 0.225; T and B are known to one of them.
-    one, other = 1 / 0.2875**6, 1 / 0.225**6
+    one, other = 1 / 0.2875, 1 / 0.225
     share = one / (one + other)
     expected = np.array([0.2, 0.8**share * 0.7 ** (1 - share), 0.3])
     np.testing.assert_allclose(slots.obsm["x_prob"].loc["c2"], expected / expected.sum(), atol=1e-6)
     assert list(slots.obs["x_set"]) == ["T", "B", "NK | B", "T | NK | B"]
+
+
+def test_a_reference_counts_for_a_label_by_the_square_root_of_its_cells():
+    """Numbers of cells differ by label, and so do the shares of two references of the same error."""
+    first = opinion("a", ["T", "NK"], [[0.6, 0.4]] * 4, [0] * 4, cells=[900, 100])
+    second = opinion("b", ["T", "NK"], [[0.4, 0.6]] * 4, [0] * 4, cells=[100, 400])
+    expected = np.array([0.6**0.75 * 0.4**0.25, 0.4 ** (1 / 3) * 0.6 ** (2 / 3)])
+    found = combined([first, second], LabelKeys("x"), {}).obsm["x_prob"]
+    np.testing.assert_allclose(found.loc["c0"], expected / expected.sum(), atol=1e-6)
 
 
 def test_novelty_says_nothing_of_labels_that_all_references_know():

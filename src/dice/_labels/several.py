@@ -16,7 +16,7 @@ from dice import _log
 from dice._arguments import said
 from dice._data import read
 from dice._data.read import column_names
-from dice._data.store import find_prior
+from dice._data.store import Prior, find_prior
 from dice._data.write import Slots, check_writable, write
 from dice._errors import InputError
 from dice._keys import UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
@@ -30,8 +30,6 @@ R = TypeVar("R")
 UNLIKE_ALL = "unlike the references"
 #: A set holds those of all references that count at least half as much as the one that counts most.
 COUNTS = 0.5
-#: A reference counts by this power of one over its expected error.
-POWER = 6.0
 #: Least probability of a label that a reference knows, so that none alone rules a label out.
 LEAST = 1e-4
 #: Novelty begins where a quarter of the cells are: a technology of its own makes all cells of a query novel alike.
@@ -42,7 +40,9 @@ class Opinion(NamedTuple):
     """What one reference says of n cells."""
 
     name: str
-    #: Probabilities and sets (n, labels), by the names that all references share.
+    #: Number of its cells by label, by the names that all references share.
+    cells: pd.Series
+    #: Probabilities and sets (n, labels), by the same names.
     probabilities: pd.DataFrame
     sets: pd.DataFrame
     status: np.ndarray
@@ -78,7 +78,8 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
     for place, (one, renamed) in reversed([*enumerate(pairs)]):
         if not isinstance(renamed, Mapping):
             raise InputError(f"Names for the labels of a reference must be a mapping, got {said(renamed)}.")
-        known = given.get("labels_key") if isinstance(one, AnnData) else find_prior(one).params.get("labels_key")
+        prior = None if isinstance(one, AnnData) else find_prior(one)
+        known = given.get("labels_key") if prior is None else prior.params.get("labels_key")
         levels = Levels.of(known)
         if levels is None:
             raise InputError(
@@ -87,7 +88,7 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
         _log.say(f"Reference {place + 1} of {len(pairs)}.")
         query = verb(adata, one, **given | {"labels_key": known}, copy=copy or place > 0) or adata
         keys = LabelKeys(f"{levels.key}_dice")
-        opinions.insert(0, _opinion(query, keys, _name(one, place), renamed))
+        opinions.insert(0, _opinion(query, keys, _name(one, prior, place), _cells(one, prior, levels.key), renamed))
     # Safe labels and labels by view would be those of the first reference alone.
     keys_safe = SafeKeys(keys.key)
     stale = {keys.views, keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns}
@@ -97,35 +98,45 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
     return query if copy else None
 
 
-def _name(reference: Any, place: int) -> str:
+def _name(reference: Any, prior: Prior | None, place: int) -> str:
     """What the column of references calls one."""
-    if isinstance(reference, AnnData):
-        return f"reference {place + 1}"
-    shelf = find_prior(reference).params.get("shelf")
+    shelf = None if prior is None else prior.params.get("shelf")
     named = shelf.get("name") if isinstance(shelf, dict) else None
     return str(named) if named else Path(reference).stem if isinstance(reference, str) else f"reference {place + 1}"
 
 
-def _opinion(adata: AnnData, keys: LabelKeys, name: str, renamed: Mapping[str, str]) -> Opinion:
-    """What an annotated query holds of the reference that it was annotated by."""
+def _cells(reference: Any, prior: Prior | None, key: str) -> pd.Series:
+    """Number of cells by label, of a reference or of those that a prior has learned from."""
+    if prior is None or prior.labels is None:
+        return read.column(reference, key).astype(str).value_counts()
+    return pd.Series(prior.labels.counts, prior.labels.names)
+
+
+def _opinion(adata: AnnData, keys: LabelKeys, name: str, cells: pd.Series, renamed: Mapping[str, str]) -> Opinion:
+    """What an annotated query holds of the reference that it was annotated by, which has so many cells by label."""
     names = [str(renamed.get(label, label)) for label in read.record(adata, keys.uns)["labels"].astype(str)]
     tables = [read.feature_table(adata, key).set_axis(names, axis=1) for key in (keys.probability, keys.set)]
     # Labels that are given one name are one label.
     probabilities, sets = (table.astype(float).T.groupby(level=0, sort=False).sum().T for table in tables)
+    # A label that only coarse labels stand for in the reference has no cells there, and counts as if it had one.
+    known = cells.groupby([str(renamed.get(label, label)) for label in cells.index]).sum()
+    known = known.reindex(probabilities.columns, fill_value=0).clip(lower=1)
     novelty = NoveltyKeys()
     score, group = read.column(adata, novelty.score).astype(float), read.column(adata, novelty.group)
     mean = score.groupby(group.to_numpy(), observed=True).transform("mean").fillna(score)
-    flags = [read.column(adata, flag).to_numpy(dtype=bool) for flag in (novelty.flag, novelty.group_flag)]
+    novel = np.stack([read.column(adata, flag).to_numpy(bool) for flag in (novelty.flag, novelty.group_flag)], axis=1)
     status = read.column(adata, keys.status).astype(str).to_numpy()
-    return Opinion(name, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), np.stack(flags, axis=1))
+    return Opinion(name, known, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), novel)
 
 
 def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]) -> Slots:
     """Return the slots of the combined labels. Their log-probability is the weighted mean over references.
 
-    The weight of a reference is its expected error to the power of -6. It is zero for labels that the reference does
-    not have, and for cells that are unlike this reference but like another one. The probability of a label that only
-    some references have is also multiplied by exp(-novelty): a novel cell may be of a type that the others have.
+    The weight of a reference for a label is the square root of its number of cells with that label, because the
+    standard error of what it has learned falls with them, over its expected error on the query. It is zero for labels
+    that the reference does not have, and for cells that are unlike this reference but like another one. The probability
+    of a label that only some references have is also multiplied by exp(-novelty): a novel cell may be of a type that
+    the others have.
     """
     names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
     probabilities, sets = (
@@ -136,9 +147,9 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
         np.stack(x) for x in zip(*((one.novelty, one.status == UNLIKE) for one in opinions), strict=True)
     )
     novelty = novelty - np.quantile(novelty, EXPLAINED, axis=1, keepdims=True)
-    known = np.array([[name in one.probabilities for name in names] for one in opinions])
-    error = np.maximum(1 - probabilities.max(2).mean(1), 1e-3)
-    counts = np.where(unlike & ~unlike.all(0), 0.0, error[:, None] ** -POWER)[:, :, None] * known[:, None]
+    cells = np.stack([one.cells.reindex(names, fill_value=0) for one in opinions])
+    known, error = cells > 0, np.maximum(1 - probabilities.max(2).mean(1), 1e-3)
+    counts = np.where((unlike & ~unlike.all(0))[:, :, None], 0.0, (np.sqrt(cells) / error[:, None])[:, None])
     shares = counts / np.maximum(counts.sum(0), 1e-12)
     unknown = np.where(known.all(0), 0.0, (novelty.min(0) - novelty)[:, :, None])
     evidence = unknown + np.log(np.maximum(probabilities, LEAST))
@@ -148,14 +159,13 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
     parts = shares * np.exp(evidence)
     parts *= mixed / np.maximum(parts.sum(0), 1e-300)
     weights = parts.sum(2)
-    top, code = np.sort(mixed, axis=1)[:, ::-1].astype(np.float32), mixed.argmax(1)
-    cells = np.arange(len(mixed))
-    source = parts[:, cells, code].argmax(0)
-    status = np.stack([one.status for one in opinions])[source, cells]
+    top, code, rows = np.sort(mixed, axis=1)[:, ::-1].astype(np.float32), mixed.argmax(1), np.arange(len(mixed))
+    source = parts[:, rows, code].argmax(0)
+    status = np.stack([one.status for one in opinions])[source, rows]
     status = np.where((status == "confident") & (top[:, 0] < COUNTS), "ambiguous", status)
     status = np.where(unlike.all(0), UNLIKE_ALL, status)
     likely = (sets * (weights >= COUNTS * weights.max(0))[:, :, None]).any(0)
-    likely[cells, code] = True
+    likely[rows, code] = True
     novel = np.all([one.novel for one in opinions], axis=0)
     frame = {"index": opinions[0].probabilities.index, "columns": column_names(names)}
     used = [one.name for one in opinions]
