@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import math
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import anndata as ad
@@ -65,7 +64,7 @@ def build(name: str, recipe: dict) -> dict[str, object]:
     chosen = choose_genes(reference, named, n_top_genes=N_TOP_GENES, batch_key="auto", layer=None, labels=codes)
     reference.var["chosen"] = chosen.mask
     dice.tl.train_prior(reference, labels_key=KEY, mask_var="chosen")
-    prior = undated(described_prior(reference, name, recipe["card"]))
+    prior = described_prior(reference, name, recipe["card"])
     path = HERE / "built" / f"{name}.h5ad"
     prior.save(path)
     dice.tl.transfer_labels(query, path)
@@ -79,12 +78,6 @@ def build(name: str, recipe: dict) -> dict[str, object]:
         raise SystemExit(f"{name} labels held-out cells worse ({accuracy:.3f}) than its card says ({said:.3f}).")
     size, sha256 = round(path.stat().st_size / 1e6, 2), hashlib.sha256(path.read_bytes()).hexdigest()
     return row | {"size": size, "sha256": sha256}
-
-
-def undated(prior: dice.Prior) -> dice.Prior:
-    """Return a prior without the date of its card, so that the same recipe gives the same checksum every day."""
-    kept = {name: entry for name, entry in prior.labels.card.items() if name != "date"}
-    return replace(prior, labels=replace(prior.labels, card=kept))
 
 
 def labelled_cells(recipe: dict) -> ad.AnnData:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
-import importlib
 import os
 import shutil
 import subprocess
@@ -104,19 +102,14 @@ def test_ones_own_shelf(shelf):
             dice.priors.save(stored_priors.path("labels"), name)
 
 
-def test_the_same_recipe_gives_the_same_file(tmp_path, monkeypatch):
+def test_the_same_recipe_gives_the_same_file(tmp_path):
     """A card with its date changed the checksum of a recipe every day."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "priors"))
-    undated = importlib.import_module("build").undated
     for place in ("a", "b"):
         reference, _ = dice.datasets.synthetic(1)
         reference.obs["label"] = (reference.X[:, 0] > np.median(reference.X[:, 0])).astype(str)
         training = dice.Training(max_steps=20)
         dice.tl.train_prior(reference, labels_key="label", n_latent=15, scale=False, training=training)
-        prior = priors.described_prior(reference, "toy", {"tissue": "none"})
-        # As if it was trained on another day.
-        other = dataclasses.replace(prior.labels, card=prior.labels.card | {"date": place})
-        undated(dataclasses.replace(prior, labels=other)).save(tmp_path / place)
+        priors.described_prior(reference, "toy", {"tissue": "none"}).save(tmp_path / place)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert "date" not in dice.Prior.load(tmp_path / "a").labels.card
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -150,7 +149,7 @@ def _components(x: Floats, codes: Codes, moments: views.LabelMoments, seed: int)
 
 
 def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:
-    """Return the description of a reference: labels with cell numbers, tree, source, date and versions."""
+    """Return the description of a reference: labels with cell numbers, tree, source and versions."""
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     card = {
         "labels_key": labelled.key,
@@ -158,7 +157,6 @@ def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any
         "label_cells": counts.tolist(),
         "cells": reference.n_obs,
         "genes": len(prior.genes),
-        "date": datetime.now(UTC).date().isoformat(),
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
     }
     if isinstance(title := record(reference, "title"), str):

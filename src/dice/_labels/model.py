@@ -70,7 +70,7 @@ class LabelModel:
     temperature: Floats
     #: Numbers of wrong and of expected wrong labels between batches of the reference (2,).
     batch_evidence: Floats
-    #: Description of the reference: labels with cell numbers, accuracy and F1, source, date, versions.
+    #: Description of the reference: labels with cell numbers, accuracy and F1, source, versions.
     card: Mapping[str, Any]
 
     def moments(self, genes: Codes | slice = slice(None)) -> LabelMoments:
@@ -180,7 +180,7 @@ def describe(card: Mapping[str, Any]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in versions.items()) if isinstance(versions, dict) else ""
     lines = [
         f"learned from {_printable(card.get('cells'))} cells and {_printable(card.get('genes'))} genes"
-        + "".join(f", {_printable(card[name])}" for name in ("source", "date") if card.get(name)),
+        + (f", {_printable(card['source'])}" if card.get("source") else ""),
         f"labels {_printable(card.get('labels_key'))!r}: accuracy {_printable(card.get('accuracy', 'unknown'))} on "
         f"{_printable(card.get('held_out'))} held-out cells",
         f"  {'cells':>7}  {'F1':>6}  label",
