@@ -25,13 +25,13 @@ MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 #: Files and lines of code of the package, and modules and changes of layer of a call. These numbers only go down; the
 #: goals are 140 files, 11,000 lines, and 14/8, 26/18, 30/22 and 55/50 for denoise, transfer_labels, train_prior and
 #: annotate.
-MAX_FILES, MAX_LINES = 153, 14_316
+MAX_FILES, MAX_LINES = 148, 13_318
 WALKS = {
-    "denoise": (24, 12),
-    "transfer_labels": (46, 43),
-    "train_prior": (48, 70),
-    "cluster": (32, 25),
-    "annotate": (73, 130),
+    "denoise": (22, 12),
+    "transfer_labels": (41, 34),
+    "train_prior": (47, 66),
+    "cluster": (30, 25),
+    "annotate": (69, 120),
 }
 
 
