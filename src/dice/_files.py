@@ -91,7 +91,10 @@ def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> boo
     first, second = followed(one), followed(other)
     if first == second or first in second.parents or second in first.parents:
         return True
-    return first.exists() and second.exists() and first.samefile(second)
+    try:
+        return first.samefile(second)
+    except OSError:  # One does not exist, or is in a folder of somebody else.
+        return False
 
 
 def check_room(path: str | os.PathLike[str], n_bytes: int) -> None:

@@ -27,11 +27,8 @@ def test_names_of_slots(cells):
     assert read.names(cells, "obsm", "uns") == ["X_dice", "graph"]
 
 
-def test_columns_lazy_numbers_and_genes(cells):
-    da = pytest.importorskip("dask.array")
-    cells.obsm["number"] = da.from_array(np.array([[1.0], [2.0], [3.0]]), chunks=2)
+def test_columns_and_genes(cells):
     assert read.column(cells, "label").tolist() == ["a", "b", "a"]
-    assert read.column(cells, "number", step="dice.tl.denoise").tolist() == [1, 2, 3]
     assert read.column(cells, "gene1").tolist() == [1, 3, 5]
     with pytest.raises(SlotError, match=r"no column 'gene1': run dice\.tl\.novelty first"):
         read.column(cells, "gene1", step="dice.tl.novelty")

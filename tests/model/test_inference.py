@@ -99,12 +99,6 @@ def test_cells_are_addressed_by_their_position():
     np.testing.assert_allclose(part.samples, whole.samples[10:25], atol=1e-4)
     np.testing.assert_allclose(part.variance, whole.variance[10:25], atol=1e-4)
     np.testing.assert_allclose(whole.mean[7], exact(Y, float(run.plan.cell_noise[7]), 0.5)[0][7], atol=1e-4)
-    packed = run.packed(CELLS[10:25], slice(10, 25))
-    np.testing.assert_allclose(packed[:, :K], part.mean, atol=1e-6)
-    np.testing.assert_allclose(packed[:, K:].reshape(15, 2, K), part.samples, atol=1e-6)
-    np.testing.assert_allclose(run.variance(CELLS[10:25], slice(10, 25)), part.variance, atol=1e-6)
-    plain = inference(0.5)
-    assert plain.packed(CELLS, slice(0, 40)).shape == (40, K)
 
 
 def test_many_cells_go_through_the_network_in_parts(monkeypatch):

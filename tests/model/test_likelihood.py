@@ -94,14 +94,8 @@ def test_cells_without_expression_are_at_the_origin(kind):
     assert values.y.any(1).all()
 
 
-def test_only_cells_that_are_asked_for_keep_their_latents():
-    likelihood, kept = GaussianLikelihood.of(PROJECTION, np.arange(D)), np.arange(40) % 3 == 0
-    depth = np.arange(20, dtype=np.float32)
-    latents = likelihood.latents(CELLS, slice(20, 40), kept=kept, log_depth=depth)
-    np.testing.assert_allclose(latents.y, likelihood.latents(CELLS).y[kept[20:]])
-    assert len(latents) == 20
-    np.testing.assert_array_equal(latents.log_depth, depth)
-    np.testing.assert_array_equal(likelihood.only_y(CELLS, slice(0, 20)), likelihood.latents(CELLS).y)
+def test_the_energy_of_cells_is_that_of_their_genes():
+    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
     np.testing.assert_allclose(likelihood.energy(likelihood.latents(CELLS)), (X**2).sum(1), rtol=1e-4)
 
 

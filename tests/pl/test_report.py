@@ -203,15 +203,6 @@ def test_few_cells_and_views(query, n, tmp_path):
     assert "X_dice_umap" not in query.obsm
 
 
-def test_lazy_results(query, tmp_path):
-    da = pytest.importorskip("dask.array")
-    query.obsm["dice_uncertainty"] = da.from_array(query.obs.pop("dice_uncertainty").to_numpy()[:, None], chunks=20)
-    query.obsm["X_dice"] = da.from_array(query.obsm["X_dice"], chunks=(20, 5))
-    pl.report(query, tmp_path / "report.html")
-    _, data = read(tmp_path / "report.html")
-    assert [data["columns"][at]["name"] for at in data["hover"]] == ["dice_uncertainty"]
-
-
 def test_a_failure_leaves_the_old_file(query, tmp_path):
     (tmp_path / "report.html").write_text("old")
     with pytest.raises(SlotError, match="set color to one of"):

@@ -57,14 +57,6 @@ def test_few_cells_and_views(query, n):
     assert "X_dice_umap" not in query.obsm
 
 
-def test_lazy_uncertainty_beside_a_lazy_embedding(query):
-    da = pytest.importorskip("dask.array")
-    query.obsm["dice_uncertainty"] = da.from_array(query.obs.pop("dice_uncertainty").to_numpy()[:, None], chunks=20)
-    query.obsm["X_dice"] = da.from_array(query.obsm["X_dice"], chunks=(20, 5))
-    axes = pl.distribution(query, groupby="cell_type", show=False)
-    assert [label.get_text() for label in axes[1].get_yticklabels()] == ["T", "NK", "B"]
-
-
 def test_errors_name_the_fix(query):
     with pytest.raises(InputError, match="column of numbers"):
         pl.distribution(query, "cell_type")

@@ -48,7 +48,7 @@ def test_slots(reference):
     assert reference.obsm["X_dice_pca"].shape == (1600, k)
     assert reference.obsm["X_dice_pca"].dtype == np.float32
     stored = reference.uns["dice"]
-    assert stored["format"] == 4
+    assert stored["format"] == 5
     assert len(stored["sha256"]) == 64
     prior = dice.Prior.from_anndata(reference)
     np.testing.assert_allclose(prior.projection.project(reference.X), reference.obsm["X_dice_pca"], atol=1e-3)

@@ -184,6 +184,11 @@ def _learn(
 ) -> tuple[str, str | None]:
     """Choose genes, check all inputs and train. Return a description of the genes, and the layer of the query."""
     layer, labels_key, key = call["layer"], call["labels_key"], call["prior_key"]
+    if isinstance(options.shift, Mapping) and options.shift.get("strategy") != "none":
+        raise InputError(
+            "`shift` has offsets of another prior than the one to be trained: pass query.uns['X_dice']['shift'] with "
+            "the prior that it was stored for, or shift='auto'."
+        )
     shared, labels = genes_in_both(query, reference, options), None
     if options.check.values:
         own, layer = comparable_layers(query, reference, shared, options)

@@ -104,7 +104,8 @@ def label_genes(
     prior = find_prior(reference, key=prior_key)
     key = f"{levels_of(prior, labels_key).key}_dice" if key is None else key
     found, record = Transferred.of(adata, key.removesuffix("_dice"), key), read.record(adata, LabelKeys(key).uns)
-    named, seed = str(record["call"]["labels_key"]), int(record["call"].get("random_state", 0))
+    call = record.get("call", {})
+    named, seed = str(call.get("labels_key", key.removesuffix("_dice"))), int(call.get("random_state", 0))
     model = read_or_learn(reference, prior, named, prior_key, seed)
     if model.names != found.names:
         raise InputError(
