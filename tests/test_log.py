@@ -246,3 +246,13 @@ def test_the_log_of_a_whole_workflow_is_short(tmp_path):
     assert len(lines) < 60
     assert sum("genes found" in line and "Warning" in line for line in lines) == 1, lines
     assert (tmp_path / "report.html").stat().st_size > 0
+
+
+def test_a_warning_points_to_the_call_through_decorated_steps():
+    """It pointed to contextlib, which calls functions that a context manager decorates."""
+    inside = {"__name__": "dice.made", "warn": _log.warn}
+    exec("def step():\n    warn('careful')", inside)
+    step = _log.within(_log.within_call, True)(inside["step"])
+    with pytest.warns(dice.DiceWarning, match="careful") as caught:
+        step()
+    assert caught[0].filename == __file__

@@ -178,9 +178,16 @@ def _in_notebook() -> bool:
 
 
 def _depth_outside_package() -> int:
-    """Stack level of the first caller outside of dice, counted as `warnings.warn` in `warn` does."""
+    """Stack level of the first caller outside of dice, counted as `warnings.warn` in `warn` does.
+
+    Decorated functions and cached properties of dice are called from within these two modules.
+    """
     frame = inspect.currentframe()
     depth = 0
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "dice":
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in (
+        "dice",
+        "contextlib",
+        "functools",
+    ):
         frame, depth = frame.f_back, depth + 1
     return max(depth, 1)
