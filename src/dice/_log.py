@@ -182,12 +182,7 @@ def _depth_outside_package() -> int:
 
     Decorated functions and cached properties of dice are called from within these two modules.
     """
-    frame = inspect.currentframe()
-    depth = 0
-    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in (
-        "dice",
-        "contextlib",
-        "functools",
-    ):
+    frame, depth, inner = inspect.currentframe(), 0, ("dice", "contextlib", "functools")
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in inner:
         frame, depth = frame.f_back, depth + 1
     return max(depth, 1)

@@ -69,8 +69,7 @@ def test_priors_without_soft_clusters_do_without(query, reference):
     reference.uns["dice"] = old | {"sha256": checksum(old)}
     with pytest.raises(dice.DiceError, match="needs a prior with soft clusters"):
         dice.tl.denoise(query, reference, shift="clusters")
-    query.obs["run"] = np.where(np.arange(query.n_obs) % 2, "a", "b")
-    dice.tl.transfer_labels(query, reference, "cell_type", shift=dice.Shift(batch_key="run"))
+    dice.tl.transfer_labels(query, reference, "cell_type")
     assert "clusters" not in set(query.uns["cell_type_dice"]["views"]["view"])
 
 
@@ -215,10 +214,6 @@ def test_a_part_of_the_cells_keeps_the_shift_of_all(query, reference):
 
 def test_labels_say_how_the_query_was_shifted(query, reference):
     dice.tl.transfer_labels(query, reference, "cell_type")
-    assert query.uns["cell_type_dice"]["shift"]["strategy"] == "none"
-    query.obs["run"] = np.where(np.arange(query.n_obs) % 2, "a", "b")
-    dice.tl.transfer_labels(query, reference, "cell_type", shift=dice.Shift(batch_key="run"))
-    assert "clusters" in set(query.uns["cell_type_dice"]["views"]["view"])
     assert query.uns["cell_type_dice"]["shift"]["strategy"] == "clusters"
     dice.tl.transfer_labels(query, reference, "cell_type", shift=query.uns["cell_type_dice"]["shift"])
     assert list(query.uns["cell_type_dice"]["views"]["view"]) == ["stored"]

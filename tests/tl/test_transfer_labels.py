@@ -186,7 +186,7 @@ def test_named_classifiers(trained, representation):
     dice.tl.transfer_labels(query, trained, "cell_type", classifier=representation, key_added="mine")
     assert list(query.uns["mine"]["candidates"]["candidate"]) == [representation, "blend"]
     # Views that match genes need the classifiers of all representations.
-    assert list(query.uns["mine"]["views"]["view"]) == ["measured", "centered"]
+    assert list(query.uns["mine"]["views"]["view"]) == ["measured", "clusters", "centered"]
     assert (query.obs["mine"].astype(str) == query.obs["cell_type"].astype(str)).mean() > 0.7
 
 
@@ -668,7 +668,7 @@ def test_an_alpha_that_no_calibration_can_tell_is_said(trained):
         dice.tl.transfer_labels(simulate(400, 1), trained, "cell_type", alpha=0.001)
 
 
-VIEWS = ["measured", "centered", "standardized", "profiles"]
+VIEWS = ["measured", "clusters", "centered", "standardized", "profiles"]
 
 
 def changed(n, seed):
@@ -709,7 +709,7 @@ def test_without_a_shift_cells_count_as_they_were_measured(trained):
     alone = dice.tl.transfer_labels(query, trained, "cell_type", shift=False, copy=True)
     dice.tl.transfer_labels(query, trained, "cell_type")
     assert query.uns["cell_type_dice"]["params"]["shift_strength"] == 0
-    np.testing.assert_array_equal(query.uns["cell_type_dice"]["views"]["weight"], [1, 0, 0, 0])
+    np.testing.assert_array_equal(query.uns["cell_type_dice"]["views"]["weight"], [1, 0, 0, 0, 0])
     for name in ("cell_type_dice_prob", "cell_type_dice_set"):
         pd.testing.assert_frame_equal(query.obsm[name], alone.obsm[name])
 

@@ -145,8 +145,8 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
         return Views(cells, model, weights, {strategy: offsets}), record
     kept: dict[str, Offsets | None] = {"measured": None}
     record = nothing
-    # Other views take the query as a whole. A small reference has too few cells for soft clusters.
-    if shift.batch_key is not None and cells.query.prior.soft_clusters is not None:
+    # A panel has too few genes for soft clusters, and a small reference too few cells.
+    if not cells.is_panel and cells.query.prior.soft_clusters is not None:
         kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
     return Views(cells, model, weights, kept, MATCHED if len(kinds) > 1 else ("centered",)), record
 

@@ -3,7 +3,7 @@
 No method to remove a shift is the best for every query, and the best one cannot be found without labels. Different
 views make different errors, so their mean is about as good as the best view. There are two families:
 
-* Views that do not change the reference: cells as measured, and cells without offsets.
+* Views that do not change the reference: cells as measured, and cells without offsets of soft clusters.
 * Views that match query and reference: the mean of the latents (``centered``), the mean and variance of genes
   (``standardized``), or the mean of genes before cells are compared with the mean profile of every label
   (``profiles``). Means and variances also depend on the composition. Both are therefore reweighted to one composition
