@@ -88,8 +88,8 @@ def transfer_labels(
     shift
         How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured,
         without offsets of soft clusters, with the mean of its latents or the moments of its genes matched to the
-        reference, and beside the mean profile of every label (:doc:`/labels`). ``"offset"``, ``"clusters"``, ``"mean"``,
-        ``"centered"``, ``"standardized"``, ``"profiles"`` or False (as measured) uses one view only. A
+        reference, and beside the mean profile of every label (:doc:`/labels`). ``"offset"``, ``"clusters"``,
+        ``"mean"``, ``"centered"``, ``"standardized"``, ``"profiles"`` or False (as measured) uses one view only. A
         :class:`dice.Shift` also takes batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call reuses
         its offsets.
     layer, gene_key, check, prior_key
