@@ -28,10 +28,10 @@ MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 MAX_FILES, MAX_LINES = 148, 13_326
 WALKS = {
     "denoise": (22, 12),
-    "transfer_labels": (41, 34),
+    "transfer_labels": (42, 39),
     "train_prior": (47, 66),
     "cluster": (30, 25),
-    "annotate": (69, 120),
+    "annotate": (69, 125),
 }
 
 
