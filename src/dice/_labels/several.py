@@ -113,7 +113,7 @@ def _cells(reference: Any, prior: Prior | None, key: str) -> pd.Series:
 
 
 def _opinion(adata: AnnData, keys: LabelKeys, name: str, cells: pd.Series, renamed: Mapping[str, str]) -> Opinion:
-    """What an annotated query holds of the reference that it was annotated by, which has so many cells by label."""
+    """Return the labels of an annotated query by its reference, whose numbers of cells by label are `cells`."""
     names = [str(renamed.get(label, label)) for label in read.record(adata, keys.uns)["labels"].astype(str)]
     tables = [read.feature_table(adata, key).set_axis(names, axis=1) for key in (keys.probability, keys.set)]
     # Labels that are given one name are one label.
