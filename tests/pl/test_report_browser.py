@@ -113,7 +113,7 @@ def opened(browser, made, tmp_path):
     yield open_page
     # A refused script, a request to anywhere, or an error of ours would all have been logged.
     assert complaints(browser) == []
-    assert browser.title == "t"
+    assert browser.title == "dice"
 
 
 def go_to(browser, path):
