@@ -51,7 +51,7 @@ def test_a_panel_is_labelled_by_a_prior_of_its_genes(annotated):
     assert len(find_prior(reference).genes) == 40
     totals = np.expm1(query.layers["dice_panel"]).sum(1)
     np.testing.assert_allclose(totals, np.median(np.asarray(query.X.sum(1))), rtol=0.01)
-    assert set(query.uns["cell_type_dice"]["views"]["view"]) == {"measured", "centered", "standardized", "profiles"}
+    assert set(query.uns["cell_type_dice"]["views"]["view"]) == {"measured", "centered", "standardized"}
 
 
 def test_the_summary_tells_what_the_genes_can_reach(annotated):

@@ -148,7 +148,9 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     # A panel has too few genes for soft clusters, and a small reference too few cells.
     if not cells.is_panel and cells.query.prior.soft_clusters is not None:
         kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
-    return Views(cells, model, weights, kept, MATCHED if len(kinds) > 1 else ("centered",)), record
+    # The cosines of few genes at few counts are mostly noise.
+    matched = tuple(name for name in MATCHED if name != "profiles" or not cells.is_panel)
+    return Views(cells, model, weights, kept, matched if len(kinds) > 1 else ("centered",)), record
 
 
 def _check_matched(classifier: Classifier, shift: Shift) -> None:
