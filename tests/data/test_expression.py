@@ -68,12 +68,11 @@ def test_most_genes_have_to_be_centred(n, scaled):
     assert is_scaled(values) == scaled
 
 
-def test_what_was_asked_for_is_not_refused():
-    check_expression(centred(LOGGED_CELLS), scaled=True)
+def test_each_kind_of_values_is_refused_by_its_name():
     with pytest.raises(dice.DiceError, match=r"^The genes of query were scaled or centred \(values begin at -1"):
         check_expression(centred(LOGGED_CELLS), who="query")
     with pytest.raises(dice.DiceError, match=r"^The matrix holds raw counts, .*normalize_total\(query, target_sum=1e4"):
-        check_expression(COUNTS, who="query", scaled=True)
+        check_expression(COUNTS, who="query")
     with pytest.raises(dice.DiceError, match=r"^The matrix holds values up to 200\.5, too large for logarithms"):
         check_expression(np.array([[0.0, 200.5]]))
 

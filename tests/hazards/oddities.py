@@ -110,7 +110,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     ),
     "train_prior": (
         calling(dice.tl.train_prior, n_latent=2, max_steps=2),
-        "n_latent labels_key preset mixup mixup_points mixup_probability mixup_concentration layer mask_var use_rep "
+        "n_latent labels_key preset mixup mixup_points mixup_probability mixup_concentration layer mask_var "
         "training max_steps batch_size learning_rate validation_fraction checkpoint key_added random_state device",
     ),
     "neighbors": (

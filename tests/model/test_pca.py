@@ -10,7 +10,7 @@ from oracle import Chunks
 from scipy import sparse
 from sklearn.decomposition import PCA
 
-from dice._model.pca import MAX_GRAM_GENES, _eigen_gram, adopt_projection, elbow, fit_projection, fix_signs
+from dice._model.pca import MAX_GRAM_GENES, _eigen_gram, elbow, fit_projection, fix_signs
 
 RNG = np.random.default_rng(0)
 FACTORS = RNG.normal(size=(90, 5)) * [6, 5, 4, 3, 2]
@@ -111,20 +111,6 @@ def test_more_genes_than_a_gram_matrix_should_have():
     residual = (values - values @ right[:4].T @ right[:4]) ** 2
     expected = np.sqrt(residual.sum() / (len(values) - 1) / (matrix.shape[1] - 4))
     assert projection.noise == pytest.approx(expected, rel=1e-3)
-
-
-@pytest.mark.parametrize("scale", [True, False])
-def test_loadings_from_elsewhere_give_the_same_projection(scale):
-    """Signs and order are the other's; noise and spectrum are measured on the cells."""
-    own = fit_projection(in_chunks(DENSE), n_latent=6, scale=scale)
-    flipped = own.loadings * [1, -1, 1, -1, 1, -1]
-    other = adopt_projection(in_chunks(DENSE), flipped, n_latent=4, scale=scale)
-    np.testing.assert_allclose(other.loadings, flipped[:, :4])
-    np.testing.assert_allclose(other.singular_values, own.singular_values[:6], rtol=1e-4)
-    four = fit_projection(in_chunks(DENSE), n_latent=4, scale=scale)
-    assert other.noise == pytest.approx(four.noise, rel=1e-4)
-    np.testing.assert_allclose(other.gene_noise, four.gene_noise, atol=1e-4)
-    assert adopt_projection(in_chunks(DENSE), flipped, n_latent=99, scale=scale).n_latent == 6
 
 
 def test_cells_without_expression_are_cells():

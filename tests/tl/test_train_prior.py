@@ -197,36 +197,10 @@ def test_reference_statistics_are_kept():
     assert statistics["counts"] == 0
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("key", [None, "mine"])
-def test_an_existing_pca_is_used_as_it_is(scaled, key):
-    """Of plain or of scaled genes, under scanpy's default key or another, with its genes and signs."""
-    adata = small()
-    adata.X = adata.X.toarray()
-    adata.var["highly_variable"] = np.arange(40) % 4 > 0
-    work = adata.copy()
-    if scaled:
-        sc.pp.scale(work, max_value=10)
-    sc.pp.pca(work, n_comps=6, key_added=key)
-    adata.obsm, adata.varm = work.obsm, work.varm
-    use_rep = key or "X_pca"
-    dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), use_rep=use_rep)
-    np.testing.assert_allclose(adata.obsm["X_dice_pca"], adata.obsm[use_rep][:, :4], atol=1e-3)
-    loadings = adata.varm[key or "PCs"][:, :4]
-    np.testing.assert_allclose(adata.varm["dice_loadings"], loadings, atol=1e-6)
-    prior = dice.Prior.from_anndata(adata)
-    assert len(prior.genes) == 30
-    assert len(prior.projection.singular_values) == 6
-    assert (prior.params["use_rep"], prior.params["scale"]) == (use_rep, scaled)
-
-
-def test_scaled_genes_are_learned_from_where_they_are_asked_for():
-    """By their PCA, which needs the matrix that it was made of, or with a word."""
+def test_scaled_genes_are_learned_from_where_nothing_is_checked():
     adata = scaled()
-    sc.pp.pca(adata, n_comps=4)
-    for arguments in ({"use_rep": "X_pca"}, {"check": False}):
-        dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), **arguments)
-        assert dice.Prior.from_anndata(adata).n_latent == 4
+    dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), check=False)
+    assert dice.Prior.from_anndata(adata).n_latent == 4
 
 
 def test_only_a_prior_is_replaced_under_its_key():
@@ -241,41 +215,6 @@ def test_only_a_prior_is_replaced_under_its_key():
         dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2), key_added="mine", random_state=seed)
     assert dice.Prior.from_anndata(adata, key="mine").params["random_state"] == 1
     assert adata.uns["dice"] is theirs
-
-
-def without_loadings(adata):
-    del adata.varm["PCs"]
-
-
-def with_stretched_loadings(adata):
-    adata.varm["PCs"] *= 2
-
-
-def with_other_cells(adata):
-    adata.X = adata.X[::-1].copy()
-
-
-def with_other_shape(adata):
-    adata.varm["PCs"] = adata.varm["PCs"][:, :3]
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (without_loadings, "no loadings in adata.varm"),
-        (with_stretched_loadings, "must be orthonormal loadings"),
-        (with_other_cells, r"differs from adata.obsm\['X_pca'\] by"),
-        (with_other_shape, "must be orthonormal loadings"),
-    ],
-)
-def test_an_existing_pca_that_is_none_is_refused(change, sentence):
-    adata = small()
-    sc.pp.pca(adata, n_comps=6)
-    change(adata)
-    with pytest.raises(dice.DiceError, match=sentence) as caught:
-        dice.tl.train_prior(adata, n_latent=4, training=dice.Training(max_steps=3), use_rep="X_pca")
-    assert "\n" not in str(caught.value)
-    assert "dice" not in adata.uns
 
 
 @pytest.mark.parametrize(("shape", "k"), [((120, 40), 20), ((30, 70), 13), ((130, 110), 50)])
@@ -365,7 +304,6 @@ def one_class():
         (small, GMM | {"training": dice.Training(validation_fraction=0)}, "chooses its size on held-out cells"),
         (small, GMM | {"training": dice.Training(max_steps=5)}, "leave max_steps out"),
         (small, {"training": {"max_steps": 5}}, "`training` must be a dice.Training, got"),
-        (small, {"use_rep": "X_pca"}, "no embedding 'X_pca' in adata.obsm"),
         (small, {"training": dice.Training(learning_rate=1e6, max_steps=100)}, "smaller learning_rate"),
         (lambda: small(6), {"n_latent": 10}, "`n_latent` must be a number from 1 to 4 or"),
     ],

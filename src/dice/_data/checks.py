@@ -167,8 +167,8 @@ def check_counts(adata: AnnData, layer: str | None) -> None:
         raise InputError(f"{matrix.where} does not hold raw counts: name their layer with layer= (of {others}).")
 
 
-def check_expression(sample: Chunk, *, who: str = "adata", scaled: bool = False) -> None:
-    """Refuse raw counts, estimates of counts and, unless allowed as `scaled`, scaled genes."""
+def check_expression(sample: Chunk, *, who: str = "adata") -> None:
+    """Refuse raw counts, estimates of counts and scaled genes."""
     if is_unlogged(sample):
         high = stored_values(sample).max()
         holds = "raw counts" if is_raw(sample) else f"values up to {high:.4g}, too large for logarithms"
@@ -176,7 +176,7 @@ def check_expression(sample: Chunk, *, who: str = "adata", scaled: bool = False)
             f"The matrix holds {holds}, but log-normalised expression is expected: call sc.pp.normalize_total({who}, "
             f"target_sum=1e4) and sc.pp.log1p({who}) first, or pass check=False."
         )
-    if not scaled and is_scaled(sample):
+    if is_scaled(sample):
         raise InputError(
             f"The genes of {who} were scaled or centred (values begin at {stored_values(sample).min():.3g}): use the "
             f"expression from before sc.pp.scale, for example {who} = {who}.raw.to_adata(), or pass check=False."

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dice._arguments import as_embedding, known_key, said
+from dice._arguments import as_embedding, said
 from dice._errors import InputError, SlotError
 from dice._keys import CONFIDENT, LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
@@ -141,15 +141,6 @@ def record(adata: AnnData, key: str, *, what: str = "record", step: str | None =
     if found is None and step is not None:
         raise SlotError(f"There is no {what} in adata.uns[{key!r}]: run {step} first.")
     return found
-
-
-def pca(adata: AnnData, use_rep: str) -> tuple[Floats, Floats, str]:
-    """Return an embedding, its loadings where scanpy puts them, and the key of the loadings."""
-    known_key(use_rep, adata.obsm, "embedding", "adata.obsm")
-    key = "PCs" if use_rep == "X_pca" else use_rep
-    if key not in adata.varm:
-        raise SlotError(f"There are no loadings in adata.varm[{key!r}]: pass an embedding of sc.pp.pca as use_rep.")
-    return np.asarray(adata.obsm[use_rep]), np.asarray(adata.varm[key]), key
 
 
 @dataclass(frozen=True)

@@ -51,29 +51,6 @@ def fit_projection(
     return _projection(replace(standardizer, center=spectrum.center), spectrum, k, n_cells)
 
 
-def adopt_projection(cells: Summable, loadings: Floats, *, n_latent: int | str, scale: bool = True) -> Projection:
-    """The projection on `loadings` (d, m) that were computed elsewhere, with their signs.
-
-    Parameters
-    ----------
-    cells
-        As in :func:`fit_projection`: the cells that the loadings were computed from.
-    loadings
-        Orthonormal loadings in the order of their singular values.
-    n_latent
-        Number k of them to keep, at most m, or ``"elbow"``.
-    scale
-        Whether the loadings belong to scaled and capped genes, or to centred ones.
-    """
-    standardizer, n_cells = fit_standardizer(cells, scale=scale)
-    center, variances = _moments(cells, standardizer)
-    centred = replace(standardizer, center=center.astype(np.float32))
-    (squares,) = cells.total(lambda chunk: (np.square(centred(chunk) @ loadings, dtype=np.float64).sum(0),))
-    spectrum = Spectrum(center, variances, np.sqrt(squares), loadings)
-    k = elbow(spectrum.singular_values) if n_latent == "elbow" else min(int(n_latent), loadings.shape[1])
-    return _projection(centred, spectrum, k, n_cells)
-
-
 @dataclass(frozen=True)
 class Spectrum:
     """Leading singular values (m,) and right singular vectors (d, m) of the centred cells."""

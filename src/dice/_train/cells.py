@@ -12,9 +12,8 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._data import read
 from dice._data.checks import check_expression, check_n_latent, read_labels
-from dice._data.genes import by_name, check_storable
+from dice._data.genes import check_storable
 from dice._data.matrix import Matrix, Part
 from dice._data.store import Prior
 from dice._data.value_checks import matrix_statistics, refuse_wild
@@ -25,9 +24,9 @@ from dice._model import networks
 from dice._model.arrays import subsample
 from dice._model.counts import TARGET_SUM, judge_counts, recover
 from dice._model.likelihood import GaussianLikelihood, Latents
-from dice._model.pca import adopt_projection, fit_projection
+from dice._model.pca import fit_projection
 from dice._model.prior import LearnedPrior
-from dice._model.projection import Projection, is_orthonormal
+from dice._model.projection import Projection
 from dice._model.training_data import (
     MAX_MEASURED,
     ROLES,
@@ -39,7 +38,7 @@ from dice._model.training_data import (
     thinned_data,
 )
 from dice._train.genes import learned_genes
-from dice._types import Codes, Floats
+from dice._types import Codes
 from dice.options import Training
 
 #: Default number of latents (docs/prior.md); at most half of the genes, so that the noise can be measured.
@@ -48,50 +47,8 @@ AUTO_LATENT = 50
 RARE = 20
 #: Calibration cells that are kept inside the prior.
 CALIBRATION_CELLS = 2000
-#: Largest relative difference between a stored embedding and the projection that should give it.
-TOLERANCE = 0.01
 #: Smallest number of cells for measured noise; with fewer cells the noise is assumed.
 MIN_CELLS = 100
-
-
-@dataclass(frozen=True)
-class Embedding:
-    """A PCA of the user: latents (n, k), loadings (d, k) and positions (d,) of its genes."""
-
-    key: str
-    latents: Floats
-    loadings: Floats
-    genes: Codes
-
-    @classmethod
-    def read(cls, adata: AnnData, use_rep: str) -> Self:
-        """Read latents and loadings from scanpy's slots, and check that they are a PCA."""
-        latents, loadings, key = read.pca(adata, use_rep)
-        whole = latents.ndim == 2 and latents.size and loadings.shape == (adata.n_vars, latents.shape[1])
-        if not whole or not is_orthonormal(loadings):
-            raise InputError(
-                f"adata.varm[{key!r}] of shape {loadings.shape} must be orthonormal loadings of "
-                f"adata.obsm[{use_rep!r}] of shape {latents.shape}: run sc.pp.pca again, or leave use_rep out."
-            )
-        return cls(use_rep, latents, loadings, by_name(adata, np.flatnonzero(loadings.any(1))))
-
-    def projection(self, matrix: Matrix, *, n_latent: int | str, scale: bool) -> Projection:
-        """The projection that gives the embedding from `matrix`, with or without scaled genes.
-
-        scanpy stores neither mean nor scale, so that both are tried and compared with the embedding.
-        """
-        errors = []
-        for scaled in (scale, not scale):
-            found = adopt_projection(matrix, self.loadings[self.genes], n_latent=n_latent, scale=scaled)
-            expected = self.latents[:, : found.n_latent]
-            away = np.linalg.norm(matrix.apply(found.project) - expected)
-            errors.append(float(away / (np.linalg.norm(expected) + 1e-12)))
-            if errors[-1] < TOLERANCE:
-                return found
-        raise InputError(
-            f"The matrix projected on its loadings differs from adata.obsm[{self.key!r}] by {min(errors):.0%}: name "
-            "the matrix that sc.pp.pca (with zero_center=True) was run on with layer=, or leave use_rep out."
-        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +58,6 @@ class ReferenceCells:
     matrix: Matrix
     #: Label code (n,) of every cell, -1 where it is missing; None without labels.
     labels: Codes | None
-    embedding: Embedding | None
     #: Role (n,) of every cell, a code in `ROLES`, or -1 for cells beyond ``max_cells``.
     roles: NDArray[np.int8]
     #: Figures of the matrix, which those of a query are compared with.
@@ -117,23 +73,17 @@ class ReferenceCells:
         labels_key: str | None,
         layer: str | None,
         mask_var: str | NDArray[np.bool_] | None,
-        use_rep: str | None,
         check: bool,
     ) -> Self:
         """Open the matrix, check a sample of it and assign roles; the cells are not read yet."""
         check_storable(adata.var_names, "adata.var_names")
         named = None if labels_key is None else read_labels(adata, labels_key)
         labels = None if named is None else np.asarray(named.codes, dtype=np.intp)
-        embedding = None if use_rep is None else Embedding.read(adata, use_rep)
-        if embedding is None:
-            genes, which = learned_genes(adata, mask_var)
-        else:
-            genes, which = embedding.genes, f"of adata.obsm[{use_rep!r}]"
+        genes, which = learned_genes(adata, mask_var)
         matrix = Matrix(adata, layer=layer, genes=genes)
         sample = matrix.sample()
         if check:
-            # A PCA that is there may be one of scaled genes, and needs the matrix that it was made of.
-            check_expression(sample[:, matrix.genes], scaled=use_rep is not None)
+            check_expression(sample[:, matrix.genes])
             refuse_wild(matrix, sample)
         statistics = pd.Series(matrix_statistics(sample, genes), dtype=float)
         statistics = statistics[np.isfinite(statistics)].to_dict()
@@ -142,7 +92,7 @@ class ReferenceCells:
         if (roles < 0).any():
             _log.info(f"The network learns from a subsample that leaves out {(roles < 0).sum()} cells.")
         _log.say(_introduction(matrix, which, roles, named))
-        return cls(matrix, labels, embedding, roles, statistics)
+        return cls(matrix, labels, roles, statistics)
 
     @property
     def seen(self) -> NDArray[np.bool_]:
@@ -196,12 +146,9 @@ class Reduced:
 
 
 def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduced:
-    """Compute the loadings from the training cells, or take those of an embedding, and project all cells."""
+    """Compute the loadings from all cells but those kept for calibration, and project all cells."""
     matrix, seen = cells.matrix, cells.seen
-    if cells.embedding is None:
-        projection = fit_projection(Part(matrix, seen), n_latent=n_latent, scale=scale)
-    else:
-        projection = cells.embedding.projection(matrix, n_latent=n_latent, scale=scale)
+    projection = fit_projection(Part(matrix, seen), n_latent=n_latent, scale=scale)
     likelihood = GaussianLikelihood.of(projection, np.arange(matrix.n_genes))
     latents = Latents.joined(matrix.each(likelihood.latents, desc="Projecting"), projection.n_latent)
     if not latents.y[seen].any():

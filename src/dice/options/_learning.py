@@ -61,8 +61,8 @@ class Training:
         filter that training would start at.
     calibration_fraction
         Share of the cells held out from all of training (mean, scale, loadings, network, stopping).
-        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` use them for calibration. (Loadings from ``use_rep``
-        may have used them.) Pass 0 if you need neither.
+        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` use them for calibration.
+        Pass 0 if you need neither.
     max_cells
         Maximum number of cells for the network. Larger references are subsampled at random; with ``labels_key``, every
         label keeps the same share but at least 200 cells. The PCA uses all cells.

@@ -35,7 +35,6 @@ def train_prior(
     layer: str | None = None,
     mask_var: str | NDArray[np.bool_] | None = "auto",
     scale: bool = True,
-    use_rep: str | None = None,
     training: Training = Training(),
     check: bool = True,
     key_added: str = "dice",
@@ -77,15 +76,10 @@ def train_prior(
         ``"highly_variable"`` if present, as scanpy does.
     scale
         Whether to divide every gene by its standard deviation and cap values at 10, or only to centre them.
-    use_rep
-        Key in ``adata.obsm`` of a PCA to use instead of a new one, as :func:`scanpy.pp.pca` makes it:
-        ``"X_pca"`` with loadings in ``adata.varm["PCs"]``, or another key with loadings in ``adata.varm`` under the
-        same key. At most `n_latent` of its components and exactly the genes of its loadings are used; mean and
-        scale are taken from the matrix, which must be the one that it was computed on.
     training
         Steps, held-out cells, subsampling and checkpoint, as a :class:`dice.Training`.
     check
-        Whether to refuse raw counts and, without `use_rep`, scaled genes.
+        Whether to refuse raw counts and scaled genes.
     key_added
         Key of the prior; other slots derive their name from it. An earlier prior is replaced, other data are not.
     random_state
@@ -120,7 +114,7 @@ def train_prior(
     mixup, device = check_settings(preset, training, mixup, key), torch_device(settings.device)
     _log.say_cost("train_prior", adata.n_obs)
     cells = ReferenceCells.read(
-        adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, use_rep=use_rep, check=check
+        adata, training, random_state, labels_key=key, layer=layer, mask_var=mask_var, check=check
     )
     k, labelled = cells.n_latent(n_latent), labels_to_learn(adata, cells.roles, labels_key)
     reduced = reduce(cells, n_latent=k, scale=scale)
@@ -130,8 +124,7 @@ def train_prior(
     denoiser, history = train_denoiser(
         preset, data, training, noise=noise, seed=random_state, labels=labels, mixup=mixup
     )
-    arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "use_rep": use_rep}
-    arguments["scale"] = bool(np.isfinite(reduced.projection.cap))
+    arguments = {"n_latent": n_latent, "labels_key": key, "layer": layer, "scale": bool(scale)}
     prior = Prior(
         genes=adata.var_names.to_numpy()[cells.matrix.genes].astype(object),
         projection=reduced.projection,
