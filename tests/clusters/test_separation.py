@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.stats import norm
 
 from dice._clusters.separation import (
+    CELL_FOLDS,
     CONTINUUM,
     MOST_SEPARATE,
     SEPARATIONS,
     Measured,
     agreement,
     distance,
+    gene_scores,
     lower_bound,
     separation,
 )
@@ -147,3 +150,47 @@ def test_halves_have_a_discriminant_of_their_own():
     halves = whole[:, None, None] + rng.normal(size=(400, 2, 2, 2)) * [0.5, 20.0]
     cells = Measured(whole, halves)
     assert cells.apart(np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)) > 5
+
+
+def two_profiles(depth, seed=0, n=1200, n_genes=300):
+    """Counts of two halves of cells of two profiles that differ in ten genes, their codes, and the exact ratio."""
+    rng = np.random.default_rng(seed)
+    profiles = np.tile(rng.gamma(0.5, size=n_genes) + 0.05, (2, 1))
+    profiles[1, rng.choice(n_genes, 10, replace=False)] *= np.repeat([3, 1 / 3], 5)
+    profiles /= profiles.sum(1, keepdims=True)
+    codes = np.arange(n) % 2
+    depths = depth * rng.lognormal(0, 0.3, size=n)
+    halves = [sparse.csr_array(rng.poisson(depths[:, None] / 2 * profiles[codes]).astype(np.float32)) for _ in "12"]
+    return halves, codes, np.log(profiles[1] / profiles[0])
+
+
+def test_gene_scores_are_nearly_as_good_as_the_exact_ratio():
+    halves, codes, ratio = two_profiles(depth=300)
+    member, counts = codes == 1, halves[0] + halves[1]
+    folds = np.random.default_rng(0).integers(CELL_FOLDS, size=len(codes))
+    scores = gene_scores([counts, *halves], member, folds)
+    exact = [part @ ratio / np.sqrt(part.sum(1)) for part in (counts, *halves)]
+    for score, best in zip(scores, exact, strict=True):
+        found, most = (distance(x[~member], x[member]) for x in (score, best))
+        assert 0.85 * most < found < 1.05 * most
+    # Learned from other cells, scores of groups at random know nothing.
+    chance = gene_scores([counts], np.random.default_rng(1).random(len(codes)) < 0.5, folds)[0]
+    assert abs(np.corrcoef(chance, codes)[0, 1]) < 0.3
+    at_random = np.random.default_rng(1).random(len(codes)) < 0.5
+    assert abs(chance[at_random].mean() - chance[~at_random].mean()) < 0.2 * chance.std()
+
+
+def test_genes_tell_apart_what_latents_blur():
+    halves, codes, _ = two_profiles(depth=600)
+    rng = np.random.default_rng(2)
+    whole, blurred = rng.normal(size=(1200, 4)), rng.normal(size=(1200, 1, 2, 4))
+    clusters = np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)
+    assert Measured(whole, blurred).apart(*clusters) < 0.5
+    assert Measured(whole, blurred, counts=tuple(halves)).apart(*clusters) > CONTINUUM
+    # Both halves have to say so: the noise of one half is no difference of cells.
+    shuffled = halves[0], halves[1][rng.permutation(1200)]
+    assert Measured(whole, blurred, counts=shuffled).apart(*clusters) < 1
+    # Clusters that only depth sets apart have the same profile.
+    depths = np.where(codes, 4, 1)[:, None] * np.ones(300)
+    same = tuple(sparse.csr_array(rng.poisson(depths).astype(np.float32)) for _ in "12")
+    assert Measured(whole, blurred, counts=same).apart(*clusters) < 1

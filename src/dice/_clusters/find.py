@@ -55,7 +55,7 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
         codes = np.unique(codes, return_inverse=True)[1]
         bar.update()
         bar.set_description("Comparing clusters")
-        about = (cells.spaces, 2.0) if query.measured else ((), 1.0)
+        about = (cells.spaces, 2.0, (cells.first, cells.second)) if query.measured else ((), 1.0)
         tree = grow(codes, graph, Measured(cells.whole, cells.halves, *about).apart)
         bar.update()
     leaves = np.full((n, 1 + 2 * cells.halves.shape[1]), -1, dtype=np.int16)

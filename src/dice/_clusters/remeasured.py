@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
 
 from dice import _log
 from dice._model.counts import Share, alike, halves, normalised, recover
@@ -21,6 +22,9 @@ class Remeasured:
     #: The denoised cells (n, k), and the two halves of every split of their counts (n, n_splits, 2, k).
     whole: Floats
     halves: Floats
+    #: Counts (n, d) of the two halves of the first split; without genes if the query has no counts.
+    first: sparse.csr_array
+    second: sparse.csr_array
     #: Projections (n, k) of the cells.
     projection: Floats
     #: Simulated cells (n, k) with the same depths and one common profile, denoised and projected.
@@ -54,20 +58,21 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
         )
         query = replace(query, options=replace(query.options, n_samples=2 * n_splits))
         samples = np.asarray(query.posterior.samples).reshape(n, n_splits, 2, k)
-        nowhere = np.zeros((n, k), np.float32)
-        return Remeasured(np.asarray(query.posterior.mean), samples, projection, nowhere, nowhere)
+        nowhere, no_counts = np.zeros((n, k), np.float32), sparse.csr_array((n, 0), dtype=np.float32)
+        whole = np.asarray(query.posterior.mean)
+        return Remeasured(whole, samples, no_counts, no_counts, projection, nowhere, nowhere)
     own = np.zeros(n, dtype=bool) if query.own is None else query.own
     sums = np.maximum(query.latents.gene_sums, 0)
     reader = CellReader(replace(query.inference, own=None), own, n_splits, sums / sums.sum())
-    parts = query.matrix.each(reader, desc="Halving counts")
-    found = np.concatenate([np.empty((0, 2 * n_splits + 2, k), np.float32), *parts])
+    latents, *counts = zip(*query.matrix.each(reader, desc="Halving counts"), strict=True)
+    found, (first, second) = np.concatenate(latents), (sparse.csr_array(sparse.vstack(part)) for part in counts)
     pairs = found[:, :-2].reshape(n, n_splits, 2, k)
-    return Remeasured(np.asarray(query.posterior.mean), pairs, projection, found[:, -2], found[:, -1])
+    return Remeasured(np.asarray(query.posterior.mean), pairs, first, second, projection, found[:, -2], found[:, -1])
 
 
 @dataclass(frozen=True)
 class CellReader:
-    """Compute the denoised halves of a chunk of cells from its expression."""
+    """Compute the halves of a chunk of cells from its expression."""
 
     inference: Inference
     #: Cells (n,) that the loadings were computed from.
@@ -76,13 +81,13 @@ class CellReader:
     #: Share (d,) of every gene in the expression of all cells.
     profile: Floats
 
-    def __call__(self, chunk: Chunk, rows: slice) -> Floats:
-        """Return the denoised halves of the cells at `rows`, and the simulated cells (n, 2 n_splits + 2, k)."""
+    def __call__(self, chunk: Chunk, rows: slice) -> tuple[Floats, sparse.csr_array, sparse.csr_array]:
+        """Return denoised halves and simulated cells (n, 2 n_splits + 2, k), and counts of the first two halves."""
         cells = recover(chunk)
         seeds, own = self.inference.seeds[rows], self.own[rows]
         likelihood, projection = self.inference.likelihood, self.inference.prior.projection
-        found = []
-        for part in (part for pair in halves(cells, seeds, self.n_splits) for part in pair):
+        found, parts = [], [part for pair in halves(cells, seeds, self.n_splits) for part in pair]
+        for part in parts:
             expression, latents = self._read(part)
             latents = likelihood.honest_part(latents, expression, chunk, own, projection)
             found.append(self.inference(latents, rows).mean)
@@ -93,7 +98,11 @@ class CellReader:
         if not counted.all():
             once = self.inference(likelihood.latents(chunk), rows).mean
             found = [np.where(counted[:, None], part, once) for part in found]
-        return np.stack(found, axis=1)
+        # Halves share the places of their entries: copies can lose zeros.
+        first, second = (part.counts.copy() for part in parts[:2])
+        first.eliminate_zeros()
+        second.eliminate_zeros()
+        return np.stack(found, axis=1), first, second
 
     def _read(self, part: Share) -> tuple[Chunk, Latents]:
         """Return the expression of parts of cells and its latents."""

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.stats import norm
 
 from dice._types import Codes, Floats, Mask
@@ -22,6 +23,8 @@ TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 600, 3
 CELL_FOLDS = 10
 #: Share of the mean variance that is added to the covariance of a discriminant.
 SHRINKING = 0.2
+#: Counts of the common profile that are added to a profile, as a mean over genes.
+PSEUDO_COUNT = 0.5
 #: Smallest share of the squared distance of two clusters that depth must not explain. For counts of one profile at the
 #: depths of bmmc's cells it was .004 (denoised) and .02 (projected); for clusters of bmmc and pancreas .3 and more.
 LEFT = 0.1
@@ -57,6 +60,8 @@ class Measured:
     spaces: tuple[tuple[Floats, Floats], ...] = ()
     #: Depth of the cells in units of the depth of their halves.
     depth: float = 2.0
+    #: Counts (n, d) of the two halves of the cells, for the first pair of measurements.
+    counts: tuple[sparse.csr_array, ...] = ()
 
     @cached_property
     def folds(self) -> Codes:
@@ -64,10 +69,11 @@ class Measured:
         return np.random.default_rng(0).integers(CELL_FOLDS, size=len(self.whole))
 
     def apart(self, first: Codes, second: Codes) -> float:
-        """Return the separation of two clusters: the smaller one of that of the cells and that of their halves.
+        """Return the separation of two clusters: the larger one of that of the latents and that of the genes.
 
-        The cells tell clusters from a continuum. The halves tell clusters from noise. Clusters that differ only in
-        depth have a separation of 0.
+        The latents average over the genes of a program and serve for most pairs. The genes serve for profiles that
+        differ in few genes, which latents of log-expression blur. Clusters that differ only in depth have a separation
+        of 0.
         """
         by_depth = [_left(*(part[cells].mean(0) for part in space for cells in (first, second)))
                     for space in self.spaces]  # fmt: skip
@@ -75,16 +81,26 @@ class Measured:
         if (by_depth and max(by_depth) < LEFT) or min(len(first), len(second)) < 2 * FEWEST_FOR_DISCRIMINANT:
             return 0.0
         cells = np.concatenate([first, second])
-        member, halves = np.arange(len(cells)) >= len(first), self.halves[cells]
-        score = _scores(self.whole[cells][:, None], member, self.folds[cells])
+        member, folds, halves = np.arange(len(cells)) >= len(first), self.folds[cells], self.halves[cells]
+        score = latent_scores(self.whole[cells][:, None], member, folds)
         # Halves have more noise, and another discriminant.
-        score_halves = _scores(halves.reshape(len(cells), -1, halves.shape[-1]), member, self.folds[cells])
+        score_halves = latent_scores(halves.reshape(len(cells), -1, halves.shape[-1]), member, folds)
         if score is None or score_halves is None:
             return 0.0
-        by_cells = lower_bound(distance(score[~member, 0], score[member, 0]), len(first), len(second))
-        agreed = _agreed(score_halves.reshape(halves.shape[:3]) > 0, member)
-        by_halves = float(np.sqrt(self.depth) * separation(agreed))
-        return float(np.clip(min(by_cells, by_halves), 0, MOST_SEPARATE))
+        found = self._separation(score[:, 0], score_halves.reshape(halves.shape[:3]), member)
+        if self.counts:
+            one, other = (part[cells] for part in self.counts)
+            scores = np.stack(gene_scores([one + other, one, other], member, folds), axis=1)
+            found = max(found, self._separation(scores[:, 0], scores[:, None, 1:], member))
+        return float(np.clip(found, 0, MOST_SEPARATE))
+
+    def _separation(self, score: Floats, score_halves: Floats, member: Mask) -> float:
+        """Return the smaller one of the separations of cells by scores (n,) and of their halves by scores (n, s, 2).
+
+        The cells tell clusters from a continuum. The halves tell clusters from noise.
+        """
+        by_cells = lower_bound(distance(score[~member], score[member]), int((~member).sum()), int(member.sum()))
+        return min(by_cells, float(np.sqrt(self.depth) * separation(_agreed(score_halves > 0, member))))
 
 
 def distance(first: Floats, second: Floats) -> float:
@@ -106,7 +122,7 @@ def lower_bound(distance: float, n_first: int, n_second: int) -> float:
     return float(distance - norm.isf(0.05) * np.sqrt(means + distance**2 / 8 * spreads))
 
 
-def _scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
+def latent_scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
     """Return scores (n, m) of m measurements (n, m, k) of cells by Fisher's discriminant, learned from other `folds`.
 
     Cells that are a `member` (n,) of the second cluster score above 0. Return None if there are too few cells.
@@ -126,6 +142,24 @@ def _scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
     direction = np.linalg.solve(shrunken(covariance.mean(0)), shift[..., None])[..., 0]
     direction /= np.sqrt(np.maximum((direction * shift).sum(-1, keepdims=True), 1e-12))
     return np.einsum("nmk,nk->nm", values - middle[folds][:, None], direction[folds])
+
+
+def gene_scores(parts: list[sparse.csr_array], member: Mask, folds: Codes) -> list[Floats]:
+    """Return the score (n,) of every cell for every part of its counts, the first of which is all counts.
+
+    The score is the log-likelihood ratio of two Poisson profiles, learned from the counts of cells in other `folds`:
+    the best score for profiles that are known. It is divided by the square root of the number of counts, so that cells
+    of all depths have the same noise. Cells that are a `member` (n,) of the second cluster score above 0.
+    """
+    n, n_genes = parts[0].shape
+    own = sparse.csr_array((np.ones(n), (member * CELL_FOLDS + folds, np.arange(n))), shape=(2 * CELL_FOLDS, n))
+    sums = (own @ parts[0]).toarray().reshape(2, CELL_FOLDS, n_genes)
+    sums = sums.sum(1, keepdims=True) - sums
+    common = sums.sum(0) + PSEUDO_COUNT
+    profiles = sums + PSEUDO_COUNT * n_genes * common / common.sum(-1, keepdims=True)
+    profiles /= profiles.sum(-1, keepdims=True)
+    ratios = np.log(profiles[1] / profiles[0]).T
+    return [(part @ ratios)[np.arange(n), folds] / np.sqrt(np.maximum(part.sum(1), 1)) for part in parts]
 
 
 def shrunken(covariance: Floats) -> Floats:

@@ -51,12 +51,13 @@ def cluster(
     """Find clusters that a second measurement of the same cells would tell apart, as a tree.
 
     Fine clusters (Leiden on shared neighbours of the denoised cells) are joined two by two, the least separate first.
-    The separation of two clusters is the smaller of two measures along a discriminant that is learned from other cells.
-    The first uses the cells themselves (distance of the means in units of the spread, and cells in between) and tells
-    clusters from a continuum. The second uses two independent halves of the counts of every cell and tells clusters
-    from noise. Clusters that differ by depth alone have no separation. The default cut keeps clusters that are further
-    apart than the two halves of an even continuum: a second measurement would place 92 % of the cells of any two
-    clusters alike.
+    The separation of two clusters is measured along a score that is learned from other cells: a discriminant of the
+    latents, or the likelihood ratio of two profiles of counts, whichever is clearer. The smaller of two measures
+    counts. The first uses the cells themselves (distance of the means in units of the spread, and cells in between) and
+    tells clusters from a continuum. The second uses two independent halves of the counts of every cell and tells
+    clusters from noise. Clusters that differ by depth alone have no separation. The default cut keeps clusters that are
+    further apart than the two halves of an even continuum: a second measurement would place 92 % of the cells of any
+    two clusters alike.
 
     Parameters
     ----------
