@@ -18,7 +18,7 @@ import dice
 from dice._labels.cells import LabelCells
 from dice._labels.classification import classify
 from dice._labels.model import REPRESENTATIONS
-from dice._labels.sets import label_p_values, label_scores, with_most_likely
+from dice._labels.sets import adaptive_scores, label_p_values, with_most_likely
 from dice._query.query import Query
 from dice.options import Options
 
@@ -78,9 +78,11 @@ def judge(codes, probabilities, calibration, truth, seed: int, row: dict[str, ob
     rng = np.random.default_rng(seed)
     uniform = [rng.random(len(p)) for p in (probabilities, calibration)]
     rows = []
-    for method, per_class in (("lac", False), ("aps", False), ("raps", False), ("lac", True)):
-        random = uniform if method != "lac" else (None, None)
-        scores = [label_scores(p, method, u) for p, u in zip((probabilities, calibration), random, strict=True)]
+    for method, per_class in (("lac", False), ("aps", False), ("lac", True)):
+        scores = [
+            adaptive_scores(p, u) if method == "aps" else 1 - p
+            for p, u in zip((probabilities, calibration), uniform, strict=True)
+        ]
         p_values = label_p_values(*scores, codes, per_class=per_class)
         for alpha in ALPHAS:
             sets = with_most_likely(p_values > alpha, probabilities)

@@ -12,7 +12,6 @@ import pytest
 import dice
 from dice._features.model import Judged
 from dice._features.transfer import FOLDS, _by_batch, _depth_share, _folds, _warn
-from dice._query.shift import DomainShift
 
 NAMES = [f"P{i}" for i in range(9)]
 
@@ -21,10 +20,9 @@ def said(correlation=0.9, width=1.0, *, auc=0.5, batch_key=None, alpha=0.1, wide
     """What is warned of nine features."""
     nine = np.ones(9)
     judged = Judged(correlation * nine, width * nine, 10 * nine, np.full(9, 100))
-    shift = DomainShift(np.ones(5), np.ones(5), auc)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        _warn(judged, shift, widened, NAMES, batch_key, alpha)
+        _warn(judged, auc, widened, NAMES, batch_key, alpha)
     return [str(warning.message) for warning in caught]
 
 

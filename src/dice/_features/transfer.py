@@ -22,7 +22,7 @@ from dice._model.arrays import subsample
 from dice._model.counts import WHOLE_SHARE
 from dice._query.query import Query
 from dice._query.reference import as_query, cells_of
-from dice._query.shift import DomainShift, measure_shift
+from dice._query.shift import DOUBTFUL, measure_shift
 from dice._types import Codes, Floats, Mask
 
 #: Number of posterior samples per cell.
@@ -66,15 +66,15 @@ def predict_features(
     known, new = _view(as_query(reference, query, roles, share=share)), _view(query)
     model = FeatureModel.learn(known, features.values, fit, calibration, folds, alpha)
     # Training cells are projected with cross-fitted loadings, so that they are comparable to the query.
-    shift = measure_shift(query, new.y, known.y[calibration if len(calibration) else fit], seed)
-    widened = WIDER if shift.doubtful and batch_key is None else 1.0
+    auc = measure_shift(query, new.y, known.y[calibration if len(calibration) else fit], seed)
+    widened = WIDER if auc > DOUBTFUL and batch_key is None else 1.0
     mean, half = model.widened(widened)(new)
     # A cell without expression gets the mean and the interval of a constant prediction.
     empty = query.latents.empty
     mean[empty], half[empty] = model.centre, widened * model.judged.marginal_width / 2
-    _warn(model.judged, shift, widened, features.names, batch_key, alpha)
+    _warn(model.judged, auc, widened, features.names, batch_key, alpha)
     params = {"n_cells": len(fit) + len(calibration), "n_samples": N_SAMPLES, "depth_share": share}
-    return PredictedFeatures(mean, half, model, params | {"shift_auc": shift.auc, "widened": widened})
+    return PredictedFeatures(mean, half, model, params | {"shift_auc": auc, "widened": widened})
 
 
 def _folds(cells: Codes, seed: int, batches: Codes | None = None) -> list[tuple[Codes, Codes]]:
@@ -135,9 +135,7 @@ def _view(query: Query) -> View:
     return View(y / scale, posterior.mean / scale, posterior.samples / scale)
 
 
-def _warn(
-    judged: Judged, shift: DomainShift, widened: float, names: list[str], batch_key: str | None, alpha: float
-) -> None:
+def _warn(judged: Judged, auc: float, widened: float, names: list[str], batch_key: str | None, alpha: float) -> None:
     """Warn about features that should not be used, and about a query that differs from the reference."""
     constant, unbounded = np.isnan(judged.correlation), np.isinf(judged.width)
     unrelated = judged.useless & ~constant
@@ -156,11 +154,11 @@ def _warn(
             f"{unrelated.sum()} of {len(names)} features cannot be predicted from expression, for example "
             f"{_examples(names, unrelated)}: their intervals are as wide as without a prediction; do not use them."
         )
-    if shift.doubtful:
+    if auc > DOUBTFUL:
         done = f"intervals are {widened:g} times as wide as in the reference"
         done = done if batch_key is None else "intervals are calibrated between batches of the reference"
         _log.warn(
-            f"The query differs from its reference (AUC {shift.auc:.2f}): {done}, and their coverage may still "
+            f"The query differs from its reference (AUC {auc:.2f}): {done}, and their coverage may still "
             f"be below {1 - alpha:.0%}."
         )
 

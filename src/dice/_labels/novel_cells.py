@@ -22,7 +22,7 @@ from dice._labels.novelty import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, Groups
 from dice._model.training_data import ROLES
 from dice._query.query import Query
 from dice._query.reference import as_query
-from dice._query.shift import DOUBTFUL, measure_domain_shift, query_order
+from dice._query.shift import DOUBTFUL, query_order, separation
 from dice._types import Codes, Floats, Mask
 
 #: Share of reference cells that may be called unlike the reference. It is not corrected for multiple testing: with 100
@@ -89,20 +89,13 @@ def _read_alike(source: AnnData, query: Query, roles: Codes) -> Floats:
     return np.asarray(whole.y)
 
 
-def p_values(
-    scores: Floats, calibration: Floats, weights: Floats | None = None, own_weights: Floats | None = None
-) -> Floats:
-    """Return p-values in the shape of `scores`: the share of scores, this one included, that are at least as bad.
+def p_values(scores: Floats, calibration: Floats) -> Floats:
+    """Return p-values in the shape of `scores`: the share of calibration scores (m,) that are at least as bad.
 
-    `weights` (m,) and `own_weights` (n,) are density ratios of calibration cells (m,) and of query cells (n, ...).
+    The score itself is counted among them, so that a p-value is never zero.
     """
-    order = np.argsort(calibration, kind="stable")
-    weight = np.ones(len(calibration)) if weights is None else np.asarray(weights, dtype=np.float64)[order]
-    own = np.ones(len(scores)) if own_weights is None else np.asarray(own_weights, dtype=np.float64)
-    own = own.reshape(-1, *[1] * (scores.ndim - 1))
-    beyond = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
-    worse = beyond[np.searchsorted(calibration[order], scores, side="left")]
-    return (worse + own) / (weight.sum() + own)
+    worse = len(calibration) - np.searchsorted(np.sort(calibration), scores, side="left")
+    return np.asarray((worse + 1) / (len(calibration) + 1))
 
 
 def discoveries(p: Floats, fdr: float) -> Mask:
@@ -151,7 +144,7 @@ def call_groups(
     # If most cells are called, the query differs as a whole.
     usual = order if len(usual) < len(order) / 2 else usual
     scale = query.prior.latent_scale
-    auc = measure_domain_shift(calibration / scale, y[usual] / scale, 0).auc
+    auc = separation(calibration / scale, y[usual] / scale, 0)
     if auc > DOUBTFUL:
         novel, p = np.pad(novelty.farther_groups(groups, y, codes), lacking), np.full(n_groups, np.nan)
     return CalledGroups(novel, p, displaced, auc)

@@ -25,12 +25,10 @@ from dice._labels.model import LabelModel
 from dice._labels.novel_cells import UNLIKE_RATE, p_values
 from dice._model.arrays import softmax
 from dice._model.random_numbers import CellNoise
-from dice._query.shift import DOUBTFUL, DomainShift
+from dice._query.shift import DOUBTFUL
 from dice._types import Codes, Floats, Mask
 from dice.options import Sets
 
-#: RAPS adds this penalty to the score of a label for every rank beyond the first `RAPS_FREE` ranks.
-RAPS_PENALTY, RAPS_FREE = 0.02, 2
 #: An unreachable probability threshold, and the threshold above which a label is more likely than all others together.
 NEVER, LIKELY = 1.01, 0.5
 #: Random stream of the sets.
@@ -55,7 +53,7 @@ class JudgedLabels(Classified):
 
 
 def judge(
-    settings: Sets, alpha: float, found: Classified, model: LabelModel, shift: DomainShift, cells: LabelCells,
+    settings: Sets, alpha: float, found: Classified, model: LabelModel, auc: float, cells: LabelCells,
     unlike: Mask, min_probability: float,
 ) -> JudgedLabels:  # fmt: skip
     """Return the prediction set and the status of every cell.
@@ -67,9 +65,9 @@ def judge(
     error = expected_error(found.probabilities[seen], ratio, found.strength)
     probabilities = found.probabilities.copy()
     probabilities[seen] = tempered(probabilities[seen], error)
-    # Sets per class and weighted sets are conformal under any shift.
-    strength = 0.0 if settings.per_class or settings.weighted else found.strength
-    ranks = _p_values(settings, found, calibration, codes, shift, cells)
+    # Sets per class are conformal for any composition of the query.
+    strength = 0.0 if settings.per_class else found.strength
+    ranks = _p_values(settings, found, calibration, codes, cells)
     sets = joint_sets(ranks, probabilities, alpha, strength, set_threshold(probabilities[seen], alpha))
     # Few calibration cells give a threshold that is never reached. Under a shift, they do not apply: a confident label
     # must then be more likely than all others together.
@@ -81,27 +79,26 @@ def judge(
         "shift_strength": found.strength, "error_ratio": ratio, "expected_error": error, "expected_coverage": expected,
         "confident_from": least, "unlike_rate": UNLIKE_RATE,
     }  # fmt: skip
-    _warn(settings, alpha, model, shift, sets, error, strength)
+    _warn(settings, alpha, model, auc, sets, error, strength)
     status = np.where(unlike | ~seen, UNLIKE, np.where(confident, CONFIDENT, AMBIGUOUS))
     return JudgedLabels(**vars(found) | {"probabilities": probabilities}, sets=sets, status=status, params=params)
 
 
-def _p_values(
-    settings: Sets, found: Classified, calibration: Floats, codes: Codes, shift: DomainShift, cells: LabelCells
-) -> Floats:
+def _p_values(settings: Sets, found: Classified, calibration: Floats, codes: Codes, cells: LabelCells) -> Floats:
     """Return conformal p-values (n, C) of every label, for cells as measured."""
     scores = []
     for probabilities, seeds in ((found.measured, cells.query.seeds), (calibration, np.arange(len(codes)))):
-        # The random number of a cell depends only on its seed.
-        noise, random = CellNoise(torch.as_tensor(seeds), SETS), settings.randomize and settings.method != "lac"
-        uniform = noise.uniform(0, 1)[:, 0].numpy().astype(np.float64) if random else None
-        scores.append(label_scores(probabilities, settings.method, uniform))
-    weights = {"weights": shift.reference, "own_weights": shift.query} if settings.weighted else {}
-    return label_p_values(scores[0], scores[1], codes, per_class=settings.per_class, **weights)
+        if settings.method == "lac":
+            scores.append(1 - probabilities)
+        else:
+            # The random number of a cell depends only on its seed.
+            uniform = CellNoise(torch.as_tensor(seeds), SETS).uniform(0, 1)[:, 0].numpy().astype(np.float64)
+            scores.append(adaptive_scores(probabilities, uniform))
+    return label_p_values(scores[0], scores[1], codes, per_class=settings.per_class)
 
 
 def _warn(
-    settings: Sets, alpha: float, model: LabelModel, shift: DomainShift, sets: Mask, error: float, strength: float
+    settings: Sets, alpha: float, model: LabelModel, auc: float, sets: Mask, error: float, strength: float
 ) -> None:
     """Warn if there are too few calibration cells for conformal sets, or if the query is shifted."""
     codes, needed = model.calibration_codes, int(np.ceil(1 / alpha)) - 1
@@ -116,53 +113,38 @@ def _warn(
             f"{len(codes)} calibration cells are too few for alpha={alpha:g}, so every set holds every label: pass a "
             f"larger alpha, or train with at least {needed} such cells (dice.Training(calibration_fraction=))."
         )
-    if settings.weighted and shift.effective < 3 / alpha:
+    if auc > DOUBTFUL:
         _log.warn(
-            f"The weights leave {shift.effective:.0f} effective calibration cells of {len(codes)}, too few for sets at "
-            f"alpha={alpha:g}: pass a larger alpha or weighted=False."
-        )
-    elif not settings.weighted and shift.auc > DOUBTFUL:
-        _log.warn(
-            f"The query differs from its reference (AUC {shift.auc:.2f}): about {error:.0%} of the labels may be "
+            f"The query differs from its reference (AUC {auc:.2f}): about {error:.0%} of the labels may be "
             f"wrong, and sets hold {sets.sum(1).mean():.1f} labels on average. Check cells whose label you know with "
             "dice.tl.evaluate(..., protocol='labels')."
         )
 
 
-def label_scores(probabilities: Floats, method: str, uniform: Floats | None = None) -> Floats:
-    """Return a score (n, C) of how badly each label fits each cell; larger is worse.
+def adaptive_scores(probabilities: Floats, uniform: Floats) -> Floats:
+    """Return the APS score (n, C) of how badly each label fits each cell; larger is worse.
 
-    ``"lac"`` is one minus the probability (n, C), ``"aps"`` the probability of all labels that are at least as likely,
-    and ``"raps"`` the same with a penalty for late ranks. With `uniform` random numbers (n,), the coverage of the last
-    two is exact; without them it is at least 1 - alpha.
+    It is the probability (n, C) of all more likely labels, plus a random share of the label's own: `uniform` random
+    numbers (n,) make the coverage exact.
     """
-    if method == "lac":
-        return 1 - probabilities
     order = np.argsort(-probabilities, axis=1, kind="stable")
     ranked = np.take_along_axis(probabilities, order, axis=1)
-    share = np.ones((len(ranked), 1)) if uniform is None else uniform[:, None]
-    reached = np.cumsum(ranked, axis=1) - ranked + share * ranked
-    if method == "raps":
-        ranks = np.arange(1, probabilities.shape[1] + 1)
-        reached = reached + RAPS_PENALTY * np.maximum(ranks - RAPS_FREE, 0)
-    scores = np.empty_like(reached)
-    np.put_along_axis(scores, order, reached, axis=1)
+    scores = np.empty(probabilities.shape)
+    np.put_along_axis(scores, order, np.cumsum(ranked, axis=1) - ranked + uniform[:, None] * ranked, axis=1)
     return scores
 
 
 def label_p_values(
-    scores: Floats, calibration: Floats, codes: NDArray[np.integer], *, per_class: bool = False,
-    weights: Floats | None = None, own_weights: Floats | None = None,
-) -> Floats:  # fmt: skip
+    scores: Floats, calibration: Floats, codes: NDArray[np.integer], *, per_class: bool = False
+) -> Floats:
     """Return the p-value (n, C) of every label, from scores (n, C) and those (m, C) of calibration cells.
 
     `codes` (m,) are the true labels of these cells. With `per_class`, a label is compared only with its own cells.
     """
-    true, weights = calibration[np.arange(len(codes)), codes], np.ones(len(codes)) if weights is None else weights
+    true = calibration[np.arange(len(codes)), codes]
     if not per_class:
-        return p_values(scores, true, weights, own_weights)
-    own = (codes == label for label in range(scores.shape[1]))
-    columns = [p_values(scores[:, i], true[mine], weights[mine], own_weights) for i, mine in enumerate(own)]
+        return p_values(scores, true)
+    columns = [p_values(scores[:, label], true[codes == label]) for label in range(scores.shape[1])]
     return np.stack(columns, axis=1)
 
 

@@ -1,9 +1,9 @@
-"""What separates a query from its reference: offsets to remove, and how well the two can be told apart."""
+"""What separates a query from its reference: offsets to remove, and how well a classifier separates the two."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +18,9 @@ from dice.options import FOR_LABELS, Shift, torch_device
 if TYPE_CHECKING:
     from dice._query.query import Query
 
-#: Maximum number of cells of each side for the regression that tells them apart, and folds of the cross-fit.
+#: Maximum number of cells of each side for the regression that separates them, and folds of the cross-fit.
 CELLS_PER_SIDE, SHIFT_FOLDS = 5000, 5
 DOMAIN_PENALTY = 0.1
-#: Density ratios are kept within this factor of 1.
-LARGEST_RATIO = 50.0
 #: AUC above which the query differs from the reference (docs/labels.md).
 DOUBTFUL = 0.65
 
@@ -55,40 +53,9 @@ def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets
     return replace(offsets, batches=codes), record
 
 
-@dataclass(frozen=True)
-class DomainShift:
-    """Density ratios query / reference of reference cells (m,) and query cells (n,), and the AUC of telling them apart.
-
-    The AUC is the probability that a random query cell looks more like a query than a random reference cell does: 0.5
-    for cells of one distribution, 1 for cells that do not overlap.
-    """
-
-    reference: Floats
-    query: Floats
-    auc: float
-
-    @property
-    def effective(self) -> float:
-        """Effective number of reference cells under the density ratios."""
-        return effective_size(self.reference)
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether the query differs from the reference."""
-        return self.auc > DOUBTFUL
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"effective_calibration": self.effective, "shift_auc": self.auc}
-
-
-def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> DomainShift:
-    """Compare scaled latents y (n, k) of the query with those of calibration cells (m, k)."""
-    order = query_order(query)
-    found = measure_domain_shift(calibration_y, y[order], seed)
-    ratios = np.ones(len(y))
-    ratios[order] = found.query
-    return replace(found, query=ratios)
+def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> float:
+    """Return the AUC that separates scaled latents y (n, k) of the query from those of calibration cells (m, k)."""
+    return separation(calibration_y, y[query_order(query)], seed)
 
 
 def query_order(query: Query) -> Codes:
@@ -97,20 +64,22 @@ def query_order(query: Query) -> Codes:
     return np.asarray(order[~query.latents.empty[order]])
 
 
-def measure_domain_shift(reference: Floats, query: Floats, seed: int) -> DomainShift:
-    """Tell query cells (n, p) from reference cells (m, p) by logistic regression; the odds are the density ratio.
+def separation(reference: Floats, query: Floats, seed: int) -> float:
+    """Return how well a logistic regression separates query cells (n, p) from reference cells (m, p), as an AUC.
 
-    The regression overfits its own cells, so the ratios of each fold come from the other four.
+    The AUC is the probability that a random query cell looks more like a query than a random reference cell does: 0.5
+    for cells of one distribution, 1 for cells that do not overlap. The regression overfits its own cells, so the cells
+    of each fold are judged by a regression on the other four.
     """
     sides = reference, query
     if min(map(len, sides)) < SHIFT_FOLDS:
-        return DomainShift(np.ones(len(reference)), np.ones(len(query)), 0.5)
+        return 0.5
     rng = np.random.default_rng(seed)
     folds = [rng.integers(SHIFT_FOLDS, size=len(cells)) for cells in sides]
     logits = [np.empty(len(cells)) for cells in sides]
     for fold in range(SHIFT_FOLDS):
         parts = [cells[_some(np.flatnonzero(f != fold), rng)] for cells, f in zip(sides, folds, strict=True)]
-        # Equal weight for both sides: the odds are then the ratio of their densities.
+        # Both sides have equal weight.
         size = max(map(len, parts))
         x = np.concatenate([part[np.arange(size) % len(part)] for part in parts])
         predict = fit_logistic(x, np.repeat([0, 1], size), 2, strength=DOMAIN_PENALTY)
@@ -118,15 +87,7 @@ def measure_domain_shift(reference: Floats, query: Floats, seed: int) -> DomainS
             if (f == fold).any():
                 p = np.clip(predict(cells[f == fold]).astype(np.float64), 1e-9, 1)
                 out[f == fold] = np.log(p[:, 1]) - np.log(p[:, 0])
-    bound = np.log(LARGEST_RATIO)
-    ratios = [np.exp(np.clip(x, -bound, bound)) for x in logits]
-    return DomainShift(ratios[0], ratios[1], auc(*logits))
-
-
-def effective_size(weights: Floats) -> float:
-    """Return the effective sample size of the weights, (sum w)^2 / sum w^2."""
-    total = float(np.sum(weights))
-    return total**2 / float(np.sum(np.square(weights))) if total > 0 else 0.0
+    return auc(*logits)
 
 
 def auc(low: Floats, high: Floats) -> float:

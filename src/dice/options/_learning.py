@@ -106,26 +106,18 @@ class Sets:
     Parameters
     ----------
     method
-        Score of the sets. ``"lac"`` gives the smallest sets, ``"aps"`` distributes errors more evenly over easy and
-        hard cells, and ``"raps"`` adds a penalty for long sets.
+        Score of the sets. ``"lac"`` gives the smallest sets. ``"aps"`` distributes errors more evenly over easy and
+        hard cells.
     per_class
         Calibrate every label on its own cells. Coverage then holds for every label and for any composition of the
         query, but sets are larger.
-    weighted
-        Weight calibration cells by the density ratio of query and reference, estimated on the latents. Use it for
-        queries with the same states as the reference in other proportions.
-    randomize
-        Randomise ``"aps"`` and ``"raps"`` by a random number per cell, which makes coverage exact. Otherwise sets are
-        deterministic, and coverage is at least ``1 - alpha``.
     """
 
-    method: Literal["lac", "aps", "raps"] = "lac"
+    method: Literal["lac", "aps"] = "lac"
     per_class: bool = False
-    weighted: bool = False
-    randomize: bool = True
 
     def __post_init__(self) -> None:
-        choice("method", self.method, ("lac", "aps", "raps"))
+        choice("method", self.method, ("lac", "aps"))
 
 
 @dataclass(frozen=True)

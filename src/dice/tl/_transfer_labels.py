@@ -170,12 +170,12 @@ def transfer_labels(
         check_model(model, prior)
         cells = LabelCells.of(Query.of(adata, prior, options))
         scaled = cells.y / cells.scale, model.calibration_y / cells.scale
-        separated = measure_shift(cells.query, *scaled, options.random_state)
-        params = {"n_calibration": len(model.calibration_codes), **separated.params}
+        auc = measure_shift(cells.query, *scaled, options.random_state)
+        params = {"n_calibration": len(model.calibration_codes), "shift_auc": auc}
         positions = None if kind.spatial_key is None else read_positions(adata, kind.spatial_key)
-        found = classify(cells, model, kind, options.shift, separated.auc, positions)
+        found = classify(cells, model, kind, options.shift, auc, positions)
         unlike = unlike_cells(cells, model)
-        judged = judge(sets, alpha, found, model, separated, cells, unlike, kind.min_probability)
+        judged = judge(sets, alpha, found, model, auc, cells, unlike, kind.min_probability)
     params |= judged.params | {"tissue_weight": judged.tissue_weight}
     record = {"call": call, "params": params, "reference": describe(model.card), **judged.record}
     record["warnings"] = np.array(warned, dtype=str)
