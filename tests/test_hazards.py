@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
+import pickle
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
 import anndata as ad
 import dask.array as da
@@ -14,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hazards import forged_files, forgery, oddities
+from hazards import forged_files, forgery, fuzz, oddities
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -368,3 +370,31 @@ def test_round_trip_is_the_identity(tmp_path: Path):
         prior.save(tmp_path / "prior.h5ad")
         again = dice.Prior.load(tmp_path / "prior.h5ad").to_arrays()
         assert again["sha256"] == prior.to_arrays()["sha256"] == forgery.stored(kind)["sha256"]
+
+
+class Unpickled:
+    """Keeps the frame that unpickles it."""
+
+    frames: ClassVar[list[Any]] = []
+
+    def __reduce__(self):
+        return Unpickled.told, ()
+
+    @staticmethod
+    def told():
+        Unpickled.frames.append(sys._getframe(1))
+        return Unpickled()
+
+
+def test_the_fuzz_knows_what_dask_has_pickled_itself():
+    """dask pickles the steps of a stream and looks their classes up again. No other look-up is overlooked."""
+    from dask.tokenize import tokenize
+
+    Unpickled.frames = []
+    tokenize(Unpickled())
+    by_dask = [fuzz.is_own_pickle(frame) for frame in Unpickled.frames]
+    assert by_dask
+    assert all(by_dask)
+    Unpickled.frames = []
+    pickle.loads(pickle.dumps(Unpickled()))
+    assert [fuzz.is_own_pickle(frame) for frame in Unpickled.frames] == [False]
