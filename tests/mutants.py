@@ -40,6 +40,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -235,16 +236,31 @@ class Finder:
 
 
 def tests_of(module: str) -> tuple[str, ...]:
-    """Tests that a module is tried with: its mirror, and what mutants_tests.json names besides or in its place."""
+    """Tests of a module: its mirror, what mutants_tests.json names, and those of other units that import it."""
     path = Path(module)
     mirror = Path("tests", *(part.removeprefix("_") for part in path.parts[:-1]), f"test_{path.stem}.py")
     listed = json.loads(MIRRORS.read_text())
     named = listed["tests"].get(module, [])
     found = (*([mirror.as_posix()] if (ROOT / mirror).exists() else []), *named)
-    found = tuple(dict.fromkeys(found or listed["layers"].get(path.parts[0], ())))
+    found = tuple(dict.fromkeys((*(found or listed["layers"].get(path.parts[0], ())), *importers().get(module, ()))))
     if not found:  # pytest would run all that there are.
         raise SystemExit(f"{module} has no tests of its own: write {mirror}, or name others in {MIRRORS.name}.")
     return *found, PINNED
+
+
+@cache
+def importers() -> dict[str, tuple[str, ...]]:
+    """Test files in the folders that mirror a layer, by the modules that they import."""
+    found: dict[str, tuple[str, ...]] = {}
+    for file in sorted(
+        path for layer in LAYERS for path in (ROOT / "tests" / layer.removeprefix("_")).glob("test_*.py")
+    ):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dice."):
+                inside = (node.module or "").split(".")[1:]
+                for name in {"/".join(inside) + ".py", *("/".join([*inside, one.name]) + ".py" for one in node.names)}:
+                    found[name] = (*found.get(name, ()), file.relative_to(ROOT).as_posix())
+    return found
 
 
 def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:
