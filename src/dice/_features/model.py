@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
+from scipy.optimize import nnls
 
 from dice._features.regress import Candidates, Predictions, View
 from dice._model.arrays import correlations
@@ -56,32 +56,16 @@ def blend_values(residuals: Floats, *, pseudo: float = BLEND_CELLS) -> Floats:
     # If all candidates predict a feature exactly, a pull of any size gives equal weights.
     pull = np.where(size > 0, pseudo * size / n_candidates / n_cells, 1.0)
     a = products + pull[:, None, None] * np.eye(n_candidates)
-    b = np.repeat(pull[:, None] / n_candidates, n_candidates, axis=1)
-    return best_weights(a, b, total=1.0)
+    # Scaled to the sum 1, the weights that minimise w'aw - 2 (1'w) minimise w'aw among all weights with this sum.
+    weights = best_weights(a, np.ones(a.shape[:2]))
+    return weights / weights.sum(1, keepdims=True)
 
 
-def best_weights(a: Floats, b: Floats, *, total: float | None = None) -> Floats:
-    """Return non-negative weights (F, J) that minimise w'aw - 2 b'w, with the sum `total` if it is given.
-
-    There are few candidates, so every subset of non-zero weights is tried and the result is exact.
-    """
-    weights, best = np.zeros(b.shape), np.full(len(b), 0.0 if total is None else np.inf)
-    for kept in (list(some) for size in range(b.shape[1]) for some in combinations(range(b.shape[1]), size + 1)):
-        part, right = a[:, kept][:, :, kept], b[:, kept]
-        found = _solve(part, right)
-        if total is not None:
-            ones = _solve(part, np.ones_like(right))
-            found = found + ones * ((total - found.sum(1)) / ones.sum(1))[:, None]
-        loss = np.einsum("fi,fij,fj->f", found, part, found) - 2 * (right * found).sum(1)
-        better = (found >= 0).all(1) & (loss < best)
-        best[better] = loss[better]
-        weights[better] = 0.0
-        weights[np.ix_(better, kept)] = found[better]
-    return weights
-
-
-def _solve(a: Floats, b: Floats) -> Floats:
-    return np.asarray(np.linalg.solve(a, b[..., None])[..., 0])
+def best_weights(a: Floats, b: Floats) -> Floats:
+    """Return non-negative weights (F, J) that minimise w'aw - 2 b'w for positive definite a (F, J, J) and b (F, J)."""
+    roots = np.linalg.cholesky(a)
+    targets = np.linalg.solve(roots, b[..., None])[..., 0]
+    return np.stack([nnls(root.T, target)[0] for root, target in zip(roots, targets, strict=True)])
 
 
 @dataclass(frozen=True)
