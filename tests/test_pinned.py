@@ -581,7 +581,6 @@ ODD_CALLS: dict[str, Callable[[], Any]] = {
     "elbow": lambda: _train(n_latent="elbow"),
     "labels of calibration cells": lambda: _train(labels_key="type", training={"calibration_fraction": 0.0}),
     "few validation cells": lambda: _train(training={"validation_fraction": 0.01}),
-    "few cells for the network": lambda: _train(training={"max_cells": 40}, labels_key="type"),
     "no gene in the mask": lambda: _train(mask_var=np.zeros(140, dtype=bool)),
     "genes of a mask": lambda: _train(mask_var=np.arange(140) % 2 == 0),
     "prepared of logarithms": lambda: _prepare(adata=query()),

@@ -348,36 +348,6 @@ def test_the_device_is_that_of_the_settings(monkeypatch):
         dice.tl.train_prior(small(), n_latent=3)
 
 
-def test_a_subsample_beyond_max_cells(caplog):
-    """The network sees few cells, with rare labels among them; the PCA sees all."""
-    cells = dice.datasets.synthetic(1)[0]
-    rare = np.arange(cells.n_obs) < 30
-    cells.obs["rare"] = np.where(rare, "rare", "usual")
-    whole = dice.tl.train_prior(cells, n_latent=5, scale=False, training=dice.Training(max_steps=5), copy=True)
-    assert not whole.obs["dice_split"].isna().any()
-    with caplog.at_level("INFO", logger="dice"):
-        part = dice.tl.train_prior(
-            cells, n_latent=5, scale=False, training=dice.Training(max_steps=5, max_cells=400), copy=True
-        )
-        labelled = dice.tl.train_prior(
-            cells,
-            n_latent=5,
-            scale=False,
-            training=dice.Training(max_steps=5, max_cells=400),
-            labels_key="rare",
-            copy=True,
-        )
-    np.testing.assert_array_equal(part.varm["dice_loadings"], whole.varm["dice_loadings"])
-    trained = part.obs["dice_split"].isin(["train", "validation"])
-    assert trained.sum() == pytest.approx(400, abs=2)
-    assert part.obs["dice_split"].value_counts()["calibration"] == whole.obs["dice_split"].value_counts()["calibration"]
-    assert 0 < trained[rare].sum() < 15
-    assert labelled.obs["dice_split"][rare].notna().all()
-    assert "a subsample that leaves out 1040 cells" in caplog.text
-    with pytest.raises(dice.DiceError, match="`max_cells` must be a whole number of at least 2, got 1"):
-        dice.tl.train_prior(cells, training=dice.Training(max_cells=1))
-
-
 def test_it_says_what_it_learns_from(capsys):
     reference = small()
     reference.obs["cell_type"] = np.where(np.arange(120) < 7, "rare", reference.obs["cell_type"].astype(object))

@@ -92,7 +92,7 @@ def read_roles(reference: AnnData, prior_key: str) -> Codes:
         raise SlotError(f"The reference has no obs[{key!r}]: call dice.tl.train_prior(reference) again.")
     roles = reference.obs[key].astype(object)
     codes = pd.Categorical(roles, categories=ROLES).codes.astype(np.intp)
-    # Cells beyond max_cells have no role.
+    # Cells that were added later have no role.
     if ((codes < 0) & roles.notna().to_numpy()).any():
         raise InputError(f"reference.obs[{key!r}] must hold {list(ROLES)}: call dice.tl.train_prior again.")
     return codes

@@ -33,8 +33,6 @@ SMALLEST_SHARE, LARGEST_SHARE = 0.05, 0.8
 MAX_COPIES, ROWS = 16, 64_000
 #: Largest number of cells that are copied.
 MAX_MEASURED = 16_000
-#: Smallest number of cells of a label that a subsample keeps, so that rare types stay.
-FEWEST = 200
 
 
 class Rows:
@@ -128,25 +126,6 @@ def assign_roles(n_cells: int, validation: float, calibration: float, seed: int)
     roles[order[:n_validation]] = 1
     roles[order[n_validation : n_validation + n_calibration]] = 2
     return roles
-
-
-def limit_roles(roles: NDArray[np.int8], labels: Codes | None, max_cells: int, seed: int) -> NDArray[np.int8]:
-    """Roles (n,) with -1 for random cells beyond `max_cells`, which the PCA uses and the network does not.
-
-    With label codes (n,), every label keeps the same share of its cells, and at least `FEWEST` of them.
-    """
-    trained = roles < ROLES.index("calibration")
-    share = max_cells / max(trained.sum(), 1)
-    if share >= 1:
-        return roles
-    groups = np.zeros(len(roles), dtype=np.intp) if labels is None else labels
-    rng, limited = np.random.default_rng([seed, 1]), roles.copy()
-    for role in np.unique(roles[trained]):
-        for group in np.unique(groups[roles == role]):
-            cells = rng.permutation(np.flatnonzero((roles == role) & (groups == group)))
-            kept = round(share * len(cells)) if labels is None else max(round(share * len(cells)), FEWEST)
-            limited[cells[kept:]] = -1
-    return limited
 
 
 def plain_data(latents: NDArray[np.floating], roles: NDArray[np.int8], device: torch.device) -> TrainingData:

@@ -32,7 +32,6 @@ from dice._model.training_data import (
     ROLES,
     TrainingData,
     assign_roles,
-    limit_roles,
     make_rows,
     plain_data,
     thinned_data,
@@ -58,7 +57,7 @@ class ReferenceCells:
     matrix: Matrix
     #: Label code (n,) of every cell, -1 where it is missing; None without labels.
     labels: Codes | None
-    #: Role (n,) of every cell, a code in `ROLES`, or -1 for cells beyond ``max_cells``.
+    #: Role (n,) of every cell, a code in `ROLES`.
     roles: NDArray[np.int8]
     #: Figures of the matrix, which those of a query are compared with.
     statistics: dict[str, float]
@@ -88,9 +87,6 @@ class ReferenceCells:
         statistics = pd.Series(matrix_statistics(sample, genes), dtype=float)
         statistics = statistics[np.isfinite(statistics)].to_dict()
         roles = assign_roles(matrix.n_cells, training.validation_fraction, training.calibration_fraction, seed)
-        roles = limit_roles(roles, labels, training.max_cells, seed)
-        if (roles < 0).any():
-            _log.info(f"The network learns from a subsample that leaves out {(roles < 0).sum()} cells.")
         _log.say(_introduction(matrix, which, roles, named))
         return cls(matrix, labels, roles, statistics)
 
@@ -164,7 +160,7 @@ def training_data(
     cells: ReferenceCells, reduced: Reduced, preset: str, seed: int, device: torch.device
 ) -> TrainingData:
     """Thinned copies if the preset learns from counts and the reference consists of counts, else latents."""
-    usable = cells.seen & (cells.roles >= 0) & ~np.isnan(reduced.latents.log_depth)
+    usable = cells.seen & ~np.isnan(reduced.latents.log_depth)
     counted = judge_counts(reduced.latents.log_depth, reduced.latents.empty)[0] and usable.sum() >= MIN_CELLS
     if not networks.by_preset()[preset][1].counts or not counted:
         reason = "the preset assumes it" if counted else "the values are not log-normalised counts, or cells are few"

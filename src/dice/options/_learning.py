@@ -63,9 +63,6 @@ class Training:
         Share of the cells held out from all of training (mean, scale, loadings, network, stopping).
         :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` use them for calibration.
         Pass 0 if you need neither.
-    max_cells
-        Maximum number of cells for the network. Larger references are subsampled at random; with ``labels_key``, every
-        label keeps the same share but at least 200 cells. The PCA uses all cells.
     checkpoint
         File (.npz) for the state of the training, written every 200 steps and on Ctrl-C. If it exists, the training
         resumes from it. With the same arguments on the same machine, the resulting prior is the same to the bit.
@@ -76,7 +73,6 @@ class Training:
     learning_rate: float | None = None
     validation_fraction: float = 0.1
     calibration_fraction: float = 0.1
-    max_cells: int = 1_000_000
     checkpoint: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
@@ -90,7 +86,6 @@ class Training:
             learning_rate=None if rate is None else number("learning_rate", rate, least=1e-12),
             validation_fraction=number("validation_fraction", self.validation_fraction, least=0, most=0.5),
             calibration_fraction=number("calibration_fraction", self.calibration_fraction, least=0, most=0.5),
-            max_cells=whole_number("max_cells", self.max_cells, least=2),
         )
 
 

@@ -77,7 +77,7 @@ def train_prior(
     scale
         Whether to divide every gene by its standard deviation and cap values at 10, or only to centre them.
     training
-        Steps, held-out cells, subsampling and checkpoint, as a :class:`dice.Training`.
+        Steps, held-out cells and checkpoint, as a :class:`dice.Training`.
     check
         Whether to refuse raw counts and scaled genes.
     key_added
@@ -98,7 +98,7 @@ def train_prior(
     ``adata.obsm["X_dice_pca"]`` (n_obs, k) float32
         Projection of the reference on the loadings.
     ``adata.obs["dice_split"]`` categorical
-        Role of every cell: ``"train"``, ``"validation"`` or ``"calibration"``; missing for those beyond ``max_cells``.
+        Role of every cell: ``"train"``, ``"validation"`` or ``"calibration"``.
 
     Examples
     --------
