@@ -45,7 +45,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 
 import dice
 from dice._data.graph import leiden
-from dice._model.counts import halves, normalised, recover, split
+from dice._model.counts import halves, recover, split
 
 TRAINING = dice.Training(calibration_fraction=0.0, max_steps=600)
 SHALLOW = {f"{name}, 25 % of counts": name for name in FILES}
@@ -120,7 +120,7 @@ def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
         return real.cells_of(name, seed)
     reference, query = real.cells_of(SHALLOW[name], seed)
     part = split(recover(query.X), np.full((query.n_obs, 1), 0.25), np.random.default_rng([seed, 4]))[0]
-    query.X = sparse.csr_matrix(normalised(part.counts, np.nan_to_num(part.factor)))
+    query.X = sparse.csr_matrix(part.expression)
     return reference, query
 
 
@@ -195,7 +195,7 @@ def halved(query: ad.AnnData, seed: int) -> list[ad.AnnData]:
     """The query by each of two halves of its counts."""
     seeds = np.random.default_rng([seed, 5]).integers(2**62, size=query.n_obs)
     pair = halves(recover(query.X), seeds, 1)[0]
-    values = [sparse.csr_matrix(normalised(part.counts, np.nan_to_num(part.factor))) for part in pair]
+    values = [sparse.csr_matrix(part.expression) for part in pair]
     return [ad.AnnData(value, obs=query.obs[[]], var=query.var[[]]) for value in values]
 
 

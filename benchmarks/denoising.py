@@ -35,7 +35,7 @@ from report import repeat, save, summary
 from scipy import sparse
 
 import dice
-from dice._model.counts import Share, halves, normalised, recover
+from dice._model.counts import CellCounts, halves, recover
 from dice._model.projection import Projection
 
 FIGURES = ["mse", "poisson", "correlated", "created", "left"]
@@ -83,7 +83,7 @@ def run(name: str, seed: int) -> Iterator[dict[str, object]]:
     shuffled = by_name(without_structure("shuffled", name, seed))
     without = with_latents(shuffled, shuffled, seed)
     genes = np.argsort(-without.query.mean(0), kind="stable")[:N_GENES]
-    truth = normalised(second.counts, np.nan_to_num(second.factor)).toarray()
+    truth = second.expression.toarray()
     for method in installed(METHODS):
         found = denoised(method, counted)
         row = {"method": method, "mse": float(np.square(found - truth).mean())}
@@ -98,15 +98,15 @@ def by_name(cells: ad.AnnData) -> ad.AnnData:
     return cells[:, np.sort(cells.var_names)].copy()
 
 
-def in_halves(cells: ad.AnnData, seed: int) -> tuple[Share, Share]:
+def in_halves(cells: ad.AnnData, seed: int) -> tuple[CellCounts, CellCounts]:
     """Two halves of the counts of all cells."""
     seeds = np.random.default_rng([seed, 5]).integers(2**62, size=cells.n_obs)
     return halves(recover(cells.X), seeds, 1)[0]
 
 
-def values_of(half: Share, cells: ad.AnnData) -> ad.AnnData:
+def values_of(half: CellCounts, cells: ad.AnnData) -> ad.AnnData:
     """A half of the counts, log-normalised by its own total."""
-    x = sparse.csr_matrix(normalised(half.counts, np.nan_to_num(half.factor)))
+    x = sparse.csr_matrix(half.expression)
     return ad.AnnData(x, obs=cells.obs[[]], var=cells.var[[]])
 
 
@@ -133,7 +133,7 @@ def denoised(method: str, cells: Cells) -> np.ndarray:
     return np.maximum(quietly(METHODS[method], cells), 0.0)
 
 
-def poisson_loss(expected: np.ndarray, first: Share, second: Share) -> float:
+def poisson_loss(expected: np.ndarray, first: CellCounts, second: CellCounts) -> float:
     """Mean Poisson loss of the second half, without what depends on its counts alone."""
     rates, totals = np.expm1(expected), np.asarray(first.counts.sum(1)).reshape(-1, 1)
     rates *= totals / np.maximum(rates.sum(1, keepdims=True), LEAST)

@@ -106,8 +106,7 @@ def test_arguments_beyond_their_bounds_are_refused(linear, cells):
 
 @pytest.mark.parametrize("kind", ["depth", "mixture", "paper"])
 def test_every_network_keeps_its_contract(kind):
-    network = networks.by_kind(kind)
-    assert network is not None
+    network = NETWORKS[kind]
     sizes = {"n_latent": 2, **dict.fromkeys(network.bounds, 2)}
     denoiser = network.empty(sizes)
     denoiser.initialize(torch.Generator().manual_seed(0))
@@ -122,7 +121,7 @@ def test_every_network_keeps_its_contract(kind):
 
 
 def test_a_subclass_without_a_name_of_its_own_is_not_registered():
-    class Other(networks.by_kind("depth")):
+    class Other(NETWORKS["depth"]):
         pass
 
-    assert networks.by_kind("depth") is not Other
+    assert NETWORKS["depth"] is not Other

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from dice import _log
-from dice._model.counts import Share, alike, halves, normalised, recover
+from dice._model.counts import CellCounts, alike, halves, recover
 from dice._model.inference import Inference
 from dice._model.likelihood import Latents
 from dice._query.query import Query
@@ -91,7 +91,7 @@ class CellReader:
             expression, latents = self._read(part)
             latents = likelihood.honest_part(latents, expression, chunk, own, projection)
             found.append(self.inference(latents, rows).mean)
-        same = self._read(Share(alike(cells, self.profile, seeds), cells.factor))[1]
+        same = self._read(replace(cells, counts=alike(cells, self.profile, seeds)))[1]
         found += [self.inference(same, rows).mean, np.asarray(same.y)]
         # Cells without counts have one measurement only.
         counted = cells.whole & ~np.isnan(cells.factor)
@@ -104,7 +104,7 @@ class CellReader:
         second.eliminate_zeros()
         return np.stack(found, axis=1), first, second
 
-    def _read(self, part: Share) -> tuple[Chunk, Latents]:
+    def _read(self, part: CellCounts) -> tuple[Chunk, Latents]:
         """Return the expression of parts of cells and its latents."""
-        expression = normalised(part.counts, np.nan_to_num(part.factor))
+        expression = part.expression
         return expression, self.inference.likelihood.latents(expression, log_depth=part.log_depth)

@@ -7,7 +7,7 @@ the total and the missing genes need not be known. The depth of a cell is -log f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,11 @@ def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata"
 
 
 @dataclass(frozen=True)
-class Recovered:
-    """Counts (n, d) as CSR, the factor (n,) of each cell, and a mask (n,) of cells that are made of counts."""
+class CellCounts:
+    """Counts (n, d) of cells, or of random parts of cells, as CSR, and the factor (n,) that normalises each.
+
+    `whole` (n,) are the cells that are made of counts. The counts of all others are zero.
+    """
 
     counts: sparse.csr_array
     factor: NDArray[np.float64]
@@ -56,8 +59,20 @@ class Recovered:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.whole, -np.log(self.factor), np.nan).astype(np.float32)
 
+    @property
+    def expression(self) -> sparse.csr_array:
+        """The log-normalised values (n, d)."""
+        return normalised(self.counts, np.nan_to_num(self.factor))
 
-def recover(chunk: Chunk) -> Recovered:
+    def joined(self, other: CellCounts) -> CellCounts:
+        """Two parts of the same cells together; they have the same entries."""
+        counts = self.counts.copy()
+        counts.data = self.counts.data + other.counts.data
+        # Factors are inverse to totals, and totals add up.
+        return replace(self, counts=counts, factor=1 / (1 / self.factor + 1 / other.factor))
+
+
+def recover(chunk: Chunk) -> CellCounts:
     """Counts of log-normalised cells (n, d), cell by cell. A cell without expression is whole and has no depth."""
     matrix = sparse.csr_array(chunk)
     if not matrix.data.all():
@@ -85,7 +100,7 @@ def recover(chunk: Chunk) -> Recovered:
         mine = solved[cell[entries]]
         counts[entries[mine]] = nearest[mine]
         factor[solved], whole = smallest[solved] / tried, whole | solved
-    return Recovered(sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape), factor, whole)
+    return CellCounts(sparse.csr_array((counts, matrix.indices, matrix.indptr), shape=matrix.shape), factor, whole)
 
 
 def normalised(counts: sparse.csr_array, factor: NDArray[np.floating]) -> sparse.csr_array:
@@ -104,27 +119,9 @@ WHOLE_SHARE = 0.9
 THINNED, HALVES, ALIKE = 0, 1 << 64, 2 << 64
 
 
-@dataclass(frozen=True)
-class Share:
-    """A share of the counts (n, d) of cells, as CSR, and the factor (n,) that normalises it by its own total."""
-
-    counts: sparse.csr_array
-    factor: NDArray[np.float64]
-
-    @property
-    def log_depth(self) -> NDArray[np.float32]:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return (-np.log(self.factor)).astype(np.float32)
-
-    def joined(self, other: Share) -> Share:
-        """Both parts of the same cells together; they have the same entries."""
-        counts = self.counts.copy()
-        counts.data = self.counts.data + other.counts.data
-        # Factors are inverse to totals, and totals add up.
-        return Share(counts, 1 / (1 / self.factor + 1 / other.factor))
-
-
-def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_sum: float = TARGET_SUM) -> list[Share]:
+def split(
+    cells: CellCounts, shares: Floats, rng: np.random.Generator, *, target_sum: float = TARGET_SUM
+) -> list[CellCounts]:
     """Disjoint random parts of every cell's counts.
 
     Parameters
@@ -153,8 +150,8 @@ def split(cells: Recovered, shares: Floats, rng: np.random.Generator, *, target_
 
 
 def halves(
-    cells: Recovered, seeds: NDArray[np.int64], n_splits: int, *, target_sum: float = TARGET_SUM
-) -> list[tuple[Share, Share]]:
+    cells: CellCounts, seeds: NDArray[np.int64], n_splits: int, *, target_sum: float = TARGET_SUM
+) -> list[tuple[CellCounts, CellCounts]]:
     """Two halves of every cell's counts, `n_splits` times, each cell by random numbers of its own seed.
 
     The halves of a cell depend on its counts and its seed only, not on chunks or the order of cells.
@@ -174,7 +171,7 @@ def halves(
     ]
 
 
-def alike(cells: Recovered, profile: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:
+def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:
     """Counts (n, d) of cells that differ in depth only, drawn from one `profile` (d,)."""
     cumulative, n_genes = np.cumsum(profile), len(profile)
     genes, counts, lengths = [], [], []
@@ -196,7 +193,7 @@ def alike(cells: Recovered, profile: Floats, seeds: NDArray[np.int64]) -> sparse
 
 
 def thinned(
-    cells: Recovered, shares: Floats, seeds: NDArray[np.int64], target_sum: float = TARGET_SUM
+    cells: CellCounts, shares: Floats, seeds: NDArray[np.int64], target_sum: float = TARGET_SUM
 ) -> sparse.csr_array:
     """Log-normalised expression (n, d) of shares (n,) of the counts of cells, each drawn by its own seed."""
     counts, factor = cells.counts.copy(), cells.factor.copy()
@@ -208,7 +205,7 @@ def thinned(
         counts.data[entries] = rng.binomial(counts.data[entries].astype(np.int64), shares[i])
         kept = counts.data[entries].sum() + rng.binomial(outside, shares[i])
         factor[i] *= (before + outside) / max(kept, 1)
-    return normalised(counts, np.nan_to_num(factor))
+    return replace(cells, counts=counts, factor=factor).expression
 
 
 def _own_generator(seed: np.int64, purpose: int) -> np.random.Generator:
@@ -216,7 +213,7 @@ def _own_generator(seed: np.int64, purpose: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int(seed) % 2**64 + purpose))
 
 
-def _totals(cells: Recovered, target_sum: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _totals(cells: CellCounts, target_sum: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Counts (n,) of every cell in missing genes, 0 if its values are not counts, and in all genes."""
     inside = cells.counts.sum(1, dtype=np.float64).astype(np.int64)
     factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
@@ -224,11 +221,11 @@ def _totals(cells: Recovered, target_sum: float) -> tuple[NDArray[np.int64], NDA
     return total - inside, total
 
 
-def _share(cells: Recovered, taken: NDArray[np.int64], own: NDArray[np.int64], total: NDArray[np.int64]) -> Share:
+def _share(cells: CellCounts, taken: NDArray[np.int64], own: NDArray[np.int64], total: NDArray[np.int64]) -> CellCounts:
     """The part `taken` (entries) of the counts, `own` (n,) of the `total` (n,) of every cell."""
     whole = cells.counts
     counts = sparse.csr_array((taken.astype(np.float32), whole.indices, whole.indptr), shape=whole.shape)
-    return Share(counts, cells.factor * total / np.maximum(own, 1))
+    return CellCounts(counts, cells.factor * total / np.maximum(own, 1), cells.whole)
 
 
 def binomial(counts: NDArray[np.int64], share: Floats, rng: np.random.Generator) -> NDArray[np.int64]:

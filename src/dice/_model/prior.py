@@ -182,7 +182,7 @@ def _weights(network: nn.Module) -> dict[str, NDArray]:
 
 
 def _build(kind: str, config: dict[str, int], weights: Mapping[str, NDArray]) -> Denoiser:
-    network = networks.by_kind(kind)
+    network = networks.NETWORKS.get(kind)
     if network is None:
         raise PriorFormatError(f"The stored prior has a denoiser of unknown kind {said(kind)}.")
     bounds = {"n_latent": schema.MAX_LATENT, **network.bounds}

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dice._model.counts import Recovered, Share, normalised, split
+from dice._model.counts import CellCounts, split
 from dice._model.denoiser import Denoiser
-from dice._model.projection import Projection, Standardized, without_self
+from dice._model.projection import Projection, without_self
 from dice._types import Codes, Floats
 from dice.options import Mixup
 
@@ -75,17 +75,13 @@ def n_copies(n_cells: int) -> int:
     return int(np.clip(-(-ROWS // max(n_cells, 1)), 2, MAX_COPIES))
 
 
-def make_rows(projection: Projection, cells: Recovered, rng: np.random.Generator, *, target_sum: float) -> Tensor:
+def make_rows(projection: Projection, cells: CellCounts, rng: np.random.Generator, *, target_sum: float) -> Tensor:
     """Rows (copies, n, 4 k + 3) of cells of the reference, read as if the loadings had been computed without them."""
-
-    def standardized(part: Recovered | Share) -> Standardized:
-        return projection.standardizer(normalised(part.counts, np.nan_to_num(part.factor)))
-
-    whole = standardized(cells)
+    whole = projection.standardizer(cells.expression)
     own, energy = whole @ projection.loadings, whole.squared_norms()
 
-    def latents(part: Share) -> Floats:
-        x = standardized(part)
+    def latents(part: CellCounts) -> Floats:
+        x = projection.standardizer(part.expression)
         return without_self(x @ projection.loadings, own, x.inner(whole), energy, projection.influence)
 
     def copy() -> Tensor:

@@ -17,7 +17,7 @@ from dice._data.checks import read_labels, read_roles
 from dice._data.matrix import Matrix
 from dice._data.read import stored_colors
 from dice._errors import InputError
-from dice._model.counts import TARGET_SUM, Recovered, recover, thinned
+from dice._model.counts import TARGET_SUM, CellCounts, recover, thinned
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.projection import Projection
 from dice._model.training_data import ROLES, assign_roles
@@ -133,7 +133,7 @@ class LikeQuery:
         latents = self.likelihood.latents(shallow)
         return self.likelihood.honest_part(latents, shallow, chunk, self.trained[rows], self.projection)
 
-    def _shares(self, cells: Recovered, seeds: NDArray[np.int64]) -> Floats:
+    def _shares(self, cells: CellCounts, seeds: NDArray[np.int64]) -> Floats:
         """Share (n,) of its counts that every cell keeps to be as deep as a random cell of the query."""
         if self.share is not None:
             return np.full(len(seeds), self.share)

@@ -7,16 +7,13 @@ from pkgutil import iter_modules
 
 from dice._model.denoiser import NETWORKS, Denoiser, Preset
 
+__all__ = ["NETWORKS", "by_preset", "discover"]
+
 
 def discover() -> None:
     """Import every file of this folder."""
     for module in iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")
-
-
-def by_kind(kind: str) -> type[Denoiser] | None:
-    """The network that stored priors call so."""
-    return NETWORKS.get(kind)
 
 
 def by_preset() -> dict[str, tuple[type[Denoiser], Preset]]:
