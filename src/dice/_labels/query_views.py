@@ -222,7 +222,6 @@ def with_tissue(probabilities: Floats, positions: Floats) -> tuple[Floats, float
 
     The weight is Cohen's kappa of the labels of cells and of their neighbours: 0 if neighbours agree by chance alone.
     """
-    from sklearn.metrics import cohen_kappa_score
     from sklearn.neighbors import NearestNeighbors
 
     n_neighbors = min(TISSUE_NEIGHBORS, len(positions) - 1)
@@ -230,6 +229,8 @@ def with_tissue(probabilities: Floats, positions: Floats) -> tuple[Floats, float
         return probabilities, 0.0
     nearest = NearestNeighbors(n_neighbors=n_neighbors).fit(positions).kneighbors(return_distance=False)
     around = probabilities[nearest].mean(1)
-    kappa = cohen_kappa_score(probabilities.argmax(1), around.argmax(1))
-    weight = float(np.clip(np.nan_to_num(kappa), 0, 1))
+    given = [np.eye(probabilities.shape[1])[values.argmax(1)] for values in (probabilities, around)]
+    agreed, chance = (given[0] * given[1]).sum(1).mean(), given[0].mean(0) @ given[1].mean(0)
+    # If all cells have one label, agreement is chance.
+    weight = float(np.clip((agreed - chance) / max(1 - chance, 1e-12), 0, 1))
     return (probabilities + weight * around) / (1 + weight), weight
