@@ -16,14 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from torch import Tensor
 
 from dice._errors import InputError
 from dice._model.arrays import softmax
-from dice._model.denoiser import Denoiser
 from dice._types import Codes, Floats
 
 if TYPE_CHECKING:
@@ -118,26 +115,23 @@ class Offsets:
         return found
 
 
-def fit_offset(denoiser: Denoiser, z: Tensor, batches: Codes, n_batches: int = 1) -> Tensor:
-    """Fit offsets (b, k) of the batches of cells z (n, k) by alternation with the denoiser; scaled units."""
-    offsets = torch.zeros((n_batches, z.shape[1]), dtype=z.dtype, device=z.device)
-    batch = torch.as_tensor(batches, device=z.device)
+def fit_offset(prior: LearnedPrior, y: Floats, batches: Codes, n_batches: int = 1) -> Floats:
+    """Fit offsets (b, k) of the batches of cells y (n, k) by alternation with the denoiser; PCA units."""
+    offsets: Floats = np.zeros((n_batches, y.shape[1]))
     for level in LEVELS:
         for _ in range(OFFSET_ROUNDS):
-            taken_away = z - denoiser(z - offsets[batch], torch.tensor(level, dtype=z.dtype, device=z.device))
-            offsets = shrunken_means(taken_away, batch, len(offsets))
+            clean = prior.mean(y - offsets[batches], rho=level * prior.latent_scale)
+            offsets = shrunken_means(y - clean, batches, n_batches)
     return offsets
 
 
-def shrunken_means(values: Tensor, batch: Tensor, n_batches: int) -> Tensor:
+def shrunken_means(values: Floats, batches: Codes, n_batches: int = 1) -> Floats:
     """Mean (b, k) of every batch, shrunk by its number of cells."""
-    n = torch.bincount(batch, minlength=n_batches)[:, None].to(values.dtype)
-    sums = torch.zeros((n_batches, values.shape[1]), dtype=values.dtype, device=values.device)
-    sums.index_add_(0, batch, values)
-    return _shrunken(sums, n, PSEUDO_CELLS)[1]
+    member = (np.arange(n_batches)[:, None] == batches).astype(np.float64)
+    return _shrunken(member @ values, member.sum(1)[:, None], PSEUDO_CELLS)[1]
 
 
-def _shrunken(sums: Any, n: Any, pseudo_cells: float) -> tuple[Any, Any]:
+def _shrunken(sums: Floats, n: Floats, pseudo_cells: float) -> tuple[Floats, Floats]:
     """Mean of all cells, shrunk to zero, and means of the batches (b, ...), shrunk to it; n are numbers of cells."""
     whole = sums.sum(0) / (n.sum(0) + pseudo_cells)
     return whole, whole[None] if len(sums) == 1 else (sums + pseudo_cells * whole) / (n + pseudo_cells)
@@ -174,36 +168,26 @@ SAMPLED_CELLS, NETWORK_CELLS = 4000, 1000
 Strategy = Literal["offset", "clusters", "mean"]
 
 
-@torch.no_grad()
 def find_offsets(
-    prior: LearnedPrior,
-    y: NDArray[np.float32],
-    batches: Codes,
-    strategy: Strategy,
-    device: torch.device,
-    n_batches: int = 1,
-) -> Offsets | None:
-    """The offsets of a query by a strategy of :class:`dice.Shift`; None without cells.
+    prior: LearnedPrior, y: NDArray[np.float32], batches: Codes, strategy: Strategy, n_batches: int = 1
+) -> Offsets:
+    """The offsets of a query by a strategy of :class:`dice.Shift`.
 
     `y` are latents (m, k) of sampled cells in PCA units, in random order, and `batches` (m,) their batches. A batch
     without sampled cells has the offsets of the whole query.
     """
     clusters = prior.soft_clusters
-    if strategy == "clusters" and clusters is None:
-        raise InputError(
-            "shift='clusters' needs a prior with soft clusters, and this reference was too small for them: pass "
-            "shift='offset'."
-        )
-    if not len(y):
-        return None
-    if strategy == "clusters" and clusters is not None:
+    if strategy == "clusters":
+        if clusters is None:
+            raise InputError(
+                "shift='clusters' needs a prior with soft clusters, and this reference was too small for them: pass "
+                "shift='offset'."
+            )
         return Offsets(fit_cluster_offsets(clusters, y, batches, n_batches), batches, clusters)
-    z = torch.as_tensor(y[:NETWORK_CELLS] / prior.latent_scale, dtype=torch.float32, device=device)
-    if strategy == "offset":
-        found = fit_offset(prior.denoiser_on(device), z, batches[: len(z)], n_batches)
-    else:  # The mean of the reference is zero.
-        found = shrunken_means(z, torch.as_tensor(batches[: len(z)], device=device), n_batches)
-    return Offsets((found * prior.latent_scale).cpu().numpy()[:, None].astype(np.float32), batches)
+    few, codes = y[:NETWORK_CELLS], batches[:NETWORK_CELLS]
+    # The mean of the reference is zero.
+    found = fit_offset(prior, few, codes, n_batches) if strategy == "offset" else shrunken_means(few, codes, n_batches)
+    return Offsets(found[:, None].astype(np.float32), batches)
 
 
 STORED = ("views", "offset", "clusters", "mean")

@@ -13,7 +13,7 @@ from dice._errors import InputError
 from dice._model.logistic import fit_logistic
 from dice._model.offsets import Offsets, find_offsets, recall
 from dice._types import Codes, Floats
-from dice.options import FOR_LABELS, Shift, torch_device
+from dice.options import FOR_LABELS, Shift
 
 if TYPE_CHECKING:
     from dice._query.query import Query
@@ -27,7 +27,7 @@ DOUBTFUL = 0.65
 
 def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets | None, dict[str, Any]]:
     """Return the offsets of a query's cells and their record for ``.uns``; `wanted` may be an earlier record."""
-    batches, latents, device = query.batches, query.latents, torch_device(query.options.device)
+    batches, latents = query.batches, query.latents
     codes = np.zeros(query.matrix.n_cells, np.intp) if batches is None else np.asarray(batches.codes, np.intp)
     names = None if batches is None else [str(name) for name in batches.categories]
     if not isinstance(wanted, Shift):
@@ -39,13 +39,13 @@ def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets
         )
     some = ~latents.empty[query.sampled]
     cells = query.sampled[some]
+    if not len(cells):
+        return None, {"strategy": "none"}
     y = latents.y[cells]
     if query.measured:
         y = query.prior.mean(y, latents.log_depth[cells])
     n_batches = 1 if names is None else len(names)
-    offsets = find_offsets(query.prior, y, codes[cells], wanted.strategy, device, n_batches)  # type: ignore[arg-type]
-    if offsets is None:
-        return None, {"strategy": "none"}
+    offsets = find_offsets(query.prior, y, codes[cells], wanted.strategy, n_batches)  # type: ignore[arg-type]
     _log.info(f"Shift: {wanted.strategy}.")
     record: dict[str, Any] = {"strategy": wanted.strategy, "offset": offsets.offsets}
     if names is not None:
