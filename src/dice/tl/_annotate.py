@@ -197,9 +197,9 @@ def _learn(
         labels = np.asarray(read_labels(reference, labels_key, "reference").codes)
         check_roles(reference, labels_key, training, options.random_state)
     batches, n_top = call["reference_batch_key"], call["n_top_genes"]
-    chosen = choose_genes(reference, shared, n_top_genes=n_top, batch_key=batches, layer=layer, labels=labels)
-    look_ahead(query, reference, chosen.mask, options, layer)
-    write(reference, Slots(var={PriorKeys(key).genes: chosen.mask}), copy=False)
+    mask, chosen = choose_genes(reference, shared, n_top_genes=n_top, batch_key=batches, layer=layer, labels=labels)
+    look_ahead(query, reference, mask, options, layer)
+    write(reference, Slots(var={PriorKeys(key).genes: mask}), copy=False)
     train_prior(
         reference, labels_key=call["levels"], layer=layer, mask_var=PriorKeys(key).genes, training=training,
         check=options.check.values, key_added=key, random_state=options.random_state,
