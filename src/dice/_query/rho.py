@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._arguments import said
 from dice._errors import InputError
 from dice._model.counts import judge_counts, recover
 from dice._model.likelihood import GaussianLikelihood
 from dice._model.prior import LearnedPrior
 from dice._query.query import Query
 from dice._types import Chunk, Floats
+from dice.options import check_rho
 
 #: Default grid in units of the latent scale of the prior, and the maximum number of cells.
 GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
@@ -32,7 +32,8 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
     At most `N_CELLS` cells are scored, chosen by the seed and the names of the cells. :func:`dice.pl.rho` draws it.
     """
     prior = query.prior
-    values = np.array(GRID) * prior.latent_scale if grid is None else check_grid(grid)
+    asked = np.array(GRID) * prior.latent_scale if grid is None else grid
+    values = np.unique(check_rho(asked, "grid", "a sequence of numbers of at least 0"))
     rng = np.random.default_rng(query.options.random_state)
     rows = np.sort(np.argsort(query.seeds, kind="stable")[:N_CELLS])
     if len(rows) < 2:
@@ -59,16 +60,6 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
     best = float(values[np.argmin(loss)])
     _log.info(f"rho {best:.3g} (PCA units) has the least loss by {criterion}.")
     return {"rho": best, "criterion": criterion, "grid": values, "loss": loss, "error": error, "n_cells": n}
-
-
-def check_grid(grid: Sequence[float]) -> Floats:
-    try:
-        values = np.unique(np.asarray(grid, dtype=np.float64).ravel())
-    except (TypeError, ValueError):
-        values = np.empty(0)
-    if not len(values) or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(f"`grid` must be a sequence of numbers of at least 0, got {said(grid)}.")
-    return values
 
 
 #: Expected counts are at least this share of the mean of their gene, so that the loss of a zero is finite.

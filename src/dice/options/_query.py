@@ -162,16 +162,17 @@ class Options:
         return {**{name: getattr(self, name) for name in names}, "shift": shift, **found}
 
 
-def check_rho(rho: Any) -> float | list[float]:
-    """Return rho as a number or a list of numbers."""
+RHO = "a number of at least 0, a (start, end) pair, a sequence or 'auto'"
+
+
+def check_rho(rho: Any, name: str = "rho", expected: str = RHO) -> float | list[float]:
+    """Return rho as a number or a list of numbers; `name` and `expected` are for the error."""
     try:
         values = np.asarray(rho, dtype=np.float64)
     except (TypeError, ValueError):
         values = np.array(np.nan)
     if values.ndim > 1 or not values.size or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(
-            f"`rho` must be a number of at least 0, a (start, end) pair, a sequence or 'auto', got {said(rho)}."
-        )
+        raise InputError(f"`{name}` must be {expected}, got {said(rho)}.")
     return float(values) if values.ndim == 0 else values.tolist()
 
 
