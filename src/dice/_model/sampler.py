@@ -42,7 +42,7 @@ DIFFERENCE = 0.05
 class Posterior:
     """Posterior of cells: mean (n, k), samples (n, S, k) and variance per latent (n,).
 
-    Tensors where it is computed, arrays in the units of the user, lazy arrays of a lazy matrix.
+    They are tensors in scaled units while they are computed, and arrays in PCA units afterwards.
     """
 
     mean: Any
@@ -173,8 +173,6 @@ class CredibleRegion:
     @classmethod
     def from_samples(cls, samples: NDArray[np.floating], level: float) -> CredibleRegion:
         """The region of one cell from its posterior samples (S, k)."""
-        if not 0 < level < 1:
-            raise InputError(f"`level` must be a number between 0 and 1, got {level}.")
         shape, rest = samples[::2], samples[1::2]
         rank = math.ceil((len(rest) + 1) * level)
         if rank > len(rest):

@@ -6,7 +6,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._arguments import new_key, number, said
+from dice._arguments import new_key, said, share
 from dice._data.read import array, names
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
@@ -57,4 +57,4 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_
     rows = np.flatnonzero(adata.obs_names == cell) if isinstance(cell, str) else np.array([cell])
     if len(rows) != 1 or rows.dtype.kind not in "iu" or not -adata.n_obs <= rows[0] < adata.n_obs:
         raise InputError(f"{said(cell)} is not the name or position of exactly one cell of {adata.n_obs}.")
-    return CredibleRegion.from_samples(array(adata, slot, rows=rows[0]), number("level", level, least=0))
+    return CredibleRegion.from_samples(array(adata, slot, rows=rows[0]), share("level", level))
