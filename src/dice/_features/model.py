@@ -11,7 +11,7 @@ A good spread makes intervals narrow where predictions are certain.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
@@ -189,10 +189,6 @@ class FeatureModel:
             (~np.isnan(truth)).sum(0),
         )
         return cls(candidates, weights, spread, factor, centre, scale, judged)
-
-    def widened(self, by: float) -> FeatureModel:
-        """Return the model with intervals wider by this factor."""
-        return replace(self, factor=self.factor * by)
 
     def __call__(self, cells: View) -> tuple[Floats, Floats]:
         """Return predictions (n, F) and half widths of their intervals (n, F)."""

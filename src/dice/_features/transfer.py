@@ -68,7 +68,8 @@ def predict_features(
     # Training cells are projected with cross-fitted loadings, so that they are comparable to the query.
     auc = measure_shift(query, new.y, known.y[calibration if len(calibration) else fit], seed)
     widened = WIDER if auc > DOUBTFUL and batch_key is None else 1.0
-    mean, half = model.widened(widened)(new)
+    mean, half = model(new)
+    half *= np.float32(widened)
     # A cell without expression gets the mean and the interval of a constant prediction.
     empty = query.latents.empty
     mean[empty], half[empty] = model.centre, widened * model.judged.marginal_width / 2

@@ -48,7 +48,22 @@ def fit_projection(
     solve = _eigen_gram if n_genes <= max_gram else _eigen_subspace
     spectrum = solve(cells, standardizer, size)
     k = elbow(spectrum.singular_values) if n_latent == "elbow" else int(n_latent)
-    return _projection(replace(standardizer, center=spectrum.center), spectrum, k, n_cells)
+    loadings = spectrum.vectors[:, :k]
+    # The variances of genes that the loadings leave unexplained are noise.
+    explained = loadings**2 @ (spectrum.singular_values[:k] ** 2 / (n_cells - 1))
+    gene_noise = np.maximum(spectrum.variances - explained, 0)
+    free = max(np.count_nonzero(spectrum.variances) - k, 1)
+    return Projection(
+        mean=standardizer.mean,
+        scale=standardizer.scale,
+        center=spectrum.center.astype(np.float32),
+        cap=standardizer.cap,
+        loadings=np.ascontiguousarray(loadings, dtype=np.float32),
+        singular_values=spectrum.singular_values.astype(np.float32),
+        gene_noise=gene_noise.astype(np.float32),
+        noise=float(np.sqrt(gene_noise.sum() / free)),
+        bulk=spectrum.bulk(k),
+    )
 
 
 @dataclass(frozen=True)
@@ -70,25 +85,6 @@ class Spectrum:
         beneath, weighted = first - eigenvalues[:k].sum(), second - np.square(eigenvalues[:k]).sum()
         # A smaller remainder is rounding error.
         return float(max(weighted, 0) / beneath) if beneath > 1e-9 * first else 0.0
-
-
-def _projection(standardizer: Standardizer, spectrum: Spectrum, k: int, n_cells: int) -> Projection:
-    """The projection on the first k vectors; the gene variances that they leave unexplained are noise."""
-    loadings, singular_values = spectrum.vectors[:, :k], spectrum.singular_values
-    explained = loadings**2 @ (singular_values[:k] ** 2 / (n_cells - 1))
-    gene_noise = np.maximum(spectrum.variances - explained, 0)
-    free = max(np.count_nonzero(spectrum.variances) - k, 1)
-    return Projection(
-        mean=standardizer.mean,
-        scale=standardizer.scale,
-        center=standardizer.center.astype(np.float32),
-        cap=standardizer.cap,
-        loadings=np.ascontiguousarray(loadings, dtype=np.float32),
-        singular_values=singular_values.astype(np.float32),
-        gene_noise=gene_noise.astype(np.float32),
-        noise=float(np.sqrt(gene_noise.sum() / free)),
-        bulk=spectrum.bulk(k),
-    )
 
 
 def fit_standardizer(cells: Summable, *, scale: bool) -> tuple[Standardizer, int]:
