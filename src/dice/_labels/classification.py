@@ -210,12 +210,17 @@ def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alph
     np.add.at(sums, groups, probabilities)
     np.add.at(best, (groups, probabilities.argmax(1)), 1)
     mean, shares = (values / np.maximum(n, 1)[:, None] for values in (sums, best))
-    order = np.argsort(-mean, axis=1, kind="stable")
-    ranked = np.take_along_axis(mean, order, axis=1)
-    sets = np.zeros(mean.shape, dtype=bool)
     # A label is in the set if more likely labels have not reached the probability yet.
-    np.put_along_axis(sets, order, np.cumsum(ranked, axis=1) - ranked < 1 - alpha, axis=1)
-    return Votes(n, mean, shares, sets)
+    return Votes(n, mean, shares, sets=of_more_likely(mean) < 1 - alpha)
+
+
+def of_more_likely(probabilities: Floats) -> Floats:
+    """Return the total probability (n, C) of the labels that are more likely than each label."""
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ranked = np.take_along_axis(probabilities, order, axis=1)
+    totals = np.empty_like(ranked)
+    np.put_along_axis(totals, order, np.cumsum(ranked, axis=1) - ranked, axis=1)
+    return totals
 
 
 def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:

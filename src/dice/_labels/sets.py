@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE
 from dice._labels.cells import LabelCells
-from dice._labels.classification import Classified
+from dice._labels.classification import Classified, of_more_likely
 from dice._labels.model import LabelModel
 from dice._labels.novel_cells import UNLIKE_RATE, p_values
 from dice._model.arrays import softmax
@@ -127,11 +127,7 @@ def adaptive_scores(probabilities: Floats, uniform: Floats) -> Floats:
     It is the probability (n, C) of all more likely labels, plus a random share of the label's own: `uniform` random
     numbers (n,) make the coverage exact.
     """
-    order = np.argsort(-probabilities, axis=1, kind="stable")
-    ranked = np.take_along_axis(probabilities, order, axis=1)
-    scores = np.empty(probabilities.shape)
-    np.put_along_axis(scores, order, np.cumsum(ranked, axis=1) - ranked + uniform[:, None] * ranked, axis=1)
-    return scores
+    return of_more_likely(probabilities) + uniform[:, None] * probabilities
 
 
 def label_p_values(
