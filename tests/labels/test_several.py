@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -69,7 +71,7 @@ def test_novelty_says_nothing_of_labels_that_all_references_know():
 def test_a_reference_has_no_say_about_a_label_that_it_lacks():
     knows = opinion("a", ["T", "Treg"], [[0.3, 0.7]] * 4, [0, 0, 0, 5])
     lacks = opinion("b", ["T"], [[1.0]] * 4, [0, 0, 0, 0])
-    lacks = lacks._replace(probabilities=lacks.probabilities * 0.7)
+    lacks = replace(lacks, probabilities=lacks.probabilities * 0.7)
     slots = combined([knows, lacks], LabelKeys("x"), {})
     # By a plain mean, T would have 0.5 and Treg 0.35 of all cells; the last cell is explained by `b` alone.
     assert list(slots.obs["x"]) == ["Treg", "Treg", "Treg", "T"]

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from dice._data.colors import MISSING, UNASSIGNED
-from dice._labels.slots import _colors_of, _labels, _occurring, _set_texts
+from dice._labels.slots import _colors_of, _occurring, _set_texts, most_likely
 
 NAMES = ["B", "NK", "T"]
 COLORS = ["#ff0000", "#00ff00", "blue"]
@@ -33,12 +33,12 @@ def test_a_card_without_one_colour_per_label_gives_none(odd):
 
 def test_unlikely_labels_are_unassigned_and_others_are_the_most_likely():
     probabilities = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.4, 0.3, 0.3], [0.5, 0.5, 0.0]])
-    assert list(_labels(NAMES, probabilities)) == ["B", "T", "B", "B"]
-    found = _labels(NAMES, probabilities, 0.5)  # A label as likely as asked is given.
+    assert list(most_likely(NAMES, probabilities)) == ["B", "T", "B", "B"]
+    found = most_likely(NAMES, probabilities, 0.5)  # A label as likely as asked is given.
     assert list(found) == ["B", "T", UNASSIGNED, "B"]
     assert list(found.categories) == ["B", "T", UNASSIGNED]
-    assert list(_labels(NAMES, probabilities, 1.0)) == [UNASSIGNED] * 4
-    assert len(_labels(NAMES, probabilities[:0])) == 0
+    assert list(most_likely(NAMES, probabilities, 1.0)) == [UNASSIGNED] * 4
+    assert len(most_likely(NAMES, probabilities[:0])) == 0
 
 
 def test_categories_are_those_that_occur_in_the_known_order():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -15,34 +16,36 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import said
 from dice._data import read
-from dice._data.read import column_names
 from dice._data.store import Prior, find_prior
 from dice._data.write import Slots, check_writable, write
 from dice._errors import InputError
-from dice._keys import UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
-from dice._labels.slots import _labels, _set_texts
+from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
+from dice._labels.sets import with_most_likely
+from dice._labels.slots import common_slots, most_likely
 from dice._types import Floats, Mask
-from dice.options import Levels
+from dice.options import LabelsKey, Levels
 
 P = ParamSpec("P")
 R = TypeVar("R")
 #: Status of cells that no reference explains.
 UNLIKE_ALL = "unlike the references"
-#: A set holds those of all references that count at least half as much as the one that counts most.
-COUNTS = 0.5
-#: Least probability of a label that a reference knows, so that none alone rules a label out.
+#: The set of a cell joins the sets of all references with at least this share of the largest weight. A less likely
+#: label is never confident.
+HALF = 0.5
+#: Smallest probability that a reference gives to a label, so that no reference alone rules a label out.
 LEAST = 1e-4
-#: Novelty begins where a quarter of the cells are: a technology of its own makes all cells of a query novel alike.
+#: Quantile of the novelty of cells that counts as zero: another technology makes all cells of a query novel alike.
 EXPLAINED = 0.25
 
 
-class Opinion(NamedTuple):
+@dataclass(frozen=True)
+class Opinion:
     """What one reference says of n cells."""
 
     name: str
-    #: Number of its cells by label, by the names that all references share.
+    #: Number of its cells with each label. Labels have the names that all references share, here and below.
     cells: pd.Series
-    #: Probabilities and sets (n, labels), by the same names.
+    #: Probabilities and sets (n, labels).
     probabilities: pd.DataFrame
     sets: pd.DataFrame
     status: np.ndarray
@@ -72,126 +75,151 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
     check_writable(adata, copy=copy)
     if not references or given.get("report") is not None:
         raise InputError("With several references, pass at least one and no `report`: call dice.pl.report afterwards.")
-    pairs = [one if isinstance(one, tuple) else (one, {}) for one in references]
-    opinions: list[Opinion] = []
-    keys, query = LabelKeys("cell_type_dice"), adata
-    for place, (one, renamed) in reversed([*enumerate(pairs)]):
-        if not isinstance(renamed, Mapping):
-            raise InputError(f"Names for the labels of a reference must be a mapping, got {said(renamed)}.")
-        prior = None if isinstance(one, AnnData) else find_prior(one)
-        known = given.get("labels_key") if prior is None else prior.params.get("labels_key")
-        levels = Levels.of(known)
-        if levels is None:
-            raise InputError(
-                f"Reference {place + 1} has no labels: pass `labels_key`, or a prior that was trained with it."
-            )
-        _log.say(f"Reference {place + 1} of {len(pairs)}.")
-        query = verb(adata, one, **given | {"labels_key": known}, copy=copy or place > 0) or adata
-        keys = LabelKeys(f"{levels.key}_dice")
-        opinions.insert(0, _opinion(query, keys, _name(one, prior, place), _cells(one, prior, levels.key), renamed))
+    sources = [Source.of(one, place, given.get("labels_key")) for place, one in enumerate(references, 1)]
+
+    def annotated(source: Source, copy: bool) -> AnnData:
+        _log.say(f"Reference {source.place} of {len(sources)}.")
+        return verb(adata, source.reference, **given | {"labels_key": source.labels_key}, copy=copy) or adata
+
+    others = [source.opinion(annotated(source, copy=True)) for source in reversed(sources[1:])]
+    first, query = sources[0], annotated(sources[0], copy)
+    opinions, keys = [first.opinion(query), *reversed(others)], first.keys
     # Safe labels and labels by view would be those of the first reference alone.
     keys_safe = SafeKeys(keys.key)
     stale = {keys.views, keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns}
     stale |= {name for name in read.names(query, "obs") if name.startswith(keys_safe.at)}
-    slots = combined(opinions, keys, read.record(query, keys.uns)) | Slots(stale=frozenset(stale))
-    write(query, slots, copy=False)
+    write(query, combined(opinions, keys, read.record(query, keys.uns)) | Slots(stale=frozenset(stale)), copy=False)
     return query if copy else None
 
 
-def _name(reference: Any, prior: Prior | None, place: int) -> str:
-    """What the column of references calls one."""
-    shelf = None if prior is None else prior.params.get("shelf")
-    named = shelf.get("name") if isinstance(shelf, dict) else None
-    return str(named) if named else Path(reference).stem if isinstance(reference, str) else f"reference {place + 1}"
+@dataclass(frozen=True)
+class Source:
+    """One of several references, with its place among them, from 1."""
 
+    reference: Any
+    place: int
+    #: Names that replace those of its labels.
+    renamed: Mapping[str, str]
+    labels_key: LabelsKey
+    #: The prior of a reference without cells.
+    prior: Prior | None
 
-def _cells(reference: Any, prior: Prior | None, key: str) -> pd.Series:
-    """Number of cells by label, of a reference or of those that a prior has learned from."""
-    if prior is None or prior.labels is None:
-        return read.column(reference, key).astype(str).value_counts()
-    return pd.Series(prior.labels.counts, prior.labels.names)
+    @classmethod
+    def of(cls, given: Any, place: int, labels_key: LabelsKey | None) -> Source:
+        """Check a reference, alone or as a pair with names for its labels."""
+        reference, renamed = given if isinstance(given, tuple) else (given, {})
+        if not isinstance(renamed, Mapping):
+            raise InputError(f"Names for the labels of a reference must be a mapping, got {said(renamed)}.")
+        prior = None if isinstance(reference, AnnData) else find_prior(reference)
+        labels_key = labels_key if prior is None else prior.params.get("labels_key")
+        if labels_key is None:
+            raise InputError(
+                f"Reference {place} has no labels: pass `labels_key`, or a prior that was trained with it."
+            )
+        return cls(reference, place, renamed, labels_key, prior)
 
+    @property
+    def column(self) -> str:
+        """Column of its labels, or of the finest ones."""
+        return cast("Levels", Levels.of(self.labels_key)).key
 
-def _opinion(adata: AnnData, keys: LabelKeys, name: str, cells: pd.Series, renamed: Mapping[str, str]) -> Opinion:
-    """Return the labels of an annotated query by its reference, whose numbers of cells by label are `cells`."""
-    names = [str(renamed.get(label, label)) for label in read.record(adata, keys.uns)["labels"].astype(str)]
-    tables = [read.feature_table(adata, key).set_axis(names, axis=1) for key in (keys.probability, keys.set)]
-    # Labels that are given one name are one label.
-    probabilities, sets = (table.astype(float).T.groupby(level=0, sort=False).sum().T for table in tables)
-    # A label that only coarse labels stand for in the reference has no cells there, and counts as if it had one.
-    known = cells.groupby([str(renamed.get(label, label)) for label in cells.index]).sum()
-    known = known.reindex(probabilities.columns, fill_value=0).clip(lower=1)
-    novelty = NoveltyKeys()
-    score, group = read.column(adata, novelty.score).astype(float), read.column(adata, novelty.group)
-    mean = score.groupby(group.to_numpy(), observed=True).transform("mean").fillna(score)
-    novel = np.stack([read.column(adata, flag).to_numpy(bool) for flag in (novelty.flag, novelty.group_flag)], axis=1)
-    status = read.column(adata, keys.status).astype(str).to_numpy()
-    return Opinion(name, known, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), novel)
+    @property
+    def keys(self) -> LabelKeys:
+        """Keys of the labels that it gives."""
+        return LabelKeys(f"{self.column}_dice")
+
+    @property
+    def name(self) -> str:
+        """Name of the reference among the results."""
+        shelf = None if self.prior is None else self.prior.params.get("shelf")
+        named = shelf.get("name") if isinstance(shelf, dict) else None
+        file = Path(self.reference).stem if isinstance(self.reference, str) else f"reference {self.place}"
+        return str(named or file)
+
+    def opinion(self, adata: AnnData) -> Opinion:
+        """Return the labels of a query that was annotated with this reference."""
+        keys, novelty = self.keys, NoveltyKeys()
+        names = self._shared(read.record(adata, keys.uns)["labels"].astype(str))
+        tables = (read.feature_table(adata, key).set_axis(names, axis=1) for key in (keys.probability, keys.set))
+        # Labels that are given one name are one label.
+        probabilities, sets = (table.astype(float).T.groupby(level=0, sort=False).sum().T for table in tables)
+        cells = self._label_cells()
+        # A label that only coarse labels stand for in the reference has no cells there, and counts as if it had one.
+        cells = cells.groupby(self._shared(cells.index)).sum()
+        cells = cells.reindex(probabilities.columns, fill_value=0).clip(lower=1)
+        score, group = read.column(adata, novelty.score).astype(float), read.column(adata, novelty.group)
+        mean = score.groupby(group.to_numpy(), observed=True).transform("mean").fillna(score)
+        novel = np.stack(
+            [read.column(adata, flag).to_numpy(bool) for flag in (novelty.flag, novelty.group_flag)], axis=1
+        )
+        status = read.column(adata, keys.status).astype(str).to_numpy()
+        return Opinion(self.name, cells, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), novel)
+
+    def _shared(self, labels: Iterable[str]) -> list[str]:
+        """Return the names of its labels that all references share."""
+        return [str(self.renamed.get(label, label)) for label in labels]
+
+    def _label_cells(self) -> pd.Series:
+        """Return its number of cells with each label, or the number that its prior has learned from."""
+        if self.prior is None or self.prior.labels is None:
+            return read.column(self.reference, self.column).astype(str).value_counts()
+        return pd.Series(self.prior.labels.counts, self.prior.labels.names)
 
 
 def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]) -> Slots:
-    """Return the slots of the combined labels. Their log-probability is the weighted mean over references.
+    """Return the slots of the combined labels.
 
-    The weight of a reference for a label is the square root of its number of cells with that label, because the
-    standard error of what it has learned falls with them, over its expected error on the query. It is zero for labels
-    that the reference does not have, and for cells that are unlike this reference but like another one. The probability
-    of a label that only some references have is also multiplied by exp(-novelty): a novel cell may be of a type that
-    the others have.
+    The set of a cell joins those of the references that count most for it, and the status is that of the reference that
+    counts most for the label. A cell is novel if it is novel to all references.
     """
     names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
-    probabilities, sets = (
-        np.stack([getattr(one, part).reindex(columns=names, fill_value=0).to_numpy(float) for one in opinions])
-        for part in ("probabilities", "sets")
-    )
-    novelty, unlike = (
-        np.stack(x) for x in zip(*((one.novelty, one.status == UNLIKE) for one in opinions), strict=True)
-    )
+    used = [one.name for one in opinions]
+    unlike = np.stack([one.status == UNLIKE for one in opinions])
+    mixed, parts = _mixed(opinions, names, unlike)
+    label, rows, weights = mixed.argmax(1), np.arange(len(mixed)), parts.sum(2)
+    source = parts[:, rows, label].argmax(0)
+    status = np.stack([one.status for one in opinions])[source, rows]
+    unsure = (status == CONFIDENT) & (mixed.max(1).astype(np.float32) < HALF)
+    status = np.select([unlike.all(0), unsure], [UNLIKE_ALL, AMBIGUOUS], status)
+    heard = weights >= HALF * weights.max(0)
+    sets = with_most_likely((_tables(opinions, "sets", names) * heard[:, :, None]).any(0), mixed)
+    n_cells = np.bincount(source, minlength=len(used))
+    _log.say(f"Labels by {', '.join(f'{name} ({n:,} cells)' for name, n in zip(used, n_cells, strict=True))}.")
+    told = {"name": np.array(used, dtype=str), "weight": weights.mean(1), "cells": n_cells}
+    by = pd.Categorical(np.array(used, dtype=object)[source], categories=list(dict.fromkeys(used)))
+    novel = np.all([one.novel for one in opinions], axis=0)
+    obs = {f"{keys.label}_reference": by, NoveltyKeys().flag: novel[:, 0], NoveltyKeys().group_flag: novel[:, 1]}
+    cells, given = opinions[0].probabilities.index, most_likely(names, mixed)
+    record = dict(record) | {"labels": np.array(names, dtype=str), "references": told}
+    common = common_slots(keys, cells, names, given, mixed, sets, pd.Categorical(status))
+    return common | Slots(obs=obs, uns={keys.uns: record})
+
+
+def _tables(opinions: list[Opinion], part: str, names: list[str]) -> Floats:
+    """Return the probabilities or the sets (R, n, C) of all references. Labels that a reference lacks have zero."""
+    return np.stack([getattr(one, part).reindex(columns=names, fill_value=0).to_numpy(float) for one in opinions])
+
+
+def _mixed(opinions: list[Opinion], names: list[str], unlike: Mask) -> tuple[Floats, Floats]:
+    """Return combined probabilities (n, C), and the part (R, n, C) of each reference in them.
+
+    The log-probability of a label is a weighted mean over R references. The weight of a reference for a label is the
+    square root of its number of cells with that label, because the standard error of what it has learned falls with
+    them, over its expected error on the query. It is zero for labels that the reference does not have, and for cells
+    that are `unlike` (R, n) this reference but like another one. The probability of a label that only some references
+    have is also multiplied by exp(-novelty): a novel cell may be of a type that the others have.
+    """
+    probabilities = _tables(opinions, "probabilities", names)
+    novelty = np.stack([one.novelty for one in opinions])
     novelty = novelty - np.quantile(novelty, EXPLAINED, axis=1, keepdims=True)
     cells = np.stack([one.cells.reindex(names, fill_value=0) for one in opinions])
-    known, error = cells > 0, np.maximum(1 - probabilities.max(2).mean(1), 1e-3)
-    counts = np.where((unlike & ~unlike.all(0))[:, :, None], 0.0, (np.sqrt(cells) / error[:, None])[:, None])
-    shares = counts / np.maximum(counts.sum(0), 1e-12)
-    unknown = np.where(known.all(0), 0.0, (novelty.min(0) - novelty)[:, :, None])
+    error = np.maximum(1 - probabilities.max(2).mean(1), 1e-3)
+    weights = np.where((unlike & ~unlike.all(0))[:, :, None], 0.0, (np.sqrt(cells) / error[:, None])[:, None])
+    shares = weights / np.maximum(weights.sum(0), 1e-12)
+    unknown = np.where((cells > 0).all(0), 0.0, (novelty.min(0) - novelty)[:, :, None])
     evidence = unknown + np.log(np.maximum(probabilities, LEAST))
-    agreed = np.exp((shares * evidence).sum(0)) * counts.any(0)
+    agreed = np.exp((shares * evidence).sum(0)) * weights.any(0)
     mixed = agreed / agreed.sum(1, keepdims=True)
     # Of the probability of a label, every reference has the part that it would have in a plain mean.
     parts = shares * np.exp(evidence)
-    parts *= mixed / np.maximum(parts.sum(0), 1e-300)
-    weights = parts.sum(2)
-    top, code, rows = np.sort(mixed, axis=1)[:, ::-1].astype(np.float32), mixed.argmax(1), np.arange(len(mixed))
-    source = parts[:, rows, code].argmax(0)
-    status = np.stack([one.status for one in opinions])[source, rows]
-    status = np.where((status == "confident") & (top[:, 0] < COUNTS), "ambiguous", status)
-    status = np.where(unlike.all(0), UNLIKE_ALL, status)
-    likely = (sets * (weights >= COUNTS * weights.max(0))[:, :, None]).any(0)
-    likely[rows, code] = True
-    novel = np.all([one.novel for one in opinions], axis=0)
-    frame = {"index": opinions[0].probabilities.index, "columns": column_names(names)}
-    used = [one.name for one in opinions]
-    told = {
-        "name": np.array(used, dtype=str),
-        "weight": weights.mean(1),
-        "cells": np.bincount(source, minlength=len(used)),
-    }
-    _log.say(f"Labels by {', '.join(f'{n} ({k:,} cells)' for n, k in zip(used, told['cells'], strict=True))}.")
-    return Slots(
-        stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}),
-        obs={
-            keys.label: _labels(names, mixed),
-            keys.probability: top[:, 0],
-            keys.margin: top[:, 0] - (top[:, 1] if len(names) > 1 else 0),
-            keys.set: _set_texts(likely, names),
-            keys.status: pd.Categorical(status),
-            f"{keys.label}_reference": pd.Categorical(
-                np.array(used, dtype=object)[source], categories=list(dict.fromkeys(used))
-            ),
-            NoveltyKeys().flag: novel[:, 0],
-            NoveltyKeys().group_flag: novel[:, 1],
-        },
-        obsm={
-            keys.probability: pd.DataFrame(mixed.astype(np.float32), **frame),
-            keys.set: pd.DataFrame(likely, **frame),
-        },
-        uns={keys.uns: dict(record) | {"labels": np.array(names, dtype=str), "references": told}},
-    )
+    return mixed, parts * (mixed / np.maximum(parts.sum(0), 1e-300))

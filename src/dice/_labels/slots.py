@@ -36,24 +36,31 @@ def label_slots(
     record: dict[str, Any], voted: tuple[pd.Categorical, Votes] | None = None,
 ) -> Slots:  # fmt: skip
     """Return the slots of labels, probabilities, sets, status, views and votes."""
-    names, probabilities = model.names, judged.probabilities
-    top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
-    label = _labels(names, probabilities, min_probability)
-    obs = {keys.label: label, keys.probability: top[:, 0], keys.margin: top[:, 0] - top[:, 1]}
-    obs |= {keys.set: _set_texts(judged.sets, names), keys.status: _occurring(judged.status, STATUSES)}
+    names, status = model.names, _occurring(judged.status, STATUSES)
+    label = most_likely(names, judged.probabilities, min_probability)
     record = record | {"labels": np.array(names, dtype=str)}
     uns: dict[str, Any] = {keys.uns: record} | _colors_of(label, model, keys.colors)
+    obs = {}
     if voted is not None:
         obs[keys.voted], record["votes"] = _voted(*voted, model, record["call"]["alpha"])
         uns |= _colors_of(obs[keys.voted], model, f"{keys.voted}_colors")
     obsm = {keys.views: _by_view(record["views"]["view"], *judged.by_view, names, adata.obs_names)}
-    frame = {"index": adata.obs_names, "columns": column_names(names)}
-    obsm |= {
-        keys.probability: pd.DataFrame(probabilities.astype(np.float32), **frame),
-        keys.set: pd.DataFrame(judged.sets, **frame),
-    }
-    stale = frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"})
-    return Slots(obs=obs, obsm=obsm, uns=uns, stale=stale)
+    common = common_slots(keys, adata.obs_names, names, label, judged.probabilities, judged.sets, status)
+    return common | Slots(obs=obs, obsm=obsm, uns=uns)
+
+
+def common_slots(
+    keys: LabelKeys, cells: pd.Index[Any], names: list[str], label: pd.Categorical, probabilities: Floats, sets: Mask,
+    status: pd.Categorical,
+) -> Slots:  # fmt: skip
+    """Return the slots that labels by one reference and by several have in common."""
+    top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
+    second = top[:, 1] if len(names) > 1 else 0
+    obs = {keys.label: label, keys.probability: top[:, 0], keys.margin: top[:, 0] - second}
+    obs |= {keys.set: _set_texts(sets, names), keys.status: status}
+    tables = {keys.probability: probabilities.astype(np.float32), keys.set: sets}
+    obsm = {key: pd.DataFrame(table, cells, column_names(names)) for key, table in tables.items()}
+    return Slots(obs=obs, obsm=obsm, stale=frozenset({keys.colors, keys.voted, f"{keys.voted}_colors"}))
 
 
 def safe_slots(
@@ -138,7 +145,7 @@ def _voted(
     return _occurring(np.append(names, [None])[groups.codes], model.names), table
 
 
-def _labels(known: list[str], probabilities: Floats, min_probability: float = 0.0) -> pd.Categorical:
+def most_likely(known: list[str], probabilities: Floats, min_probability: float = 0.0) -> pd.Categorical:
     """Return the most likely labels, with unlikely ones unassigned."""
     likely = probabilities.max(1, initial=0) >= min_probability
     words = np.where(likely, np.array(known, dtype=object)[probabilities.argmax(1)], UNASSIGNED)
