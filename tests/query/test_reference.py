@@ -14,7 +14,7 @@ import pytest
 import dice
 from dice import Levels
 from dice._labels.learn import _sample
-from dice._labels.stored import _same_labels, labels_to_learn, read_or_learn
+from dice._labels.stored import _same_labels, labels_to_learn, levels_of, read_or_learn
 from dice._model.training_data import ROLES
 from dice._query.reference import Labelled, cells_of, check_labelled, labels_of, own_genes
 
@@ -124,19 +124,19 @@ def test_stored_labels_are_read_and_others_learned(monkeypatch):
     prior = SimpleNamespace(labels=stored, params={"labels_key": "t"})
     reference = reference_with(list("abab"), [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
     # Colours are those of the reference, if it is passed with its labels.
-    assert read_or_learn(reference, prior, None, "dice", 0) == replace(stored, card=stored.card | {"colors": []})
-    assert read_or_learn(prior, prior, "t", "dice", 0) is stored
+    assert read_or_learn(reference, prior, Levels("t"), "dice", 0) == replace(stored, card=stored.card | {"colors": []})
+    assert read_or_learn(prior, prior, Levels("t"), "dice", 0) is stored
     lost = reference_with(list("abab"), [TRAIN, TRAIN, CALIBRATION, CALIBRATION])
     del lost.obs["t"]
-    assert read_or_learn(lost, prior, None, "dice", 0) is stored
+    assert read_or_learn(lost, prior, Levels("t"), "dice", 0) is stored
     reference.uns["t_colors"] = np.array(["green", "grey"])
-    assert read_or_learn(reference, prior, None, "dice", 0).card["colors"] == ["green", "grey"]
-    changed = read_or_learn(reference_with([*"aabbbb"], [0, 2, 0, 2, 0, 2]), prior, None, "dice", 0)
+    assert read_or_learn(reference, prior, Levels("t"), "dice", 0).card["colors"] == ["green", "grey"]
+    changed = read_or_learn(reference_with([*"aabbbb"], [0, 2, 0, 2, 0, 2]), prior, Levels("t"), "dice", 0)
     assert changed.names == ["b", "a"]
     bare = SimpleNamespace(labels=None, params={})
     with pytest.raises(dice.DiceError, match="trained without labels: pass `labels_key`"):
-        read_or_learn(reference, bare, None, "dice", 0)
+        levels_of(bare, None)
     with pytest.raises(dice.DiceError, match="The prior holds no labels"):
-        read_or_learn(None, bare, "t", "dice", 0)
+        read_or_learn(None, bare, Levels("t"), "dice", 0)
     with pytest.raises(dice.DiceError, match="The prior holds only the labels 't'"):
-        read_or_learn(None, prior, "other", "dice", 0)
+        read_or_learn(None, prior, Levels("other"), "dice", 0)

@@ -11,6 +11,7 @@ from simulation import TYPES, simulate
 import dice
 
 CLASSES = dict(zip(TYPES, ["lymphoid", "lymphoid", "lymphoid", "myeloid"], strict=True))
+TREE = dice.Levels("cell_type", CLASSES)
 KEY = "cell_type_dice_safe"
 
 
@@ -48,7 +49,7 @@ def right(query):
     return np.array(held)
 
 
-@pytest.mark.parametrize("tree", [{"labels_key": ["class", "cell_type"]}, {"hierarchy": CLASSES}, {}])
+@pytest.mark.parametrize("tree", [{"labels_key": ["class", "cell_type"]}, {"labels_key": TREE}, {}])
 def test_every_cell_has_a_label_that_can_be_trusted(query, trained, tree):
     dice.tl.safe_labels(query, trained, alpha=0.05, **tree)
     error = 1 - right(query).mean()
@@ -88,7 +89,7 @@ def test_the_prior_alone_says_the_same(query, trained, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
 def test_files_keep_everything(query, trained, tmp_path, suffix):
-    dice.tl.safe_labels(query, trained, "cell_type", hierarchy=CLASSES)
+    dice.tl.safe_labels(query, trained, TREE)
     path = tmp_path / f"query.{suffix}"
     getattr(query, f"write_{suffix}")(path)
     again = (ad.read_h5ad if suffix == "h5ad" else ad.read_zarr)(path)
@@ -99,12 +100,10 @@ def test_files_keep_everything(query, trained, tmp_path, suffix):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"labels_key": ["class", "cell_type"], "hierarchy": CLASSES}, "pass one of them"),
         ({"labels_key": ["cell_type", "cell_type"]}, "different columns from coarse to fine"),
         ({"labels_key": ["nothing", "cell_type"]}, "nothing"),
-        ({"hierarchy": 5}, "must be a dict from child to parent"),
-        ({"hierarchy": {TYPES[0]: TYPES[1]}}, "as parents, which are labels of cells"),
-        ({"hierarchy": {"nothing": "T"}}, "neither labels nor parents"),
+        ({"labels_key": dice.Levels("cell_type", {TYPES[0]: TYPES[1]})}, "as parents, which are labels of cells"),
+        ({"labels_key": dice.Levels("cell_type", {"nothing": "T"})}, "neither labels nor parents"),
         ({"alpha": 2}, "alpha"),
     ],
 )

@@ -240,6 +240,8 @@ def test_labels_with_too_few_calibration_cells_are_named(trained):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
+        (lambda: dice.Levels("a", {"b": "c"}, ["d"]), "both describe the tree of labels: pass one of them"),
+        (lambda: dice.Levels("a", 5), "`hierarchy` must be a dict from child to parent, or a file, got 5"),
         (lambda: dice.Sets("best"), "`method` must be one of .*got 'best'"),
         (lambda: dice.Classifier(representation="umap"), "`classifier` must be one of .*got 'umap'"),
         (lambda: dice.Classifier(min_probability="a"), "`min_probability` must be .*got 'a'"),

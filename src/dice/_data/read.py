@@ -155,7 +155,13 @@ class Transferred:
     sets: Mask
     #: Cells with the status "confident".
     confident: Mask
-    alpha: float
+    #: The record of the call in ``uns``.
+    record: dict[str, Any]
+
+    @property
+    def alpha(self) -> float:
+        """The share of errors that the labels were asked for."""
+        return float(self.record["call"]["alpha"])
 
     @classmethod
     def of(cls, adata: AnnData, labels_key: str, key: str | None) -> Transferred:
@@ -172,7 +178,7 @@ class Transferred:
             probabilities=array(adata, keys.probability, step=step).astype(np.float64),
             sets=array(adata, keys.set, step=step).astype(bool),
             confident=(column(adata, keys.status, step=step).astype(str) == CONFIDENT).to_numpy(),
-            alpha=float(made["call"]["alpha"]),
+            record=made,
         )
 
 

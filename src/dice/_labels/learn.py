@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,7 @@ def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any
         "label_cells": counts.tolist(),
         "cells": reference.n_obs,
         "genes": len(prior.genes),
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "versions": {package: version(package) for package in PACKAGES},
     }
     if isinstance(title := record(reference, "title"), str):
         card["source"] = title
@@ -166,13 +166,6 @@ def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any
     if labelled.tree is None or labelled.coarse is None:
         return card
     return card | labelled.tree.to_card() | {"coarse_cells": int((labelled.coarse >= 0).sum())}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _scores(model: LabelModel) -> dict[str, Any]:

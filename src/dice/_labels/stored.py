@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.checks import read_labels, read_roles
+from dice._data.read import Transferred
 from dice._data.read import names as names_of
 from dice._errors import InputError
 from dice._keys import PriorKeys
@@ -36,9 +37,22 @@ def levels_of(prior: Any, labels_key: LabelsKey | None) -> Levels:
     return levels
 
 
-def read_or_learn(reference: object, prior: Any, labels_key: LabelsKey | None, prior_key: str, seed: int) -> LabelModel:
+def model_of(reference: object, prior: Any, levels: Levels, prior_key: str, found: Transferred) -> LabelModel:
+    """Return the label model that gave the transferred labels of a query, with the tree of these `levels`."""
+    if levels.hierarchy is not None:
+        # A hierarchy of other labels is refused before labels are learned.
+        LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
+    model = read_or_learn(reference, prior, levels, prior_key, int(found.record["call"].get("random_state", 0)))
+    if model.names != found.names:
+        raise InputError(
+            "The query has labels of another reference or tree: pass the reference of the labels, or call "
+            "dice.tl.transfer_labels again."
+        )
+    return model
+
+
+def read_or_learn(reference: object, prior: Any, levels: Levels, prior_key: str, seed: int) -> LabelModel:
     """Return the label model, from the prior or learned from the reference cells, with its tree and colours."""
-    levels = levels_of(prior, labels_key)
     stored = prior.labels if levels.key == prior.params.get("labels_key") else None
     columns = names_of(reference, "obs") if isinstance(reference, AnnData) and reference.n_obs else []
     lost = stored is not None and levels.key not in columns

@@ -9,15 +9,14 @@ import numpy as np
 import pandas as pd
 
 from dice._arguments import said, whole_number
-from dice._data import read
 from dice._data.checks import read_groups
 from dice._data.read import Transferred
 from dice._data.store import check_order, find_prior
 from dice._errors import InputError
-from dice._keys import LabelKeys
 from dice._labels.classification import vote
 from dice._labels.genes import blend_of, contrasts, expression_of, find_reasons, known_expression, labelled_query
-from dice._labels.stored import levels_of, read_or_learn
+from dice._labels.stored import levels_of, model_of
+from dice.options import Levels
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -103,17 +102,11 @@ def label_genes(
     n_genes = None if n_genes is None else whole_number("n_genes", n_genes)
     prior = find_prior(reference, key=prior_key)
     key = f"{levels_of(prior, labels_key).key}_dice" if key is None else key
-    found, record = Transferred.of(adata, key.removesuffix("_dice"), key), read.record(adata, LabelKeys(key).uns)
-    call = record.get("call", {})
-    named, seed = str(call.get("labels_key", key.removesuffix("_dice"))), int(call.get("random_state", 0))
-    model = read_or_learn(reference, prior, named, prior_key, seed)
-    if model.names != found.names:
-        raise InputError(
-            f"adata.uns[{key!r}] has other labels than the reference: pass the reference of the labels, or call "
-            "dice.tl.transfer_labels again."
-        )
+    found = Transferred.of(adata, key.removesuffix("_dice"), key)
+    named = str(found.record["call"]["labels_key"])
+    model = model_of(reference, prior, Levels(named), prior_key, found)
     groups = read_groups(adata, groupby) if groupby is not None else _by_label(found, label)
-    cells = labelled_query(adata, prior, record)
+    cells = labelled_query(adata, prior, found.record)
     codes = np.where(cells.seen, groups.codes, -1).astype(np.intp)
     votes = vote(found.probabilities, codes, len(groups.categories), found.alpha)
     labels = _labels(groups, found.names, votes.probabilities, groupby, label)
@@ -121,7 +114,7 @@ def label_genes(
     shown = np.flatnonzero((votes.n_cells > 0) & others.any(1))
     if not len(shown):
         return pd.DataFrame(columns=list(GENE_COLUMNS))
-    weights, difference, score = find_reasons(cells, model, blend_of(record), codes, contrasts(labels, others))
+    weights, difference, score = find_reasons(cells, model, blend_of(found.record), codes, contrasts(labels, others))
     contributions = weights * difference
     mean, fraction = expression_of(cells.query.matrix, codes, len(labels))
     usual_mean, usual_fraction = known_expression(reference, cells.query, model, named, prior_key)

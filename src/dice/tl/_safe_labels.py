@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from anndata import AnnData
 
@@ -13,12 +12,10 @@ from dice._data import read
 from dice._data.read import Transferred
 from dice._data.store import Prior, check_order, find_prior
 from dice._data.write import check_writable, result_key, write
-from dice._errors import InputError
 from dice._keys import UNLIKE, LabelKeys, SafeKeys
 from dice._labels.slots import safe_slots
-from dice._labels.stored import levels_of, read_hierarchy, read_or_learn
-from dice._labels.tree import LabelTree
-from dice.options import LabelsKey, Levels
+from dice._labels.stored import levels_of, model_of
+from dice.options import LabelsKey
 
 
 @_log.once_per_object
@@ -27,7 +24,6 @@ def safe_labels(
     reference: AnnData | Prior | str | os.PathLike[str],
     labels_key: LabelsKey | None = None,
     *,
-    hierarchy: Mapping[str, str] | str | os.PathLike[str] | None = None,
     alpha: float = 0.1,
     key: str | None = None,
     prior_key: str = "dice",
@@ -48,11 +44,9 @@ def safe_labels(
         The reference, prior or path that gave the labels.
     labels_key
         Column of the reference whose labels were transferred. None takes the labels that the prior was trained with.
-        Several columns, from coarse to fine, describe a tree of labels; each must be nested in the one before.
-    hierarchy
-        The tree as a dict from child to parent, for example ``{"CD4 naive": "T cell", "T cell": "lymphocyte"}``, or as
-        a file (:class:`dice.Levels`). Without columns and hierarchy the tree is that of the reference's prior or, if it
-        has none, learned: labels that calibration cells confuse are joined first.
+        Several columns, from coarse to fine, or a :class:`dice.Levels` with a hierarchy, describe another tree of
+        labels (:doc:`/levels`). Without them, the tree is that of the reference's prior or, if it has none, learned:
+        labels that calibration cells confuse are joined first.
     alpha
         Share of cells whose label may be wrong.
     key
@@ -78,7 +72,7 @@ def safe_labels(
         Probability of that label.
     ``adata.obs["cell_type_dice_at_class"]``, ``adata.obs["cell_type_dice_at_class_prob"]``
         For every level of the tree, here ``"class"``, the label that holds the most likely label of the cell, and its
-        probability. Levels of a `hierarchy` are numbered from the root. A learned tree has no levels.
+        probability. Levels of a hierarchy are numbered from the root. A learned tree has no levels.
     ``adata.uns["cell_type_dice_safe"]``
         The tree (``node``, ``parent``, ``level``, ``n_labels``), ``n_cells`` with every node as safe label, ``f1`` of
         every node on held-out reference cells, and ``params``: ``alpha``, ``threshold``, ``expected_error``,
@@ -98,19 +92,12 @@ def safe_labels(
     check_order(adata, reference, prior_key)
     alpha, prior = share("alpha", alpha), find_prior(reference, key=prior_key)
     levels = levels_of(prior, labels_key)
-    if hierarchy is not None:
-        levels = Levels(levels.key, hierarchy, levels.columns)
     keys_of_labels = LabelKeys(f"{levels.key}_dice" if key is None else key)
     keys = SafeKeys(keys_of_labels.key if key_added is None else result_key(adata, key_added, "strict"))
-    found, record = Transferred.of(adata, levels.key, key), read.record(adata, keys_of_labels.uns)
-    if levels.hierarchy is not None:
-        # A hierarchy of other labels is refused before labels are learned.
-        LabelTree.of(found.names, read_hierarchy(levels.hierarchy, found.names))
-    model = read_or_learn(reference, prior, levels, prior_key, int(record["call"].get("random_state", 0)))
-    if model.names != found.names:
-        raise InputError("The query has labels of another reference or tree: call dice.tl.transfer_labels again.")
+    found = Transferred.of(adata, levels.key, key)
+    model = model_of(reference, prior, levels, prior_key, found)
     unlike = (read.column(adata, keys_of_labels.status).astype(str) == UNLIKE).to_numpy()
-    strength = float(record["params"]["shift_strength"])
+    strength = float(found.record["params"]["shift_strength"])
     # With a smaller alpha than that of the labels, "confident" does not promise enough.
     confident = found.confident & (alpha >= found.alpha)
     slots = safe_slots(keys, adata, model, found.probabilities, confident, unlike, alpha, strength)
