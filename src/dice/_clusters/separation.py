@@ -148,8 +148,7 @@ def gene_scores(parts: list[sparse.csr_array], member: Mask, folds: Codes) -> li
     """Return the score (n,) of every cell for every part of its counts, the first of which is all counts.
 
     The score is the log-likelihood ratio of two Poisson profiles, learned from the counts of cells in other `folds`:
-    the best score for profiles that are known. It is divided by the square root of the number of counts, so that cells
-    of all depths have the same noise. Cells that are a `member` (n,) of the second cluster score above 0.
+    the best score for profiles that are known. Cells that are a `member` (n,) of the second cluster score above 0.
     """
     n, n_genes = parts[0].shape
     own = sparse.csr_array((np.ones(n), (member * CELL_FOLDS + folds, np.arange(n))), shape=(2 * CELL_FOLDS, n))
@@ -159,7 +158,7 @@ def gene_scores(parts: list[sparse.csr_array], member: Mask, folds: Codes) -> li
     profiles = sums + PSEUDO_COUNT * n_genes * common / common.sum(-1, keepdims=True)
     profiles /= profiles.sum(-1, keepdims=True)
     ratios = np.log(profiles[1] / profiles[0]).T
-    return [(part @ ratios)[np.arange(n), folds] / np.sqrt(np.maximum(part.sum(1), 1)) for part in parts]
+    return [(part @ ratios)[np.arange(n), folds] for part in parts]
 
 
 def shrunken(covariance: Floats) -> Floats:
