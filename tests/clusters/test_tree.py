@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dice._clusters.partition import distance_matrix, nearest, shared_neighbors
-from dice._clusters.separation import agreement
+from dice._clusters.separation import agreement, separation
 from dice._clusters.tree import CUT_LEVELS, Cut, Tree, grow, level_of, stored_cut
 from dice._errors import InputError
 
@@ -133,3 +133,22 @@ def test_shared_neighbors_are_jaccard_indices():
 def test_equal_cells_are_neighbours_at_no_distance():
     found, distances = nearest(np.zeros((20, 2)), 5)
     assert distance_matrix(found, distances).nnz >= 20 * 4
+
+
+@given(st.lists(st.floats(0.1, 9.5), min_size=1, max_size=8), st.floats(0.55, 0.995))
+def test_the_agreement_is_that_of_the_next_merge(separations, level):
+    """With two clusters or more, a level just above the agreement joins two of them, and one just below none."""
+    n = len(separations) + 1
+    joined = [(0, 1)] + [(n + i, i + 2) for i in range(n - 2)]
+    tree = Tree(n, np.array(joined), np.sort(separations), np.arange(n, 0, -1.0))
+    cut = Cut(tree, level)
+    assert len(cut.shown) == 1 + int((np.sort(separations) >= float(separation(level))).sum())
+    assert cut.agreement == pytest.approx(
+        float(agreement(min([s for s in separations if s >= separation(level)] or [max(separations)])))
+    )
+    placed, sure = cut.place(np.repeat(np.arange(n)[:, None], 3, axis=1))
+    assert sorted(set(placed.tolist())) == list(range(len(cut.shown)))
+    np.testing.assert_array_equal(sure, 1)
+    assert (f"{len(cut.shown)} clusters" in cut.why) == (len(cut.shown) > 1)
+    again = stored_cut(cut.record())
+    assert (again.names, again.why, again.closest) == (cut.names, cut.why, cut.closest)

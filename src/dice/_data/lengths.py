@@ -107,16 +107,20 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
             return 0
         records = np.fromfile(path, RECORD, count=data.size, offset=offset)
         return int(records["length"].sum(dtype=np.int64))
-    packing = {"compression": data.compression, "shuffle": data.shuffle, "fletcher32": data.fletcher32}
+    packing = {"shuffle": data.shuffle, "compression": data.compression, "fletcher32": data.fletcher32}
+    packing = {name: value for name, value in packing.items() if value}  # In the order of the bits of a mask.
     chunks: list[tuple[int, ...]] = []
     data.id.chunk_iter(lambda chunk: chunks.append(chunk.chunk_offset))
     # h5py unpacks the records of a dataset that is declared as bytes.
     with h5py.File("records", "w", driver="core", backing_store=False) as memory:
         total = 0
         for place in chunks:
-            twin = memory.create_dataset(None, data.chunks, "V16", chunks=data.chunks, **packing)
-            mask, packed = data.id.read_direct_chunk(place)
-            twin.id.write_direct_chunk((0,) * data.ndim, packed, mask)
+            skipped, packed = data.id.read_direct_chunk(place)
+            used = {name: value for bit, (name, value) in enumerate(packing.items()) if not skipped >> bit & 1}
+            if "shuffle" in used:  # HDF5 leaves texts as they are. A file may say that it did not.
+                raise UnusualFileError
+            twin = memory.create_dataset(None, data.chunks, "V16", chunks=data.chunks, **used)
+            twin.id.write_direct_chunk((0,) * data.ndim, packed)
             total += int(twin[()].view(RECORD)["length"].sum(dtype=np.int64))
     return total
 
