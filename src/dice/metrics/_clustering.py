@@ -94,8 +94,8 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
         Cluster of every cell; cells without one are left out.
     average
         What the mutual information is divided by: the ``"arithmetic"`` mean of the two entropies
-        (the formula that the paper prints, identical to the V-measure) or their ``"max"`` (what its
-        tables hold).
+        (the formula that the paper prints, and equal to the V-measure) or their ``"max"`` (the
+        formula of its tables).
 
     Returns
     -------
@@ -112,59 +112,6 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
     choice("average", average, ("arithmetic", "max"))
     pair = paired_codes(labels, clusters, "clusters")
     return float(normalized_mutual_info_score(*pair, average_method=average))
-
-
-def v_measure(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """V-measure: harmonic mean of homogeneity and completeness of the clusters.
-
-    Parameters
-    ----------
-    labels
-        Known label of every cell; cells without one are left out.
-    clusters
-        Cluster of every cell; cells without one are left out.
-
-    Returns
-    -------
-    A number from 0 to 1, always equal to :func:`nmi` with ``average="arithmetic"``.
-
-    Examples
-    --------
-    >>> import dice
-    >>> round(dice.metrics.v_measure(["B", "B", "T", "T"], [0, 0, 1, 2]), 3)
-    0.8
-    """
-    return nmi(labels, clusters)
-
-
-def label_accuracy(labels: ArrayLike, predicted: ArrayLike) -> float:
-    """Fraction of labelled cells whose predicted label is the known one.
-
-    Parameters
-    ----------
-    labels
-        Known label of every cell; cells without one are left out.
-    predicted
-        Predicted label of every cell; a missing prediction counts as wrong.
-
-    Returns
-    -------
-    A number from 0 to 1.
-
-    Examples
-    --------
-    >>> import dice
-    >>> dice.metrics.label_accuracy(["B", "B", "T", None], ["B", "T", "T", "T"])
-    0.6666666666666666
-    """
-    n_cells, n_predicted = len(as_codes(labels)), len(as_codes(predicted, "predicted labels"))
-    check_lengths(n_cells, "labels", n_predicted, "predicted labels")
-    # Numbered together, so that equal numbers mean equal labels.
-    both = as_codes([*np.asarray(labels, dtype=object), *np.asarray(predicted, dtype=object)])
-    truth, guess = both[:n_cells], both[n_cells:]
-    if (truth < 0).all():
-        raise InputError("No cell has a label: pass labels that are not all missing.")
-    return float(np.mean((truth == guess)[truth >= 0]))
 
 
 #: The paper's 39 resolutions: 0.01 to 0.20 by 0.01, then 0.2 to 2.0 by 0.1 (0.2 is in both).
@@ -222,7 +169,8 @@ def leiden_sweep(
             clusters = communities(graph, resolution, method=method, random_state=random_state)
             row = rows[resolution] = {"resolution": resolution, "n_clusters": len(np.unique(clusters))}
             if labels is not None:
-                row |= {"ari": ari(labels, clusters), "nmi": nmi(labels, clusters)}
-                row |= {"nmi_max": nmi(labels, clusters, average="max"), "v_measure": v_measure(labels, clusters)}
+                agreement = nmi(labels, clusters)
+                row |= {"ari": ari(labels, clusters), "nmi": agreement}
+                row |= {"nmi_max": nmi(labels, clusters, average="max"), "v_measure": agreement}
             bar.update()
     return pd.DataFrame([rows[resolution] for resolution in resolutions])
