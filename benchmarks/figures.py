@@ -81,13 +81,12 @@ def samples() -> Figure:
 
 def samples_rho() -> Figure:
     reference, cells = two_clusters()
-    figure, axes = plt.subplots(2, 3, figsize=(11, 7), layout="constrained")
-    for rho, ax in zip((0.1, 0.5, 1, 5, 10, 20), axes.flat, strict=True):
-        dice.tl.denoise(cells, reference, rho=rho, n_samples=500, check=False, likelihood=dice.Gaussian(1.0))
-        dice.pl.posterior(cells, 0, reference=reference, titles=[f"rho = {rho}"], ax=ax, show=False)
-        if rho != 1:
-            ax.get_legend().remove()
-    return figure
+    found = {}
+    for rho in (0.1, 0.5, 1, 5, 10, 20):
+        found[f"rho = {rho}"] = cell = cells[:1].copy()
+        dice.tl.denoise(cell, reference, rho=rho, n_samples=500, check=False, likelihood=dice.Gaussian(1.0))
+    titles = list(found)
+    return dice.pl.posterior(ad.concat(found), range(6), reference=reference, titles=titles, return_fig=True)
 
 
 def fewer_clusters() -> Figure:
@@ -261,7 +260,7 @@ def transfer_sets() -> Figure:
 
 def label_genes() -> Figure:
     genes = dice.tl.label_genes(labelled(), teaseq()[0], "cell_type", n_genes=8)
-    return dice.pl.label_genes(genes, ncols=4, return_fig=True)
+    return dice.pl.label_genes(genes, return_fig=True)
 
 
 def reliability() -> Figure:

@@ -10,9 +10,6 @@ F = TypeVar("F", bound=Callable[..., object])
 
 #: A line ``{name}`` among the parameters of a docstring stands for one of these.
 SHARED_TEXTS = {
-    "size": """
-size
-    Area of a point. None chooses it by the number of cells.""",
     "reference_map": """
 reference_rep
     Key of ``reference.obsm`` that the map is computed from.""",

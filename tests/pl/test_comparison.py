@@ -70,13 +70,12 @@ def test_every_colour_is_a_row(query):
     np.testing.assert_array_equal(np.sort(query.X[:, 1]), axes[5].collections[0].get_array())
 
 
-def test_ncols_titles_and_size(query):
-    axes = pl.comparison(query, ncols=1, titles=["before", "after"], size=7, show=False)
-    assert [ax.get_subplotspec().rowspan.start for ax in axes] == [0, 1]
+def test_titles_and_panels_in_a_row(query):
+    axes = pl.comparison(query, titles=["before", "after"], show=False)
     assert [ax.get_title() for ax in axes] == ["before", "after"]
-    assert axes[0].collections[0].get_sizes().tolist() == [7]
-    three = ("X_dice", "X_dice_pca", "X_dice")
-    assert len(pl.comparison(query, use_rep=three, ncols=2, show=False)) == 3
+    four = ["cell_type", "dice_uncertainty", "gene1", "gene2"]
+    axes = pl.comparison(query, color=four, use_rep="X_dice", show=False)
+    assert [ax.get_subplotspec().colspan.start for ax in axes] == [0, 1, 0, 1]
 
 
 def test_missing_labels_are_grey_and_listed_last(query):
@@ -268,7 +267,6 @@ def test_points_are_rasterised(query):
         ({"use_rep": []}, InputError, "use_rep is empty"),
         ({"titles": ["one"]}, InputError, "must be 2 titles, one for each of the representations, got 1"),
         ({"color": "nothing"}, SlotError, "set color to one of"),
-        ({"ncols": 0}, InputError, "must be a whole number of at least 1"),
         ({"use_rep": "X_dice_samples"}, InputError, "cannot be drawn"),
     ],
 )

@@ -44,12 +44,14 @@ def test_bars_and_dots_are_the_table(table):
     assert [text.get_text() for text in axes[3].get_yticklabels()] == ["", ""]
 
 
-def test_fewer_genes_in_other_rows(table):
-    axes = pl.label_genes(table.groupby("group").head(2), ncols=2, show=False)
+def test_groups_go_in_rows_that_fit_a_page(table):
+    few = table.groupby("group").head(2)
+    many = pd.concat([few.assign(group=few["group"].astype(str) + suffix) for suffix in "abcd"])
+    axes = pl.label_genes(many, show=False)
     axes[0].figure.canvas.draw()
-    assert [len(ax.patches) for ax in axes[::2]] == [2, 2, 2]
+    assert [len(ax.patches) for ax in axes[::2]] == [2] * 12
     left = [ax.get_position().x0 for ax in axes[::2]]
-    assert left[0] == pytest.approx(left[2])
+    assert left[0] == pytest.approx(left[6])
     assert left[1] > left[0]
 
 

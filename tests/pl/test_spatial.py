@@ -17,6 +17,9 @@ def test_one_panel_for_every_column_and_section(tmp_path):
     axes = dice.pl.spatial(adata, ["label", "sure"], batch_key="section", show=False, save=tmp_path / "tissue.png")
     assert [ax.get_title() for ax in axes] == ["label, s1", "label, s2", "sure, s1", "sure, s2"]
     assert sum(len(points.get_offsets()) for points in axes[0].collections) == 30
+    # Each section had colours of its own for the same numbers.
+    assert [ax.collections[0].get_clim() for ax in axes[2:]] == [(adata.obs["sure"].min(), adata.obs["sure"].max())] * 2
+    assert [len(ax.child_axes) for ax in axes[2:]] == [0, 1]
     low, high = axes[0].get_ylim()
     assert low > high
     assert (tmp_path / "tissue.png").exists()

@@ -29,7 +29,7 @@ def test_map_and_boxes_by_median(query):
 def test_histogram_without_labels(query):
     axes = pl.distribution(query, show=False)
     assert sum(bar.get_height() for bar in axes[1].patches) == 45
-    assert axes[0].get_title() == "dice_uncertainty"
+    assert axes[0].get_title() == "DICE"
 
 
 def test_missing_labels_come_last_and_missing_numbers_are_left_out(query):

@@ -76,9 +76,9 @@ def test_one_population_has_no_markers():
 
 def test_genes_are_shown_on_the_tree(query):
     markers = dice.tl.cluster_markers(query)
-    figure = dice.pl.clusters(query, markers=markers, n_genes=2, return_fig=True)
+    figure = dice.pl.clusters(query, markers=markers, return_fig=True)
     shown = [text.get_text() for text in figure.axes[0].texts]
-    first = markers[markers["group"] == "0"]["names"].iloc[:2]
+    first = markers[markers["group"] == "0"]["names"].iloc[:3]
     assert ", ".join(first) in shown
     with pytest.raises(InputError, match="`markers` must be a table"):
         dice.pl.clusters(query, markers=markers["names"], return_fig=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from dice._data.colors import MISSING, REFERENCE, SAFE, SEQUENTIAL, UNASSIGNED, Colors
 from dice._data.graph import MIN_CELLS_UMAP
-from dice._plot.figure import MANY, Axes, name_groups, side
+from dice._plot.figure import MANY, Axes, name_groups, outermost, side
 from dice._types import Codes, Floats, Mask
 
 #: Titles of representations.
 TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
-#: Places of legends inside a panel.
-Place = Literal["best", "upper left", "upper right", "lower left"]
+#: Style of a line that marks a value.
+MARK: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
 ROWS_PER_LEGEND_COLUMN = 16
 
 
@@ -61,25 +61,24 @@ def row(
     colors: Colors | None,
     maps: list[tuple[str, Floats]],
     ground: Floats | None = None,
-    size: float | None = None,
 ) -> None:
-    """Draw maps with titles in the same colours, over the reference at `ground`, and a legend beside the last map.
+    """Draw maps with titles in the same colours, over the reference at `ground`, and a legend beside them.
 
     If there are many labels, they are named on the maps instead.
     """
     for ax, (title, where) in zip(axes, maps, strict=True):
         if ground is not None:
             scatter_reference(ax, ground)
-        points = scatter_colored(ax, where, colors, size=size)
+        points = scatter_colored(ax, where, colors)
         style_map(ax, title=title, n_cells=len(where if ground is None else ground))
     for ax, (_, where) in zip(axes, maps, strict=True):
         name_groups(ax, named_on_map(colors), where)
     numbers = colors is not None and colors.labels is None
     if colors is not None and numbers:
-        add_colorbar(axes[-1], points, label=colors.name)
+        add_colorbar(outermost(axes), points, label=colors.name)
     title = "" if colors is None or numbers or named_on_map(colors) else colors.name
     shown = legend_of(colors) | ({} if ground is None else {"reference": REFERENCE})
-    add_legend(axes[-1], dots(shown), title=title, low=numbers)
+    add_legend(outermost(axes), dots(shown), title=title, low=numbers)
 
 
 def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
@@ -104,27 +103,14 @@ def legend_of(colors: Colors | None) -> dict[str, str]:
 def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
     """Make a square panel without ticks, because distances on the map have no unit."""
     axis = "UMAP" if n_cells >= MIN_CELLS_UMAP else "latent"
-    plain(ax, title=title)
-    ax.set_box_aspect(1)
-    ax.set(xticks=[], yticks=[])
-    ax.set_xlabel(f"{axis} 1", fontsize=9, loc="left")
-    ax.set_ylabel(f"{axis} 2", fontsize=9, loc="bottom")
-
-
-def plain(ax: Axes, *, title: str = "", x: str = "", y: str = "", legend: Place | None = None) -> None:
-    """Remove the upper and right frame, set title and axis labels, and add a legend inside if it has a place."""
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(labelsize=9)
-    ax.set_title(title, fontsize=11)
-    ax.set_xlabel(x, fontsize=9)
-    ax.set_ylabel(y, fontsize=9)
-    if legend is not None:
-        ax.legend(loc=legend, fontsize=9, edgecolor="none", framealpha=0.9)
+    ax.set(title=title, xticks=[], yticks=[], box_aspect=1)
+    ax.set_xlabel(f"{axis} 1", loc="left")
+    ax.set_ylabel(f"{axis} 2", loc="bottom")
 
 
 def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
     """Name the rows, the first at the top, and return their heights."""
-    ax.set_yticks(range(len(names)), names, fontsize=9)
+    ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 1 + edge, -edge)
     return np.arange(len(names))
 
@@ -142,16 +128,14 @@ def add_legend(ax: Axes, handles: Sequence[Any] | None = None, *, title: str = "
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     if not handles:
         return
-    look: dict[str, Any] = {"fontsize": 9, "title_fontsize": 9, "alignment": "left", "frameon": False}
-    look |= {"handlelength": 1.2, "handletextpad": 0.4, "columnspacing": 1.0}
+    look: dict[str, Any] = {"alignment": "left", "handlelength": 1.2, "handletextpad": 0.4, "columnspacing": 1.0}
     ncols = math.ceil(len(handles) / ROWS_PER_LEGEND_COLUMN)
     look |= {"loc": "lower left" if low else "center left", "bbox_to_anchor": (1.02, 0.0 if low else 0.5)}
-    ax.legend(handles=list(handles), title=title, ncols=ncols, **look)
+    ax.legend(handles=list(handles), title=title, ncols=ncols, frameon=False, **look)
 
 
 def add_colorbar(ax: Axes, points: Any, *, label: str = "") -> None:
     """Add a colour bar to the right of a panel."""
     bar = ax.figure.colorbar(points, cax=ax.inset_axes((1.05, 0.15, 0.04, 0.7)))
     bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=9)
-    bar.set_label(label, fontsize=9)
+    bar.set_label(label)

@@ -1,8 +1,9 @@
-"""Panels and figures with `ax`, `show` and `save` as in scanpy, and names of groups on a map."""
+"""Panels and figures with `show` and `save` as in scanpy, and names of groups on a map."""
 
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dice._arguments import whole_number
 from dice._docs import shared
 from dice._errors import InputError
 from dice._model.arrays import subsample
@@ -27,7 +27,24 @@ else:
 
 #: Figure and axes, as functions under :func:`plot` return them.
 Drawn = tuple[Figure, Any]
-PANEL = 3.2  # inches
+#: Side of a panel, and largest width of a row of panels, in inches.
+PANEL, PAGE = 3.2, 11.0
+#: Style of all plots, whatever the user's style is. A dollar sign in a name does not start a formula.
+STYLE: dict[Any, Any] = {
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.titlesize": 11,
+    "axes.labelsize": 9,
+    "axes.grid": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+    "legend.title_fontsize": 9,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.9,
+}
 #: Backends that only write files; all others can show a figure.
 _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
 
@@ -35,23 +52,20 @@ _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template
 def panels(
     n_panels: int,
     *,
-    ax: Axes | None = None,
-    ncols: int = 1,
+    ncols: int | None = None,
     size: tuple[float, float] = (PANEL, PANEL),
     widths: Sequence[float] | None = None,
     same_limits: bool = False,
     square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a new figure with axes for `n_panels`, or the figure of `ax`.
+    """Return a new figure with axes for `n_panels`.
 
     Parameters
     ----------
     n_panels
         Number of panels.
-    ax
-        Axes of the caller, for a single panel.
     ncols
-        Number of panels in a row.
+        Number of panels in a row. None takes as many as fit on a page.
     size
         Width and height of a panel in inches. The figure grows by all that is around the panels.
     widths
@@ -61,25 +75,30 @@ def panels(
     square
         Whether all panels are square maps, which are moved close together.
     """
-    ncols = whole_number("ncols", ncols)
-    if ax is not None:
-        if n_panels != 1:
-            raise InputError(f"`ax` must be None for {n_panels} panels: draw one panel, or leave ax out.")
-        # Twice, because the axes may be in a subfigure.
-        return ax.figure.figure, [ax]
     import matplotlib.pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    n_cols = min(ncols, n_panels)
-    n_rows = -(-n_panels // n_cols)
-    widths = [size[0]] * n_cols if widths is None else widths
+    ncols = columns(n_panels, size[0]) if ncols is None else ncols
+    n_rows = math.ceil(n_panels / ncols)
+    widths = [size[0]] * ncols if widths is None else widths
     look: dict[str, Any] = {"figsize": (sum(widths), n_rows * size[1]), "width_ratios": widths}
     look |= {"layout": ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square)}
-    figure, cells = plt.subplots(n_rows, n_cols, squeeze=False, sharex=same_limits, sharey=same_limits, **look)
+    figure, cells = plt.subplots(n_rows, ncols, squeeze=False, sharex=same_limits, sharey=same_limits, **look)
     axes = list(cells.flat)
     for spare in axes[n_panels:]:
         spare.remove()
     return figure, axes[:n_panels]
+
+
+def columns(n_panels: int, width: float) -> int:
+    """Return how many panels are in a row: rows are as full as each other, and fit on a page."""
+    n_rows = math.ceil(n_panels / max(PAGE // width, 1))
+    return math.ceil(n_panels / n_rows)
+
+
+def outermost(axes: Sequence[Axes]) -> Axes:
+    """Return the first panel of the last column, beside which a legend parts no panels."""
+    return max(axes, key=lambda ax: ax.get_subplotspec().colspan.start)  # type: ignore[union-attr]
 
 
 def _make_room(figure: Figure) -> None:
@@ -104,16 +123,15 @@ def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> l
 
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
     """Let a function that returns a figure and its axes save, show or return them as scanpy's plots do."""
-    own, common = inspect.signature(function), list(inspect.signature(_finish).parameters.values())[3:]
+    own, common = inspect.signature(function), list(inspect.signature(_finish).parameters.values())[2:]
 
     @wraps(function)
     def drawn(*args: Any, **kwargs: Any) -> Any:
         import matplotlib as mpl
 
         manners = {parameter.name: kwargs.pop(parameter.name) for parameter in common if parameter.name in kwargs}
-        # A dollar sign in a name does not start a formula.
-        with mpl.rc_context({"text.parse_math": False}):
-            return _finish(*function(*args, **kwargs), kwargs.get("ax") is None, **manners)
+        with mpl.rc_context(STYLE):
+            return _finish(*function(*args, **kwargs), **manners)
 
     # Sphinx looks for the defaults of all parameters in the source, so that it must show none.
     del drawn.__wrapped__
@@ -125,30 +143,25 @@ def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
 def _finish(
     figure: Figure,
     axes: Any,
-    owned: bool,
     *,
     show: bool | None = None,
     save: str | os.PathLike[str] | None = None,
     return_fig: bool = False,
 ) -> Any:
-    """Save, show or return a figure as scanpy does. `owned` is False if the caller passed axes.
-
-    A figure that is neither saved nor shown stays open for ``plt.savefig``.
-    """
+    """Save, show or return a figure as scanpy does. A figure that is neither saved nor shown stays open."""
     import matplotlib.pyplot as plt
 
-    if owned:
-        _make_room(figure)
+    _make_room(figure)
     if save is not None:
         figure.savefig(Path(save), dpi=150, bbox_inches="tight")
     if return_fig:
         return figure
-    if show is None and owned and plt.get_backend().lower() not in _FILE_BACKENDS:
+    if show is None and plt.get_backend().lower() not in _FILE_BACKENDS:
         show = True
     if show:
         # Not closed afterwards: if show does not block, closing would remove the window.
         plt.show()
-    if show is False or not owned:
+    if show is False:
         return axes
     if save is not None and not show:
         plt.close(figure)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from anndata import AnnData
 
-from dice._arguments import said, whole_number
+from dice._arguments import said
 from dice._clusters.separation import MOST_SEPARATE, separation
 from dice._clusters.tree import MARKER_COLUMNS, Cut, Tree, stored_cut
 from dice._data import read
@@ -22,6 +22,8 @@ from dice._plot.figure import Axes, Drawn, name_groups, panels, plot, side
 TREE_STEP = "dice.tl.cluster"
 #: Colour of branches, and ticks of the upper axis.
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
+#: Number of genes on a branch.
+N_GENES = 3
 #: Style of gene names on a branch, and the height of a row with gene names in inches.
 PAPER = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
 GENES: dict[str, Any] = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox": PAPER}
@@ -34,8 +36,6 @@ def clusters(
     *,
     key: str = "dice_cluster",
     markers: pd.DataFrame | None = None,
-    n_genes: int = 3,
-    size: float | None = None,
 ) -> Drawn:
     """Draw the tree of clusters, the clusters on the map, and how sure every cell is of its own.
 
@@ -50,10 +50,8 @@ def clusters(
     key
         Column of ``obs`` with the clusters.
     markers
-        Genes from :func:`dice.tl.cluster_markers`. The first of each side of a split are written on its branch.
-    n_genes
-        Number of genes on a branch, at most; those with an adjusted p-value below 0.05.
-    {size}
+        Genes from :func:`dice.tl.cluster_markers`. The first three of each side of a split with an adjusted p-value
+        below 0.05 are written on its branch.
     {figure}
 
     Returns
@@ -81,18 +79,18 @@ def clusters(
     where = layout(adata, record["params"]["use_rep"])
     height = side(len(named)) if markers is None else max(side(len(named)), GENE_ROW * len(named))
     figure, axes = panels(3, ncols=3, size=(height, height))
-    _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers, n_genes))
-    draw.scatter_colored(axes[1], where, colors, size=size)
+    _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers))
+    draw.scatter_colored(axes[1], where, colors)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=counted, n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
     name_groups(axes[1], named, where)
-    draw.row([axes[2]], sure, [("kept by halves of the counts", where)], size=size)
+    draw.row([axes[2]], sure, [("kept by halves of the counts", where)])
     axes[2].collections[-1].set_clim(0, 1)
     return figure, axes
 
 
-def _first_genes(markers: Any, n_genes: int) -> dict[tuple[str, str], str]:
+def _first_genes(markers: Any) -> dict[tuple[str, str], str]:
     """Return the first genes of each side of every split, by the names of that side and the other."""
     if markers is None:
         return {}
@@ -100,7 +98,7 @@ def _first_genes(markers: Any, n_genes: int) -> dict[tuple[str, str], str]:
         raise InputError(f"`markers` must be a table from dice.tl.cluster_markers, got {said(markers)}.")
     known = markers[(markers["pvals_adj"] < 0.05) & (markers["scores"] > 0)]
     sides = known.groupby(["group", "reference"], sort=False)["names"]
-    return {side: ", ".join(names[: whole_number("n_genes", n_genes)]) for side, names in sides}
+    return {side: ", ".join(names[:N_GENES]) for side, names in sides}
 
 
 def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str, str], str]) -> None:
@@ -125,12 +123,12 @@ def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str,
     for node in rows:
         ax.plot(0, place[node][0], marker="o", color=inks.get(names[node], BRANCH), clip_on=False, zorder=4)
     ax.axvline(float(separation(cut.level)), color="black", linestyle=":", linewidth=1)
-    ax.set(xlim=(0, top), ylim=(len(rows) - 0.5, -0.5))
-    ax.set_box_aspect(1)
+    ax.set(xlim=(0, top), ylim=(len(rows) - 0.5, -0.5), box_aspect=1)
+    ax.set(xlabel="separation of the parts of a merge", ylabel="cluster")
     above = ax.secondary_xaxis("top")
     above.set_xticks([float(separation(share)) for share in SHARES], [f"{share:.4g}" for share in SHARES], fontsize=8)
-    above.set_xlabel("share of cells placed alike", fontsize=9)
-    draw.plain(ax, x="separation of the parts of a merge", y="cluster")
+    above.set_xlabel("share of cells placed alike")
+    above.spines["top"].set_visible(True)
 
 
 def _from_left(tree: Tree, node: int, ends: set[int]) -> list[int]:

@@ -22,13 +22,12 @@ def comparison(
     reference: AnnData | None = None,
     reference_rep: str = "X_dice_pca",
     titles: Sequence[str] | None = None,
-    size: float | None = None,
-    ncols: int | None = None,
 ) -> Drawn:
     """Draw UMAPs of the projection and of the denoised embedding side by side.
 
-    Each representation has a column and each colour a row. The coordinates are computed once and reused by later calls,
-    also for a subset of the cells. ``X_umap`` and ``neighbors`` of scanpy are neither needed nor changed.
+    Each representation has a column and each colour a row; with one representation, colours are side by side. The
+    coordinates are computed once and reused by later calls, also for a subset of the cells. ``X_umap`` and
+    ``neighbors`` of scanpy are neither needed nor changed.
 
     Parameters
     ----------
@@ -46,9 +45,6 @@ def comparison(
     {reference_map}
     titles
         One title per representation.
-    {size}
-    ncols
-        Number of panels in a row, by default one per representation.
     {figure}
 
     Returns
@@ -76,9 +72,9 @@ def comparison(
     onto = None if reference is None else reference_map(reference, reference_rep)
     ground = None if onto is None else onto.coordinates
     maps = [(name, layout(adata, key, onto)) for name, key in zip(names, keys, strict=True)]
-    n, shape = len(maps), max(map(draw.map_size, rows))
-    ncols = n if ncols is None else ncols
-    figure, axes = panels(len(rows) * n, ncols=ncols, size=shape, same_limits=ground is not None)
+    n, size = len(maps), max(map(draw.map_size, rows))
+    ncols = n if n > 1 else None
+    figure, axes = panels(len(rows) * n, ncols=ncols, size=size, same_limits=ground is not None)
     for i, colors in enumerate(rows):
-        draw.row(axes[i * n : (i + 1) * n], colors, maps, ground, size)
+        draw.row(axes[i * n : (i + 1) * n], colors, maps, ground)
     return figure, axes

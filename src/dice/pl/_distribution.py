@@ -74,19 +74,19 @@ def distribution(
     groupby = tested if groupby is None else groupby
     groups = None if groupby is None else read_groups(adata, groupby)
     novel = _flags(adata, keys.flag) if keys.flag in columns else None
-    where = layout(adata, use_rep or ("X_dice" if novel is None else "X_dice_pca"))
+    use_rep = use_rep or ("X_dice" if novel is None else "X_dice_pca")
+    where = layout(adata, use_rep)
     rows = {} if groups is None else _rows(groups, numbers, novel)
     # The map is as high as the boxes, which leaves no empty space.
     height = max(PANEL, ROW * len(rows))
     figure, axes = panels(2, ncols=2, size=(height, height), widths=(height, PANEL), square=False)
-    points = draw.scatter_colored(axes[0], where, numbers)
-    draw.style_map(axes[0], title=key, n_cells=len(where))
-    draw.add_colorbar(axes[0], points)
+    draw.row(axes[:1], numbers, [(draw.TITLES.get(use_rep, use_rep), where)])
+    axes[1].set_xlabel(key)
     if groups is None:
         axes[1].hist(numbers.values[~numbers.missing], bins=30, color=SAFE[0])
+        axes[1].set_ylabel("cells")
     else:
         _boxes(axes[1], rows)
-    draw.plain(axes[1], x=key, y="cells" if groups is None else "")
     if novel is not None:
         _mark(axes[0], where, novel)
     if novel is not None and tested is not None:
@@ -109,7 +109,7 @@ def _flags(adata: AnnData, key: str) -> Mask:
 
 def _mark(ax: Axes, where: Floats, novel: Mask) -> None:
     """Draw rings around novel cells, and their number as the title."""
-    ax.set_title(f"{novel.sum()} of {len(novel)} cells are novel", fontsize=11)
+    ax.set_title(f"{novel.sum()} of {len(novel)} cells are novel")
     if novel.any():
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": RING, "linewidths": 0.7}
         area = 3 * draw.point_size(len(where)) + 6

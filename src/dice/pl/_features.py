@@ -72,7 +72,7 @@ def features(
     found = PredictedTable.of(adata, f"{title_of(features_key)}_dice" if key is None else key, truth_key)
     truth = found.truth
     drawn = [] if truth is None else found.chosen(names, N_DRAWN)
-    figure, axes = panels(1 if truth is None else 2 + len(drawn), ncols=5, square=False)
+    figure, axes = panels(1 if truth is None else 2 + len(drawn), square=False)
     _ranked(axes[0], found)
     if truth is not None:
         _coverage(axes[1], found, truth)
@@ -96,7 +96,8 @@ def _ranked(ax: Axes, found: PredictedTable) -> None:
     ax.text(0.99, 0.99, "\n".join(["best predicted:", *best]), **look)
     ax.axhline(0, color="black", linewidth=0.6)
     title = f"{(~useless).sum()} of {len(useless)} features can be used"
-    draw.plain(ax, title=title, x="features, ranked", y="correlation", legend="lower left")
+    ax.set(title=title, xlabel="features, ranked", ylabel="correlation")
+    ax.legend()
 
 
 def _coverage(ax: Axes, found: PredictedTable, truth: Floats) -> None:
@@ -105,12 +106,13 @@ def _coverage(ax: Axes, found: PredictedTable, truth: Floats) -> None:
     known = ~np.isnan(truth)
     held = (found.low <= truth) & (truth <= found.high)
     share = np.where(known.any(0), held.sum(0) / np.maximum(known.sum(0), 1), np.nan)[order]
-    ax.axhline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
+    ax.axhline(promised, **draw.MARK, label=f"promised: {promised:.0%}")
     inks = np.where(found.useless[order], MISSING, SAFE[0])
     ax.scatter(np.arange(len(order)), share, s=14, c=inks, linewidths=0, zorder=3)
     ax.set_ylim(min(0.5, float(np.min(share[np.isfinite(share)], initial=0.5)) - 0.02), 1.01)
     title = f"intervals cover {np.nanmean(share) if known.any() else np.nan:.1%} on average"
-    draw.plain(ax, title=title, x="features, ranked", y="share of intervals with the value", legend="lower left")
+    ax.set(title=title, xlabel="features, ranked", ylabel="share of intervals with the value")
+    ax.legend()
 
 
 def _cells(ax: Axes, found: PredictedTable, truth: Floats, feature: int) -> None:
@@ -123,4 +125,5 @@ def _cells(ax: Axes, found: PredictedTable, truth: Floats, feature: int) -> None
         draw.scatter(ax, where[which], label=label, size=draw.point_size(len(some)), zorder=3, color=color)
     correlation = correlations(found.mean[:, [feature]], truth[:, [feature]])[0]
     title = f"{found.names[feature]}: correlation {correlation:.2f}{', useless' if found.useless[feature] else ''}"
-    draw.plain(ax, title=title, x="predicted", y="measured", legend="upper left")
+    ax.set(title=title, xlabel="predicted", ylabel="measured")
+    ax.legend()

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dice._arguments import whole_number
 from dice._data.colors import SAFE
 from dice._errors import InputError
 from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, plot
+from dice._plot.figure import Axes, Drawn, columns, plot
 
 #: Inches per gene, and heights of bars and dots.
 _GENE, _BARS, _DOTS = 0.28, 0.8, 0.55
@@ -24,11 +23,7 @@ _SHOWN = (
 
 
 @plot
-def label_genes(
-    table: pd.DataFrame,
-    *,
-    ncols: int = 3,
-) -> Drawn:
+def label_genes(table: pd.DataFrame) -> Drawn:
     """Draw the contributions of genes to a label, and a dot plot of their expression.
 
     Each group has a panel. Bars are contributions: blue supports the label and orange contradicts it. The dots below
@@ -40,8 +35,6 @@ def label_genes(
     ----------
     table
         Data frame of :func:`dice.tl.label_genes`.
-    ncols
-        Number of panels in a row.
     {figure}
 
     Returns
@@ -69,9 +62,11 @@ def label_genes(
             f"{f', and no columns {absent}' if absent else ''}."
         )
     groups = [rows for _, rows in table.groupby("group", sort=False)]
-    most, ncols = max(map(len, groups)), min(whole_number("ncols", ncols), len(groups))
+    most = max(map(len, groups))
+    width = max(most * _GENE, 1.2)
+    ncols = columns(len(groups), width)
     n_rows = -(-len(groups) // ncols)
-    figure = plt.figure(figsize=(ncols * max(most * _GENE, 1.2), n_rows * (_BARS + _DOTS)), layout="constrained")
+    figure = plt.figure(figsize=(ncols * width, n_rows * (_BARS + _DOTS)), layout="constrained")
     grid = figure.subplots(2 * n_rows, ncols, squeeze=False, height_ratios=[_BARS, _DOTS] * n_rows)
     pairs = grid.reshape(n_rows, 2, ncols).transpose(0, 2, 1).reshape(-1, 2)
     means = table[["mean", "reference_mean"]].to_numpy()
@@ -103,7 +98,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
     group, label, versus = (str(rows[name].iloc[0]) for name in ("group", "label", "versus"))
     title = label if group == label else f"{group}: {label}"
     title = title if versus == "others" else f"{title}, not {versus}"
-    draw.plain(ax, title=title, y="contribution" if first else "")
+    ax.set(title=title, ylabel="contribution" if first else "")
     ax.spines["bottom"].set_visible(False)
 
 
@@ -120,5 +115,5 @@ def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any], *, firs
     ax.set_xticks(x, rows["gene"], rotation=90, fontsize=8)
     draw.name_rows(ax, ["query", "reference"] if first else ["", ""], edge=0.6)
     ax.tick_params(length=0)
-    ax.spines[:].set_linewidth(0.5)
+    ax.spines[:].set(visible=True, linewidth=0.5)
     return points

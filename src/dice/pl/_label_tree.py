@@ -12,7 +12,6 @@ from dice._data import read
 from dice._data.colors import SEQUENTIAL
 from dice._keys import LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
-from dice._plot import draw
 from dice._plot.figure import Axes, Drawn, panels, plot
 from dice._types import Codes, Floats
 
@@ -71,8 +70,8 @@ def label_tree(
     size = _PER_LEVEL * min(depth, 8), max(_PER_LABEL * len(rows), 2.0)
     figure, (ax,) = panels(1, size=size, square=False)
     points = _draw(ax, tree, rows, np.bincount(nodes, minlength=len(tree.names)), f1)
-    ax.set_title(f"safe labels of {len(nodes):,} cells", fontsize=11)
-    figure.colorbar(points, ax=ax, fraction=0.03, pad=0.02).set_label(f"F1 of {who}", fontsize=9)
+    ax.set_title(f"safe labels of {len(nodes):,} cells")
+    figure.colorbar(points, ax=ax, fraction=0.03, pad=0.02).set_label(f"F1 of {who}")
     return figure, [ax]
 
 
@@ -97,9 +96,8 @@ def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats
         ax.annotate(text, (x[node], y[node]), away, textcoords="offset points", ha=side, fontsize=7, zorder=4)
     ax.set_yticks(range(len(rows)), [f"{tree.names[label]} ({n_cells[label]:,})" for label in rows], fontsize=8)
     ax.yaxis.tick_right()
-    ax.set_xticks(range(1, len(tree.levels) + 1), tree.levels, fontsize=9)
+    ax.set_xticks(range(1, len(tree.levels) + 1), tree.levels)
     ax.set(xlim=(-0.35, x.max() + 0.15), ylim=(len(rows) - 0.4, -0.8))
-    draw.plain(ax)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     return points

@@ -16,7 +16,7 @@ from dice._data.graph import Map, reference_map
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, check_titles, name_groups, panels, plot
+from dice._plot.figure import Axes, Drawn, check_titles, name_groups, outermost, panels, plot
 from dice._types import Codes, Floats
 
 #: Colours of samples over a grey and over a coloured reference.
@@ -38,8 +38,6 @@ def posterior(
     use_rep: str = "X_dice",
     reference_rep: str = "X_dice_pca",
     titles: Sequence[str] | None = None,
-    ncols: int = 3,
-    ax: Axes | None = None,
 ) -> Drawn:
     """Draw posterior samples of chosen cells over the map of the reference.
 
@@ -64,15 +62,11 @@ def posterior(
     {reference_map}
     titles
         One title per cell. None uses the names of the cells.
-    ncols
-        Number of panels in a row.
-    ax
-        Axes to draw into, for a single cell.
     {figure}
 
     Returns
     -------
-    None, the figure with ``return_fig=True``, or the list of axes with ``show=False`` or `ax`.
+    {axes}
 
     Examples
     --------
@@ -94,7 +88,7 @@ def posterior(
     onto.check_same_space(samples.shape[2], f"adata.obsm[{keys.samples!r}]")
 
     ink = MOST_SAMPLES if colors is None else SAMPLES_ON_COLORS
-    figure, axes = panels(len(rows), ax=ax, ncols=ncols, size=draw.map_size(colors), same_limits=True)
+    figure, axes = panels(len(rows), size=draw.map_size(colors), same_limits=True)
     for panel, title, cloud, start in zip(axes, names, samples, observed, strict=True):
         if colors is None:
             draw.scatter_reference(panel, onto.coordinates, label=ground)
@@ -107,7 +101,7 @@ def posterior(
         # Below the samples.
         name_groups(panel, draw.named_on_map(colors), onto.coordinates, zorder=3.4)
     others = {ground: REFERENCE} if colors is None else draw.legend_of(colors)
-    draw.add_legend(axes[min(ncols, len(axes)) - 1], _legend(others, ink, level))
+    draw.add_legend(outermost(axes), _legend(others, ink, level))
     return figure, axes
 
 

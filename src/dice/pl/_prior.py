@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from anndata import AnnData
@@ -77,25 +77,26 @@ def _losses(ax: Axes, history: Mapping[str, Floats], *, keeps_last: bool) -> Non
     (loss,) = right.plot(step, history["loss"], color=MISSING, linewidth=1, marker=".", label="training loss")
     (curve,) = ax.plot(step, held_out, color=SAFE[0], marker=".", label="held-out loss")
     linear = ax.axhline(1, color=SAFE[0], linestyle=":", linewidth=1, label="linear denoiser")
-    line = _mark(ax, step[kept], f"kept: step {step[kept]:.0f}")
+    line = ax.axvline(step[kept], **draw.MARK, label=f"kept: step {step[kept]:.0f}")
     # The held-out loss is drawn above the training loss.
     ax.set_zorder(right.get_zorder() + 1)
     ax.patch.set_visible(False)
-    draw.plain(ax, x="step", y="held-out loss / loss of linear denoiser")
-    right.set_ylabel("training loss", fontsize=9, color="#777777")
-    right.spines["top"].set_visible(False)
-    ax.legend(handles=[curve, loss, linear, line], fontsize=9, edgecolor="none", framealpha=0.9)
+    ax.set(xlabel="step", ylabel="held-out loss / loss of linear denoiser")
+    right.set_ylabel("training loss", color="#777777")
+    right.spines["right"].set_visible(True)
+    ax.legend(handles=[curve, loss, linear, line])
 
 
 def _mixture(ax: Axes, history: Mapping[str, Floats]) -> None:
     size, likelihood = history["n_components"], history["log_likelihood"]
     best = int(np.nanargmax(likelihood))
     ax.plot(size, likelihood, color=SAFE[0], marker="o", label="held-out log-likelihood")
-    _mark(ax, size[best], f"kept: {size[best]:.0f} components")
+    ax.axvline(size[best], **draw.MARK, label=f"kept: {size[best]:.0f} components")
     ax.set_xscale("log", base=2)
     ax.set_xticks(size, [f"{n:.0f}" for n in size])
     ax.minorticks_off()
-    draw.plain(ax, x="components", y="held-out log-likelihood per cell", legend="best")
+    ax.set(xlabel="components", ylabel="held-out log-likelihood per cell")
+    ax.legend()
 
 
 def _spectrum(ax: Axes, values: Floats, k: int) -> None:
@@ -103,10 +104,6 @@ def _spectrum(ax: Axes, values: Floats, k: int) -> None:
     position = np.arange(1, len(values) + 1)
     ax.plot(position, values, color=MISSING, marker="o", markersize=4, label="left as noise")
     ax.plot(position[:k], values[:k], color=SAFE[0], marker="o", markersize=4, linestyle="", label=f"kept: {k} latents")
-    _mark(ax, k + 0.5, "")
-    ax.set_ylim(0, None)
-    draw.plain(ax, x="component", y="singular value", legend="upper right")
-
-
-def _mark(ax: Axes, x: float, label: str) -> Any:
-    return ax.axvline(x, color="black", linestyle="--", linewidth=1, label=label or "_")
+    ax.axvline(k + 0.5, **draw.MARK)
+    ax.set(ylim=(0, None), xlabel="component", ylabel="singular value")
+    ax.legend(loc="upper right")

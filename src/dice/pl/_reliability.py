@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 
-from dice._arguments import whole_number
 from dice._data.colors import REFERENCE, SAFE, read_groups
 from dice._data.read import Transferred
 from dice._errors import InputError
@@ -14,7 +13,8 @@ from dice._plot import draw
 from dice._plot.figure import PANEL, Axes, Drawn, panels, plot
 from dice._types import Codes, Floats
 
-_LABEL_HEIGHT = 0.22
+#: Inches per label, and number of bins of the diagram.
+_LABEL_HEIGHT, _N_BINS = 0.22, 10
 
 
 @plot
@@ -24,7 +24,6 @@ def reliability(
     *,
     truth_key: str | None = None,
     key: str | None = None,
-    n_bins: int = 10,
 ) -> Drawn:
     """Draw how often labels are correct at each probability, and how often sets contain the true label.
 
@@ -43,8 +42,6 @@ def reliability(
     truth_key
         Column of ``adata.obs`` with the true labels. None uses `labels_key`.
     {transferred}
-    n_bins
-        Number of bins of the reliability diagram.
     {figure}
 
     Returns
@@ -62,7 +59,6 @@ def reliability(
     >>> len(figure.axes) >= 2
     True
     """
-    n_bins = whole_number("n_bins", n_bins)
     found = Transferred.of(adata, labels_key, key)
     colors = read_groups(adata, labels_key if truth_key is None else truth_key, argument="truth_key")
     # Positions of the true labels among those of the reference; -1 for other labels and missing ones.
@@ -79,7 +75,7 @@ def reliability(
     cells |= {found.names[code]: truth == code for code in np.unique(truth)}
     rows = pd.DataFrame({name: (covered[own].mean(), size[own].mean(), own.sum()) for name, own in cells.items()})
     figure, axes = panels(2, ncols=2, size=(PANEL, max(PANEL, _LABEL_HEIGHT * len(cells))), square=False)
-    _diagram(axes[0], found.probabilities[known], truth, n_bins)
+    _diagram(axes[0], found.probabilities[known], truth)
     _coverage(axes[1], rows.T.set_axis(["covered", "size", "n"], axis=1), 1 - found.alpha)
     left_out = int((~known & ~colors.missing).sum())
     note = f", {left_out:,} with labels unknown to the reference left out" if left_out else ""
@@ -95,28 +91,29 @@ def _wilson(shares: pd.Series, n: pd.Series) -> Floats:
     return np.array([binomtest(right, of).proportion_ci(method="wilson") for right, of in counts]).T
 
 
-def _diagram(ax: Axes, probabilities: Floats, truth: Codes, n_bins: int) -> None:
+def _diagram(ax: Axes, probabilities: Floats, truth: Codes) -> None:
     """Draw the share of correct labels at each probability, and the number of cells as bars."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
-    bins = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
+    bins = np.minimum((confidence * _N_BINS).astype(int), _N_BINS - 1)
     table = pd.DataFrame({"said": confidence, "seen": right, "n": 1}).groupby(bins)
     said, seen, n = table["said"].mean(), table["seen"].mean(), table["n"].sum()
     ax.plot([0, 1], [0, 1], color="black", linestyle=":", linewidth=1)
-    ax.bar((n.index + 0.5) / n_bins, 0.25 * n / n.max(), width=0.9 / n_bins, color=REFERENCE, label="cells")
+    ax.bar((n.index + 0.5) / _N_BINS, 0.25 * n / n.max(), width=0.9 / _N_BINS, color=REFERENCE, label="cells")
     ax.vlines(said, *_wilson(seen, n), color=SAFE[0], linewidth=1.2)
     ax.plot(said, seen, color=SAFE[0], marker="o", markersize=5, linewidth=1.2, label="share that is right")
     ax.set(xlim=(0, 1), ylim=(0, 1.02))
     title = f"accuracy {right.mean():.1%}, reliability error {np.average(np.abs(said - seen), weights=n):.3f}"
-    draw.plain(ax, title=title, x="probability of the label", y="share that is right", legend="upper left")
+    ax.set(title=title, xlabel="probability of the label", ylabel="share that is right")
+    ax.legend()
 
 
 def _coverage(ax: Axes, rows: pd.DataFrame, promised: float) -> None:
     """Draw the share of sets that contain the true label, for all cells and for each label."""
     y = draw.name_rows(ax, [f"{name} ({size:.1f})" for name, size in rows["size"].items()])
     low, high = _wilson(rows["covered"], rows["n"])
-    ax.axvline(promised, color="black", linestyle="--", linewidth=1, label=f"promised: {promised:.0%}")
+    ax.axvline(promised, **draw.MARK, label=f"promised: {promised:.0%}")
     ax.hlines(y, low, high, color=SAFE[0], linewidth=1.2)
     ax.scatter(rows["covered"], y, s=[50] + [25] * (len(rows) - 1), color=SAFE[0], zorder=3, label="coverage")
+    ax.set(title="coverage (mean size of the sets)", xlabel="share of sets with the true label")
     ax.set_xlim(min(0.5, float(low.min()) - 0.02), 1.01)
-    draw.plain(ax, title="coverage (mean size of the sets)", x="share of sets with the true label")
     draw.add_legend(ax)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,8 +25,6 @@ from dice._types import Floats
 if TYPE_CHECKING:
     from dice._data.store import Prior
 
-#: Maximum width of a row of panels in inches.
-PAGE = 11.0
 #: Default values of rho in units of the prior's latent scale.
 STEPS = (0.1, 0.5, 2.0)
 
@@ -101,9 +98,7 @@ def rho(
         ground = onto.coordinates[: len(known)] if len(known) else None
         maps = [(start, onto.coordinates[len(known) :])]
         maps += [(title, onto.place(latents)) for title, latents in denoised]
-    n_panels, size = len(maps) + (curve is not None), draw.map_size(colors)
-    n_rows = math.ceil(n_panels * size[0] / PAGE)
-    figure, axes = panels(n_panels, ncols=math.ceil(n_panels / n_rows), size=size)
+    figure, axes = panels(len(maps) + (curve is not None), size=draw.map_size(colors))
     if curve is not None:
         _draw_curve(axes[0], curve)
     if maps:
@@ -120,10 +115,9 @@ def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
     grid, loss, error = (np.asarray(curve[name], dtype=np.float64) for name in ("grid", "loss", "error"))
     ax.fill_between(grid, loss - error, loss + error, color=SAFE[0], alpha=0.2, linewidth=0)
     ax.plot(grid, loss, color=SAFE[0], marker="o", markersize=4)
-    ax.axvline(float(curve["rho"]), color="black", linestyle="--", linewidth=1)
-    ax.set_box_aspect(1)
-    title = f"best: rho = {float(curve['rho']):.3g}"
-    draw.plain(ax, title=title, x="rho (PCA units)", y=f"loss ({curve['criterion']})")
+    ax.axvline(float(curve["rho"]), **draw.MARK)
+    ax.set(title=f"best: rho = {float(curve['rho']):.3g}", box_aspect=1)
+    ax.set(xlabel="rho (PCA units)", ylabel=f"loss ({curve['criterion']})")
 
 
 def _denoise(

@@ -38,7 +38,8 @@ def spatial(
         Key of ``obsm`` with the coordinates.
     batch_key
         Column of ``obs`` with sections. Each section has a panel of its own.
-    {size}
+    size
+        Area of a point. None chooses it by the number of cells.
     {figure}
 
     Returns
@@ -67,12 +68,18 @@ def spatial(
     figure, axes = panels(len(names) * len(sections), ncols=len(sections))
     for ax, (colors, (section, cells)) in zip(axes, product(columns, sections), strict=True):
         points = draw.scatter_colored(ax, where[cells], replace(colors, values=colors.values[cells]), size=size)
-        ax.set_title(", ".join(filter(None, [colors.name, section])), fontsize=11)
+        ax.set_title(", ".join(filter(None, [colors.name, section])))
         # As in an image, the second coordinate grows downwards.
         ax.set(xticks=[], yticks=[], aspect="equal", ylim=ax.get_ylim()[::-1])
         ax.spines[:].set_visible(False)
+        known = colors.values[~colors.missing]
+        if colors.labels is None and known.size:
+            # The same colours mean the same numbers in all sections.
+            points.set_clim(known.min(), known.max())
+        if section != sections[-1][0]:
+            continue
         if colors.labels is None:
             draw.add_colorbar(ax, points, label=colors.name)
-        elif section == sections[-1][0]:
+        else:
             draw.add_legend(ax, draw.dots(colors.legend))
     return figure, axes

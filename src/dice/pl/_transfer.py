@@ -82,8 +82,7 @@ def transfer(
     figure, axes = panels(len(widths), ncols=len(widths), size=(0, height), widths=widths, square=False)
     _matrix(axes[0], shares)
     draw.name_rows(axes[0], [f"{name} ({(groups == name).sum():,})" for name in rows])
-    axes[0].set_title(title, fontsize=11)
-    axes[0].set_ylabel(groupby or f"{labels_key}, transferred", fontsize=9)
+    axes[0].set(title=title, ylabel=groupby or f"{labels_key}, transferred")
     for ax, (codes, inks, name) in zip(axes[1:], bars, strict=True):
         counts = pd.crosstab(groups, codes, normalize="index")
         _bars(ax, counts.reindex(index=shares.index, columns=range(len(inks)), fill_value=0), inks, name)
@@ -93,7 +92,7 @@ def transfer(
 def _matrix(ax: Axes, shares: pd.DataFrame) -> None:
     values = shares.to_numpy()
     ax.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    ax.set_xticks(range(values.shape[1]), shares.columns, rotation=45, ha="right", rotation_mode="anchor", fontsize=9)
+    ax.set_xticks(range(values.shape[1]), shares.columns, rotation=45, ha="right", rotation_mode="anchor")
     for row, column in np.argwhere(values >= 0.005):
         share = values[row, column]
         ink = "white" if share > 0.6 else "black"
@@ -109,7 +108,6 @@ def _bars(ax: Axes, shares: pd.DataFrame, colors: dict[str, str], title: str) ->
     for i, (name, color) in enumerate(colors.items()):
         if share[:, i].any():
             ax.barh(y, share[:, i], left=left[:, i], height=0.8, color=color, label=name)
-    ax.set_xlim(0, 1)
-    draw.plain(ax, title=title, x="share of the cells of a row")
+    ax.set(title=title, xlabel="share of the cells of a row", xlim=(0, 1))
     ax.tick_params(axis="y", length=0)
     draw.add_legend(ax)
