@@ -51,21 +51,16 @@ def transferred(adata: AnnData) -> list[str]:
     return [
         key
         for key, record in records.items()
-        if isinstance(record, Mapping) and "labels" in record and LabelKeys(key).probability in tables
+        if isinstance(record, Mapping) and "labels" in record
+        if LabelKeys(key).probability in tables and LabelKeys(key).status in there
     ]
 
 
-def first_color(adata: AnnData, columns: list[Colors]) -> str | None:
-    """Return transferred labels, or else the first column with 2 to 100 labels."""
+def first_color(adata: AnnData, columns: list[Colors], *, status: bool = False) -> str | None:
+    """Return transferred labels, or with `status` their status, or else the first column with 2 to 100 labels."""
+    labels = [LabelKeys(key).status if status else key for key in transferred(adata)]
     groups = [column.name for column in columns if 1 < len(column.legend) <= 100]
-    return next(iter([*transferred(adata), *groups]), None)
-
-
-def first_of_page(adata: AnnData, columns: list[Colors]) -> str | None:
-    """Return the status of transferred labels, or else the column that colours figures."""
-    status = [LabelKeys(key).status for key in transferred(adata)]
-    known = [column.name for column in columns]
-    return next((key for key in status if key in known), first_color(adata, columns))
+    return next(iter([*labels, *groups]), None)
 
 
 def cells_of(adata: AnnData, keys: list[str], columns: list[Colors], color: str | None) -> dict[str, Any]:

@@ -29,22 +29,6 @@ else:
 Drawn = tuple[Figure, Any]
 #: Side of a panel, and largest width of a row of panels, in inches.
 PANEL, PAGE = 3.2, 11.0
-#: Style of all plots, whatever the user's style is. A dollar sign in a name does not start a formula.
-STYLE: dict[Any, Any] = {
-    "text.parse_math": False,
-    "font.size": 9,
-    "axes.titlesize": 11,
-    "axes.labelsize": 9,
-    "axes.grid": False,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "legend.fontsize": 9,
-    "legend.title_fontsize": 9,
-    "legend.edgecolor": "none",
-    "legend.framealpha": 0.9,
-}
 #: Backends that only write files; all others can show a figure.
 _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
 
@@ -122,50 +106,45 @@ def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> l
 
 
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
-    """Let a function that returns a figure and its axes save, show or return them as scanpy's plots do."""
-    own, common = inspect.signature(function), list(inspect.signature(_finish).parameters.values())[2:]
+    """Let a function that returns a figure and its axes save, show or return them as scanpy's plots do.
+
+    A figure that is neither saved nor shown stays open for ``plt.savefig``.
+    """
 
     @wraps(function)
-    def drawn(*args: Any, **kwargs: Any) -> Any:
-        import matplotlib as mpl
+    def drawn(
+        *args: Any,
+        show: bool | None = None,
+        save: str | os.PathLike[str] | None = None,
+        return_fig: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        import matplotlib.pyplot as plt
 
-        manners = {parameter.name: kwargs.pop(parameter.name) for parameter in common if parameter.name in kwargs}
-        with mpl.rc_context(STYLE):
-            return _finish(*function(*args, **kwargs), **manners)
+        with plt.style.context("dice._plot.style"):
+            figure, axes = function(*args, **kwargs)
+            _make_room(figure)
+        if save is not None:
+            figure.savefig(Path(save), dpi=150, bbox_inches="tight")
+        if return_fig:
+            return figure
+        if show is None and plt.get_backend().lower() not in _FILE_BACKENDS:
+            show = True
+        if show:
+            # Not closed afterwards: if show does not block, closing would remove the window.
+            plt.show()
+        if show is False:
+            return axes
+        if save is not None and not show:
+            plt.close(figure)
+        return None
 
     # Sphinx looks for the defaults of all parameters in the source, so that it must show none.
     del drawn.__wrapped__
-    parameters = [*own.parameters.values(), *common]
+    own, manners = inspect.signature(function), list(inspect.signature(drawn).parameters.values())[1:-1]
+    parameters = [*own.parameters.values(), *manners]
     drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
     return shared(drawn)
-
-
-def _finish(
-    figure: Figure,
-    axes: Any,
-    *,
-    show: bool | None = None,
-    save: str | os.PathLike[str] | None = None,
-    return_fig: bool = False,
-) -> Any:
-    """Save, show or return a figure as scanpy does. A figure that is neither saved nor shown stays open."""
-    import matplotlib.pyplot as plt
-
-    _make_room(figure)
-    if save is not None:
-        figure.savefig(Path(save), dpi=150, bbox_inches="tight")
-    if return_fig:
-        return figure
-    if show is None and plt.get_backend().lower() not in _FILE_BACKENDS:
-        show = True
-    if show:
-        # Not closed afterwards: if show does not block, closing would remove the window.
-        plt.show()
-    if show is False:
-        return axes
-    if save is not None and not show:
-        plt.close(figure)
-    return None
 
 
 #: More groups than this are named on the map instead of in a legend. A legend of two columns of long names is as wide

@@ -23,7 +23,7 @@ TREE_STEP = "dice.tl.cluster"
 #: Colour of branches, and ticks of the upper axis.
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
 #: Number of genes on a branch.
-N_GENES = 3
+BRANCH_GENES = 3
 #: Style of gene names on a branch, and the height of a row with gene names in inches.
 PAPER = {"boxstyle": "square,pad=0", "facecolor": "white", "edgecolor": "none"}
 GENES: dict[str, Any] = {"fontsize": 6, "color": "#222222", "zorder": 5, "bbox": PAPER}
@@ -98,7 +98,7 @@ def _first_genes(markers: Any) -> dict[tuple[str, str], str]:
         raise InputError(f"`markers` must be a table from dice.tl.cluster_markers, got {said(markers)}.")
     known = markers[(markers["pvals_adj"] < 0.05) & (markers["scores"] > 0)]
     sides = known.groupby(["group", "reference"], sort=False)["names"]
-    return {side: ", ".join(names[:N_GENES]) for side, names in sides}
+    return {side: ", ".join(names[:BRANCH_GENES]) for side, names in sides}
 
 
 def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str, str], str]) -> None:

@@ -66,7 +66,7 @@ def explore(
     from dice._plot import explorer  # with matplotlib and the trees
 
     columns = explorer.read_columns(adata, color)
-    color = explorer.first_of_page(adata, columns) if color is None else color
+    color = explorer.first_color(adata, columns, status=True) if color is None else color
     labels = explorer.transferred(adata)
     genes = {key: found for key in labels if (found := _genes(adata, reference, key, prior_key)) is not None}
     layers = [read.record(adata, key)["call"].get("layer") for key in genes]

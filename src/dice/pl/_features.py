@@ -97,7 +97,7 @@ def _ranked(ax: Axes, found: PredictedTable) -> None:
     ax.axhline(0, color="black", linewidth=0.6)
     title = f"{(~useless).sum()} of {len(useless)} features can be used"
     ax.set(title=title, xlabel="features, ranked", ylabel="correlation")
-    ax.legend()
+    ax.legend(loc="lower left")
 
 
 def _coverage(ax: Axes, found: PredictedTable, truth: Floats) -> None:
@@ -112,7 +112,7 @@ def _coverage(ax: Axes, found: PredictedTable, truth: Floats) -> None:
     ax.set_ylim(min(0.5, float(np.min(share[np.isfinite(share)], initial=0.5)) - 0.02), 1.01)
     title = f"intervals cover {np.nanmean(share) if known.any() else np.nan:.1%} on average"
     ax.set(title=title, xlabel="features, ranked", ylabel="share of intervals with the value")
-    ax.legend()
+    ax.legend(loc="lower left")
 
 
 def _cells(ax: Axes, found: PredictedTable, truth: Floats, feature: int) -> None:
@@ -126,4 +126,4 @@ def _cells(ax: Axes, found: PredictedTable, truth: Floats, feature: int) -> None
     correlation = correlations(found.mean[:, [feature]], truth[:, [feature]])[0]
     title = f"{found.names[feature]}: correlation {correlation:.2f}{', useless' if found.useless[feature] else ''}"
     ax.set(title=title, xlabel="predicted", ylabel="measured")
-    ax.legend()
+    ax.legend(loc="upper left")

@@ -107,12 +107,13 @@ def _figures(
         add("Uncertainty: posterior standard deviation of every cell", distribution, adata, **by_group)
     if "dice_novelty" in there:
         add("Novelty: cells that the reference does not know", distribution, adata, "dice_novelty", **by_group)
-    for key in [key for key in records if key.endswith("_dice") and f"{key}_set" in there]:
-        labels, what = key.removesuffix("_dice"), f"Labels {key}: "
-        caption = f"{what}what cells were called, and how many labels their sets hold"
-        add(caption, transfer, adata, labels, groupby=truth_key)
+    for key in explorer.transferred(adata):
+        labels = read.record(adata, key)["call"].get("labels_key", key)
+        caption = f"Labels {key}: what cells were called, and how many labels their sets hold"
+        add(caption, transfer, adata, labels, groupby=truth_key, key=key)
         if truth_key is not None:
-            add(f"{what}reliability and coverage", reliability, adata, labels, truth_key=truth_key)
+            caption = f"Labels {key}: reliability and coverage"
+            add(caption, reliability, adata, labels, truth_key=truth_key, key=key)
     if "dice_cluster" in records and "dice_cluster" in there:
         add("Clusters: the tree of merges, where they are, and how sure every cell is", clusters, adata)
     source = adata if reference is None and prior_key in records else reference

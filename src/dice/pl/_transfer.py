@@ -72,20 +72,25 @@ def transfer(
     # A label of the reference that no cell has is a column of zeros.
     columns = [*found.names, *shares.columns.intersection([UNASSIGNED])]
     shares = shares.reindex(index=rows, columns=columns, fill_value=0)
-    bars = [(np.clip(found.sets.sum(1), 1, len(_SIZES)) - 1, _SIZES, "size of the sets")]
+    bars = [("size of the sets", np.clip(found.sets.sum(1), 1, len(_SIZES)) - 1, _SIZES)]
     keys = SafeKeys(f"{labels_key}_dice" if key is None else key)
     if keys.uns in read.names(adata, "uns"):
         tree, nodes, _ = read_safe(adata, keys)
         level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
-        bars.append((level, _LEVELS, "safe labels"))
+        bars.append(("safe labels", level, _LEVELS))
     widths, height = [max(2.0, len(columns) * _COLUMN), *[_BAR] * len(bars)], max(1.6, len(rows) * _ROW)
     figure, axes = panels(len(widths), ncols=len(widths), size=(0, height), widths=widths, square=False)
     _matrix(axes[0], shares)
     draw.name_rows(axes[0], [f"{name} ({(groups == name).sum():,})" for name in rows])
     axes[0].set(title=title, ylabel=groupby or f"{labels_key}, transferred")
-    for ax, (codes, inks, name) in zip(axes[1:], bars, strict=True):
-        counts = pd.crosstab(groups, codes, normalize="index")
-        _bars(ax, counts.reindex(index=shares.index, columns=range(len(inks)), fill_value=0), inks, name)
+    for ax, (name, codes, inks) in zip(axes[1:], bars, strict=True):
+        parts = pd.crosstab(groups, np.array(list(inks))[codes], normalize="index").reindex(shares.index)
+        present = [part for part in inks if part in parts]
+        parts[present].plot.barh(ax=ax, stacked=True, width=0.8, color=inks, legend=False)
+        draw.name_rows(ax, [""] * len(parts))
+        ax.set(title=name, xlabel="share of the cells of a row", ylabel="", xlim=(0, 1))
+        ax.tick_params(axis="y", length=0)
+        draw.add_legend(ax)
     return figure, axes
 
 
@@ -99,15 +104,3 @@ def _matrix(ax: Axes, shares: pd.DataFrame) -> None:
         ax.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=7, color=ink)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-
-
-def _bars(ax: Axes, shares: pd.DataFrame, colors: dict[str, str], title: str) -> None:
-    """Draw the shares of the cells of every row, stacked."""
-    y, share = draw.name_rows(ax, [""] * len(shares)), shares.to_numpy()
-    left = np.cumsum(share, axis=1) - share
-    for i, (name, color) in enumerate(colors.items()):
-        if share[:, i].any():
-            ax.barh(y, share[:, i], left=left[:, i], height=0.8, color=color, label=name)
-    ax.set(title=title, xlabel="share of the cells of a row", xlim=(0, 1))
-    ax.tick_params(axis="y", length=0)
-    draw.add_legend(ax)
