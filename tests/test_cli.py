@@ -121,7 +121,7 @@ def test_transfer_of_features_equals_the_call(files, tmp_path, capsys):
     reference.obsm["adt"] = np.asarray(reference.obsm["X_dice_pca"])[:, :2]
     reference.write_h5ad(tmp_path / "reference.h5ad")
     dice.tl.transfer_features(query, reference, "adt", alpha=0.2)
-    command = ("transfer", folder / "query.h5ad", tmp_path / "reference.h5ad", "--features", "adt", "--alpha", 0.2)
+    command = ("features", folder / "query.h5ad", tmp_path / "reference.h5ad", "--features", "adt", "--alpha", 0.2)
     said = summary(capsys, *command, "-o", tmp_path / "features.h5ad")
     assert said["features"] == 2
     assert said["useless"] == []

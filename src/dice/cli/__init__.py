@@ -23,7 +23,6 @@ from dice.cli._words import in_flags, table
 
 OUTPUT = "file to write (.h5ad or .zarr); an existing one is replaced once the new one is complete"
 MAPPED = 'names of known labels in the reference (.json), {"lymphocyte": ["T cell", "B cell"]}'
-FEATURES = "predict these features of the reference (obsm, obs, layer:NAME) instead of labels"
 #: Flags that verbs do not have.
 STREAM = {"action": "store_true", "help": "read expression chunk by chunk instead of all at once"}
 FLAGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -33,7 +32,8 @@ FLAGS: dict[str, dict[str, dict[str, Any]]] = {
         "--stream": STREAM,
     },
     "denoise": {"--stream": STREAM},
-    "transfer": {"--features": {"metavar": "KEY", "help": FEATURES}, "--stream": STREAM},
+    "transfer": {"--stream": STREAM},
+    "features": {"--stream": STREAM},
     "evaluate": {
         "--label-map": {"type": Path, "metavar": "FILE", "help": MAPPED},
         "--table": {"type": Path, "metavar": "FILE", "help": "write the scores as .csv"},

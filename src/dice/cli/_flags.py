@@ -21,12 +21,12 @@ from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Levels, Se
 #: Functions by command, in the order of a workflow.
 VERBS = {
     "annotate": "tl.annotate", "prepare": "pp.prepare", "train": "tl.train_prior", "denoise": "tl.denoise",
-    "cluster": "tl.cluster", "transfer": "tl.transfer_labels", "novelty": "tl.novelty", "evaluate": "tl.evaluate",
-    "report": "pl.report",
+    "cluster": "tl.cluster", "transfer": "tl.transfer_labels", "features": "tl.transfer_features",
+    "novelty": "tl.novelty", "evaluate": "tl.evaluate", "report": "pl.report",
 }  # fmt: skip
 COMMAND_OF = {verb: command for command, verb in VERBS.items()} | {"tl.denoise_to_zarr": "denoise"}
 #: Parameters whose flags have another name.
-RENAMED = {"labels_key": "labels", "truth_key": "truth", "random_state": "seed"}
+RENAMED = {"labels_key": "labels", "features_key": "features", "truth_key": "truth", "random_state": "seed"}
 #: Settings objects by parameter: each field is a flag.
 SETTINGS: dict[str, type] = {
     "training": Training,
@@ -66,10 +66,8 @@ class Parameter:
         """Add the flag to a parser, with the first sentence of its documentation as help."""
         flag, text = RENAMED.get(self.name, self.name).replace("_", "-"), first_sentence(self.text)
         if isinstance(self.default, bool):
-            on = self.default
-            text = f"do not {text.removeprefix('whether to ').partition(':')[0]}" if on else text
-            name = f"--no-{flag}" if on else f"--{flag}"
-            parser.add_argument(name, dest=self.name, action="store_false" if on else "store_true", help=text)
+            both = argparse.BooleanOptionalAction
+            parser.add_argument(f"--{flag}", dest=self.name, default=self.default, action=both, help=text)
             return
         words = re.findall(r"'([^']*)'", self.annotation) if "Literal" in self.annotation else []
         if words:

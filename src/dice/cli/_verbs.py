@@ -20,9 +20,9 @@ from dice.cli._words import in_flags
 Result = dict[str, Any]
 
 
-def call(args: argparse.Namespace, *positional: Any, verb: str = "", **more: Any) -> Any:
+def call(args: argparse.Namespace, *positional: Any, **more: Any) -> Any:
     """Call the verb of the command with the values of the flags."""
-    verb = verb or VERBS[args.command]
+    verb = VERBS[args.command]
     package, name = verb.split(".")
     return getattr(getattr(dice, package), name)(*positional, **read_flags(args, verb) | more)
 
@@ -131,17 +131,14 @@ def cluster(args: argparse.Namespace) -> Result:
 
 
 def transfer(args: argparse.Namespace) -> Result:
-    """Transfer labels or features.
+    """Transfer labels.
 
     dice transfer query.h5ad trained.h5ad -o labelled.h5ad --labels cell_type
     dice transfer query.zarr trained.zarr -o labelled.zarr --labels class --labels cell_type --alpha 0.05 --stream
-    dice transfer query.h5ad trained.h5ad -o with_proteins.h5ad --features protein
     """
     from dice._data.store import find_prior  # Loads torch.
 
     query, reference = read(args.query, args), read_reference(args.reference, args)
-    if args.features is not None:
-        return _features(args, query, reference)
     call(args, query, reference)
     stored = find_prior(reference, key=args.prior_key).params.get("labels_key")
     key = args.key_added or f"{args.labels_key[-1] if args.labels_key else stored}_dice"
@@ -150,13 +147,15 @@ def transfer(args: argparse.Namespace) -> Result:
     return _written(query, args, views=", ".join(map(str, query.uns[key]["views"]["view"])), **found)
 
 
-def _features(args: argparse.Namespace, query: Any, reference: Any) -> Result:
-    """Predict features instead of labels. Flags for labels and clusters do not apply."""
-    if args.labels_key or args.groupby:
-        raise InputError("The flag --features cannot be combined with --labels or --groupby: leave these out.")
-    call(args, query, reference, args.features, verb="tl.transfer_features")
+def features(args: argparse.Namespace) -> Result:
+    """Predict features.
+
+    dice features query.h5ad trained.h5ad -o with_proteins.h5ad --features protein
+    """
+    query = read(args.query, args)
+    call(args, query, read_reference(args.reference, args))
     records = [entry for entry in query.uns.values() if isinstance(entry, Mapping) and "features" in entry]
-    table = next(entry["features"] for entry in records if entry["call"]["features_key"] == args.features)
+    table = next(entry["features"] for entry in records if entry["call"]["features_key"] == args.features_key)
     useless = [str(name) for name, flag in zip(table["name"], table["useless"], strict=True) if flag]
     return _written(query, args, features=len(table["name"]), useless=useless)
 

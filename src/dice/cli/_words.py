@@ -21,7 +21,6 @@ _PHRASES = (
         r"call sc\.pp\.normalize_total\([^)]*\) and sc\.pp\.log1p\([^)]*\) first",
         "run dice prepare on the counts first, or dice annotate, which normalises them itself",
     ),
-    (r"check=False", "--no-check"),
     (r"method=dice\.Gibbs\(", "--method gibbs dice.Gibbs("),
     # Fields of settings objects are flags.
     (r"(\w+=)?dice\.[A-Z]\w+\(([^()]*)\)", r"\2"),
@@ -60,6 +59,8 @@ def _flag(found: re.Match[str], known: set[str]) -> str:
         return found[0]
     if value in (None, "True"):
         return _dashed(name)
+    if value == "False":
+        return _dashed(f"no_{name}")
     return f"{_dashed(name)} {'none' if value == 'None' else shlex.quote(value.strip(chr(39)))}"
 
 
