@@ -9,7 +9,7 @@ from copy import deepcopy
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import h5py
 import numpy as np
@@ -55,15 +55,11 @@ class Prior(core.LearnedPrior):
 
     @classmethod
     def from_arrays(cls, raw: Mapping[str, Any]) -> Self:
-        """Check a stored prior against the schema, then build it."""
+        """Check a stored prior against the schema, then build it. `known_prior` finds it as long as it lives."""
         prior = super().from_arrays(raw)
-        prior._register(raw)
+        vars(prior)["sha256"] = str(raw["sha256"])
+        _in_use.add(prior)
         return prior
-
-    def _register(self, raw: Mapping[str, Any]) -> None:
-        """Keep the verified checksum, so that `known_prior` finds this prior."""
-        vars(self)["sha256"] = str(raw["sha256"])
-        _live[id(self)] = self
 
     @classmethod
     def from_anndata(cls, adata: AnnData, *, key: str = "dice") -> Prior:
@@ -134,24 +130,20 @@ def _of_kind(leaf: Any, name: str) -> Any:
     return leaf
 
 
-class _Verified(NamedTuple):
-    """A verified prior. It is kept as long as the object that holds it lives."""
-
-    holder: weakref.ref[AnnData]
-    stored: Mapping[str, Any]
-    prior: Prior
-
-
-#: Verified priors by the `id` of their object (AnnData has no hash) and their key in it.
-_verified: dict[tuple[int, str], _Verified] = {}
+#: Verified priors by the `id` of their object and their key in it, each with the values that were verified. They are
+#: kept as long as the object lives.
+_verified: dict[tuple[int, str], tuple[Any, Prior]] = {}
 #: Priors in use, so that a query finds the one that made its embedding.
-_live: weakref.WeakValueDictionary[int, Prior] = weakref.WeakValueDictionary()
+_in_use: weakref.WeakSet[Prior] = weakref.WeakSet()
 
 
-def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice") -> Prior:
+def find_prior(
+    source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice", query: AnnData | None = None
+) -> Prior:
     """Return the prior of an AnnData object, a prior itself, or the prior of a file or of a name on the shelf.
 
-    The prior of an object is verified once, and again if it is replaced or edited.
+    The prior of an object is verified once, and again if it is replaced or edited. It is an error if the `query` has a
+    prior and `source` has none, because they were swapped.
     """
     key = new_key("prior_key", key, "dice")
     if isinstance(source, Prior):
@@ -162,17 +154,12 @@ def find_prior(source: AnnData | Prior | str | os.PathLike[str], *, key: str = "
         return priors.load(str(source)) if priors.is_name(source) else Prior.load(source, key=key)
     if not isinstance(source, AnnData):
         raise InputError(f"`reference` must be an AnnData object, a prior, a path or a name, got {said(source)}.")
-    found, raw = _verified.get((id(source), key)), source.uns.get(key)
-    if found is not None and found.holder() is source and _same(raw, found.stored):
-        return found.prior
-    return remember(source, Prior.from_anndata(source, key=key), key)
-
-
-def check_order(adata: AnnData, reference: object, key: str = "dice") -> None:
-    """Raise an error if query and reference were swapped."""
-    key = new_key("prior_key", key, "dice")
-    if isinstance(reference, AnnData) and reference.uns.get(key) is None and holds_prior(adata, key):
+    place, raw = (id(source), key), source.uns.get(key)
+    if raw is None and query is not None and holds_prior(query, key):
         raise InputError("adata has a prior and reference has none: pass the query first and the reference second.")
+    if place in _verified and _same(raw, _verified[place][0]):
+        return _verified[place][1]
+    return remember(source, Prior.from_anndata(source, key=key), key)
 
 
 def remember(adata: AnnData, prior: Prior, key: str = "dice") -> Prior:
@@ -180,17 +167,18 @@ def remember(adata: AnnData, prior: Prior, key: str = "dice") -> Prior:
 
     Return the copy that is kept, because stored arrays can be edited in place.
     """
-    place, raw = (id(adata), key), adata.uns[key]
-    kept = deepcopy(prior)
-    kept._register(raw)
-    holder = weakref.ref(adata, lambda _: _verified.pop(place, None))
-    _verified[place] = _Verified(holder, deepcopy(raw), kept)
+    place, stored, kept = (id(adata), key), deepcopy(adata.uns[key]), deepcopy(prior)
+    vars(kept)["sha256"] = str(stored["sha256"])
+    if place not in _verified:
+        weakref.finalize(adata, _verified.pop, place, None)
+    _verified[place] = stored, kept
+    _in_use.add(kept)
     return kept
 
 
 def known_prior(sha256: str) -> Prior | None:
     """Return the prior with this checksum if it is still in use in this process."""
-    return next((prior for prior in list(_live.values()) if prior.sha256 == sha256), None)
+    return next((prior for prior in list(_in_use) if prior.sha256 == sha256), None)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from anndata import AnnData
 
 from dice import _log
-from dice._data.store import Prior, check_order, find_prior
+from dice._data.store import Prior, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import check_writable, embedding_key, write
 from dice._keys import DenoiseKeys
@@ -17,7 +17,6 @@ from dice._query.query import Query
 from dice.options import Checks, Direct, Gaussian, Gibbs, LogDensity, Options, Rho, Shift, StudentT
 
 
-@_log.once_per_object
 @takes_counts
 def denoise(
     adata: AnnData,
@@ -122,8 +121,7 @@ def denoise(
     ((400, 15), (400, 5, 15))
     """
     check_writable(adata, copy=copy)
-    check_order(adata, reference, prior_key)
-    prior = find_prior(adata if reference is None else reference, key=prior_key)
+    prior = find_prior(adata if reference is None else reference, key=prior_key, query=adata)
     keys = DenoiseKeys(embedding_key(adata, key_added))
     options = Options(
         rho=rho, n_samples=n_samples, likelihood=likelihood, method=method, shift=shift, layer=layer,

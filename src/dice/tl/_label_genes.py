@@ -11,7 +11,7 @@ import pandas as pd
 from dice._arguments import said, whole_number
 from dice._data.checks import read_groups
 from dice._data.read import Transferred
-from dice._data.store import check_order, find_prior
+from dice._data.store import find_prior
 from dice._errors import InputError
 from dice._labels.classification import vote
 from dice._labels.genes import blend_of, contrasts, expression_of, find_reasons, known_expression, labelled_query
@@ -98,9 +98,8 @@ def label_genes(
     >>> genes["group"].tolist()
     ['Cluster 1', 'Cluster 1', 'Cluster 1', 'Cluster 2', 'Cluster 2', 'Cluster 2']
     """
-    check_order(adata, reference, prior_key)
     n_genes = None if n_genes is None else whole_number("n_genes", n_genes)
-    prior = find_prior(reference, key=prior_key)
+    prior = find_prior(reference, key=prior_key, query=adata)
     key = f"{levels_of(prior, labels_key).key}_dice" if key is None else key
     found = Transferred.of(adata, key.removesuffix("_dice"), key)
     named = str(found.record["call"]["labels_key"])

@@ -12,7 +12,7 @@ from dice import _log
 from dice._arguments import share
 from dice._data.checks import read_groups
 from dice._data.read import names
-from dice._data.store import Prior, check_order, find_prior
+from dice._data.store import Prior, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import Slots, as_plain, check_writable, result_key, write
 from dice._errors import InputError
@@ -25,7 +25,6 @@ from dice._query.shift import query_order
 from dice.options import Checks, Options
 
 
-@_log.once_per_object
 @takes_counts
 def novelty(
     adata: AnnData,
@@ -105,7 +104,6 @@ def novelty(
     """
     check_writable(adata, copy=copy)
     fdr, keys = share("fdr", fdr), NoveltyKeys(result_key(adata, key_added, "dice_novelty"))
-    check_order(adata, reference, prior_key)
     named = None if groupby in (None, "auto") else read_groups(adata, str(groupby))
     if (reference is None or reference is adata) and PriorKeys(prior_key).split in names(adata, "obs"):
         raise InputError("adata is the reference itself: pass the query as `adata`.")
@@ -114,7 +112,7 @@ def novelty(
     call = {"layer": layer, "gene_key": gene_key, "check": options.check, "fdr": fdr}
     call = as_plain(call | {"labels_key": labels_key, "groupby": groupby})
     with _log.recorded() as warned:
-        query = Query.of(adata, find_prior(source, key=prior_key), options)
+        query = Query.of(adata, find_prior(source, key=prior_key, query=adata), options)
         known = groups, calibration, _ = novel_cells.known_groups(source, query, labels_key, prior_key)
         latents, y = query.latents, np.asarray(query.latents.y)
         score, ranked = novelty_scores(groups, y, calibration)

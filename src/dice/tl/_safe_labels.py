@@ -6,11 +6,10 @@ import os
 
 from anndata import AnnData
 
-from dice import _log
 from dice._arguments import share
 from dice._data import read
 from dice._data.read import Transferred
-from dice._data.store import Prior, check_order, find_prior
+from dice._data.store import Prior, find_prior
 from dice._data.write import check_writable, result_key, write
 from dice._keys import UNLIKE, LabelKeys, SafeKeys
 from dice._labels.slots import safe_slots
@@ -18,7 +17,6 @@ from dice._labels.stored import levels_of, model_of
 from dice.options import LabelsKey
 
 
-@_log.once_per_object
 def safe_labels(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],
@@ -89,8 +87,7 @@ def safe_labels(
     ['Cluster 1', 'Cluster 2', 'unresolved']
     """
     check_writable(adata, copy=copy)
-    check_order(adata, reference, prior_key)
-    alpha, prior = share("alpha", alpha), find_prior(reference, key=prior_key)
+    alpha, prior = share("alpha", alpha), find_prior(reference, key=prior_key, query=adata)
     levels = levels_of(prior, labels_key)
     keys_of_labels = LabelKeys(f"{levels.key}_dice" if key is None else key)
     keys = SafeKeys(keys_of_labels.key if key_added is None else result_key(adata, key_added, "strict"))

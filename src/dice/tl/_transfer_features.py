@@ -13,7 +13,7 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import share
 from dice._data.features import feature_key, read_features, with_cells
-from dice._data.store import check_order, find_prior
+from dice._data.store import find_prior
 from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
@@ -23,7 +23,6 @@ from dice._query.query import Query
 from dice.options import Checks, Options, Shift
 
 
-@_log.once_per_object
 @takes_counts
 def transfer_features(
     adata: AnnData,
@@ -104,11 +103,10 @@ def transfer_features(
     (400, 2)
     """
     check_writable(adata, copy=copy)
-    check_order(adata, reference, prior_key)
     cells = with_cells(reference, prior_key)
     if cells is adata:
         raise InputError("adata and reference are the same object: pass the query as `adata`.")
-    prior, alpha = find_prior(cells, key=prior_key), share("alpha", alpha)
+    prior, alpha = find_prior(cells, key=prior_key, query=adata), share("alpha", alpha)
     features = read_features(reference, cells, features_key)
     keys = FeatureKeys(feature_key(adata, key_added, features.title))
     options = Options(

@@ -12,7 +12,7 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import said, share
 from dice._data.checks import read_groups, read_positions
-from dice._data.store import Prior, check_order, find_prior
+from dice._data.store import Prior, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
@@ -36,7 +36,6 @@ LabelShift: TypeAlias = (
 )
 
 
-@_log.once_per_object
 @takes_counts
 def transfer_labels(
     adata: AnnData,
@@ -151,8 +150,7 @@ def transfer_labels(
     check_writable(adata, copy=copy)
     if reference is adata:
         raise InputError("adata and reference are the same object: pass the query as `adata`.")
-    check_order(adata, reference, prior_key)
-    prior = find_prior(reference, key=prior_key)
+    prior = find_prior(reference, key=prior_key, query=adata)
     levels = levels_of(prior, labels_key)
     keys = label_keys(adata, levels.key, key_added)
     alpha, groups = share("alpha", alpha), None if groupby in (None, "auto") else read_groups(adata, str(groupby))
