@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dice import metrics
 from dice._clusters.partition import communities
-from dice._data.graph import leiden, neighbor_graph
+from dice._data.graph import neighbor_graph
 from dice._errors import InputError
 
 MODULES = ["_clustering", "_embedding"]
@@ -204,6 +204,10 @@ def test_paper_resolutions() -> None:
     assert found[20:] == pytest.approx(np.arange(2, 21) / 10)
 
 
+def leiden(cells: object, *, resolution: float = 1.0, random_state: int = 0) -> np.ndarray:
+    return communities(neighbor_graph(cells, 15), resolution, random_state=random_state)
+
+
 def louvain(values: np.ndarray, *, resolution: float = 1.0) -> np.ndarray:
     return communities(neighbor_graph(values, 15), resolution, method="louvain")
 
@@ -323,7 +327,7 @@ TWO = [[0.0, 1.0], [1.0, 0.0]]
         (lambda: metrics.ari(["a"], [1, 2]), "1 labels but 2 clusters"),
         (lambda: metrics.ari(["a", None], [None, 1]), "check for missing values"),
         (lambda: metrics.nmi(["a"], [1], average="min"), r"must be one of \['arithmetic', 'max'\]"),
-        (lambda: leiden(TWO, resolution=0), "positive numbers"),
+        (lambda: metrics.leiden_sweep(TWO, resolutions=[0]), "positive numbers"),
         (lambda: leiden([[0.0]]), "needs two cells"),
         (lambda: metrics.leiden_sweep(TWO, resolutions=[]), "positive numbers"),
         (lambda: metrics.leiden_sweep(TWO, ["a"]), "one entry per cell"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -17,22 +16,11 @@ def openmp_threads_kept() -> Iterator[None]:
     numba sets it for the whole process when it starts its threads. If a user allows fewer threads, by
     ``OMP_NUM_THREADS`` or ``torch.set_num_threads``, the next training would be many times slower.
     """
-    from threadpoolctl import ThreadpoolController
+    import torch  # noqa: F401 - only numbers of libraries that are loaded can be restored
+    from threadpoolctl import threadpool_limits
 
-    before = {lib.filepath: lib.num_threads for lib in ThreadpoolController().select(user_api="openmp").lib_controllers}
-    try:
+    with threadpool_limits(user_api="openmp"):
         yield
-    finally:
-        for lib in ThreadpoolController().select(user_api="openmp").lib_controllers:
-            wanted = before.get(lib.filepath, _allowed())
-            if wanted is not None and wanted != lib.num_threads:
-                lib.set_num_threads(wanted)
-
-
-def _allowed() -> int | None:
-    """Return the number of threads that the environment allows, for a library that was loaded meanwhile."""
-    value = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return int(value) if value.isdigit() and int(value) > 0 else None
 
 
 class _Limited:

@@ -143,12 +143,12 @@ def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, 
 
 def card(prior: Prior) -> dict[str, Any]:
     """Return the row of a prior in the table, without the size of its file."""
-    own, labels = told(prior), {} if prior.labels is None else prior.labels.card
+    described, labels = description_of(prior), {} if prior.labels is None else prior.labels.card
     figures = {"labels": len(labels.get("labels", ()))} | {name: labels.get(name) for name in ("cells", "accuracy")}
-    return {name: str(own.get(name, "")) for name in DESCRIBED} | figures
+    return {name: str(described.get(name, "")) for name in DESCRIBED} | figures
 
 
-def told(prior: Prior) -> dict[str, Any]:
+def description_of(prior: Prior) -> dict[str, Any]:
     """Return the name and description of a prior as safe text, because files may come from anybody."""
     shelf = prior.params.get("shelf")
     return shelf if isinstance(shelf, dict) else {}
@@ -187,11 +187,12 @@ def _own() -> builtins.list[Path]:
 def _opened(path: Path, name: str) -> Prior:
     """Return the prior of a file, which must have this name."""
     prior = Prior.load(path)
-    own = told(prior).get("name")
-    if own != name:
+    saved_as = description_of(prior).get("name")
+    if saved_as != name:
+        found = "no prior of a shelf" if saved_as is None else f"the prior {str(saved_as)[:64]!r}"
         raise PriorFormatError(
-            f"{str(path)!r} holds {'no prior of a shelf' if own is None else f'the prior {str(own)[:64]!r}'}: give the "
-            "file the name that it was saved under, or save it with dice.priors.save."
+            f"{str(path)!r} holds {found}: give the file the name that it was saved under, or save it with "
+            "dice.priors.save."
         )
     return prior
 

@@ -16,10 +16,9 @@ from dice._data.sources import (
     Rules,
     by_columns,
     clean,
+    float32_copy,
     is_lazy,
-    own,
-    take_rows,
-    turn_around,
+    rows_of_columns,
 )
 
 RNG = np.random.default_rng(0)
@@ -55,15 +54,15 @@ def test_blocks_are_float32_in_memory_of_their_own(kind):
         assert chunk.dtype == np.float32
         plain = chunk.toarray() if sparse.issparse(chunk) else chunk
         np.testing.assert_array_equal(plain, DENSE if genes is None else DENSE[:, genes])
-    chunk = own(block)
+    chunk = float32_copy(block)
     (chunk.data if sparse.issparse(chunk) else chunk)[...] = -1
     np.testing.assert_array_equal(block.toarray() if sparse.issparse(block) else block, DENSE)
 
 
 def test_entries_that_are_stored_twice_are_added():
     twice = sparse.csr_array((np.array([1.0, 2.0]), np.array([1, 1]), np.array([0, 2])), shape=(1, 3))
-    assert own(twice).nnz == 1
-    assert own(twice)[0, 1] == 3
+    assert float32_copy(twice).nnz == 1
+    assert float32_copy(twice)[0, 1] == 3
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
@@ -95,11 +94,13 @@ def test_what_is_lazy_and_what_is_stored_by_columns():
 @pytest.mark.parametrize("kind", [sparse.csc_array, lambda x: da.from_array(x, chunks=(23, 4))])
 def test_columns_turned_around(kind):
     genes = np.array([1, 2, 7, 10])
-    turned = turn_around(kind(DENSE), genes)
+    turned = rows_of_columns(kind(DENSE), genes)
     assert turned.shape == (23, 4)
     np.testing.assert_array_equal(turned.toarray(), DENSE[:, genes])
     np.testing.assert_array_equal(turned[5:9].toarray(), DENSE[5:9, genes])
-    np.testing.assert_array_equal(take_rows(kind(DENSE), np.array([0, 22, 7])).toarray(), DENSE[[0, 22, 7]])
+    np.testing.assert_array_equal(
+        rows_of_columns(kind(DENSE), np.arange(11), np.array([0, 22, 7])).toarray(), DENSE[[0, 22, 7]]
+    )
 
 
 def test_rows_of_compressed_matrices():
@@ -114,5 +115,5 @@ def test_columns_are_read_in_blocks(monkeypatch):
     genes = np.array([0, 3, 4, 10])
     for entries in (1, 23, 100):
         monkeypatch.setattr("dice._data.sources.BLOCK_ENTRIES", entries)
-        np.testing.assert_array_equal(turn_around(sparse.csc_array(DENSE), genes).toarray(), DENSE[:, genes])
-    assert turn_around(sparse.csc_array(DENSE), genes[:0]).shape == (23, 0)
+        np.testing.assert_array_equal(rows_of_columns(sparse.csc_array(DENSE), genes).toarray(), DENSE[:, genes])
+    assert rows_of_columns(sparse.csc_array(DENSE), genes[:0]).shape == (23, 0)

@@ -41,7 +41,7 @@ def read(path: str | os.PathLike[str]) -> AnnData:
 
 
 def _matrices(adata: AnnData) -> Iterator[Any]:
-    """Yield everything that may be a sparse matrix."""
+    """Yield ``X``, that of ``.raw``, and the values of all mappings of arrays."""
     yield adata.X
     if adata.raw is not None:
         yield adata.raw.X
@@ -119,7 +119,5 @@ def without_x(adata: AnnData) -> AnnData:
 
 def _least_bytes(adata: AnnData) -> int:
     """Return the bytes that the matrices in memory take in a file, as a lower bound of its size."""
-    groups = (adata.layers, adata.obsm, adata.varm, adata.obsp, adata.varp)
-    values = [adata.X, *(value for group in groups for value in group.values())]
-    parts = [part for value in values for part in ((value.data, value.indices) if sparse.issparse(value) else (value,))]
+    parts = [part for m in _matrices(adata) for part in ((m.data, m.indices) if sparse.issparse(m) else (m,))]
     return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))

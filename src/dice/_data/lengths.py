@@ -127,13 +127,13 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
 
 def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
     """Return the bytes that a chunk unpacks to. Deflated chunks do not tell, and are unpacked up to `most` bytes."""
-    told = {
+    stated = {
         "": len(packed),
         "blosc": int.from_bytes(packed[4:8], "little"),
         "lz4": int.from_bytes(packed[:4], "little"),
     }
-    if kind in told:
-        return told[kind]
+    if kind in stated:
+        return stated[kind]
     if kind in ("lzf", "zstd"):
         return _zstd_bytes(packed) if kind == "zstd" else _lzf_bytes(packed, most)
     stream = zlib.decompressobj(wbits=47)
@@ -172,7 +172,7 @@ def zarr_bytes(data: Any, path: Path) -> int:
     is_text, size, total = data.dtype.kind in "OT", math.prod(data.chunks), 0
     most = LONGEST_TEXTS if is_text else size * data.dtype.itemsize + BESIDE
     for packed in _zarr_chunks(data, path / data.path, most):
-        n_bytes = unpacked_bytes(packer, packed, most) if packer else len(packed)
+        n_bytes = unpacked_bytes(packer, packed, most)
         if more or n_bytes > most:
             raise UnusualFileError
         if is_text:

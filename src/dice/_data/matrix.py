@@ -22,7 +22,7 @@ from dice import _log
 from dice._arguments import known_key
 from dice._data import sources
 from dice._data.read import names
-from dice._data.sources import clean, own, readable
+from dice._data.sources import clean, float32_copy, readable
 from dice._errors import InputError, SlotError
 from dice._model.arrays import Sums, add_up
 from dice._types import Chunk, Codes
@@ -74,7 +74,7 @@ class Matrix:
         data, genes = self.data, self.genes
         if sources.by_columns(data):
             kept, genes = np.unique(genes, return_inverse=True)
-            data = sources.turn_around(data, kept)
+            data = sources.rows_of_columns(data, kept)
         elif sources.is_lazy(data):
             data = sources.LazyRows(data)
         if sources.is_compressed(data):
@@ -181,9 +181,10 @@ class Matrix:
         size = n_cells // places
         starts = np.linspace(0, self.n_cells - size, places).astype(np.intp)
         if sources.by_columns(self.data):
-            return sources.take_rows(self.data, np.unique(starts[:, None] + np.arange(size)))
+            rows = np.unique(starts[:, None] + np.arange(size))
+            return sources.rows_of_columns(self.data, np.arange(self.data.shape[1]), rows)
         stored = self._opened[0]
-        blocks = [own(stored[int(start) : int(start) + size]) for start in starts]
+        blocks = [float32_copy(stored[int(start) : int(start) + size]) for start in starts]
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
 
 

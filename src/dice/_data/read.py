@@ -85,32 +85,22 @@ def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any 
     return np.asarray(adata.obsm[key][rows])
 
 
-def embedding(adata: AnnData, key: str, *, name: str = "adata", purpose: str = "drawn") -> Floats:
-    """Return ``obsm[key]`` of any kind as a finite float32 array; `name` is the user's name of the object."""
-    if key not in adata.obsm:
+def embedding(
+    adata: AnnData, key: Any, *, name: str = "adata", purpose: str = "drawn", dtype: type = np.float32
+) -> Floats:
+    """Return ``obsm[key]`` of any kind as a finite array; `name` is the user's name of the object."""
+    if not isinstance(key, str) or key not in adata.obsm:
         step = "dice.tl.train_prior" if name == "reference" else "dice.tl.denoise"
-        raise SlotError(f"{name}.obsm has no {key!r}: run {step} first, or name one of {names(adata, 'obsm')}.")
-    return np.ascontiguousarray(_finite(adata.obsm[key], f"{name}.obsm[{key!r}]", purpose), dtype=np.float32)
+        raise SlotError(f"{name}.obsm has no {said(key)}: run {step} first, or name one of {names(adata, 'obsm')}.")
+    try:
+        return np.ascontiguousarray(as_embedding(adata.obsm[key]), dtype=dtype)
+    except InputError as error:
+        raise InputError(f"{name}.obsm[{key!r}] cannot be {purpose}. {error}") from error
 
 
 def embeddings(adata: AnnData, use_rep: Any) -> dict[str, Floats]:
     """Return one or several embeddings by their keys, as float64 arrays to be evaluated."""
-    keys = as_keys(use_rep)
-    unknown = [key for key in keys if not isinstance(key, str) or key not in adata.obsm]
-    if unknown:
-        raise SlotError(
-            f"adata.obsm has no {unknown[0]!r}: run dice.tl.denoise first, or set use_rep to one or more of "
-            f"{names(adata, 'obsm')}."
-        )
-    return {key: _finite(adata.obsm[key], f"adata.obsm[{key!r}]", "evaluated") for key in keys}
-
-
-def _finite(values: Any, where: str, purpose: str) -> Floats:
-    """Return an embedding as a finite float64 array; errors name the slot."""
-    try:
-        return as_embedding(values)
-    except InputError as error:
-        raise InputError(f"{where} cannot be {purpose}. {error}") from error
+    return {key: embedding(adata, key, purpose="evaluated", dtype=np.float64) for key in as_keys(use_rep)}
 
 
 def as_keys(use_rep: Any) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ def prepared(
     sc.pp.log1p(result)
     if n_top_genes < result.n_vars:
         warn_of_technologies(result, batch_key)
-        seurat_v3(result, batch_key=batch_key, layer="counts", n_top_genes=n_top_genes)
+        rank_genes(result, "seurat_v3", batch_key=batch_key, layer="counts", n_top_genes=n_top_genes)
     else:
         _log.info(f"All {result.n_vars} genes are kept as highly variable (n_top_genes={n_top_genes}).")
         result.var["highly_variable"] = True
@@ -133,16 +132,10 @@ def variable_genes(
     batch_key = None
     if batches is not None:
         batch_key, bare.obs["batch"] = "batch", batches
-    _log.info(f"{who}: variable genes by flavor {'seurat_v3' if counts else 'seurat'}.")
-    # The flavor is said, as a preset of scanpy's, from 1.13 on, may choose another.
-    find = seurat_v3 if counts else partial(sc.pp.highly_variable_genes, flavor="seurat")
-    try:
-        found = find(bare, n_top_genes=n_top_genes, batch_key=batch_key, inplace=False)
-        return found["highly_variable"].to_numpy(dtype=bool)
-    except (IndexError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"Highly variable genes cannot be found in {who} ({error}): use more cells.") from error
+    flavor = "seurat_v3" if counts else "seurat"
+    _log.info(f"{who}: variable genes by flavor {flavor}.")
+    found = rank_genes(bare, flavor, n_top_genes=n_top_genes, batch_key=batch_key, inplace=False)
+    return found["highly_variable"].to_numpy(dtype=bool)
 
 
 def as_matrix(values: Any) -> Any:
@@ -150,30 +143,27 @@ def as_matrix(values: Any) -> Any:
     return sparse.csr_matrix(values) if isinstance(values, sparse.sparray) else values
 
 
-def seurat_v3(adata: AnnData, *, batch_key: str | None = None, **options: Any) -> Any:
-    """``sc.pp.highly_variable_genes(adata, flavor="seurat_v3")`` for counts in ``X`` or a layer."""
+def rank_genes(adata: AnnData, flavor: str, *, batch_key: str | None = None, **options: Any) -> Any:
+    """Call ``sc.pp.highly_variable_genes``, by a flavor that is named because presets of scanpy 1.13 choose another."""
     advice = "use more cells" if batch_key is None else "merge small batches, or batch_key=None"
-    layer = options.get("layer")
-    counts = adata.X if layer is None else adata.layers[layer]
-    for name, rows in _groups(adata, batch_key).items():
-        if _n_varying(counts[rows]) < MIN_VARYING:
-            raise InputError(f"Hardly any gene varies in the {len(rows)} cells of {name}: {advice}.")
+    if flavor == "seurat_v3":
+        counts = adata.X if options.get("layer") is None else adata.layers[options["layer"]]
+        for name, rows in _groups(adata, batch_key).items():
+            varying = counts[rows].max(axis=0) != counts[rows].min(axis=0)
+            if varying.sum() < MIN_VARYING:
+                raise InputError(f"Hardly any gene varies in the {len(rows)} cells of {name}: {advice}.")
     try:
-        return sc.pp.highly_variable_genes(adata, flavor="seurat_v3", batch_key=batch_key, **options)
-    except ValueError as error:  # from the loess fit
+        return sc.pp.highly_variable_genes(adata, flavor=flavor, batch_key=batch_key, **options)
+    except (IndexError, ValueError) as error:  # of the loess fit, or of bins without genes
         raise InputError(f"Highly variable genes cannot be found ({error}): {advice}.") from error
 
 
 def _groups(adata: AnnData, batch_key: str | None) -> dict[str, Any]:
+    """Return the positions of the cells of each batch, or of all cells, by their name in errors."""
     if batch_key is None:
         return {"the data set": np.arange(adata.n_obs)}
     indices = adata.obs.groupby(batch_key, observed=True).indices
     return {f"batch {name!r}": rows for name, rows in indices.items()}
-
-
-def _n_varying(values: Any) -> int:
-    high, low = (x.toarray() if sparse.issparse(x) else x for x in (values.max(axis=0), values.min(axis=0)))
-    return int(np.count_nonzero(high != low))
 
 
 def find_technologies(

@@ -81,7 +81,7 @@ def check_positions(matrix: Any) -> None:
 
 def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], rules: Rules) -> Chunk:
     """Return the chosen genes of cells, which begin at position `start` or are at these positions."""
-    chunk = own(block)
+    chunk = float32_copy(block)
     if genes is not None:
         chunk = chunk[:, genes]
         if sparse.issparse(chunk):  # Sums must not depend on the order of the file.
@@ -109,7 +109,7 @@ def not_whole(values: Floats) -> Mask:
         return np.asarray((values < 0) | (values % 1 != 0))
 
 
-def own(block: Any) -> Chunk:
+def float32_copy(block: Any) -> Chunk:
     """Return a copy of a block as float32, without duplicate entries if it is sparse."""
     if not sparse.issparse(block):
         return to_float32(block)
@@ -195,18 +195,12 @@ def by_columns(data: Any) -> bool:
     return is_compressed(data) and data.format == "csc"
 
 
-def turn_around(data: Any, genes: NDArray[np.intp]) -> sparse.csr_array:
-    """Return the ascending `genes` of a matrix stored by columns as rows in memory."""
+def rows_of_columns(data: Any, genes: NDArray[np.intp], rows: Any = slice(None)) -> sparse.csr_array:
+    """Return the ascending `genes` of some `rows` of a matrix stored by columns as rows in memory."""
     if is_lazy(data):
-        return sparse.csr_array(own(_checked(data)[:, genes].compute()))
-    return _beside(list(_columns(data, genes)), data.shape[0])
-
-
-def take_rows(data: Any, rows: NDArray[np.intp]) -> sparse.csr_array:
-    """Return some `rows` with all genes of a matrix stored by columns, without the others in memory."""
-    if is_lazy(data):
-        return sparse.csr_array(own(_checked(data)[rows].compute()))
-    return _beside([block[rows] for block in _columns(data, np.arange(data.shape[1]))], len(rows))
+        return sparse.csr_array(float32_copy(_checked(data)[rows][:, genes].compute()))
+    blocks = [block[rows] for block in _columns(data, genes)]
+    return sparse.hstack(blocks, format="csr") if blocks else sparse.csr_array((data.shape[0], 0), dtype=np.float32)
 
 
 def _checked(data: Any) -> Any:
@@ -229,7 +223,3 @@ def _columns(data: Any, genes: NDArray[np.intp]) -> Iterator[sparse.csr_array]:
         wanted = genes[(genes >= start) & (genes < stop)]
         if len(wanted):
             yield columns[start:stop].T[:, wanted - start].tocsr()
-
-
-def _beside(blocks: list[sparse.csr_array], n_cells: int) -> sparse.csr_array:
-    return sparse.hstack(blocks, format="csr") if blocks else sparse.csr_array((n_cells, 0), dtype=np.float32)
