@@ -1,8 +1,7 @@
-"""Warnings are raised in one place and once per object, calls keep those that they caused; progress in a log."""
+"""Warnings are raised in one place, and calls keep those that they caused; progress in a log."""
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import re
@@ -63,11 +62,6 @@ def test_denoise_keeps_its_warnings(tmp_path):
     np.testing.assert_array_equal(ad.read_zarr(tmp_path / "query.zarr").uns["X_dice"]["warnings"], stored)
 
 
-@_log.once_per_object
-def worried(adata, message="too few genes"):
-    _log.warn(message)
-
-
 def heard(call, *args, **kwargs):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -75,55 +69,46 @@ def heard(call, *args, **kwargs):
     return [str(warning.message) for warning in caught]
 
 
-def test_a_warning_is_said_once_about_an_object():
-    one, other = ad.AnnData(np.ones((2, 2))), ad.AnnData(np.ones((2, 2)))
-    assert heard(worried, one) == ["too few genes"]
-    assert heard(worried, one) == heard(worried, adata=one) == []
-    assert heard(worried, one, "too few cells") == ["too few cells"]
-    assert heard(worried, adata=other) == ["too few genes"]
-    # What no object is known of, and what cannot be followed, is said every time.
+def test_a_message_that_steps_repeat_is_shown_once_and_recorded_always():
+    def steps() -> list[list[str]]:
+        with _log.recorded() as whole:
+            for _ in range(2):
+                with _log.recorded() as step:
+                    _log.warn("too few genes")
+        return [whole, step]
+
+    assert heard(steps) == ["too few genes"]
+    with pytest.warns(DiceWarning):
+        assert steps() == [["too few genes"] * 2, ["too few genes"]]
     assert heard(_log.warn, "alone") == heard(_log.warn, "alone") == ["alone"]
-    assert heard(worried, "a path") == heard(worried, "a path") == ["too few genes"]
 
 
-def test_what_was_said_about_a_reference_is_not_said_again_for_its_queries():
-    @_log.once_per_object
-    def verb(query, reference):
-        _log.warn("odd labels", about=reference)
-
-    query, other, reference = (ad.AnnData(np.ones((2, 2))) for _ in range(3))
-    assert [heard(verb, cells, reference) for cells in (query, query, other)] == [["odd labels"], [], []]
-
-
-def test_what_was_said_is_forgotten_with_its_object():
-    before = len(_log._shown)
-    for _ in range(20):
-        cells = ad.AnnData(np.ones((2, 2)))
-        assert heard(worried, cells) == ["too few genes"]
-    del cells
-    gc.collect()
-    assert len(_log._shown) <= before
+def test_a_message_is_shown_once_to_a_user_without_filters():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        _log.warn("too few donors")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python would forget what it has shown.
+        _log.warn("too few donors")
+    assert [str(warning.message) for warning in caught] == ["too few donors"]
 
 
 def test_a_warning_that_was_made_an_error_is_raised_again():
-    cells = ad.AnnData(np.ones((2, 2)))
     for _ in range(2):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with pytest.raises(DiceWarning):
-                worried(cells)
-    assert heard(worried, cells) == ["too few genes"]
+                _log.warn("too few studies")
 
 
-def test_verbs_say_once_and_record_always():
+def test_every_verb_records_its_warnings():
     reference, query = dice.datasets.synthetic(1)
     dice.tl.train_prior(reference, n_latent=15, scale=False, preset="gmm")
     few = query[:, :1400].copy()
-    first, second = (heard(dice.tl.denoise, few, reference) for _ in range(2))
+    first = heard(dice.tl.denoise, few, reference)
     assert len(first) == 1
     assert "1400/2000 genes" in first[0]
-    assert second == []
-    assert first[0] not in heard(dice.tl.novelty, few, reference)
+    assert first[0] in heard(dice.tl.novelty, few, reference)
     assert few.uns["X_dice"]["warnings"].tolist() == first
     assert few.uns["dice_novelty"]["warnings"].tolist()[0] == first[0]
 

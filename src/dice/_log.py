@@ -8,11 +8,10 @@ import logging
 import sys
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -20,18 +19,14 @@ from dice import settings
 from dice._errors import DiceWarning
 
 T = TypeVar("T")
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _logger = logging.getLogger("dice")
 #: Lists that collect warnings. Context variables keep the calls of several threads apart.
 _listeners: ContextVar[tuple[list[str], ...]] = ContextVar("listeners", default=())
+#: Warnings that were shown.
+_shown: set[str] = set()
 #: Rewrites messages, for the command line.
 _wording: ContextVar[Callable[[str], str] | None] = ContextVar("wording", default=None)
-#: The object that the calls of this context are about.
-_subject: ContextVar[object] = ContextVar("subject", default=None)
-#: Warnings that were shown, by the `id` of the object that they are about, as long as it lives.
-_shown: dict[int, set[str]] = {}
 #: Whether a call is a step of a larger one, which has said what it costs.
 within_call: ContextVar[bool] = ContextVar("within_call", default=False)
 #: Minutes and GB from which a call says in advance what it costs.
@@ -91,47 +86,22 @@ def say_cost(step: str, n_cells: int) -> None:
 worded = functools.partial(within, _wording)
 
 
-def warn(message: str, *, about: object = None) -> None:
-    """Warn the user, and point to the line that called dice.
+def warn(message: str) -> None:
+    """Warn the user, and point to the line that called dice. Every call that is under way records the message.
 
-    A message is shown once for each object: `about`, or the subject of the call. It is recorded every time.
+    A message is shown once, or once in a call if the user's filters show warnings always. (Python's own filter "once"
+    forgets when any package changes a filter.)
     """
-    for listener in _listeners.get():
+    listeners = _listeners.get()
+    filters = (kind for kind, text, category, *_ in warnings.filters if not text and issubclass(DiceWarning, category))
+    known = message in _shown and next(filters, "default") != "always"
+    repeated = known or any(message in listener for listener in listeners)
+    for listener in listeners:
         listener.append(message)
-    shown = _shown_about(_subject.get() if about is None else about)
-    if message not in shown:
+    if not repeated:
         warnings.warn(message, DiceWarning, stacklevel=_depth_outside_package())
-        # Not reached if the user's filters turn the warning into an error: the next call fails again.
-        shown.add(message)
-
-
-def once_per_object(verb: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a verb so that its warnings are shown once for each object that is its first argument.
-
-    Warnings of a verb that another verb calls belong to the object of the outer call.
-    """
-    first = next(iter(inspect.signature(verb).parameters))
-
-    @functools.wraps(verb)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        subject = _subject.get()
-        if subject is None:
-            subject = args[0] if args else kwargs.get(first)
-        with within(_subject, subject):
-            return verb(*args, **kwargs)
-
-    return call
-
-
-def _shown_about(subject: object) -> set[str]:
-    """Return the messages shown for an object; a new set if it cannot be followed, as a path or None."""
-    if id(subject) not in _shown:
-        try:
-            weakref.finalize(subject, _shown.pop, id(subject))
-        except TypeError:
-            return set()
-        _shown[id(subject)] = set()
-    return _shown[id(subject)]
+        # Not reached if a filter turns the warning into an error: the next call fails again.
+        _shown.add(message)
 
 
 @contextmanager

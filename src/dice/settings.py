@@ -13,8 +13,7 @@ device: str = "auto"
 #: Cells that are worked on at once; None chooses about 64 MB of expression. A lazy matrix has blocks of its own.
 chunk_size: int | None = None
 
-#: 0 shows no progress, 1 shows progress and messages, 2 also shows the decisions of each call. A warning is shown once
-#: for each object.
+#: 0 shows no progress, 1 shows progress and messages, 2 also shows the decisions of each call.
 verbosity: int = 1
 
 #: Address of the folder that ready priors are downloaded from. ``DICE_PRIORS_URL`` in the environment sets it as well.

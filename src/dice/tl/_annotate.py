@@ -41,7 +41,6 @@ N_NEIGHBORS = 15
 
 
 @takes_several
-@_log.once_per_object
 def annotate(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str],

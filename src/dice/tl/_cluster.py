@@ -33,7 +33,6 @@ from dice.tl._denoise import denoise
 from dice.tl._train_prior import train_prior
 
 
-@_log.once_per_object
 def cluster(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

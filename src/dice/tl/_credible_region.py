@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from anndata import AnnData
 
-from dice import _log
 from dice._arguments import new_key, said, share
 from dice._data.read import array, names
 from dice._errors import InputError, SlotError
@@ -13,7 +12,6 @@ from dice._keys import DenoiseKeys
 from dice._model.sampler import CredibleRegion
 
 
-@_log.once_per_object
 def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_rep: str = "X_dice") -> CredibleRegion:
     """Region that contains the clean latents of a cell with probability `level`.
 

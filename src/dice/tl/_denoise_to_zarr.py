@@ -7,7 +7,7 @@ from typing import Any
 
 from anndata import AnnData
 
-from dice import _log, settings
+from dice import settings
 from dice._data.files import read_lazy, without_x, write_file
 from dice._data.store import Prior
 from dice._data.write import stand_in
@@ -16,7 +16,6 @@ from dice._files import check_target
 from dice.tl._denoise import denoise
 
 
-@_log.once_per_object
 def denoise_to_zarr(
     source: AnnData | str | os.PathLike[str],
     reference: AnnData | Prior | str | os.PathLike[str],

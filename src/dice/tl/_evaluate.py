@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Protocol = Literal["embedding", "paper", "labels"]
 
 
-@_log.once_per_object
 def evaluate(
     adata: AnnData,
     labels_key: str,

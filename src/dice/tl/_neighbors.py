@@ -6,7 +6,6 @@ import os
 
 from anndata import AnnData
 
-from dice import _log
 from dice._arguments import choice, seed, whole_number
 from dice._data.graph import average_graph, graph_slots, sample_graphs
 from dice._data.store import Prior
@@ -18,7 +17,6 @@ from dice._query.samples import posterior_samples
 METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
 
 
-@_log.once_per_object
 def neighbors(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,

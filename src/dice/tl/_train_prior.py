@@ -23,7 +23,6 @@ from dice._train.train import check_settings, record, train_denoiser
 from dice.options import LabelsKey, Levels, Mixup, Training, torch_device
 
 
-@_log.once_per_object
 @takes_counts
 def train_prior(
     adata: AnnData,

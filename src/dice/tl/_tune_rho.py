@@ -8,7 +8,6 @@ from typing import Literal
 
 from anndata import AnnData
 
-from dice import _log
 from dice._arguments import choice
 from dice._data.store import Prior, find_prior
 from dice._data.values import takes_counts
@@ -18,7 +17,6 @@ from dice._query.rho import find_curve
 from dice.options import Checks, Options
 
 
-@_log.once_per_object
 @takes_counts
 def tune_rho(
     adata: AnnData,
