@@ -65,7 +65,6 @@ def cluster():
 OPTIONS = {
     "measured": {"n_samples": 3},
     "direct": {"n_samples": 3, "likelihood": "gaussian"},
-    "per cell": {"likelihood": dice.Gaussian("per_cell")},
     "per gene": {"likelihood": dice.Gaussian("per_gene"), "method": dice.Gibbs(n_iterations=4, fast=True)},
     "student": {"likelihood": dice.StudentT(per_gene=True), "method": dice.Gibbs(n_iterations=4)},
 }

@@ -356,7 +356,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "denoised by chains": _denoise_by(
         method=dice.Gibbs(n_chains=2, n_iterations=12, schedule="geometric", average="chains"), rho=[2.0, 0.3]
     ),
-    "denoised by fast chains": _denoise_by(method=dice.Gibbs(fast=True), rho=0.5, likelihood=dice.Gaussian("per_cell")),
+    "denoised by fast chains": _denoise_by(method=dice.Gibbs(fast=True), rho=0.5, likelihood="gaussian"),
     "denoised with noise per gene": _denoise_by(likelihood=dice.Gaussian("per_gene"), rho=0.5),
     "rho by counts": _on(dice.tl.tune_rho, query, grid=[0.2, 0.6, 1.8], criterion="counts"),
     "rho by genes": _on(dice.tl.tune_rho, query, grid=[0.2, 0.6, 1.8], criterion="genes"),

@@ -58,7 +58,7 @@ def inference(rho=0.0, *, method="direct", genes=None, cells=40, told=None, **op
         n_samples=options.pop("n_samples", 0),
         uncertainty=options.pop("uncertainty", True),
         noise=NOISE,
-        cell_noise=np.full(cells, NOISE, dtype=np.float32),
+        level=NOISE,
         offsets=options.pop("offsets", None),
     )
     likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D) if genes is None else genes)
@@ -90,15 +90,14 @@ def test_the_direct_posterior_in_pca_units(rho):
 
 
 def test_cells_are_addressed_by_their_position():
-    """Noise and seeds of a part are those of its rows, so that chunks do not matter."""
+    """The seeds of a part are those of its rows, so that chunks do not matter."""
     run = inference(0.5, n_samples=2)
-    run.plan.cell_noise[:] = np.linspace(0.1, 2, 40)
     whole = run(run.likelihood.latents(CELLS), slice(0, 40))
     part = run(run.likelihood.latents(CELLS[10:25]), slice(10, 25))
     np.testing.assert_allclose(part.mean, whole.mean[10:25], atol=1e-5)
     np.testing.assert_allclose(part.samples, whole.samples[10:25], atol=1e-4)
     np.testing.assert_allclose(part.variance, whole.variance[10:25], atol=1e-4)
-    np.testing.assert_allclose(whole.mean[7], exact(Y, float(run.plan.cell_noise[7]), 0.5)[0][7], atol=1e-4)
+    np.testing.assert_allclose(whole.mean, exact(rho=0.5)[0], atol=1e-4)
 
 
 def test_many_cells_go_through_the_network_in_parts(monkeypatch):
@@ -125,7 +124,6 @@ def test_empty_cells_have_the_prior():
     cells = CELLS.copy()
     cells[[3, 8]] = 0
     run = inference(0.5, n_samples=300)
-    run.plan.cell_noise[[3, 8]] = 20.0
     found = run(run.likelihood.latents(cells), slice(0, 40))
     np.testing.assert_array_equal(found.mean[[3, 8]], 0)
     np.testing.assert_array_equal(found.variance[[3, 8]], SCALE**2)
@@ -158,7 +156,7 @@ def test_heavy_tails_look_at_genes_or_at_cells(per_gene):
     run = inference([1.0] * 3, method="gibbs", kind=StudentT(per_gene=per_gene))
     latents = run.likelihood.latents(CELLS)
     gaussian = GaussianStep(torch.as_tensor(Y), torch.ones(40, K), torch.eye(K))
-    rest = gaussian, run.likelihood, latents.residual, run.plan.cell_noise, CELLS if per_gene else None, SCALE
+    rest = gaussian, run.likelihood, latents.residual, run.plan.noise, CELLS if per_gene else None, SCALE
     step = likelihood_step(run.plan.likelihood, *rest)
     assert isinstance(step, StudentGeneStep if per_gene else StudentCellStep)
     assert np.isfinite(run(latents, slice(0, 40), CELLS).mean).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dice._model.likelihood import GaussianLikelihood, Latents, shrink_noise
+from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.projection import Completion, Projection
 from dice.options import Gaussian, Options, StudentT
 
@@ -115,54 +115,34 @@ def test_parts_are_joined_in_their_order():
 
 def noise_of(likelihood, latents, noise, df=None):
     options = Options(likelihood=Gaussian(noise) if df is None else StudentT(df, noise=noise))
-    return likelihood.noise(latents, options, 0.7, 0.9)
+    return likelihood.noise(latents, options, 0.7)
 
 
 def test_noise_is_the_root_of_the_mean_residual():
     likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
     latents = latents_of([1.0, 2.0, 100.0], empty=np.array([False, False, True]))
-    whole, cells = noise_of(likelihood, latents, "estimate")
-    assert whole == pytest.approx(1.5**0.5)
-    np.testing.assert_allclose(cells, [1.5**0.5, 1.5**0.5, 9.0], rtol=1e-6)
-    assert noise_of(likelihood, latents, 0.3)[0] == 0.3
-    np.testing.assert_allclose(noise_of(likelihood, latents, 0.3)[1], [0.3, 0.3, 9], rtol=1e-6)
+    assert noise_of(likelihood, latents, "estimate") == pytest.approx(1.5**0.5)
+    assert noise_of(likelihood, latents, 0.3) == 0.3
     nobody = latents_of([1.0], empty=np.array([True]))
-    assert noise_of(likelihood, nobody, "estimate")[0] == 0
+    assert noise_of(likelihood, nobody, "estimate") == 0
 
 
 @pytest.mark.parametrize(("df", "factor"), [(None, 1.0), (4.0, 0.5**0.5), (2.0, 0.5), (1.0, 0.5**0.5)])
 def test_the_scale_of_students_t_is_smaller_than_its_deviation(df, factor):
     """The variance of Student's t is df / (df - 2) times the square of its scale, as far as it has one."""
     likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
-    assert noise_of(likelihood, latents_of([4.0, 4.0]), "estimate", df)[0] == pytest.approx(2 * factor)
+    assert noise_of(likelihood, latents_of([4.0, 4.0]), "estimate", df) == pytest.approx(2 * factor)
 
 
 @pytest.mark.parametrize(("n_genes", "expected"), [(5, 0.7), (6, 2.0)])
 def test_too_few_genes_leave_the_noise_of_the_reference(n_genes, expected):
     """Two genes for every latent are the fewest that leave a residual to measure."""
     likelihood = GaussianLikelihood.of(PROJECTION, np.arange(n_genes))
-    for noise in ("estimate", "per_cell"):
-        whole, cells = noise_of(likelihood, latents_of([4.0, 4.0]), noise)
-        assert whole == pytest.approx(expected)
-        np.testing.assert_allclose(cells, expected, rtol=1e-6)
-
-
-def test_cells_have_noise_of_their_own_beyond_chance():
-    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
-    residual = np.array([1.0, 1.0, 9.0, 9.0])
-    mean, observed, chance = 5.0, 16.0, 2 * 25 / 9
-    keep = 1 - chance / observed
-    _, cells = noise_of(likelihood, latents_of(residual), "per_cell")
-    np.testing.assert_allclose(cells, np.sqrt(mean + keep * (residual - mean)), rtol=1e-6)
-    np.testing.assert_allclose(shrink_noise(residual, 1), mean)
-    np.testing.assert_allclose(shrink_noise(np.full(3, 2.0), 5), 2)
-    np.testing.assert_allclose(shrink_noise(residual, 0), mean)
+    assert noise_of(likelihood, latents_of([4.0, 4.0]), "estimate") == pytest.approx(expected)
 
 
 def test_missing_genes_add_noise():
     filled = GaussianLikelihood.of(PROJECTION, SOME, fill_in=np.array([4.0, 2.0, 1.0]))
-    added = filled.completion.added.mean()
-    assert added > 0
-    whole, cells = noise_of(filled, latents_of([4.0, 4.0]), "estimate")
-    assert whole == 2
-    np.testing.assert_allclose(cells, np.sqrt(4 + added), rtol=1e-6)
+    assert filled.added == pytest.approx(filled.completion.added.mean())
+    assert filled.added > 0
+    assert noise_of(filled, latents_of([4.0, 4.0]), "estimate") == 2

@@ -13,12 +13,11 @@ from dice.options import Direct, Gaussian, Gibbs, Options, StudentT
 
 
 def planned(rho=0.5, *, isotropic=True, measured=False, largest=np.inf, noise_range=(0.1, 0.2), **options):
-    noise = 0.4, np.full(3, 0.4, np.float32)
     prior = SimpleNamespace(
         latent_scale=1.0, projection=SimpleNamespace(noise=0.5), denoiser=SimpleNamespace(largest_noise=largest)
     )
     likelihood = SimpleNamespace(
-        isotropic=isotropic, noise=lambda *_, **__: noise, noise_range=lambda level: noise_range
+        isotropic=isotropic, noise=lambda *_: 0.3, added=0.16, noise_range=lambda level: noise_range
     )
     latents = SimpleNamespace(empty=np.zeros(3, dtype=bool))
     return Plan.of(Options(rho=rho, **options), prior, likelihood, latents, measured=measured)
@@ -87,6 +86,11 @@ def test_rho_beyond_what_the_network_was_trained_for():
     plan = planned((5.0, 0.5), method=Gibbs(n_iterations=10), largest=3.0)
     np.testing.assert_allclose(plan.rhos, np.minimum(np.linspace(5, 0.5, 10), 3.0))
     assert planned(3.0, largest=3.0).rho == 3.0
+
+
+def test_genes_that_are_filled_in_add_noise():
+    plan = planned()
+    assert (plan.noise, plan.level) == (0.3, pytest.approx(0.5))
 
 
 def test_who_needs_single_genes():

@@ -53,7 +53,7 @@ def test_samples_are_drawn_as_the_embedding_was(query, reference):
     """Also where genes have other names and the noise is not the default."""
     query.var["symbol"] = query.var_names
     query.var_names = [f"other_{i}" for i in range(query.n_vars)]
-    arguments = {"gene_key": "symbol", "likelihood": dice.Gaussian("per_cell"), "rho": 20}
+    arguments = {"gene_key": "symbol", "likelihood": dice.Gaussian(0.9), "rho": 20}
     dice.tl.denoise(query, reference, n_samples=2, **arguments)
     stored = query.obsm["X_dice_samples"]
     dice.tl.denoise(query, reference, **arguments)

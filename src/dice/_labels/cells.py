@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-import torch
 
 from dice import _log
 from dice._errors import InputError
@@ -93,9 +92,7 @@ class LabelCells:
         prior = self.query.prior
         if prior.measured:
             return prior.mean(y, np.full(len(y), np.nan) if rows is None else self.query.latents.log_depth[rows])
-        noise = torch.as_tensor(self.query.plan.cell_noise)
-        with torch.inference_mode():
-            return np.asarray(prior.denoise(torch.as_tensor(y.astype(np.float32)), noise))
+        return prior.mean(y, rho=self.query.plan.level)
 
     def without(self, offsets: Offsets | None) -> tuple[Floats, Floats, Floats | None]:
         """Return noisy and clean latents (n, k) without the shift, and the shift (n, k) of the noisy ones."""

@@ -106,8 +106,7 @@ def _denoising(cells: ExplainedCells, some: Codes) -> Callable[[Tensor], Tensor]
     """Return a function from noisy to clean latents of some cells, both without the shift, in PCA units."""
     query, prior = cells.query, cells.query.prior
     if not prior.measured:
-        noise = torch.as_tensor(query.plan.cell_noise[some])
-        return lambda y: prior.denoise(y, noise)
+        return lambda y: prior.denoise(y, query.plan.level)
     if not query.measured:
         return lambda y: prior.denoise(y, 0.0, torch.full((len(y),), prior.typical))
     depths, rho = torch.as_tensor(prior.known_depth(query.latents.log_depth[some])), query.plan.rho

@@ -44,9 +44,9 @@ class Plan:
     gibbs: Gibbs
     n_samples: int
     uncertainty: bool
-    #: Noise of the data set, and of every cell (n,).
+    #: Noise of the data set, and that of the latents, to which filled-in genes add.
     noise: float
-    cell_noise: NDArray[np.float32]
+    level: float
     #: Whether the noise is that of counts, given by the depth of a cell; otherwise it is Gaussian.
     measured: bool = False
     #: The shift of the query, and its record in ``.uns``.
@@ -84,7 +84,8 @@ class Plan:
         that the network was trained for.
         """
         scale, kind = prior.latent_scale, GAUSSIAN if isinstance(options.likelihood, str) else options.likelihood
-        noise, cell_noise = likelihood.noise(latents, options, prior.projection.noise, scale)
+        noise = likelihood.noise(latents, options, prior.projection.noise)
+        level = float(np.sqrt(noise**2 + likelihood.added))
         default = (COUNTED_RHO if measured else ASSUMED_RHO) * scale
         rho = default if isinstance(options.rho, str) else options.rho
         method: Method = "direct" if measured else options.computed_by(isotropic=likelihood.isotropic)
@@ -95,13 +96,13 @@ class Plan:
         else:
             rhos = np.full(1, float(np.asarray(rho)))
         if method == "split":
-            noise_range = likelihood.noise_range(cell_noise[~latents.empty].max(initial=noise))
+            noise_range = likelihood.noise_range(noise)
             length, burn_in = split_length(*(value + rhos[0] ** 2 for value in noise_range))
             rhos = np.repeat(rhos, gibbs.n_iterations or length)
         if gibbs.burn_in is None and burn_in is not None:
             gibbs = replace(gibbs, burn_in=burn_in)
         rhos, asked = np.minimum(rhos, prior.denoiser.largest_noise * scale), (options.n_samples, options.uncertainty)
-        return cls(method, kind, rhos, gibbs, *asked, noise, cell_noise, measured, **shift)
+        return cls(method, kind, rhos, gibbs, *asked, noise, level, measured, **shift)
 
 
 @dataclass(frozen=True)
@@ -142,10 +143,10 @@ class Inference:
             y, x = y - away, None if x is None else x - away @ self.likelihood.loadings.T
         noise, scaled = self._random(self.seeds[rows]), self._tensor(y) / scale
         if plan.method == "direct":
-            found = self._direct(scaled, latents, rows, noise)
+            found = self._direct(scaled, latents, noise)
             self.tell(len(y))
         else:
-            found = self._chain(scaled, latents, rows, noise, x)
+            found = self._chain(scaled, latents, noise, x)
         found = found if plan.uncertainty else replace(found, variance=None)
         result = found.map(lambda part, power: (part * scale**power).cpu().numpy())
         if offsets is not None and plan.measured:
@@ -156,20 +157,18 @@ class Inference:
         if latents.empty.any():
             self._set_prior(result, latents.empty, rows)
         if not all(np.isfinite(part).all() for part in (result.mean, result.variance) if part is not None):
-            noisy = f"noise {plan.cell_noise[rows].max():.3g} and rho {plan.rhos.max():.3g}"
+            noisy = f"noise {plan.noise:.3g} and rho {plan.rhos.max():.3g}"
             raise InputError(f"The posterior is not finite with {noisy}: pass values of the latents' own size.")
         return result
 
-    def _direct(self, y: Tensor, latents: Latents, rows: slice, noise: CellNoise) -> Posterior:
+    def _direct(self, y: Tensor, latents: Latents, noise: CellNoise) -> Posterior:
         plan, scale, depth = self.plan, self.prior.latent_scale, None
-        level = torch.tensor(plan.rho / scale, device=y.device)
         if plan.measured:
+            level = torch.tensor(plan.rho / scale, device=y.device)
             # Empty cells have no depth and get the prior. Cells that are not counts get the typical depth.
             depth = self._tensor(self.prior.known_depth(latents.log_depth))
         else:
-            level = torch.hypot(self._tensor(plan.cell_noise[rows]) / scale, level)
-            if len(level) and bool((level == level[0]).all()):
-                level = level[0]  # One level for all cells is embedded once.
+            level = torch.tensor(np.hypot(plan.level, plan.rho) / scale, dtype=torch.float32, device=y.device)
         found = direct(self._denoiser, y, level, noise, depth, plan.n_samples, uncertainty=plan.uncertainty)
         completion = self.likelihood.completion
         if found.variance is None or completion is None or not plan.measured:
@@ -178,10 +177,10 @@ class Inference:
         added = self._tensor(completion.added / scale**2) * self._denoiser.slope.to(y.device).square()
         return replace(found, variance=found.variance + float(added.mean()))
 
-    def _chain(self, y: Tensor, latents: Latents, rows: slice, noise: CellNoise, x: Floats | None) -> Posterior:
-        plan, scale, s = self.plan, self.prior.latent_scale, self.plan.cell_noise[rows]
+    def _chain(self, y: Tensor, latents: Latents, noise: CellNoise, x: Floats | None) -> Posterior:
+        plan, scale, s = self.plan, self.prior.latent_scale, self.plan.noise
         spread, axes = map(self._tensor, np.linalg.eigh(self.likelihood.covariance.astype(np.float64)))
-        gaussian = GaussianStep(y, (self._tensor(s) / scale)[:, None].square() * spread, axes)
+        gaussian = GaussianStep(y, ((s / scale) ** 2 * spread).expand(y.shape), axes)
         step: LikelihoodStep
         rhos: list[Any] = (plan.rhos / scale).tolist()
         if plan.method == "split":

@@ -21,8 +21,6 @@ from dice.options import Options, StudentT
 
 #: Smallest gene noise as a share of the mean, so that a single gene cannot dominate.
 MIN_GENE_NOISE = 0.05
-#: Noise of cells without any expression in units of the latent scale: so large that only the prior counts.
-EMPTY_NOISE = 10.0
 
 
 @dataclass(frozen=True)
@@ -107,6 +105,11 @@ class GaussianLikelihood:
         return self.weights is None and (self.complete or self.completion is not None)
 
     @property
+    def added(self) -> float:
+        """Mean noise variance that filled-in genes add to the latents."""
+        return 0.0 if self.completion is None else float(self.completion.added.mean())
+
+    @property
     def n_latent(self) -> int:
         return int(self.loadings.shape[1])
 
@@ -186,41 +189,20 @@ class GaussianLikelihood:
         y = without_self(part.y, own_y, x.inner(cells), energy, projection.influence)
         return replace(part, y=np.where((own & ~part.empty)[:, None], y, part.y))
 
-    def noise(
-        self, latents: Latents, options: Options, reference_noise: float, scale: float
-    ) -> tuple[float, NDArray[np.float32]]:
-        """Noise of the data set, and standard deviation of every cell (n,).
+    def noise(self, latents: Latents, options: Options, reference_noise: float) -> float:
+        """Standard deviation of the noise of the data set per standardised gene.
 
-        A query with too few genes to measure its own noise gets the `reference_noise`. The noise of cells without any
-        expression is a multiple of the `scale` of the latents.
+        A query with too few genes to measure its own noise gets the `reference_noise`.
         """
-        measured, n_genes = latents.residual[~latents.empty], len(self.loadings)
-        noise, kind = options.noise, options.likelihood
+        if not isinstance(options.noise, str):
+            return float(options.noise)
+        kind, measured = options.likelihood, latents.residual[~latents.empty]
         # The scale of Student-t noise is smaller than its standard deviation.
         factor = np.sqrt(max(kind.df - 2, 0.5) / kind.df) if isinstance(kind, StudentT) else 1.0
-        whole = factor * float(np.sqrt(measured.mean())) if len(measured) else 0.0
-        measurable = n_genes >= 2 * self.n_latent
-        if not isinstance(noise, str):
-            whole = float(noise)
-        elif not measurable:
+        if len(self.loadings) < 2 * self.n_latent:
             # Too few genes leave no residual, so that the noise of the reference is used.
-            whole = float(factor * reference_noise)
-        cells = np.full(len(latents), whole, dtype=np.float32)
-        if noise == "per_cell" and measurable:
-            cells[~latents.empty] = factor * np.sqrt(shrink_noise(measured, n_genes - self.n_latent))
-        if self.completion is not None:
-            cells = np.sqrt(np.square(cells) + self.completion.added.mean())
-        cells[latents.empty] = EMPTY_NOISE * scale
-        return whole, cells
-
-
-def shrink_noise(variances: Floats, n_genes: int) -> Floats:
-    """Noise variances of cells, shrunk to their mean by the share of their spread that chance explains."""
-    mean = variances.mean()
-    chance = 2 * mean**2 / max(n_genes, 1)
-    observed = variances.var()
-    keep = max(0.0, 1 - chance / observed) if observed > 0 else 0.0
-    return mean + keep * (variances - mean)
+            return float(factor * reference_noise)
+        return float(factor * np.sqrt(measured.mean())) if len(measured) else 0.0
 
 
 def _is_empty(chunk: Chunk) -> NDArray[np.bool_]:

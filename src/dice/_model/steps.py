@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -167,24 +166,23 @@ def likelihood_step(
     gaussian: GaussianStep,
     likelihood: GaussianLikelihood,
     residual: Floats,
-    noise: Floats,
+    noise: float,
     x: Floats | None,
     scale: float,
 ) -> LikelihoodStep:
-    """The step of a likelihood of this `kind`, for cells with these residuals (n,), noise (n,) and genes x (n, d)."""
+    """The step of a likelihood of this `kind`, for cells with these residuals (n,), their noise, and genes x (n, d)."""
     tensor = partial(torch.as_tensor, dtype=torch.float32, device=gaussian.y.device)
     if isinstance(kind, Gaussian):
         return gaussian
     if isinstance(kind, StudentT) and not kind.per_gene:
-        energy = residual * likelihood.degrees_of_freedom / noise**2
+        energy = residual * likelihood.degrees_of_freedom / max(noise, 1e-12) ** 2
         return StudentCellStep(gaussian, tensor(energy), len(likelihood.loadings), kind.df)
     # In scaled units the loadings carry the scale: V U = (V scale) (U / scale).
     cells, loadings = tensor(x), tensor(likelihood.loadings) * scale
     if not isinstance(kind, StudentT):
         return LangevinStep(cells, loadings, kind)
     relative = 1.0 if likelihood.weights is None else 1 / likelihood.weights
-    variances = relative * np.square(noise)[:, None]
-    return StudentGeneStep(cells, loadings, tensor(variances).expand(cells.shape), kind.df)
+    return StudentGeneStep(cells, loadings, tensor(relative * noise**2).expand(cells.shape), kind.df)
 
 
 def draw_gamma(shape: float, rate: Tensor, noise: CellNoise, *, n_rounds: int = 8) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from dice._arguments import choice, is_number, number, said, whole_number
 from dice._errors import InputError
 
-Noise: TypeAlias = float | Literal["estimate", "per_cell", "per_gene"]
+Noise: TypeAlias = float | Literal["estimate", "per_gene"]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,7 @@ class Gaussian:
     ----------
     noise
         Standard deviation of the noise of the query per scaled gene. ``"estimate"`` measures it by the residual of the
-        loadings, ``"per_cell"`` does so for each cell (shrunk to the mean), and ``"per_gene"`` weights the genes by
-        their noise in the reference.
+        loadings, and ``"per_gene"`` also weights the genes by their noise in the reference.
     """
 
     noise: Noise = "estimate"
@@ -91,7 +90,7 @@ class StudentT:
     per_gene
         Whether every gene has its own heavy tails, instead of one precision per cell.
     noise
-        Scale of the noise: a number, ``"estimate"``, ``"per_cell"`` or ``"per_gene"``, as in :class:`Gaussian`.
+        Scale of the noise: a number, ``"estimate"`` or ``"per_gene"``, as in :class:`Gaussian`.
     """
 
     df: float = 4.0
@@ -104,6 +103,6 @@ class StudentT:
 
 
 def _check_noise(noise: Any) -> None:
-    named = isinstance(noise, str) and noise in ("estimate", "per_cell", "per_gene")
+    named = isinstance(noise, str) and noise in ("estimate", "per_gene")
     if not named and not (is_number(noise) and noise > 0):
-        raise InputError(f"`noise` must be a positive number, 'estimate', 'per_cell' or 'per_gene', got {said(noise)}.")
+        raise InputError(f"`noise` must be a positive number, 'estimate' or 'per_gene', got {said(noise)}.")
