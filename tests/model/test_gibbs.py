@@ -50,7 +50,7 @@ def test_fixed_rho_leaves_the_effective_noise(mixture):
     """Long-run mean and covariance are D(y; s_eff) and s_eff^2 dD/dy with s_eff^2 = s_x^2 + rho^2."""
     n, s_x, rho = 3000, 0.4, 0.5
     y = POINT.expand(n, -1)
-    step = GaussianStep(y, torch.full((n, 3), s_x**2).double(), torch.eye(3).double())
+    step = GaussianStep(y, torch.full((3,), s_x**2).double(), torch.eye(3).double())
     settings = Gibbs(burn_in=15)
     result = split_gibbs(mixture, step, y, [rho] * 30, keys(n), settings, n_samples=1)
     s_eff = torch.tensor(np.hypot(s_x, rho))
@@ -70,7 +70,7 @@ def test_exact_split_agrees_with_the_anisotropic_posterior(n_components, rho):
     n = 3000
     y = POINT.expand(n, -1)
     variances, axes = torch.linalg.eigh(NOISE)
-    step = GaussianStep(y, variances.expand(n, -1), axes)
+    step = GaussianStep(y, variances, axes)
     n_iterations, burn_in = split_length(float(variances[0]) + rho**2, float(variances[-1]) + rho**2)
     settings = Gibbs(burn_in=burn_in)
     step, start, level = fastest_split(step, rho)
@@ -82,7 +82,7 @@ def test_exact_split_agrees_with_the_anisotropic_posterior(n_components, rho):
 
 def test_isotropic_noise_leaves_nothing_to_split(mixture):
     y = POINT.expand(5, -1)
-    step = GaussianStep(y, torch.full((5, 3), 0.25).double(), torch.eye(3).double())
+    step = GaussianStep(y, torch.full((3,), 0.25).double(), torch.eye(3).double())
     step, start, level = fastest_split(step, 0.5)
     result = split_gibbs(mixture, step, start, [level], keys(5), Gibbs(burn_in=0))
     torch.testing.assert_close(result.mean, mixture(y, torch.full((5,), np.sqrt(0.5)).double()))
@@ -141,7 +141,7 @@ def test_student_t_per_gene_ignores_outliers():
     prior = ExactMixture.from_moments(torch.ones(1).double(), torch.zeros(1, 3).double(), torch.eye(3)[None].double())
     variances = torch.full_like(x, 0.01)
     heavy = StudentGeneStep(x, loadings, variances, df=4.0)
-    gaussian = GaussianStep(x @ loadings, torch.full((200, 3), 0.01).double(), torch.eye(3).double())
+    gaussian = GaussianStep(x @ loadings, torch.full((3,), 0.01).double(), torch.eye(3).double())
     error = []
     for step in (heavy, gaussian):
         result = split_gibbs(prior, step, x @ loadings, [0.2] * 30, keys(200), Gibbs(burn_in=10))
@@ -159,7 +159,7 @@ def test_student_t_per_cell_equals_its_scale_mixture():
     y = truth + torch.as_tensor(noise[:, None] * rng.normal(size=(n, 3)))
     energy = torch.as_tensor(noise**2 * rng.chisquare(d - 3, size=n))
     prior = ExactMixture.from_moments(torch.ones(1).double(), torch.zeros(1, 3).double(), torch.eye(3)[None].double())
-    gaussian = GaussianStep(y, torch.ones(n, 3).double(), torch.eye(3).double())
+    gaussian = GaussianStep(y, torch.ones(3).double(), torch.eye(3).double())
     rho, settings = 2.0, Gibbs(burn_in=20)
     result = split_gibbs(prior, StudentCellStep(gaussian, energy, d, df), y, [rho] * 200, keys(n), settings)
     exact = prior(y, torch.as_tensor(np.hypot(noise, rho)))
@@ -218,7 +218,7 @@ def test_length_of_chains():
 
 def test_the_start_is_the_posterior_mean_of_a_standard_normal():
     variances, axes = torch.linalg.eigh(NOISE)
-    step = GaussianStep(POINT[None], variances[None], axes)
+    step = GaussianStep(POINT[None], variances, axes)
     exact = torch.linalg.solve(NOISE + 1.25 * torch.eye(3), POINT)
     _, start, _ = fastest_split(step, 0.5)
     torch.testing.assert_close(start[0], exact)

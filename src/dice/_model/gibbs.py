@@ -29,7 +29,7 @@ def split_gibbs(
     denoiser: Denoiser,
     step: LikelihoodStep,
     start: Tensor,
-    rhos: Sequence[float | Tensor],
+    rhos: Sequence[float],
     noise: CellNoise,
     settings: Gibbs,
     n_samples: int = 0,
@@ -39,9 +39,8 @@ def split_gibbs(
 ) -> Posterior:
     """Run independent chains from the state U = `start` (n, k); the last states of `n_samples` chains are samples.
 
-    `rhos` has the coupling of every iteration, one number or one for each cell. With `literal`, the prior step is the
-    network's own ``draw`` instead of the few-step sampler. `tell` is called after every iteration;
-    ``bool`` does nothing.
+    `rhos` has the coupling of every iteration. With `literal`, the prior step is the network's own ``draw`` instead of
+    the few-step sampler. `tell` is called after every iteration; ``bool`` does nothing.
     """
     draw = denoiser.draw if literal else denoiser.posterior_sample
     n_chains, smoothed = max(settings.n_chains, n_samples), settings.average == "rao-blackwell"
@@ -79,8 +78,8 @@ def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geom
     return values
 
 
-def fastest_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor, Tensor]:
-    """Step, start (n, k) and rho (n,) of the fastest chain with the same stationary law, for a constant rho.
+def fastest_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor, float]:
+    """Step, start (n, k) and rho of the fastest chain with the same stationary law, for a constant rho.
 
     The division of the noise between the two steps changes the mixing, not the stationary law. The part that is common
     to all directions, a^2 = rho^2 + the smallest variance, goes into the prior step, and the likelihood keeps the rest.
@@ -88,9 +87,9 @@ def fastest_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor,
     mean for standard normal latents.
     """
     total = step.variances + rho**2
-    common = total.min(1, keepdim=True).values
+    common = total.min()
     start = (step.y @ step.axes / (1 + total)) @ step.axes.T
-    return GaussianStep(step.y, total - common, step.axes), start, common.sqrt()[:, 0]
+    return GaussianStep(step.y, total - common, step.axes), start, float(common.sqrt())
 
 
 def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tuple[int, int]:

@@ -101,8 +101,8 @@ class Plan:
             rhos = np.repeat(rhos, gibbs.n_iterations or length)
         if gibbs.burn_in is None and burn_in is not None:
             gibbs = replace(gibbs, burn_in=burn_in)
-        rhos, asked = np.minimum(rhos, prior.denoiser.largest_noise * scale), (options.n_samples, options.uncertainty)
-        return cls(method, kind, rhos, gibbs, *asked, noise, level, measured, **shift)
+        rhos = np.minimum(rhos, prior.denoiser.largest_noise * scale)
+        return cls(method, kind, rhos, gibbs, options.n_samples, options.uncertainty, noise, level, measured, **shift)
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,9 @@ class Inference:
     def _chain(self, y: Tensor, latents: Latents, noise: CellNoise, x: Floats | None) -> Posterior:
         plan, scale, s = self.plan, self.prior.latent_scale, self.plan.noise
         spread, axes = map(self._tensor, np.linalg.eigh(self.likelihood.covariance.astype(np.float64)))
-        gaussian = GaussianStep(y, ((s / scale) ** 2 * spread).expand(y.shape), axes)
+        gaussian = GaussianStep(y, (s / scale) ** 2 * spread, axes)
         step: LikelihoodStep
-        rhos: list[Any] = (plan.rhos / scale).tolist()
+        rhos = (plan.rhos / scale).tolist()
         if plan.method == "split":
             step, start, rho = fastest_split(gaussian, rhos[-1])
             rhos = [rho] * len(rhos)

@@ -34,7 +34,7 @@ class LikelihoodStep(Protocol):
 class GaussianStep:
     """Conjugate step for y = U + N(0, Q diag(variances) Q'), the reduced Gaussian likelihood (Proposition 3.1)."""
 
-    #: Latent points (n, k), variances (n, k) along the axes, and the axes Q (k, k).
+    #: Latent points (n, k), variances (k,) along the axes, and the axes Q (k, k).
     y: Tensor
     variances: Tensor
     axes: Tensor
