@@ -103,3 +103,13 @@ def test_annotate_takes_a_list():
         dice.tl.annotate(query, [(prior, "A")])
     with pytest.raises(dice.DiceError, match="Reference 1 has no labels"):
         dice.tl.annotate(query, [stored_priors.path("counts")])
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_a_query_without_cells():
+    """A copy without cells is false, and was mistaken for no copy."""
+    prior, query = dice.Prior.load(stored_priors.path("labels")), stored_priors.cells(5)[:0].copy()
+    found = dice.tl.annotate(query, [prior, prior], check=False, copy=True)
+    assert "label_dice" not in query.obs
+    assert found.obsm["label_dice_prob"].shape == (0, 3)
+    assert list(found.uns["label_dice"]["references"]["weight"]) == [0, 0]

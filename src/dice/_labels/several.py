@@ -79,7 +79,9 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
 
     def annotated(source: Source, copy: bool) -> AnnData:
         _log.say(f"Reference {source.place} of {len(sources)}.")
-        return verb(adata, source.reference, **given | {"labels_key": source.labels_key}, copy=copy) or adata
+        found = verb(adata, source.reference, **given | {"labels_key": source.labels_key}, copy=copy)
+        # A copy without cells is false.
+        return adata if found is None else found
 
     others = [source.opinion(annotated(source, copy=True)) for source in reversed(sources[1:])]
     first, query = sources[0], annotated(sources[0], copy)
@@ -185,7 +187,7 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
     sets = with_most_likely((_tables(opinions, "sets", names) * heard[:, :, None]).any(0), mixed)
     n_cells = np.bincount(source, minlength=len(used))
     _log.say(f"Labels by {', '.join(f'{name} ({n:,} cells)' for name, n in zip(used, n_cells, strict=True))}.")
-    told = {"name": np.array(used, dtype=str), "weight": weights.mean(1), "cells": n_cells}
+    told = {"name": np.array(used, dtype=str), "weight": weights.sum(1) / max(len(mixed), 1), "cells": n_cells}
     by = pd.Categorical(np.array(used, dtype=object)[source], categories=list(dict.fromkeys(used)))
     novel = np.all([one.novel for one in opinions], axis=0)
     obs = {f"{keys.label}_reference": by, NoveltyKeys().flag: novel[:, 0], NoveltyKeys().group_flag: novel[:, 1]}
@@ -211,9 +213,10 @@ def _mixed(opinions: list[Opinion], names: list[str], unlike: Mask) -> tuple[Flo
     """
     probabilities = _tables(opinions, "probabilities", names)
     novelty = np.stack([one.novelty for one in opinions])
-    novelty = novelty - np.quantile(novelty, EXPLAINED, axis=1, keepdims=True)
+    if novelty.size:
+        novelty = novelty - np.quantile(novelty, EXPLAINED, axis=1, keepdims=True)
     cells = np.stack([one.cells.reindex(names, fill_value=0) for one in opinions])
-    error = np.maximum(1 - probabilities.max(2).mean(1), 1e-3)
+    error = np.maximum(1 - probabilities.max(2).sum(1) / max(probabilities.shape[1], 1), 1e-3)
     weights = np.where((unlike & ~unlike.all(0))[:, :, None], 0.0, (np.sqrt(cells) / error[:, None])[:, None])
     shares = weights / np.maximum(weights.sum(0), 1e-12)
     unknown = np.where((cells > 0).all(0), 0.0, (novelty.min(0) - novelty)[:, :, None])
