@@ -16,7 +16,7 @@ from typing import Any
 
 from dice._docs import SHARED_TEXTS
 from dice._errors import InputError
-from dice.options import Checks, Classifier, Direct, Gaussian, Gibbs, Levels, Sets, Shift, StudentT, Training
+from dice.options import OBJECTS, Levels
 
 #: Functions by command, in the order of a workflow.
 VERBS = {
@@ -27,19 +27,6 @@ VERBS = {
 COMMAND_OF = {verb: command for command, verb in VERBS.items()} | {"tl.denoise_to_zarr": "denoise"}
 #: Parameters whose flags have another name.
 RENAMED = {"labels_key": "labels", "features_key": "features", "truth_key": "truth", "random_state": "seed"}
-#: Settings objects by parameter: each field is a flag.
-SETTINGS: dict[str, type] = {
-    "training": Training,
-    "check": Checks,
-    "shift": Shift,
-    "sets": Sets,
-    "classifier": Classifier,
-}
-#: Parameters whose value is the name of a settings object. Each field of the object is a flag too.
-CHOICES: dict[str, dict[str, type]] = {
-    "likelihood": {"gaussian": Gaussian, "student_t": StudentT},
-    "method": {"direct": Direct, "gibbs": Gibbs},
-}
 #: Fields whose flag is named after the parameter.
 FIRST = {"shift": "strategy", "check": "values"}
 HIERARCHY = "tree of the labels: a .csv file with the columns child and parent, or an .obo file of an ontology"
@@ -57,10 +44,10 @@ class Parameter:
     text: str
 
     @property
-    def settings(self) -> type | None:
-        """Settings object that the parameter takes, if any."""
-        cls = SETTINGS.get(self.name)
-        return cls if cls is not None and cls.__name__ in self.annotation else None
+    def settings(self) -> dict[str, type]:
+        """Settings objects that the parameter takes, by word: ``"student_t"``. Each of their fields is a flag."""
+        found = {name: cls for name, cls in OBJECTS.items() if name in self.annotation and name != "Mixup"}
+        return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
 
     def add(self, parser: argparse.ArgumentParser) -> None:
         """Add the flag to a parser, with the first sentence of its documentation as help."""
@@ -173,8 +160,9 @@ def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
     for name, parameter in parameters(verb).items():
         if name in added:
             continue
-        classes = CHOICES.get(name, {}).values() if parameter.settings is None else [parameter.settings]
-        if name in FIRST or parameter.settings is None:
+        classes = parameter.settings.values()
+        # Of several objects, the flag names one.
+        if name in FIRST or len(classes) != 1:
             parameter.add(parser)
         for item in (item for cls in classes for item in _fields(cls)):
             if item.name not in added and item.name != FIRST.get(name):
@@ -191,12 +179,14 @@ def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
     elif getattr(args, "hierarchy", None) is not None:
         raise InputError("A hierarchy needs the column of the labels: pass --labels as well.")
     for name, parameter in known.items():
-        if name in CHOICES:
-            found[name] = _chosen(args, name)
+        classes = parameter.settings
+        if len(classes) > 1:
+            found[name] = _chosen(args, name, classes)
         elif name == "shift" and args.shift == "none":
             found[name] = False
-        elif parameter.settings is not None:
-            found[name] = _read(args, parameter.settings, name)
+        elif classes:
+            (cls,) = classes.values()
+            found[name] = _read(args, cls, name)
     return found
 
 
@@ -206,9 +196,9 @@ def _read(args: argparse.Namespace, cls: type, name: str) -> Any:
     return cls(**{field: getattr(args, flag) for field, flag in flags.items() if hasattr(args, flag)})
 
 
-def _chosen(args: argparse.Namespace, name: str) -> Any:
+def _chosen(args: argparse.Namespace, name: str, classes: dict[str, type]) -> Any:
     """Return the settings object that a word names, or that fields given with ``auto`` belong to; else the word."""
-    word, classes = getattr(args, name), CHOICES[name]
+    word = getattr(args, name)
     own = {key: {item.name for item in fields(cls)} for key, cls in classes.items()}
     items = [item for cls in classes.values() for item in fields(cls)]
     given, first = {item.name for item in items if getattr(args, item.name) != item.default}, next(iter(classes))
