@@ -78,6 +78,37 @@ def test_shuffled_texts_are_refused(tmp_path):
         lengths.text_bytes(file["x"], path)
 
 
+@pytest.mark.parametrize("chunks", [None, (100,)])
+def test_a_text_that_fills_what_is_not_stored_is_refused(tmp_path, chunks):
+    """A file of 100 kB with 1,000 entries took 100 MB, none of which was counted."""
+    path = tmp_path / "texts.h5"
+    with h5py.File(path, "w") as file:
+        options = {"dtype": h5py.string_dtype(), "fillvalue": "x" * 100_000, "chunks": chunks}
+        file.create_dataset("x", shape=(1000,), **options)
+        file.create_dataset("whole", data=["B"] * 1000, **options)
+        file.create_dataset("nothing", shape=(0,), maxshape=(None,) if chunks else None, **options)
+        file.create_dataset("part", shape=(1000,), **options)
+        if chunks:
+            file["part"][:900] = "B"
+    with h5py.File(path) as file:
+        assert lengths.text_bytes(file["whole"], path) == 1000
+        assert lengths.text_bytes(file["nothing"], path) == 0
+        for name in ("x", "part"):
+            with pytest.raises(lengths.UnusualFileError):
+                lengths.text_bytes(file[name], path)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_text_that_fills_a_store_is_refused(tmp_path, zarr_format):
+    root = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=zarr_format)
+    root.create_array("x", shape=(1000,), dtype=str, fill_value="x" * 100_000)
+    plain = root.create_array("plain", shape=(2,), dtype=str, fill_value="")
+    plain[:] = np.array(["B", "T"])
+    assert lengths.zarr_bytes(plain, tmp_path / "x.zarr") > 0
+    with pytest.raises(lengths.UnusualFileError):
+        lengths.zarr_bytes(root["x"], tmp_path / "x.zarr")
+
+
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_attributes_are_at_least_as_long_as_their_texts(tmp_path, libver):
     """Attributes are counted, however many there are and whatever was removed before."""

@@ -242,6 +242,23 @@ def one_text(prior: h5py.Group, rng: Rng) -> None:
     _repeat_record(prior, size, n + 1)
 
 
+def hidden_texts(prior: h5py.Group, rng: Rng) -> None:
+    """One text told many times after empty ones: HDF5 does not shuffle texts, and unshuffled all lengths are zero."""
+    size, n = int(rng.integers(500_000, 2_000_000)), int(rng.integers(200, 700))
+    texts = [""] * n + ["x" * size] + ["y"] * (2 * n)
+    data = _replaced(prior, rng, data=texts, dtype=h5py.string_dtype(), shuffle=True, chunks=(len(texts),))
+    data.attrs["encoding-type"] = "string-array"
+    _repeat_record(prior, size, 2 * n + 1)
+
+
+def filled(prior: h5py.Group, rng: Rng) -> None:
+    """A long text in place of everything that is not stored."""
+    text, n = "x" * int(rng.integers(10_000, 1_000_000)), int(10 ** rng.uniform(3.5, 6))
+    chunks = (100,) if rng.random() < 0.5 else None
+    data = _replaced(prior, rng, shape=(n,), dtype=h5py.string_dtype(), fillvalue=text, chunks=chunks)
+    data.attrs["encoding-type"] = "string-array"
+
+
 def _repeat_record(prior: h5py.Group, size: int, n: int) -> None:
     """Replace n records of texts by the first of them."""
     path = Path(prior.file.filename)
@@ -312,6 +329,16 @@ def zarr_many_texts(place: Path, rng: Rng) -> None:
     file, entries = _array(place, rng, "texts")
     head = int(rng.integers(2**26, 2**32)).to_bytes(4, "little")
     _chunk(file.parent).write_bytes(_packer(entries).encode(head + bytes(int(rng.integers(4, 10**6)))))
+
+
+def zarr_filled(place: Path, rng: Rng) -> None:
+    """A long text in place of everything that is not stored, in an array without chunks."""
+    file, entries = _array(place, rng, "texts")
+    entries["fill_value"], n = "x" * int(rng.integers(10_000, 1_000_000)), int(10 ** rng.uniform(3.5, 6))
+    where = entries if "chunk_grid" not in entries else entries["chunk_grid"]["configuration"]
+    entries["shape"] = where["chunks" if "chunks" in where else "chunk_shape"] = [n]
+    file.write_text(json.dumps(entries))
+    _chunk(file.parent).unlink()
 
 
 def zarr_shape(place: Path, rng: Rng) -> None:
@@ -387,11 +414,11 @@ def zarr_gone(place: Path, rng: Rng) -> None:
 HDF5: tuple[Callable[[h5py.Group, Rng], None], ...] = (
     unallocated, fixed_texts, long_scalar, large_chunk, deflate_bomb, lzf_bomb, packed_twice, other_filter, link,
     extra_link, kept_elsewhere, virtual, circle, many, odd_type, named_type, no_values, odd_encoding, long_attribute,
-    one_text, many_attributes, not_a_table, lists,
+    one_text, many_attributes, not_a_table, lists, hidden_texts, filled,
 )  # fmt: skip
 ZARR: tuple[Callable[[Path, Rng], None], ...] = (
     zarr_bomb, zarr_false_length, zarr_many_texts, zarr_shape, zarr_codec, zarr_type, zarr_description, zarr_link,
-    zarr_gone, zarr_pipe,
+    zarr_gone, zarr_pipe, zarr_filled,
 )  # fmt: skip
 
 

@@ -99,10 +99,12 @@ def _attribute(body: bytes) -> int:
 
 def text_bytes(data: h5py.Dataset, path: Path) -> int:
     """Return the bytes of all texts of variable length in a dataset."""
+    # A text that fills what is not stored takes its length for every entry.
+    filled = data.size and data.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
     if data.chunks is None:
         offset = data.id.get_offset()
         if offset is None:
-            if data.id.get_storage_size():
+            if data.id.get_storage_size() or filled:
                 raise UnusualFileError
             return 0
         records = np.fromfile(path, RECORD, count=data.size, offset=offset)
@@ -111,6 +113,8 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
     packing = {name: value for name, value in packing.items() if value}  # In the order of the bits of a mask.
     chunks: list[tuple[int, ...]] = []
     data.id.chunk_iter(lambda chunk: chunks.append(chunk.chunk_offset))
+    if filled and len(chunks) < math.prod(-(-n // size) for n, size in zip(data.shape, data.chunks, strict=True)):
+        raise UnusualFileError
     # h5py unpacks the records of a dataset that is declared as bytes.
     with h5py.File("records", "w", driver="core", backing_store=False) as memory:
         total = 0
@@ -171,6 +175,8 @@ def zarr_bytes(data: Any, path: Path) -> int:
     packer, *more = [name for name in names if name in PACKERS] or [""]
     is_text, size, total = data.dtype.kind in "OT", math.prod(data.chunks), 0
     most = LONGEST_TEXTS if is_text else size * data.dtype.itemsize + BESIDE
+    if is_text and data.fill_value:  # It takes its length for every entry that is not stored.
+        raise UnusualFileError
     for packed in _zarr_chunks(data, path / data.path, most):
         n_bytes = unpacked_bytes(packer, packed, most)
         if more or n_bytes > most:
