@@ -31,7 +31,7 @@ WALKS = {
     "transfer_labels": (42, 39),
     "train_prior": (47, 66),
     "cluster": (30, 25),
-    "annotate": (69, 125),
+    "annotate": (69, 122),
 }
 
 
