@@ -83,6 +83,21 @@ def test_a_message_that_steps_repeat_is_shown_once_and_recorded_always():
     assert heard(_log.warn, "alone") == heard(_log.warn, "alone") == ["alone"]
 
 
+def test_a_message_that_was_ignored_is_shown_later():
+    """pl.rho ignores the warnings of its own calls: they hid those of the user's next call."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DiceWarning)
+        _log.warn("too few sites")
+    assert heard_by_default("too few sites") == ["too few sites"]
+
+
+def heard_by_default(message):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        _log.warn(message)
+    return [str(warning.message) for warning in caught]
+
+
 def test_a_message_is_shown_once_to_a_user_without_filters():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")

@@ -94,14 +94,15 @@ def warn(message: str) -> None:
     """
     listeners = _listeners.get()
     filters = (kind for kind, text, category, *_ in warnings.filters if not text and issubclass(DiceWarning, category))
-    known = message in _shown and next(filters, "default") != "always"
-    repeated = known or any(message in listener for listener in listeners)
+    action = next(filters, "default")
+    repeated = any(message in listener for listener in listeners) or (message in _shown and action != "always")
     for listener in listeners:
         listener.append(message)
     if not repeated:
         warnings.warn(message, DiceWarning, stacklevel=_depth_outside_package())
         # Not reached if a filter turns the warning into an error: the next call fails again.
-        _shown.add(message)
+        if action != "ignore":
+            _shown.add(message)
 
 
 @contextmanager
