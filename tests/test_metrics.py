@@ -61,6 +61,7 @@ def test_agreement_matches_sklearn() -> None:
     named = pd.Categorical.from_codes(labels, list("wxyz"))
     assert metrics.ari(named, clusters) == pytest.approx(skm.adjusted_rand_score(labels, clusters))
     assert metrics.nmi(named, clusters) == pytest.approx(skm.v_measure_score(labels, clusters))
+    assert metrics.v_measure(named, clusters) == metrics.nmi(named, clusters)
     assert metrics.nmi(named, clusters, average="max") == pytest.approx(
         skm.normalized_mutual_info_score(labels, clusters, average_method="max")
     )

@@ -5,7 +5,7 @@ Scores leave out cells without a label (``None``, ``NaN``, ``pd.NA``).
 
 from __future__ import annotations
 
-from dice.metrics._clustering import PAPER_RESOLUTIONS, ari, leiden_sweep, nmi
+from dice.metrics._clustering import PAPER_RESOLUTIONS, ari, leiden_sweep, nmi, v_measure
 from dice.metrics._embedding import clisi, ilisi, knn_macro_f1, lisi_neighbors, silhouette
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "lisi_neighbors",
     "nmi",
     "silhouette",
+    "v_measure",
 ]
 
 

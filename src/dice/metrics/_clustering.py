@@ -114,6 +114,29 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
     return float(normalized_mutual_info_score(*pair, average_method=average))
 
 
+def v_measure(labels: ArrayLike, clusters: ArrayLike) -> float:
+    """V-measure: harmonic mean of homogeneity and completeness of the clusters, which equals :func:`dice.metrics.nmi`.
+
+    Parameters
+    ----------
+    labels
+        Known label of every cell; cells without one are left out.
+    clusters
+        Cluster of every cell; cells without one are left out.
+
+    Returns
+    -------
+    The score, between 0 and 1.
+
+    Examples
+    --------
+    >>> import dice
+    >>> dice.metrics.v_measure(["B", "B", "T", "T"], [1, 1, 2, 2])
+    1.0
+    """
+    return nmi(labels, clusters)
+
+
 #: The paper's 39 resolutions: 0.01 to 0.20 by 0.01, then 0.2 to 2.0 by 0.1 (0.2 is in both).
 PAPER_RESOLUTIONS: tuple[float, ...] = (*(step / 100 for step in range(1, 21)), *(step / 10 for step in range(2, 21)))
 
