@@ -1,10 +1,11 @@
 """Memory and time as cells grow beyond what fits, on synthetic sparse stores.
 
-    python benchmarks/scale.py [--folder FOLDER] [--largest 1000000] [--reference 500000]
+    python benchmarks/scale.py [--folder FOLDER] [--largest 1000000] [--reference 500000] [--without-cluster]
 
 1. Queries of 10,000 cells to a million x 2,000 genes, about 5 % non-zero, from zarr to zarr: seconds of each phase and
    the peak of memory.
 2. A reference of 500,000 cells: seconds of the passes and of training, and the peak of memory.
+3. The largest query by a local cluster of one and of two processes: seconds, and the largest difference.
 
 Each measurement is a process of its own, whose peak memory the kernel tells (Linux). Stores are made once in FOLDER
 (about 1 GB), by default a temporary folder that is removed.
@@ -25,6 +26,7 @@ import anndata as ad
 import dask.array as da
 import numpy as np
 import pandas as pd
+import zarr
 from report import OUT, prepare
 from scipy import sparse
 
@@ -129,7 +131,37 @@ def reference(folder: Path, n_cells: int, max_steps: int | None = None) -> dict[
     }
 
 
-PARTS = {"query": query, "reference": reference}
+def cluster(folder: Path, n_cells: int, n_first: int) -> dict[str, float]:
+    """Projection by one worker process and by two, and how far the results are apart."""
+    from dask.distributed import Client, LocalCluster
+
+    row: dict[str, float] = {"cells": n_cells}
+    results = []
+    for n_workers in (1, 2):
+        timed = Timed()
+        timed.watch(Query.latents, "func", f"project, {n_workers} worker(s)")
+        target = folder / f"by_{n_workers}.zarr"
+        with (
+            LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as workers,
+            Client(workers),
+        ):
+            # Workers import what they need before the clock runs.
+            query(folder, n_first, uncertainty=False)
+            timed.seconds.clear()
+            dice.tl.denoise_to_zarr(
+                folder / f"query_{n_cells}.zarr",
+                folder / "prior.h5ad",
+                target,
+                copy_x=False,
+                method=dice.Direct(uncertainty=False),
+            )
+        row |= timed.seconds
+        results.append(ad.io.read_elem(zarr.open_group(target, mode="r")["obsm/X_dice"]))
+        shutil.rmtree(target)
+    return row | {"largest difference": float(np.abs(results[0] - results[1]).max())}
+
+
+PARTS = {"query": query, "reference": reference, "cluster": cluster}
 
 
 def measure(part: str, folder: Path, *arguments: object) -> dict[str, float]:
@@ -146,7 +178,7 @@ def report(name: str, rows: list[dict[str, float]]) -> pd.DataFrame:
     return table
 
 
-def run(folder: Path, largest: int, n_reference: int) -> None:
+def run(folder: Path, largest: int, n_reference: int, *, by_cluster: bool) -> None:
     sizes = [n for n in SIZES if n <= largest] or [largest]
     for name, n_cells, seed in [("reference", n_reference, 1), *(("query", n, 2) for n in sizes)]:
         path = folder / f"{name}_{n_cells}.zarr"
@@ -163,6 +195,12 @@ def run(folder: Path, largest: int, n_reference: int) -> None:
             queries[queries["evaluations"] == 1].pipe(lambda t: t["reading and projection"] > t["network"]).iloc[-1]
         ),
     }
+    if by_cluster:
+        two = report("cluster", [measure("cluster", folder, sizes[-1], sizes[0])])
+        claims |= {
+            "two processes project faster than one": (two["project, 2 worker(s)"] < two["project, 1 worker(s)"]).all(),
+            "same numbers from a cluster": (two["largest difference"] < 1e-5).all(),
+        }
     for name, holds in claims.items():
         print(f"{'holds' if holds else 'DOES NOT HOLD'}: {name}")
 
@@ -172,6 +210,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where stores are made and kept")
     parser.add_argument("--largest", type=int, default=1_000_000, help="cells of the largest query")
     parser.add_argument("--reference", type=int, default=500_000, help="cells of the reference")
+    parser.add_argument("--without-cluster", action="store_true", help="leave the third measurement out")
     parser.add_argument("--part", nargs="+", help="one measurement with its arguments, printed as JSON")
     arguments = parser.parse_args()
     prepare()
@@ -180,13 +219,13 @@ def main() -> None:
         print(json.dumps(PARTS[name](arguments.folder, *map(json.loads, values))))
         return
     OUT.mkdir(parents=True, exist_ok=True)
-    sizes = arguments.largest, arguments.reference
+    sizes, by_cluster = (arguments.largest, arguments.reference), not arguments.without_cluster
     if arguments.folder:
         arguments.folder.mkdir(parents=True, exist_ok=True)
-        run(arguments.folder, *sizes)
+        run(arguments.folder, *sizes, by_cluster=by_cluster)
         return
     with tempfile.TemporaryDirectory() as folder:
-        run(Path(folder), *sizes)
+        run(Path(folder), *sizes, by_cluster=by_cluster)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ ANSWER = ROOT / "docs" / "benchmark_ages.md"
 #: Folders that every figure depends on, and those that only some pages depend on.
 EVERYWHERE = ("_data", "_model", "_query", "_train", "options")
 ALSO = {
-    "_clusters": ("clusters", "demo", "unseen", "two_profiles"),
+    "_clusters": ("clusters", "demo", "unseen", "scale_cluster", "two_profiles"),
     "_labels": ("coverage", "demo", "depth", "levels", "novelty", "several", "shift", "species", "transfer", "unseen"),
     "_features": ("features",),
 }

@@ -13,6 +13,7 @@ import pytest
 from scipy import sparse
 
 import dice
+from dice._data.matrix import Matrix
 
 distributed = pytest.importorskip("distributed")
 
@@ -141,6 +142,30 @@ def test_a_cluster_trains_the_same_prior(pair, cluster):
     expected = dice.Prior.from_anndata(reference).projection
     np.testing.assert_allclose(priors[0].projection.loadings, expected.loadings, atol=1e-5)
     np.testing.assert_allclose(priors[0].projection.singular_values, expected.singular_values, rtol=1e-5)
+
+
+class Carried:
+    """Stands for a prior; tells where it was unpacked."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, chunk, rows):
+        return os.getpid()
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        with (self.folder / "unpacked").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def test_what_a_function_carries_reaches_each_worker_once(pair, cluster, tmp_path):
+    cells = lazy(pair[1], 10)
+    processes = Matrix(cells).each(Carried(tmp_path))
+    assert len(processes) == 40
+    workers = [int(line) for line in (tmp_path / "unpacked").read_text().split() if int(line) != os.getpid()]
+    assert len(workers) == len(set(workers)) <= 2
+    assert set(processes) <= set(workers)
 
 
 def test_a_killed_worker_loses_nothing(pair, cluster, tmp_path):

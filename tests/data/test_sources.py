@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from dice._data.lazy import LazyRows
 from dice._data.sources import (
     BadValuesError,
     CompressedRows,
-    LazyRows,
     Rules,
     by_columns,
     clean,

@@ -147,7 +147,7 @@ def holds_counts(matrix: Matrix, least: int = 0) -> bool:
     """Return whether a matrix holds raw counts. All of it is read, and a few other values are an error."""
     if not is_counts(matrix.sample(), least=least):
         return False
-    matrix.rules.whole = True
+    matrix.whole = True
     matrix.check_values()
     return True
 

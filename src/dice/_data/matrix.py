@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import starmap
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from scipy import sparse
 
 from dice import _log
 from dice._arguments import known_key
-from dice._data import sources
+from dice._data import lazy, sources
 from dice._data.read import names
 from dice._data.sources import clean, float32_copy, readable
 from dice._errors import InputError, SlotError
@@ -66,7 +66,12 @@ class Matrix:
             self.data = _get(adata, layer, who)
             sources.check_size(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
-        self.rules = sources.Rules()
+        #: Factor of values without logarithm, for another target sum.
+        self.factor = 1.0
+        #: Larger values, and values that are not whole, are refused with the names of their cells and genes.
+        self.largest, self.whole = np.inf, False
+        #: Whether dask can go through the cells, block by block.
+        self.is_lazy = sources.is_lazy(self.data) and not sources.by_columns(self.data)
 
     @cached_property
     def _opened(self) -> tuple[Any, Codes | None]:
@@ -76,7 +81,7 @@ class Matrix:
             kept, genes = np.unique(genes, return_inverse=True)
             data = sources.rows_of_columns(data, kept)
         elif sources.is_lazy(data):
-            data = sources.LazyRows(data)
+            data = lazy.LazyRows(data)
         if sources.is_compressed(data):
             data = sources.CompressedRows.of(data)
         return data, None if np.array_equal(genes, np.arange(data.shape[1])) else genes
@@ -85,6 +90,10 @@ class Matrix:
     def in_memory(self) -> bool:
         """Whether the matrix is an array or a sparse matrix in memory."""
         return isinstance(self.data, np.ndarray) or sparse.issparse(self.data)
+
+    @property
+    def _rules(self) -> sources.Rules:
+        return sources.Rules(self.factor, self.largest, self.whole)
 
     def slices(self) -> list[slice]:
         """Consecutive ranges of cells that cover the matrix."""
@@ -110,18 +119,22 @@ class Matrix:
         """
         stored, genes = self._opened
         with self._names_in_errors():
-            return clean(stored[rows], genes, rows.start, self.rules)
+            return clean(stored[rows], genes, rows.start, self._rules)
 
     def each(self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading") -> list[T]:
-        """Return ``function(chunk, rows)`` of all chunks in order. Two chunks are never held at once."""
-        return list(starmap(function, self._chunks(desc)))
+        """Return ``function(chunk, rows)`` of all chunks in order. Workers of dask call it if the matrix is lazy."""
+        if self.is_lazy:
+            with self._names_in_errors():
+                blocks = lazy.each(self.data, self._on_block(listed, function), desc=desc)
+            return [result for results in blocks for result in results]
+        return listed(function, self._chunks(desc))
 
     def take(self, cells: Codes) -> Chunk:
         """Return some cells, in ascending order, as one chunk. Rows in memory are read without the others."""
         if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
             genes = self._opened[1]
             with self._names_in_errors():
-                return clean(self.data[cells], genes, cells, self.rules)
+                return clean(self.data[cells], genes, cells, self._rules)
         wanted = np.zeros(self.n_cells, dtype=bool)
         wanted[cells] = True
         parts = self.each(lambda chunk, rows: chunk[wanted[rows]])
@@ -133,21 +146,29 @@ class Matrix:
 
     def total(self, function: Callable[[Chunk], Sums], cells: NDArray[np.bool_] | None = None) -> Sums:
         """Return the sum of ``function(chunk)`` over all chunks, or over the chosen `cells` (n,)."""
-        chunks = self._chunks("Adding up")
-        return add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
+        gather = partial(summed, cells)
+        if self.is_lazy:
+            with self._names_in_errors():
+                return lazy.total(self.data, self._on_block(gather, function), desc="Adding up")
+        return gather(function, self._chunks("Adding up"))
 
-    def _chunks(self, desc: str) -> Iterator[tuple[Chunk, slice]]:
+    def _chunks(self, desc: str) -> lazy.Numbered:
         """Yield all chunks with their rows, with progress."""
         with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
             for rows in self.slices():
                 yield self.read(rows), rows
                 bar.update(rows.stop - rows.start)
 
+    def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
+        identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
+        genes = None if identity else self.genes
+        return lazy.OnBlock(partial(gather, function), genes, self.chunk_size, self._rules)
+
     def check_values(self) -> None:
         """Raise if a cell has a value that is refused, before other work begins."""
         values = self.data.data if sparse.issparse(self.data) else self.data
         # Usually one look suffices; float64 may be finite and yet too large for float32.
-        if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self.rules.hold(values):
+        if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self._rules.hold(values):
             self.each(lambda *_: None, desc="Checking")
 
     @contextmanager
@@ -159,7 +180,7 @@ class Matrix:
         except sources.BadValuesError as error:
             bad, genes = self.names[np.unique(error.rows)], self.gene_names[self.genes[error.genes]]
             if np.isfinite(error.values).all():
-                odd = "not counts" if self.rules.whole else "too large for logarithms"
+                odd = "not counts" if self.whole else "too large for logarithms"
                 raise InputError(
                     f"{len(error.values)} values in {self.where} are {odd}, unlike all others, for example "
                     f"{error.values[0]:.4g} of gene {genes[0]!r} in cell {self.names[error.rows[0]]!r}: correct them, "
@@ -186,6 +207,16 @@ class Matrix:
         stored = self._opened[0]
         blocks = [float32_copy(stored[int(start) : int(start) + size]) for start in starts]
         return sparse.vstack(blocks, format="csr") if sparse.issparse(blocks[0]) else np.concatenate(blocks)
+
+
+def listed(function: Callable[[Chunk, slice], T], chunks: lazy.Numbered) -> list[T]:
+    """Return the results of all chunks. Two chunks are never held at once."""
+    return list(starmap(function, chunks))
+
+
+def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: lazy.Numbered) -> Sums:
+    """Return the sum over the chosen cells, or all."""
+    return add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
 
 
 @dataclass(frozen=True)

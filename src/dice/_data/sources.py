@@ -1,6 +1,6 @@
 """Blocks of cells as float32, from any kind of matrix.
 
-CSR is sliced by rows. The chosen genes of a matrix stored by columns are converted once, in memory. Lazy matrices are
+CSR is sliced by rows; the chosen genes of a matrix stored by columns are converted once, in memory; lazy matrices are
 computed block by block.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -25,13 +25,10 @@ from dice._types import Chunk, Floats, Mask
 BLOCK_ENTRIES = 16_000_000
 
 
-@dataclass
-class Rules:
-    """How values of a matrix are read. Refused values are reported with the names of their cells and genes."""
+class Rules(NamedTuple):
+    """How values are read: multiplied by `factor` before log1p; refused above `largest`, or if not `whole`."""
 
-    #: Factor of values without logarithm, for another target sum.
     factor: float = 1.0
-    #: Larger values are refused, and if `whole`, values that are not whole numbers.
     largest: float = np.inf
     whole: bool = False
 
@@ -145,31 +142,6 @@ class CompressedRows:
         chunk = sparse.csr_array(parts, shape=(len(indptr) - 1, self.shape[1]), copy=True)
         check_positions(chunk)
         return chunk
-
-
-class LazyRows:
-    """Rows of a dask array. In a pass over the cells, each block is computed once."""
-
-    def __init__(self, data: Any) -> None:
-        self.data = data
-        self.shape: tuple[int, int] = data.shape
-        #: Where one block of cells ends and the next one begins.
-        self.edges: NDArray[np.intp] = np.concatenate([[0], np.cumsum(data.chunks[0])]).astype(np.intp)
-        self._range: tuple[int, int] = (0, 0)
-        self._block: Any = None
-
-    def __getitem__(self, rows: slice) -> Any:
-        first = self.edges[max(np.searchsorted(self.edges, rows.start, side="right") - 1, 0)]
-        last = self.edges[np.searchsorted(self.edges, rows.stop)]
-        if self._block is None or self._range != (first, last):
-            self._block = None  # Two blocks are never held at once.
-            block = self.data[first:last].compute()
-            if sparse.issparse(block):
-                check_positions(block)
-                block = CompressedRows.of(block.tocsr())
-            self._block = block
-            self._range = (first, last)
-        return self._block[rows.start - first : rows.stop - first]
 
 
 def to_float32(values: Any) -> NDArray[np.float32]:

@@ -30,7 +30,7 @@ Sums: TypeAlias = tuple[Any, ...]
 
 
 class Summable(Protocol):
-    """Cells that a function can be summed over, in memory or on disk."""
+    """Cells that a function can be summed over, in memory, on disk or by workers."""
 
     def total(self, function: Callable[[Chunk], Sums]) -> Sums:
         """The sum of ``function(chunk)`` over all chunks, in double precision."""

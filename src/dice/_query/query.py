@@ -78,8 +78,7 @@ def opened(
     matrix = once(("matrix", *place, known.get("sum_log"), options.layer, options.chunk_size), opening, adata)
     if options.check.values:  # noqa: PD011 - not pandas
         checking = partial(check_query, matrix, match, known, means)
-        key = ("values", id(matrix), tuple(sorted(known.items())), means is None)
-        matrix.rules.factor = once(key, checking, matrix)
+        matrix.factor = once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
     batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
     return match, matrix, batches
 

@@ -105,8 +105,8 @@ def denoise(
 
     Notes
     -----
-    If the matrix is a dask array, one block after the other is computed by dask and projected. The results are in
-    memory.
+    If the matrix is a dask array, its blocks are projected by dask's threads, or by the workers of a
+    :class:`dask.distributed.Client` that was started before. The results are in memory.
 
     The paper's settings are ``dice.tl.denoise(query, reference, rho=(5, 0.5), method=dice.Gibbs(n_iterations=100,
     n_chains=10, average="chains"))`` for cells and ``rho=20`` with ``n_iterations=200`` for its synthetic experiments.

@@ -1,0 +1,120 @@
+"""Functions of the blocks of dask arrays.
+
+dask runs functions over the blocks of its arrays, in threads or on the user's cluster. A function and its data (such as
+a prior) are sent to each worker once.
+"""
+
+from __future__ import annotations
+
+import operator
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dice import _log
+from dice._data import sources
+from dice._model.arrays import Sums, add_up
+from dice._types import Chunk
+
+#: A function of one block and of the range of cells that it holds.
+BlockFunction: TypeAlias = Callable[[Any, slice], Any]
+#: Chunks of one block, each with the range of cells that it holds.
+Numbered: TypeAlias = Iterator[tuple[Chunk, slice]]
+#: Partial sums that are added up at a time.
+FAN_IN = 4
+
+
+@dataclass(frozen=True)
+class OnBlock:
+    """A function of one block: `gather` gets the chosen genes of its cells, `size` cells at a time."""
+
+    gather: Callable[[Numbered], Any]
+    genes: NDArray[np.intp] | None
+    size: int
+    rules: sources.Rules
+
+    def __call__(self, block: Any, rows: slice) -> Any:
+        return self.gather(self._chunks(block, rows))
+
+    def _chunks(self, block: Any, rows: slice) -> Numbered:
+        if sparse.issparse(block):
+            sources.check_positions(block)
+            block = block.tocsr()
+        # A block without cells is one chunk without cells, whose results have a shape.
+        for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
+            stop = min(start + self.size, rows.stop)
+            part = block[start - rows.start : stop - rows.start]
+            yield sources.clean(part, self.genes, start, self.rules), slice(start, stop)
+
+
+def each(data: Any, function: BlockFunction, *, desc: str) -> list[Any]:
+    """Return the results of the blocks in order."""
+    tasks = _tasks(data, function)
+    return _compute(tasks, tasks, desc)
+
+
+def total(data: Any, function: BlockFunction, *, desc: str) -> Sums:
+    """Return the sum of the results over all blocks, in an order that does not depend on the workers."""
+    import dask
+
+    parts = tasks = _tasks(data, function)
+    add = dask.delayed(add_up, pure=False)
+    while len(parts) > 1:
+        parts = [add(parts[first : first + FAN_IN]) for first in range(0, len(parts), FAN_IN)]
+    return _compute(parts, tasks, desc)[0]
+
+
+def _tasks(data: Any, function: BlockFunction) -> list[Any]:
+    """Return one delayed call for every block of whole cells."""
+    import dask
+
+    # A random name, because dask would hash the whole function and its data to find a name.
+    shared = dask.delayed(function, name=f"dice-{uuid.uuid4().hex}", traverse=False)
+    run = dask.delayed(operator.call, pure=False)
+    stops = np.cumsum(data.chunks[0]).tolist()
+    blocks = data.rechunk({1: -1}).to_delayed().ravel()
+    return [run(shared, block, slice(*rows)) for block, rows in zip(blocks, pairwise([0, *stops]), strict=True)]
+
+
+def _compute(results: list[Any], tasks: list[Any], desc: str) -> list[Any]:
+    """Compute results. Schedulers of dask in this process show the progress of the tasks; a cluster has a dashboard."""
+    import dask
+    from dask.callbacks import Callback
+
+    keys = {task.key for task in tasks}
+    with _log.progress(total=len(keys), desc=desc, unit="block") as bar:
+
+        def finished(key: Any, *_: Any) -> None:
+            if key in keys:
+                bar.update()
+
+        with Callback(posttask=finished):
+            return list(dask.compute(*results))
+
+
+class LazyRows:
+    """Rows of a dask array. In a pass over the cells, each block is computed once."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+        self.shape: tuple[int, int] = data.shape
+        #: Where one block of cells ends and the next one begins.
+        self.edges: NDArray[np.intp] = np.concatenate([[0], np.cumsum(data.chunks[0])]).astype(np.intp)
+        self._range: tuple[int, int] = (0, 0)
+        self._block: Any = None
+
+    def __getitem__(self, rows: slice) -> Any:
+        first = self.edges[max(np.searchsorted(self.edges, rows.start, side="right") - 1, 0)]
+        last = self.edges[np.searchsorted(self.edges, rows.stop)]
+        if self._block is None or self._range != (first, last):
+            self._block = None  # Two blocks are never held at once.
+            block = self.data[first:last].compute()
+            self._block = sources.CompressedRows.of(block.tocsr()) if sparse.issparse(block) else block
+            self._range = (first, last)
+        return self._block[rows.start - first : rows.stop - first]
