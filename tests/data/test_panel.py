@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dice
+from dice._errors import InputError
 
 RNG = np.random.default_rng(0)
 QUERY, REFERENCE = RNG.poisson(3, (30, 20)).astype(np.float32), RNG.poisson(5, (40, 60)).astype(np.float32)
@@ -41,6 +42,18 @@ def test_logarithms_and_counts_are_normalised_alike():
     dice.pp.normalize_panel(other, logged)
     both = (each.layers["dice_panel"].toarray() for each in (reference, logged))
     np.testing.assert_allclose(*both, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_replace_totals():
+    query, reference = pair()
+    query.obs["volume"] = np.linspace(1, 3, query.n_obs)
+    dice.pp.normalize_panel(query, reference, size_key="volume")
+    counts = np.expm1(query.layers["dice_panel"].toarray()[:, :15]) * query.obs["volume"].to_numpy()[:, None]
+    ratio = counts[QUERY[:, :15] > 0] / QUERY[:, :15][QUERY[:, :15] > 0]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-4)
+    query.obs.iloc[3, 0] = 0
+    with pytest.raises(InputError, match="must hold positive numbers, but 1 cells"):
+        dice.pp.normalize_panel(query, reference, size_key="volume")
 
 
 def test_no_cell_is_dropped():

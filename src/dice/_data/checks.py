@@ -8,33 +8,37 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
+from scipy import sparse
 
 from dice import _log
 from dice._arguments import known_key, said
 from dice._data.matrix import Matrix
 from dice._data.read import embedding, is_blank, names
 from dice._data.sources import stored_values
-from dice._data.value_checks import is_counts, is_raw, is_scaled, is_unlogged
+from dice._data.value_checks import LARGEST_LOG, is_counts, is_raw, is_scaled, is_unlogged
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
+from dice._model.counts import normalised
 from dice._model.schema import MAX_LATENT
 from dice._model.training_data import ROLES
 from dice._types import Chunk, Codes, Floats
 
 #: Up to this many cells may each come from another donor.
 FEW_CELLS = 20
+#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
+COUNTS_TOLERANCE = 0.05
 
 
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
     """Return the labels of all cells, with code -1 for missing and blank ones; `who` names the object in errors."""
     labels = _without_blanks(_read_names(adata, labels_key, who))
-    _question_numbers(labels, f"{who}.obs[{labels_key!r}]")
+    _question_numbers(labels, f"{who}.obs[{labels_key!r}]", adata)
     if len(labels.categories) < 2:
         raise InputError(f"{who}.obs[{labels_key!r}] must hold at least two labels, got {len(labels.categories)}.")
     return labels
 
 
-def _question_numbers(labels: pd.Categorical, where: str) -> None:
+def _question_numbers(labels: pd.Categorical, where: str, adata: AnnData) -> None:
     """Refuse fractions as labels, and warn of whole numbers, which may be clusters or another column."""
     numbers = labels.categories
     if not pd.api.types.is_numeric_dtype(numbers) or pd.api.types.is_bool_dtype(numbers):
@@ -44,6 +48,7 @@ def _question_numbers(labels: pd.Categorical, where: str) -> None:
     _log.warn(
         f"{where} holds {len(numbers)} different numbers, which are taken as names of labels: set it to "
         f"{where}.astype(str) if they are, or pass the labels_key of a column with names.",
+        about=adata,
     )
 
 
@@ -176,3 +181,13 @@ def check_expression(sample: Chunk, *, who: str = "adata") -> None:
             f"The genes of {who} were scaled or centred (values begin at {stored_values(sample).min():.3g}): use the "
             f"expression from before sc.pp.scale, for example {who} = {who}.raw.to_adata(), or pass check=False."
         )
+
+
+def factors_of(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[np.float64] | None:
+    """Return the factor (n,) from counts to expression, NaN without counts; None if the two do not fit."""
+    if not expression.data.max(initial=0) <= LARGEST_LOG:
+        return None
+    sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(expression), counts))
+    factor = np.where(totals > 0, sums / np.maximum(totals, 1), np.nan)
+    apart = abs(normalised(counts, np.nan_to_num(factor)) - expression)
+    return None if apart.nnz and not apart.max() <= COUNTS_TOLERANCE else factor

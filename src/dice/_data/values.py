@@ -18,18 +18,18 @@ from anndata import AnnData
 from scipy import sparse
 
 from dice import _log
-from dice._data.checks import check_expression, holds_counts
+from dice._data.checks import check_expression, factors_of, holds_counts
 from dice._data.genes import match_genes
 from dice._data.matrix import Matrix
-from dice._data.read import names
+from dice._data.read import column, names
 from dice._data.store import find_prior
-from dice._data.value_checks import LARGEST_LOG, is_raw, is_scaled, is_unlogged, matrix_statistics
+from dice._data.value_checks import is_raw, is_scaled, is_unlogged, matrix_statistics
 from dice._data.write import Slots, all_or_nothing, check_writable, write
 from dice._errors import DiceError, InputError
 from dice._keys import PANEL_LAYER, AnnotateKeys
-from dice._model.counts import MOSTLY, TARGET_SUM, normalised, recover
+from dice._model.counts import MOSTLY, TARGET_SUM, recover
 from dice._model.prior import LearnedPrior
-from dice._types import Codes, Mask
+from dice._types import Codes, Floats, Mask
 from dice.options import Options
 
 P = ParamSpec("P")
@@ -37,8 +37,6 @@ R = TypeVar("R")
 
 #: A query is a panel if it shares at most this many genes with the reference, and less than half of those of either.
 PANEL_GENES = 500
-#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
-COUNTS_TOLERANCE = 0.05
 
 
 def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: str) -> str | None:
@@ -72,18 +70,9 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
     key = AnnotateKeys().layer
     if key in names(adata, "layers"):
         layer = Matrix(adata, layer=key, who=counts.who)
-        if not _fit(*(sparse.csr_array(matrix.sample()).astype(np.float64) for matrix in (layer, counts))):
+        if factors_of(*(sparse.csr_array(x.sample()).astype(np.float64) for x in (layer, counts))) is None:
             raise InputError(f"{layer.where} does not hold log-normalised counts and would be replaced: rename it.")
     return key
-
-
-def _fit(logged: sparse.csr_array, counts: sparse.csr_array) -> bool:
-    """Return whether expression may be the log-normalised values of counts, for any target sum."""
-    if not logged.data.max(initial=0) <= LARGEST_LOG:
-        return False
-    sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(logged), counts))
-    apart = abs(normalised(counts, sums / np.maximum(totals, 1)) - logged)
-    return not apart.nnz or bool(apart.max() <= COUNTS_TOLERANCE)
 
 
 def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
@@ -182,7 +171,9 @@ def shares_panel(adata: AnnData, reference: AnnData, shared: Mask, options: Opti
     return all(m.in_memory and m.n_cells > 0 and m.sample().min() >= 0 for m in matrices)
 
 
-def normalise_pair(adata: AnnData, reference: AnnData, shared: Mask, options: Options) -> str:
+def normalise_pair(
+    adata: AnnData, reference: AnnData, shared: Mask, options: Options, size_key: str | None = None
+) -> str:
     """Normalise both on the genes that they share, a mask (n_vars,) of the reference; return the layer they are in."""
     genes = np.flatnonzero(shared)
     match = match_genes(
@@ -191,7 +182,7 @@ def normalise_pair(adata: AnnData, reference: AnnData, shared: Mask, options: Op
     )  # fmt: skip
     target_sum = _median_counts(adata, options.layer, match.query)
     panel_layer(reference, options.layer, genes[match.prior], target_sum, "reference")
-    return panel_layer(adata, options.layer, match.query, target_sum, "adata")
+    return panel_layer(adata, options.layer, match.query, target_sum, "adata", size_key)
 
 
 def _median_counts(adata: AnnData, layer: str | None, genes: Codes) -> float:
@@ -204,8 +195,13 @@ def _median_counts(adata: AnnData, layer: str | None, genes: Codes) -> float:
     return float(np.median(totals[totals > 0])) if totals.any() else TARGET_SUM
 
 
-def panel_layer(adata: AnnData, layer: str | None, genes: Codes, target_sum: float, who: str) -> str:
-    """Write the layer in which cells sum to `target_sum` over these genes, and return its key. Other genes are zero."""
+def panel_layer(
+    adata: AnnData, layer: str | None, genes: Codes, target_sum: float, who: str, size_key: str | None = None
+) -> str:
+    """Write the layer in which cells sum to `target_sum` over these genes, and return its key. Other genes are zero.
+
+    With `size_key`, cells are divided by their size instead of their counts, such that the median cell is the same.
+    """
     matrix = Matrix(adata, layer=layer, who=who)
     sample = matrix.sample()
     if is_scaled(sample):
@@ -213,13 +209,28 @@ def panel_layer(adata: AnnData, layer: str | None, genes: Codes, target_sum: flo
     few = sparse.csr_matrix(matrix.data[:, genes], dtype=np.float32)
     few.data = few.data if is_unlogged(sample) else np.expm1(few.data)
     totals = np.asarray(few.sum(1), dtype=np.float64).ravel()
-    factor = np.divide(target_sum, totals, out=np.zeros_like(totals), where=totals > 0)
+    sizes = totals if size_key is None else _sizes(adata, size_key, totals)
+    factor = np.divide(target_sum, sizes, out=np.zeros_like(totals), where=totals > 0)
     values = np.log1p(few.data * np.repeat(factor, np.diff(few.indptr)).astype(np.float32))
-    whole = sparse.csr_matrix((values, np.asarray(genes)[few.indices], few.indptr), shape=adata.shape)
+    whole = sparse.csr_matrix((values, np.asarray(genes)[few.indices], few.indptr), shape=(adata.n_obs, adata.n_vars))
     whole.sort_indices()
+    by = "their counts in these genes" if size_key is None else f"{who}.obs[{size_key!r}]"
     _log.say(
-        f"{matrix.where}: {len(genes):,} genes are divided by their counts in these genes and log-normalised to "
-        f"{target_sum:,.5g} counts per cell in {who}.layers[{PANEL_LAYER!r}]."
+        f"{matrix.where}: {len(genes):,} genes are divided by {by} and log-normalised to {target_sum:,.5g} counts per "
+        f"cell in {who}.layers[{PANEL_LAYER!r}]."
     )
     write(adata, Slots(layers={PANEL_LAYER: whole}), copy=False)
     return PANEL_LAYER
+
+
+def _sizes(adata: AnnData, size_key: str, totals: Floats) -> Floats:
+    """Return the sizes (n,) of the cells in units of counts."""
+    sizes = column(adata, size_key, argument="size_key").to_numpy(dtype=np.float64, na_value=np.nan)
+    wrong = ~(np.isfinite(sizes) & (sizes > 0))
+    if wrong.any():
+        raise InputError(
+            f"adata.obs[{size_key!r}] must hold positive numbers, but {wrong.sum()} cells have none, for example "
+            f"{list(adata.obs_names[wrong][:3])}: remove these cells or leave size_key out."
+        )
+    seen = totals > 0
+    return sizes * float(np.median(totals[seen]) / np.median(sizes[seen])) if seen.any() else sizes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anndata import AnnData
 
+from dice import _log
 from dice._data.genes import genes_in_both
 from dice._data.values import PANEL_GENES, normalise_pair
 from dice._data.write import Slots, all_or_nothing, check_writable, write
@@ -12,9 +13,11 @@ from dice._keys import PriorKeys
 from dice.options import Options
 
 
+@_log.once_per_object
 def normalize_panel(
-    adata: AnnData, reference: AnnData, *, layer: str | None = None, gene_key: str | None = None
-) -> None:
+    adata: AnnData, reference: AnnData, *, size_key: str | None = None, layer: str | None = None,
+    gene_key: str | None = None,
+) -> None:  # fmt: skip
     """Normalise a query of few genes, and its reference, on the genes that both have.
 
     Cells of both are divided by their counts in these genes, times the counts of a median cell of the query, and
@@ -26,6 +29,9 @@ def normalize_panel(
         The query, such as the table of a SpatialData object: raw counts or log-normalised expression.
     reference
         The reference, likewise.
+    size_key
+        Column of ``adata.obs`` with volumes or areas of the cells. Query cells are then divided by their size instead
+        of their counts, which keeps the difference between cells that are full of transcripts and cells that are not.
     layer
         Layer of both objects to use instead of ``X``.
     gene_key
@@ -58,5 +64,5 @@ def normalize_panel(
     if not 0 < shared.sum() <= PANEL_GENES:
         raise InputError(f"{shared.sum()} genes are shared, and a panel has at most {PANEL_GENES}: use sc.pp instead.")
     with all_or_nothing(adata, reference):
-        normalise_pair(adata, reference, shared, options)
+        normalise_pair(adata, reference, shared, options, size_key)
         write(reference, Slots(var={PriorKeys().genes: shared}), copy=False)
