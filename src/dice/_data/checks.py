@@ -32,13 +32,13 @@ COUNTS_TOLERANCE = 0.05
 def read_labels(adata: AnnData, labels_key: str, who: str = "adata") -> pd.Categorical:
     """Return the labels of all cells, with code -1 for missing and blank ones; `who` names the object in errors."""
     labels = _without_blanks(_read_names(adata, labels_key, who))
-    _question_numbers(labels, f"{who}.obs[{labels_key!r}]", adata)
+    _question_numbers(labels, f"{who}.obs[{labels_key!r}]")
     if len(labels.categories) < 2:
         raise InputError(f"{who}.obs[{labels_key!r}] must hold at least two labels, got {len(labels.categories)}.")
     return labels
 
 
-def _question_numbers(labels: pd.Categorical, where: str, adata: AnnData) -> None:
+def _question_numbers(labels: pd.Categorical, where: str) -> None:
     """Refuse fractions as labels, and warn of whole numbers, which may be clusters or another column."""
     numbers = labels.categories
     if not pd.api.types.is_numeric_dtype(numbers) or pd.api.types.is_bool_dtype(numbers):
@@ -48,7 +48,6 @@ def _question_numbers(labels: pd.Categorical, where: str, adata: AnnData) -> Non
     _log.warn(
         f"{where} holds {len(numbers)} different numbers, which are taken as names of labels: set it to "
         f"{where}.astype(str) if they are, or pass the labels_key of a column with names.",
-        about=adata,
     )
 
 

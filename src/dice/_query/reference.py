@@ -89,7 +89,6 @@ def labels_of(
         _log.warn(
             f"Labels of a single cell are left out ({len(single)}, for example {single[:5]}): one cell can be learned "
             "from or checked by, not both; merge them with others to keep them.",
-            about=reference,
         )
         labels = labels.remove_categories(labels.categories[counts == 1])
     if len(labels.categories) < 2:

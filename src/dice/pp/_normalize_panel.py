@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from anndata import AnnData
 
-from dice import _log
 from dice._data.genes import genes_in_both
 from dice._data.values import PANEL_GENES, normalise_pair
 from dice._data.write import Slots, all_or_nothing, check_writable, write
@@ -13,7 +12,6 @@ from dice._keys import PriorKeys
 from dice.options import Options
 
 
-@_log.once_per_object
 def normalize_panel(
     adata: AnnData, reference: AnnData, *, size_key: str | None = None, layer: str | None = None,
     gene_key: str | None = None,
