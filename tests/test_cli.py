@@ -501,13 +501,14 @@ def test_labels_of_several_levels(files, tmp_path, capsys):
     assert "pass --labels as well" in capsys.readouterr().err
 
 
-def test_a_table_holds_no_formulas(tmp_path, capsys):
+@pytest.mark.parametrize("name", ["=1+1", "@SUM(1)", "\t=1+1", " =1+1"])
+def test_a_table_holds_no_formulas(name, tmp_path, capsys):
     cells = ad.AnnData(np.zeros((60, 2), np.float32), obs={"label": ["a", "b"] * 30})
-    cells.obsm["=1+1"] = np.random.default_rng(0).normal(size=(60, 3))
+    cells.obsm[name] = np.random.default_rng(0).normal(size=(60, 3))
     cells.write_h5ad(tmp_path / "cells.h5ad")
-    arguments = ["evaluate", tmp_path / "cells.h5ad", "--labels", "label", "--use-rep", "=1+1", "--quiet"]
+    arguments = ["evaluate", tmp_path / "cells.h5ad", "--labels", "label", "--use-rep", name, "--quiet"]
     assert main([*map(str, arguments), "--table", str(tmp_path / "scores.csv")]) == 0
-    assert "\n'=1+1," in (tmp_path / "scores.csv").read_text()
+    assert f"\n'{name}," in (tmp_path / "scores.csv").read_text()
 
 
 def test_a_damaged_store_is_one_sentence(files, tmp_path, capsys):

@@ -196,7 +196,8 @@ def evaluate(args: argparse.Namespace) -> Result:
 
 def _unformula(value: Any) -> Any:
     """Return text with a leading quote if a spreadsheet would take it for a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+    # Spreadsheets drop white space before a formula.
+    return f"'{value}" if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")) else value
 
 
 def report(args: argparse.Namespace) -> Result:
