@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -89,9 +90,8 @@ class Measured:
             return 0.0
         found = self._separation(score[:, 0], score_halves.reshape(halves.shape[:3]), member)
         if self.counts:
-            one, other = (part[cells] for part in self.counts)
-            scores = np.stack(gene_scores([one + other, one, other], member, folds), axis=1)
-            found = max(found, self._separation(scores[:, 0], scores[:, None, 1:], member))
+            scores = gene_scores([part[cells] for part in self.counts], member, folds)
+            found = max(found, self._separation(scores.sum(1), scores[:, None], member))
         return float(np.clip(found, 0, MOST_SEPARATE))
 
     def _separation(self, score: Floats, score_halves: Floats, member: Mask) -> float:
@@ -144,21 +144,24 @@ def latent_scores(values: Floats, member: Mask, folds: Codes) -> Floats | None:
     return np.einsum("nmk,nk->nm", values - middle[folds][:, None], direction[folds])
 
 
-def gene_scores(parts: list[sparse.csr_array], member: Mask, folds: Codes) -> list[Floats]:
-    """Return the score (n,) of every cell for every part of its counts, the first of which is all counts.
+def gene_scores(halves: Sequence[sparse.csr_array], member: Mask, folds: Codes) -> Floats:
+    """Return the scores (n, 2) of the two halves of the counts (n, d) of cells. Their sum is the score of all counts.
 
     The score is the log-likelihood ratio of two Poisson profiles, learned from the counts of cells in other `folds`:
     the best score for profiles that are known. Cells that are a `member` (n,) of the second cluster score above 0.
     """
-    n, n_genes = parts[0].shape
+    n, n_genes = halves[0].shape
     own = sparse.csr_array((np.ones(n), (member * CELL_FOLDS + folds, np.arange(n))), shape=(2 * CELL_FOLDS, n))
-    sums = (own @ parts[0]).toarray().reshape(2, CELL_FOLDS, n_genes)
+    sums = sum((own @ part).toarray() for part in halves).reshape(2, CELL_FOLDS, n_genes)
     sums = sums.sum(1, keepdims=True) - sums
     common = sums.sum(0) + PSEUDO_COUNT
     profiles = sums + PSEUDO_COUNT * n_genes * common / common.sum(-1, keepdims=True)
-    profiles /= profiles.sum(-1, keepdims=True)
-    ratios = np.log(profiles[1] / profiles[0]).T
-    return [(part @ ratios)[np.arange(n), folds] for part in parts]
+    first, second = np.log(profiles / profiles.sum(-1, keepdims=True))
+    ratios, scores = second - first, []
+    for part in halves:
+        cell = np.repeat(np.arange(n), np.diff(part.indptr))
+        scores.append(np.bincount(cell, part.data * ratios[folds[cell], part.indices], minlength=n))
+    return np.stack(scores, axis=1)
 
 
 def shrunken(covariance: Floats) -> Floats:
