@@ -61,8 +61,8 @@ def build(name: str, recipe: dict) -> dict[str, object]:
     known = names_of(recipe["card"]["species"])
     named = np.array([known.symbol(gene)[1] != "" for gene in reference.var_names])
     codes = reference.obs[KEY].cat.codes.to_numpy()
-    chosen = choose_genes(reference, named, n_top_genes=N_TOP_GENES, batch_key="auto", layer=None, labels=codes)
-    reference.var["chosen"] = chosen.mask
+    mask, _ = choose_genes(reference, named, n_top_genes=N_TOP_GENES, batch_key="auto", layer=None, labels=codes)
+    reference.var["chosen"] = mask
     dice.tl.train_prior(reference, labels_key=KEY, mask_var="chosen")
     prior = described_prior(reference, name, recipe["card"])
     path = HERE / "built" / f"{name}.h5ad"
