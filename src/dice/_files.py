@@ -27,8 +27,8 @@ def check_target(
 ) -> Path:
     """Check before the work that a file, or a `store` in a folder, can be written.
 
-    A few bytes are written and removed, because rights and mounts do not tell everything. None of the `inputs` of a
-    call, paths or objects that are backed by a file, may be the same file.
+    A few bytes are written and removed, because file permissions alone do not show whether writing works. None of the
+    `inputs` of a call, paths or objects that are backed by a file, may be the same file.
     """
     target = followed(path)
     for source in inputs:

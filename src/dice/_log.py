@@ -64,7 +64,7 @@ def info(message: str) -> None:
 def say(message: str, *, result: bool = False) -> None:
     """Log a message that every user should read. It is shown at ``settings.verbosity >= 1``.
 
-    It goes to standard error, or to standard output in a notebook, which shows standard error as if it were an error.
+    It goes to standard error. In a notebook it goes to standard output, because standard error looks like an error.
     Within `worded`, the caller prints a `result`.
     """
     _logger.info(message)
@@ -130,7 +130,7 @@ class _Lines:
 
 
 def progress(*, total: int | None, desc: str, unit: str = "it", **kwargs: Any) -> tqdm[Any]:
-    """Return the progress bar of a stage. It is silent at ``settings.verbosity == 0``, and lines in a log file."""
+    """Return the progress bar of a stage: lines in a log file, and nothing at ``settings.verbosity == 0``."""
     if not (_in_notebook() or (sys.stderr is not None and sys.stderr.isatty())):
         share = "{percentage:.0f} % after {elapsed}, {remaining} left" if total else "{n} after {elapsed}"
         kwargs |= {"file": _Lines(), "bar_format": f"{{desc}}{share}{{postfix}}"}
@@ -138,7 +138,7 @@ def progress(*, total: int | None, desc: str, unit: str = "it", **kwargs: Any) -
 
 
 def next_stage(bar: Any, share: int, name: str) -> None:
-    """Report that a share of the work, in units of the bar, is done, and name the next stage."""
+    """Advance the bar by a share of the work, in units of the bar, and name the next stage."""
     bar.update(share)
     bar.set_description(name)
 

@@ -1,4 +1,4 @@
-"""The shelf of priors: ready ones, which are downloaded once, and the user's own, each under a name.
+"""Priors with names: ready ones, which are downloaded once, and the user's own.
 
 A prior is one .h5ad file of plain arrays in the cache folder. What it was learned from is part of it, under its
 checksum. Files of ready priors must have the SHA-256 checksum that this version of dice knows.
@@ -39,7 +39,7 @@ def __dir__() -> builtins.list[str]:
 
 
 def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
-    """All priors of the shelf: those that are ready to be downloaded, and the user's own.
+    """Return a table of all priors with a name: ready ones, which can be downloaded, and the user's own.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
         try:
             rows[path.stem] = card(_opened(path, path.stem)) | {"size": round(path.stat().st_size / 1e6, 2)}
         except DiceError as error:
-            _log.warn(f"A file of the shelf is left out: {error}")
+            _log.warn(f"A file in the folder of priors is left out: {error}")
     table = pd.DataFrame.from_dict(rows, orient="index", columns=SHELF_COLUMNS).rename_axis("name").sort_index()
     return table.assign(here=[_path(name).exists() for name in table.index])
 
@@ -99,7 +99,7 @@ def load(name: str) -> Prior:
 
 
 def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described: str) -> Path:
-    """Put a prior on the shelf of this user, under a name that tools take in place of a reference.
+    """Store a prior under a name, which tools accept as a reference. The file is in the cache folder.
 
     Parameters
     ----------

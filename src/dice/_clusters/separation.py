@@ -70,7 +70,7 @@ class Measured:
         return np.random.default_rng(0).integers(CELL_FOLDS, size=len(self.whole))
 
     def apart(self, first: Codes, second: Codes) -> float:
-        """Return the separation of two clusters: the larger one of that of the latents and that of the genes.
+        """Return the separation of two clusters, in latents or in genes, whichever is larger.
 
         The latents average over the genes of a program and serve for most pairs. The genes serve for profiles that
         differ in few genes, which latents of log-expression blur. Clusters that differ only in depth have a separation
@@ -95,7 +95,7 @@ class Measured:
         return float(np.clip(found, 0, MOST_SEPARATE))
 
     def _separation(self, score: Floats, score_halves: Floats, member: Mask) -> float:
-        """Return the smaller one of the separations of cells by scores (n,) and of their halves by scores (n, s, 2).
+        """Return the separation of cells by scores (n,) or of their halves by scores (n, s, 2), whichever is smaller.
 
         The cells tell clusters from a continuum. The halves tell clusters from noise.
         """
@@ -106,8 +106,8 @@ class Measured:
 def distance(first: Floats, second: Floats) -> float:
     """Return the separation of the scores of two clusters: the mean of two measures that agree for normal clusters.
 
-    One is the distance of the means in units of the spread. The other one counts the cells in between: a continuum has
-    many, also where it is bent, so that its ends are far apart.
+    One is the distance of the means in units of the spread. The other one counts the cells in between. A continuum has
+    many such cells, even if it is bent and its ends are far apart.
     """
     shift, middle = second.mean() - first.mean(), (first.mean() + second.mean()) / 2
     spread = np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / 2)

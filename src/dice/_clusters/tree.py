@@ -204,7 +204,7 @@ class Cut:
 
 
 def stored_cut(record: Mapping[str, Any], level: float | None = None, filled: NDArray[np.integer] | None = None) -> Cut:
-    """Return the cut in a record of ``.uns``, or the cut of its tree at another level, for cells in `filled` leaves."""
+    """Return the stored cut of a tree in ``.uns``, or its cut at another level. Cells are in the `filled` leaves."""
     stored, choice = record["tree"], record["choice"]
     sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))
     tree = Tree(len(sizes), np.asarray(stored["joined"], dtype=np.intp).reshape(-1, 2), separations, sizes)

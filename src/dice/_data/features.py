@@ -43,7 +43,7 @@ class Features:
 
 
 def with_cells(reference: Any, prior_key: str) -> AnnData:
-    """Return the object with cells and prior: the reference, that in a file, or a modality of a MuData object."""
+    """Return the object with cells and prior: the reference (a file is read), or a modality of a MuData object."""
     from dice._data.store import Prior  # Imports torch, which plots of features do not need.
 
     if isinstance(reference, str | os.PathLike):

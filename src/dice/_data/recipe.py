@@ -73,7 +73,7 @@ def warn_of_technologies(adata: AnnData, batch_key: str | None) -> None:
     if mixed is not None:
         _log.warn(
             f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do, so that variable "
-            f"genes may tell these apart rather than types: pass batch_key={mixed[0]!r}."
+            f"genes may separate its values instead of cell types: pass batch_key={mixed[0]!r}."
         )
 
 

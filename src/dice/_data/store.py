@@ -140,7 +140,7 @@ _in_use: weakref.WeakSet[Prior] = weakref.WeakSet()
 def find_prior(
     source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice", query: AnnData | None = None
 ) -> Prior:
-    """Return the prior of an AnnData object, a prior itself, or the prior of a file or of a name on the shelf.
+    """Return the prior of an AnnData object, a prior itself, or the prior of a file or a name.
 
     The prior of an object is verified once, and again if it is replaced or edited. It is an error if the `query` has a
     prior and `source` has none, because they were swapped.

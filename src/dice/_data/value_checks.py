@@ -238,7 +238,7 @@ def _totals(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
 
 
 def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
-    """Return the total that all cells share without a transformation, rounded to a power of ten if near it, or 0."""
+    """Return the total that all cells share after `undo`, as a power of ten if one is near; 0 without one."""
     totals = _totals(cells, undo)
     totals = totals[totals != 0]  # Empty cells have no total.
     if len(totals) < FEWEST_TOTALS or not np.isfinite(totals).all():

@@ -46,7 +46,7 @@ def check_model(model: LabelModel, prior: LearnedPrior) -> None:
     text = f"give {model.card['accuracy']:.0%} of held-out reference cells the right label and {told}"
     if n_genes < FEWEST_GENES:
         raise InputError(
-            f"Labels need at least {FEWEST_GENES} shared genes, got {n_genes}, which {text}: use a query with more "
+            f"Labels need at least {FEWEST_GENES} shared genes, got {n_genes}, which {text}: pass a query with more "
             "genes, or call dice.tl.annotate without labels_key for an embedding and clusters."
         )
     _log.warn(f"Only {n_genes} genes are shared, which {text}: expect sets of several labels.")

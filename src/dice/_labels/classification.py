@@ -85,7 +85,7 @@ def classify(
 
     With `positions` (n, 2), cells are averaged with their neighbours in the tissue.
 
-    If the query cannot be told from the reference, only the view of cells as measured counts. The weight of the other
+    If the query cannot be told from the reference, only the view of cells as measured is used. The weight of the other
     views and of the self-taught regression grows with the strength of the shift.
     """
     averaged, n_labels = isinstance(shift, Shift) and shift.strategy == "auto", len(model.names)

@@ -79,7 +79,7 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
 
 
 def _taught_by(labelled: Labelled) -> tuple[Codes, Codes | Mask]:
-    """Return the cells to learn from, and their labels (n,) or, if some labels are coarse, the possible ones (n, C)."""
+    """Return the cells to learn from and their labels (n,), or possible labels (n, C) if some are coarse."""
     if labelled.coarse is None or not (labelled.coarse >= 0).any():
         return (fit := labelled.cells("train", "validation")), labelled.codes[fit]
     fit = cells_of(labelled.roles, (labelled.codes >= 0) | (labelled.coarse >= 0), "train", "validation")

@@ -152,7 +152,7 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
     try:
         named = all(isinstance(name, str) for name in [*parents.values(), *levels]) and len(parents) <= MOST_LABELS
         if not named or LabelTree.of(names, parents).depths.max() > len(levels) > 0:
-            raise InputError("Names of its nodes must be text, and every level must have one.")
+            raise InputError("The nodes of the tree must have text as names, and every level must have a name.")
     except (InputError, AttributeError, TypeError) as error:
         raise PriorFormatError(f"The stored prior's 'card' has no tree of its labels: {error}") from error
     return names

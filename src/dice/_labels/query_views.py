@@ -90,7 +90,7 @@ class Views:
         """Return the view of cells whose genes are scaled to the mean and variance of the reference.
 
         A panel uses all classifiers. Otherwise only genes are classified, because scaling amplifies the noise of weak
-        genes, which the latents would collect.
+        genes, and this noise would add up in the latents.
         """
         cells, classifier = self.cells, views.standardized_classifier(self.gene_classifier, own)
         if not cells.is_panel:

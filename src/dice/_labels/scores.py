@@ -33,8 +33,8 @@ def score_labels(
     shared = np.asarray(meant.any(1))
     if not shared.any():
         raise InputError(
-            f"adata.obs[{key!r}] and the reference have no label in common: map labels to "
-            f"{found.names[:5]}, label_map={{{said(names[0] if names else 'name')}: ...}}."
+            f"adata.obs[{key!r}] and the reference have no label in common: pass "
+            f"label_map={{{said(names[0] if names else 'name')}: ...}} with labels of the reference, {found.names[:5]}."
         )
     kept = (own.codes >= 0) & shared[own.codes]
     if n_others := int(((own.codes >= 0) & ~kept).sum()):

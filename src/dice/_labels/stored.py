@@ -80,7 +80,7 @@ def _without_cells(prior: Any, levels: Levels) -> LabelModel:
             f"with its cells, or call dice.tl.train_prior(reference, labels_key={levels.key!r}) with calibration cells."
         )
     if levels.columns and [*levels.columns, levels.key] != list(model.card.get("levels", ())):
-        raise InputError(f"{list(levels.columns)} are columns of cells: pass the reference, or a hierarchy.")
+        raise InputError(f"{list(levels.columns)} are columns of reference.obs: pass the reference, or a hierarchy.")
     if levels.hierarchy is None:
         return model
     tree = LabelTree.of(model.names, read_hierarchy(levels.hierarchy, model.names))
@@ -177,7 +177,7 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
 def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
     """Return the parent of every label and node, for labels that are ids or exact names of terms of an .obo file.
 
-    A term with several parents cannot stand in a tree below all of them. Terms are therefore added from specific to
+    In a tree, a term has only one parent. Terms are therefore added from specific to
     general (few labels first, then many ancestors), and only if their labels are nested in those of earlier terms.
     """
     try:

@@ -115,7 +115,7 @@ def _values(layer: str | None, prior: LearnedPrior) -> str:
 
 
 def _depth(medians: Mapping[str, float | None]) -> str:
-    """Return median depths as text, by what the cells belong to. A prior alone does not know its cells' depths."""
+    """Return the median depths of query and reference as text. A prior alone does not know its cells' depths."""
     texts = {who: "unknown, no counts" if depth is None else f"{depth:,.0f} counts" for who, depth in medians.items()}
     return "median cell " + ", ".join(f"of the {who} {text}" for who, text in texts.items())
 
@@ -148,7 +148,7 @@ def _next_step(n_genes: int, n_vars: int, confident: float) -> str | None:
 
 
 def _first_advice(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float, n_novel: int) -> str:
-    """Return the advice which cells to look at first."""
+    """Return advice on the cells to look at first."""
     if n_novel:
         return f"{n_novel:,} cells in obs[{NoveltyKeys().group_flag!r}]: unlike all labels of the reference"
     if ClusterKeys().cluster in read.names(adata, "obs"):

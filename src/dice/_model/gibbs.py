@@ -96,7 +96,7 @@ def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tu
     """Iterations and burn-in of the fastest chain, from the smallest and largest noise variance.
 
     The mean of Z carries at most the share 1 - smallest / largest of U's error over to the next iteration. The prior
-    pulls as well, so that this is an upper bound. The caller warns if the length is `MAX_ITERATIONS`.
+    reduces this share further, so that it is an upper bound. The caller warns if the length is `MAX_ITERATIONS`.
     """
     carried = min(max(1 - smallest / max(largest, 1e-30), 1e-6), 0.999)
     burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)

@@ -92,7 +92,7 @@ class LinearFilter(nn.Module):
 
     @torch.no_grad()
     def fit(self, rows: Rows, held_out: Rows | None, typical: float | None) -> None:
-        """Fit everything in closed form; `typical` is the log depth to ask for, None without counts."""
+        """Fit everything in closed form; `typical` is the log depth of a typical cell, None without counts."""
         if typical is None or rows.depths is None:
             self._fit_identity()
             return

@@ -132,7 +132,7 @@ def shrunken_means(values: Floats, batches: Codes, n_batches: int = 1) -> Floats
 
 
 def _shrunken(sums: Floats, n: Floats, pseudo_cells: float) -> tuple[Floats, Floats]:
-    """Mean of all cells, shrunk to zero, and means of the batches (b, ...), shrunk to it; n are numbers of cells."""
+    """Mean of all cells, shrunk to zero, and means of batches (b, ...), shrunk to the mean of all; `n` counts cells."""
     whole = sums.sum(0) / (n.sum(0) + pseudo_cells)
     return whole, whole[None] if len(sums) == 1 else (sums + pseudo_cells * whole) / (n + pseudo_cells)
 

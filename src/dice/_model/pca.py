@@ -181,7 +181,7 @@ def elbow(singular_values: Floats) -> int:
 def fix_signs(vectors: Floats) -> Floats:
     """Flip every component so that its loading of largest magnitude is positive.
 
-    Of loadings that are equal up to rounding the first one counts: rounding depends on how the matrix was stored.
+    If several loadings are equal up to rounding, the first one is used: rounding depends on the storage of the matrix.
     """
     magnitudes = np.abs(vectors)
     largest = (magnitudes >= (1 - 1e-4) * magnitudes.max(0)).argmax(0)

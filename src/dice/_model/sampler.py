@@ -157,7 +157,7 @@ def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -
 
 @dataclass(frozen=True)
 class CredibleRegion:
-    """Region of points that are as near to the posterior samples of a cell as most of the samples are.
+    """Region around the posterior samples of a cell: points whose distance to the samples is typical for a sample.
 
     Half of the samples give the region its shape, which may have several parts; the other half set its radius. If the
     samples come from the true posterior, the truth is one more draw, and the region covers it with probability `level`

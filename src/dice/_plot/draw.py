@@ -124,7 +124,7 @@ def dots(colors: dict[str, str]) -> list[Any]:
 
 
 def add_legend(ax: Axes, handles: Sequence[Any] | None = None, *, title: str = "", low: bool = False) -> None:
-    """Add a legend, by default of all that has a label, to the right of a panel, or with `low` below its colour bar."""
+    """Add a legend to the right of a panel, or with `low` below its colour bar. The default has all labelled items."""
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     if not handles:
         return

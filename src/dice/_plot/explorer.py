@@ -57,7 +57,7 @@ def transferred(adata: AnnData) -> list[str]:
 
 
 def first_color(adata: AnnData, columns: list[Colors], *, status: bool = False) -> str | None:
-    """Return transferred labels, or with `status` their status, or else the first column with 2 to 100 labels."""
+    """Return the column of transferred labels or their `status`. Without one, return the first with 2 to 100 labels."""
     labels = [LabelKeys(key).status if status else key for key in transferred(adata)]
     groups = [column.name for column in columns if 1 < len(column.legend) <= 100]
     return next(iter([*labels, *groups]), None)

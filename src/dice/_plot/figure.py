@@ -75,7 +75,7 @@ def panels(
 
 
 def columns(n_panels: int, width: float) -> int:
-    """Return how many panels are in a row: rows are as full as each other, and fit on a page."""
+    """Return the number of panels in a row, so that rows are about equally full and fit on a page."""
     n_rows = math.ceil(n_panels / max(PAGE // width, 1))
     return math.ceil(n_panels / n_rows)
 

@@ -34,7 +34,7 @@ def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets
         return recall(query.prior, wanted, codes, names), dict(wanted)
     if wanted.strategy in FOR_LABELS:
         raise InputError(
-            f"shift={wanted.strategy!r} compares cells for labels and moves no embedding: pass it to "
+            f"shift={wanted.strategy!r} serves for labels only and cannot change an embedding: pass it to "
             "dice.tl.transfer_labels, or pass 'offset', 'clusters', 'mean' or False."
         )
     some = ~latents.empty[query.sampled]

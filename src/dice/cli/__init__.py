@@ -163,7 +163,7 @@ def _check_paths(args: argparse.Namespace) -> None:
     inputs, outputs = _given(args, INPUTS), _given(args, OUTPUTS)
     for (flag, path), (other, second) in combinations(outputs, 2):
         if same_file(path, second):
-            raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: name another for one.")
+            raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: rename one.")
     for flag, path in outputs:
         is_input = any(same_file(priors.file_of(source), path) for _, source in inputs)
         if is_input and not getattr(args, "overwrite_input", False):

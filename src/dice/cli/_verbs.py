@@ -93,7 +93,7 @@ def train(args: argparse.Namespace) -> Result:
     dice train atlas.zarr -o prior.h5ad --prior-only --stream     larger than memory
     """
     if args.prior_only and args.output.suffix != ".h5ad":
-        raise InputError("A prior without its cells is one .h5ad file: name the output accordingly.")
+        raise InputError("A prior without its cells is stored as .h5ad: pass an output that ends in .h5ad.")
     cells = read(args.cells, args)
     call(args, cells)
     prior = dice.Prior.from_anndata(cells, key=args.key_added)

@@ -91,7 +91,7 @@ def clusters(
 
 
 def _first_genes(markers: Any) -> dict[tuple[str, str], str]:
-    """Return the first genes of each side of every split, by the names of that side and the other."""
+    """Return the first marker genes of each side of a split. Keys are the names of this side and the other one."""
     if markers is None:
         return {}
     if not {*MARKER_COLUMNS} <= set(getattr(markers, "columns", ())):

@@ -86,8 +86,8 @@ def correct_batches(
     check_free(adata, layer_added, ("layers",), argument="layer_added")
     if len(batches.categories) < 2:
         raise InputError(
-            f"adata.obs[{batch_key!r}] holds {len(batches.categories)} batch(es), but two are needed: there is nothing "
-            "to correct, or batch_key= should name another column."
+            f"adata.obs[{batch_key!r}] holds {len(batches.categories)} batch(es), so there is nothing to correct: "
+            "pass the batch_key of a column with two or more batches."
         )
     random_state, mask_var = seed(random_state), named_mask(adata, mask_var)
     genes = gene_mask(adata, mask_var)
