@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import anndata as ad
 import h5py
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ import stored_priors
 
 import dice
 from dice import cli, priors
+from dice._data.gene_names import names_of
 from dice.datasets._real import DownloadError
 
 #: What a row of the table says beside the checksum.
@@ -112,6 +115,31 @@ def test_the_same_recipe_gives_the_same_file(tmp_path):
         priors.described_prior(reference, "toy", {"tissue": "none"}).save(tmp_path / place)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert "date" not in dice.Prior.load(tmp_path / "a").labels.card
+
+
+def test_a_recipe_is_built(tmp_path, monkeypatch):
+    """No test ran the script, and `make priors` failed once a function that it calls returned something else."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "priors")
+    before = set(sys.modules)
+    build = importlib.import_module("build")
+    rng, types = np.random.default_rng(0), np.arange(400) % 2
+    profiles = rng.gamma(0.5, 4.0, size=(2, 60))
+    cells = ad.AnnData(rng.poisson(profiles[types]).astype(np.float32), obs={build.KEY: np.array(["T", "B"])[types]})
+    cells.obs[build.KEY] = cells.obs[build.KEY].astype("category")
+    cells.var_names = [*list(names_of("human").orthologs)[:50], *(f"probe{i}" for i in range(10))]
+    train = functools.partial(dice.tl.train_prior, training=dice.Training(max_steps=20, calibration_fraction=0.3))
+    monkeypatch.setattr(build, "labelled_cells", lambda recipe: cells)
+    monkeypatch.setattr(build, "HERE", tmp_path)
+    monkeypatch.setattr(dice.tl, "train_prior", train)
+    (tmp_path / "built").mkdir()
+    row = build.build("toy", {"card": {"tissue": "blood", "species": "human"}})
+    assert hashlib.sha256((tmp_path / "built" / "toy.h5ad").read_bytes()).hexdigest() == row["sha256"]
+    assert (row["tissue"], row["cells"], row["labels"]) == ("blood", 360, 2)
+    genes = dice.Prior.load(tmp_path / "built" / "toy.h5ad").genes
+    assert not [gene for gene in genes if gene.startswith("probe")]
+    for name in set(sys.modules) - before:
+        if name in ("build", "cells", "unseen_sets"):
+            del sys.modules[name]
 
 
 def forged(path: Path) -> None:
