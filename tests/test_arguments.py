@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._arguments import number, seed, share, short_seed
+from dice._arguments import is_number, number, seed, share, short_seed
 
 
 def test_a_seed_is_a_number_or_one_draw_of_a_generator():
@@ -33,6 +33,14 @@ def test_what_is_no_share(value):
     with pytest.raises(dice.DiceError, match=r"`alpha` must be a number between 0 and 1, got"):
         share("alpha", value)
     assert share("alpha", 0.3) == 0.3
+
+
+def test_numbers_of_numpy_are_numbers():
+    """Comparing a float32 with the bounds warned of an overflow."""
+    for value in (np.float16(0.5), np.float32(0.95), np.float64(2), np.longdouble(1), np.int8(3), 10**200):
+        assert is_number(value)
+    for value in (np.float32("nan"), np.float32("inf"), np.bool_(True), 10**400, "1", None, np.ones(1), 1j):
+        assert not is_number(value)
 
 
 def test_bounds_of_numbers():

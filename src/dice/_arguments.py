@@ -39,8 +39,9 @@ def whole_number(name: str, value: Any, *, least: int = 1) -> int:
 
 def is_number(value: Any) -> bool:
     """Return whether a value is a finite number. True and False are not."""
-    numeric = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    return numeric and bool(-1e300 < value < 1e300)
+    # numpy warns if it compares a float32 with a number that float32 cannot hold.
+    value = value.item() if isinstance(value, np.number) else value
+    return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(-1e300 < value < 1e300)
 
 
 def seed(value: Any) -> int:
