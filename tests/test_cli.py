@@ -18,6 +18,7 @@ import pytest
 import zarr
 
 import dice
+from dice import _log
 from dice._model.training import Trainer
 from dice.cli import _parser, main
 from dice.cli._flags import VERBS
@@ -143,7 +144,7 @@ def test_a_prior_alone_transfers_its_labels(files, tmp_path, capsys):
 
 
 @pytest.mark.data
-def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_path, capsys):
+def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_path, capsys, monkeypatch):
     """`dice prepare`, `dice train && dice transfer` equal the calls, from the files as they come."""
     names = ("pancreas_cellhint_atlas", "pancreas_baron_h1")
     raw = [ad.read_h5ad(shared_data(name)) for name in names]
@@ -166,6 +167,7 @@ def test_preparation_training_and_transfer_on_pancreas_cells(shared_data, tmp_pa
     with pytest.warns(dice.DiceWarning, match="The query differs from its reference"):
         dice.tl.transfer_labels(query, reference, "cell_type", **options)
     trained, labelled = tmp_path / "trained.h5ad", tmp_path / "labelled.h5ad"
+    monkeypatch.setattr(_log, "_shown", set())  # A command is a process of its own.
     summary(capsys, "train", files[0], "-o", trained, "--labels", "cell_type", "--max-steps", 60)
     choice = ("--representation", "denoised", "--min-gene-overlap", 0.5)
     said = summary(capsys, "transfer", files[1], trained, "-o", labelled, "--labels", "cell_type", *choice)
@@ -362,7 +364,7 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
             ["denoise", query, trained, "-o", out, "--method", "magic"],
             "--method must be one of ['auto', 'direct', 'gibbs']",
         ),
-        (["train", query, "-o", tmp_path / "prior.zarr", "--prior-only"], "one .h5ad file"),
+        (["train", query, "-o", tmp_path / "prior.zarr", "--prior-only"], "stored as .h5ad"),
         (["train", query, "-o", out, "--labels", "nothing"], "no column 'nothing' in obs"),
         (["train", query, "-o", out, "--max-steps", 0], "--max-steps must be a whole number of at least 1, got 0"),
         (

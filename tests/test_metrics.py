@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dice import metrics
 from dice._clusters.partition import communities
-from dice._data.graph import neighbor_graph
+from dice._data.graph import leiden, neighbor_graph
 from dice._errors import InputError
 
 MODULES = ["_clustering", "_embedding"]
@@ -203,10 +203,6 @@ def test_paper_resolutions() -> None:
     assert len(found) == 39
     assert found[:20] == pytest.approx(np.arange(1, 21) / 100)
     assert found[20:] == pytest.approx(np.arange(2, 21) / 10)
-
-
-def leiden(cells: object, *, resolution: float = 1.0, random_state: int = 0) -> np.ndarray:
-    return communities(neighbor_graph(cells, 15), resolution, random_state=random_state)
 
 
 def louvain(values: np.ndarray, *, resolution: float = 1.0) -> np.ndarray:

@@ -48,11 +48,8 @@ def modules(wheel):
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     names = wheel.namelist()
     assert len([name for name in names if name.endswith(".py")]) > 50
-    odd = [
-        name
-        for name in names
-        if not re.match(r"dice/.*\.(py|typed|html|css|js|svg|json|csv|csv\.gz)$|scdice-[^/]*\.dist-info/", name)
-    ]
+    kinds = r"dice/.*\.(py|typed|html|css|js|svg|json|mplstyle|csv|csv\.gz)$|scdice-[^/]*\.dist-info/"
+    odd = [name for name in names if not re.match(kinds, name)]
     assert not odd
 
 

@@ -83,11 +83,11 @@ def explore(
 
 def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataFrame | None:
     """Return the genes behind every label, or None if the labels are from another reference."""
-    if reference is None:
+    labels_key = read.record(adata, key)["call"].get("labels_key")
+    if reference is None or labels_key is None:
         return None
     from dice.tl._label_genes import label_genes  # with torch
 
-    labels_key = read.record(adata, key)["call"].get("labels_key")
     try:
         # The same warnings were shown when the cells were labelled.
         with warnings.catch_warnings(action="ignore", category=DiceWarning):
