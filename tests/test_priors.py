@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -98,9 +99,13 @@ def test_ones_own_shelf(shelf):
     assert (row["tissue"], row["licence"], row["cells"], row["labels"], row["here"]) == ("lung", "CC0", 300, 3, True)
     with pytest.raises(dice.DiceError, match="must not be that of a ready prior, got 'toy'"):
         dice.priors.save(stored_priors.path("labels"), "toy")
-    with pytest.raises(dice.DiceError, match=r"description must be texts for .*, got colour='red'"):
+    with pytest.raises(dice.DiceError, match=r"description must be texts of one line for .*, got colour='red'"):
         dice.priors.save(stored_priors.path("labels"), "my_lab", colour="red")
-    for name in ("My Lab", "../up", "a/b", "", ".h5ad", 3):
+    # A null character made a file that could not be read again, in place of the one before.
+    for text in ("a\0b", "a\nb", "\x1b[31m", "x" * 1000):
+        with pytest.raises(dice.DiceError, match="must be texts of one line"):
+            dice.priors.save(stored_priors.path("labels"), "my_lab", tissue=text)
+    for name in ("My Lab", "../up", "a/b", "", ".h5ad", 3, ["my_lab"]):
         with pytest.raises(dice.DiceError, match="`name` must be lower-case letters"):
             dice.priors.save(stored_priors.path("labels"), name)
 
@@ -186,6 +191,19 @@ def test_files_that_are_refused(shelf, spoil, sentence):
         assert "\n" not in str(caught.value)
     with pytest.warns(dice.DiceWarning, match="left out") if spoil is not renamed else pytest.warns(dice.DiceWarning):
         assert "mine" not in dice.priors.list().index
+
+
+def test_forged_names_and_descriptions(shelf):
+    """A name that cannot be saved stopped the whole list, and a card could send codes to the terminal."""
+    prior = dice.Prior.load(stored_priors.path("labels"))
+    for name, stored in (("BAD NAME", "BAD NAME"), ("codes", "codes")):
+        told = {"name": stored, "tissue": "\x1b[2Jlung", "species": ["human"], "licence": "CC0"}
+        shelf.mkdir(parents=True, exist_ok=True)
+        replace(prior, params={**prior.params, "shelf": told}).save(shelf / f"{name}.h5ad")
+    with pytest.warns(dice.DiceWarning, match="left out.*got 'BAD NAME'"):
+        table = dice.priors.list()
+    assert list(table.index) == ["codes", "toy"]
+    assert list(table.loc["codes", ["tissue", "species", "licence"]]) == ["", "", "CC0"]
 
 
 def test_what_a_server_may_do(shelf, tmp_path):

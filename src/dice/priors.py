@@ -31,6 +31,8 @@ __all__ = ["list", "load", "save"]
 #: Fields that a user describes a prior by, stored in ``params["shelf"]`` with its name, and columns of the table.
 DESCRIBED = ("tissue", "species", "technology", "licence", "source")
 SHELF_COLUMNS = ("tissue", "species", "technology", "cells", "labels", "accuracy", "licence", "source", "size")
+#: Longest text of a description.
+LONGEST = 500
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -56,7 +58,7 @@ def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
     rows = {name: {column: row[column] for column in SHELF_COLUMNS} for name, row in _ready().items()}
     for path in _own():
         try:
-            rows[path.stem] = card(_opened(path, path.stem)) | {"size": round(path.stat().st_size / 1e6, 2)}
+            rows[path.stem] = card(load(path.stem)) | {"size": round(path.stat().st_size / 1e6, 2)}
         except DiceError as error:
             _log.warn(f"A file in the folder of priors is left out: {error}")
     table = pd.DataFrame.from_dict(rows, orient="index", columns=SHELF_COLUMNS).rename_axis("name").sort_index()
@@ -124,9 +126,9 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
     >>> dice.priors.load("my_lab_lung")  # doctest: +SKIP
     Prior('default', 2000 genes, 15 latents)
     """
+    path = _path(name)
     if name in _ready():
         raise InputError(f"`name` must not be that of a ready prior, got {name!r}: choose another.")
-    path = _path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     described_prior(prior, name, described).save(path)
     return path
@@ -134,9 +136,9 @@ def save(prior: Prior | AnnData | str | os.PathLike[str], name: str, **described
 
 def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, described: dict[str, Any]) -> Prior:
     """Return a prior with a name and a description in it."""
-    wrong = [key for key, text in described.items() if key not in DESCRIBED or not isinstance(text, str)]
-    if wrong:
-        raise InputError(f"A description must be texts for {DESCRIBED}, got {wrong[0]}={said(described[wrong[0]])}.")
+    for key, text in described.items():
+        if key not in DESCRIBED or not _is_line(text):
+            raise InputError(f"A description must be texts of one line for {DESCRIBED}, got {key}={said(text)}.")
     found = find_prior(prior)
     return replace(found, params={**found.params, "shelf": {"name": name} | described})
 
@@ -145,11 +147,16 @@ def card(prior: Prior) -> dict[str, Any]:
     """Return the row of a prior in the table, without the size of its file."""
     described, labels = description_of(prior), {} if prior.labels is None else prior.labels.card
     figures = {"labels": len(labels.get("labels", ()))} | {name: labels.get(name) for name in ("cells", "accuracy")}
-    return {name: str(described.get(name, "")) for name in DESCRIBED} | figures
+    # Files may come from anybody: text that a terminal would obey, or that fills the screen, is not shown.
+    return {name: text if _is_line(text := described.get(name)) else "" for name in DESCRIBED} | figures
+
+
+def _is_line(text: Any) -> bool:
+    return isinstance(text, str) and text.isprintable() and len(text) <= LONGEST
 
 
 def description_of(prior: Prior) -> dict[str, Any]:
-    """Return the name and description of a prior as safe text, because files may come from anybody."""
+    """Return the name and description of a prior as they are in its file."""
     shelf = prior.params.get("shelf")
     return shelf if isinstance(shelf, dict) else {}
 
