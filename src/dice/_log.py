@@ -65,11 +65,11 @@ def say(message: str, *, result: bool = False) -> None:
     """Log a message that every user should read. It is shown at ``settings.verbosity >= 1``.
 
     It goes to standard error. In a notebook it goes to standard output, because standard error looks like an error.
-    Within `worded`, the caller prints a `result`.
+    Within `worded`, the caller prints a `result`; a larger call prints a summary of the results of its steps.
     """
     _logger.info(message)
     wording = _wording.get()
-    if settings.verbosity >= 1 and not (result and wording is not None):
+    if settings.verbosity >= 1 and not (result and (wording is not None or within_call.get())):
         text = message if wording is None else wording(message)
         tqdm.write(text, file=sys.stdout if _in_notebook() else sys.stderr)
 

@@ -243,12 +243,28 @@ def test_an_object_without_a_prior_gets_one(capsys, logged):
     assert ("dice_lognorm" in cells.layers) is not logged
 
 
-def test_nothing_is_written_where_training_fails(query):
-    cells = ad.AnnData(query.X[:10].copy())
-    with pytest.raises(InputError):
+@pytest.mark.parametrize("n", [0, 1, 15])
+def test_no_prior_is_trained_on_cells_that_are_too_few_to_cluster(query, monkeypatch, n):
+    monkeypatch.setattr("dice.tl._cluster.train_prior", None)
+    with pytest.raises(InputError, match=f"{n} cells with expression are too few for n_neighbors=15"):
+        dice.tl.cluster(ad.AnnData(query.X[:n].copy()))
+
+
+def test_nothing_is_written_where_clustering_fails(query):
+    empty = sparse.csr_matrix((10, query.n_vars), dtype=np.float32)
+    cells = ad.AnnData(sparse.vstack([query.X[:10], empty], format="csr"))
+    with pytest.warns(UserWarning, match="express none"), pytest.raises(InputError, match="10 cells with expression"):
         dice.tl.cluster(cells)
     assert not cells.uns
     assert not cells.obsm
+
+
+def test_the_number_of_clusters_and_its_reason_are_said(query, capsys):
+    """They were shown at verbosity 2 alone, so that one cluster was found silently."""
+    for part in (query.copy(), query[query.obs["dice_cluster"] == "0"].copy()):
+        for level in (None, "fine"):
+            dice.tl.cluster(part, level=level)
+            assert part.uns["dice_cluster"]["choice"]["why"] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", ["h5ad", "zarr"])

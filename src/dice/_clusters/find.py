@@ -34,14 +34,18 @@ class Found:
     graph: tuple[sparse.csr_matrix, sparse.csr_matrix]
 
 
+def check_enough_cells(n: int, n_neighbors: int) -> None:
+    if n <= n_neighbors:
+        raise InputError(
+            f"{n} cells with expression are too few for n_neighbors={n_neighbors}: pass more cells, or a smaller "
+            "number."
+        )
+
+
 def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flavor, random_state: int) -> Found:
     """Return the tree of clusters of all cells with expression."""
     n, some = len(query.latents), np.flatnonzero(~query.latents.empty)
-    if len(some) <= n_neighbors:
-        raise InputError(
-            f"{len(some)} cells with expression are too few for n_neighbors={n_neighbors}: pass more cells, or a "
-            "smaller number."
-        )
+    check_enough_cells(len(some), n_neighbors)
     _log.say_cost("cluster", len(some))
     # Sort by cell seed: Leiden and the choice of tested cells must not depend on the order in the file.
     some = some[np.argsort(query.seeds[some], kind="stable")]

@@ -183,7 +183,9 @@ class Cut:
     def why(self) -> str:
         """The number of clusters and its reason, in a sentence."""
         second = "a second measurement" if self.measured else "posterior samples"
-        if len(self.shown) <= 1 or self.closest is None:
+        if self.closest is None:
+            return "All cells are one cluster, which the tree does not divide."
+        if len(self.shown) <= 1:
             return (
                 f"All cells are one cluster: {second} would place {self.agreement:.0%} of the cells of its two "
                 f"clearest parts alike, and clusters need {self.level:.0%}."

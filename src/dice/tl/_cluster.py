@@ -12,7 +12,7 @@ from anndata import AnnData
 
 from dice import _log
 from dice._arguments import choice, seed, short_seed, whole_number
-from dice._clusters.find import find_clusters
+from dice._clusters.find import check_enough_cells, find_clusters
 from dice._clusters.partition import Flavor
 from dice._clusters.tree import Cut, Level, level_of, stored_cut
 from dice._data import read
@@ -126,6 +126,7 @@ def cluster(
     keys = ClusterKeys(result_key(adata, key_added, "dice_cluster", besides=use_rep))
     if level is not None and (slots := _cut_again(adata, keys, wanted)) is not None:
         return write(adata, slots, copy=copy)
+    check_enough_cells(adata.n_obs, n_neighbors)  # Before a prior is trained for nothing.
     settings: dict[str, Any] = {"n_neighbors": n_neighbors, "n_splits": n_splits, "flavor": flavor}
     known = set(read.names(adata, "uns", "obsm"))
     learns = reference is None and not {use_rep, prior_key} & known
@@ -141,7 +142,6 @@ def cluster(
         query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
         found = find_clusters(query, random_state=random_state, **settings)
     cut = Cut(found.tree, wanted, query.measured)
-    _log.info(cut.why)
     entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
     # The seed of the halves: dice.tl.cluster_markers has to split the counts in the same way.
     called = settings | {"use_rep": use_rep, "halves": query.options.random_state}
@@ -172,8 +172,7 @@ def _denoised(
             f"adata.obsm[{use_rep!r}] was not made by dice.tl.denoise: set use_rep to an embedding that was, or to a "
             "new name."
         )
-    source = adata if reference is None else reference
-    query = Query.of(adata, find_prior(source, key=prior_key), Options())
+    query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), Options())
     return query, query.slots(DenoiseKeys(use_rep), warned)
 
 
@@ -184,12 +183,12 @@ def _cut_again(adata: AnnData, keys: ClusterKeys, level: float) -> Slots | None:
         return None
     leaves = read.array(adata, keys.leaves)
     cut = stored_cut(record, level, leaves[:, 0])
-    _log.info(cut.why)
     return _cut_slots(keys, cut, leaves, dict(record))
 
 
 def _cut_slots(keys: ClusterKeys, cut: Cut, leaves: Any, entry: dict[str, Any]) -> Slots:
-    """Return the slots of a cut: clusters, confidence and record."""
+    """Return the slots of a cut (clusters, confidence and record), and say how many clusters there are and why."""
+    _log.say(cut.why, result=True)
     codes, confidence = cut.place(leaves)
     clusters = pd.Categorical.from_codes(codes, cut.names)
     return Slots(
