@@ -75,7 +75,8 @@ def cells_on_a_grid(n: int = 9) -> ad.AnnData:
     cells.obsm["label_dice_views"] = pd.DataFrame(views, index=names)
     cells.obsm["dice_cluster_leaves"] = codes[:, None].astype(np.int16)
     table = {"view": np.array(["measured", "clusters"]), "weight": np.array([0.7, 0.3])}
-    cells.uns["label_dice"] = {"labels": np.array(LABELS), "call": {"alpha": 0.2, "labels_key": "label"}, "views": table}
+    call = {"alpha": 0.2, "labels_key": "label"}
+    cells.uns["label_dice"] = {"labels": np.array(LABELS), "call": call, "views": table}
     cells.uns["label_dice_colors"] = cells.uns["label_colors"] = ["#0072b2", "#e69f00", "#009e73"]
     tree = {
         "joined": np.array([[0, 1], [2, 3]]),
