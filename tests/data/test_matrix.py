@@ -48,7 +48,7 @@ def test_every_kind_gives_the_same_chunks(cells, x):
 
 
 def test_every_kind_gives_the_same_latents(cells, x, prior):
-    likelihood = GaussianLikelihood.of(prior.projection, np.arange(x.shape[1]))
+    likelihood = GaussianLikelihood(prior.projection, np.arange(x.shape[1]))
     y, noise = likelihood.read(x)
     chunks = list(Matrix(cells, chunk_size=64))
     found = [likelihood.read(chunk) for chunk in chunks]
@@ -104,7 +104,7 @@ def test_an_entry_stored_in_halves_counts_once(prior):
     chunk = next(iter(Matrix(ad.AnnData(halves))))
     assert chunk.nnz == 2
     assert halves.nnz == 3
-    likelihood = GaussianLikelihood.of(prior.projection, np.arange(60))
+    likelihood = GaussianLikelihood(prior.projection, np.arange(60))
     np.testing.assert_allclose(likelihood.read(chunk)[1], likelihood.read(halves.toarray())[1], rtol=1e-5)
 
 

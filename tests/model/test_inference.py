@@ -61,7 +61,7 @@ def inference(rho=0.0, *, method="direct", genes=None, cells=40, told=None, **op
         level=NOISE,
         offsets=options.pop("offsets", None),
     )
-    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D) if genes is None else genes)
+    likelihood = GaussianLikelihood(PROJECTION, np.arange(D) if genes is None else genes)
     seeds = cell_seeds(map(str, range(cells)), 0)
     tell = {} if told is None else {"tell": told.append}
     return Inference(Prior(), likelihood, plan, seeds, "cpu", **options, **tell)

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from dice._model.likelihood import GaussianLikelihood, Latents
-from dice._model.projection import Completion, Projection
+from dice._model.projection import Projection
 from dice.options import Gaussian, Options, StudentT
 
 D, K = 12, 3
@@ -33,7 +33,7 @@ SOME = np.array([0, 1, 2, 4, 5, 7, 8, 11])
 @pytest.mark.parametrize("per_gene", [False, True])
 def test_latents_are_the_weighted_least_squares(genes, per_gene):
     """y = (V'WV)^-1 V'Wx, and what is left over is the residual, with the noise of genes bounded from below."""
-    likelihood = GaussianLikelihood.of(PROJECTION, genes, per_gene=per_gene)
+    likelihood = GaussianLikelihood(PROJECTION, genes, per_gene=per_gene)
     assert likelihood.complete == (len(genes) == D)
     assert likelihood.isotropic == (len(genes) == D and not per_gene)
     weights = np.ones(len(genes))
@@ -60,23 +60,31 @@ def test_latents_are_the_weighted_least_squares(genes, per_gene):
 
 def test_missing_genes_are_filled_in_where_their_variances_are_known():
     variances = np.array([4.0, 2.0, 1.0])
-    filled = GaussianLikelihood.of(PROJECTION, SOME, fill_in=variances)
+    filled = GaussianLikelihood(PROJECTION, SOME, fill_in=variances)
     assert filled.isotropic
     assert not filled.complete
-    completion = Completion.of(LOADINGS[SOME], variances, 0.7)
-    y, left = completion.read(filled.standardizer(CELLS[:, SOME]))
-    np.testing.assert_array_equal(filled.read(CELLS[:, SOME])[0], y)
-    np.testing.assert_allclose(filled.read(CELLS[:, SOME])[1], left / (len(SOME) - K))
+    seen, x = LOADINGS[SOME].astype(np.float64), X[:, SOME]
+    w = x @ seen @ np.linalg.inv(seen.T @ seen + np.diag(0.7**2 / variances))
+    completed = np.zeros_like(X)
+    completed[:, SOME] = x
+    hidden = np.setdiff1d(np.arange(D), SOME)
+    completed[:, hidden] = w @ LOADINGS[hidden].T
+    y, variance = filled.read(CELLS[:, SOME])
+    np.testing.assert_allclose(y, completed @ LOADINGS, atol=1e-5)
+    np.testing.assert_allclose(x @ filled.readout, y, atol=1e-5)
+    np.testing.assert_allclose(variance, ((x - w @ seen.T) ** 2).sum(1) / (len(SOME) - K), rtol=1e-4)
     for kept in (
-        GaussianLikelihood.of(PROJECTION, SOME, fill_in=variances, per_gene=True),
-        GaussianLikelihood.of(PROJECTION, np.arange(D), fill_in=variances),
-        GaussianLikelihood.of(PROJECTION, SOME),
+        GaussianLikelihood(PROJECTION, SOME, fill_in=variances, per_gene=True),
+        GaussianLikelihood(PROJECTION, np.arange(D), fill_in=variances),
+        GaussianLikelihood(PROJECTION, SOME),
     ):
-        assert kept.completion is None
+        assert not kept.filled
+        assert not kept.filter.any()
+        assert not kept.added.any()
 
 
 def test_a_single_gene_has_one_degree_of_freedom():
-    likelihood = GaussianLikelihood.of(PROJECTION, np.array([3]))
+    likelihood = GaussianLikelihood(PROJECTION, np.array([3]))
     assert likelihood.degrees_of_freedom == 1
     assert np.isfinite(likelihood.covariance).all()
     assert (likelihood.read(CELLS[:, [3]])[1] >= 0).all()
@@ -84,18 +92,18 @@ def test_a_single_gene_has_one_degree_of_freedom():
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_cells_without_expression_are_at_the_origin(kind):
-    likelihood, cells = GaussianLikelihood.of(PROJECTION, np.arange(D)), CELLS.copy()
+    likelihood, cells = GaussianLikelihood(PROJECTION, np.arange(D)), CELLS.copy()
     cells[[2, 5]] = 0
     latents = likelihood.latents(kind(cells))
     np.testing.assert_array_equal(np.flatnonzero(latents.empty), [2, 5])
     np.testing.assert_array_equal(np.flatnonzero(~latents.y.any(1)), [2, 5])
-    values = GaussianLikelihood.of(PROJECTION, np.arange(D), zero_is_empty=False).latents(kind(cells))
+    values = GaussianLikelihood(PROJECTION, np.arange(D), zero_is_empty=False).latents(kind(cells))
     assert not values.empty.any()
     assert values.y.any(1).all()
 
 
 def test_the_energy_of_cells_is_that_of_their_genes():
-    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
+    likelihood = GaussianLikelihood(PROJECTION, np.arange(D))
     np.testing.assert_allclose(likelihood.energy(likelihood.latents(CELLS)), (X**2).sum(1), rtol=1e-4)
 
 
@@ -115,11 +123,11 @@ def test_parts_are_joined_in_their_order():
 
 def noise_of(likelihood, latents, noise, df=None):
     options = Options(likelihood=Gaussian(noise) if df is None else StudentT(df, noise=noise))
-    return likelihood.noise(latents, options, 0.7)
+    return likelihood.noise(latents, options)
 
 
 def test_noise_is_the_root_of_the_mean_residual():
-    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
+    likelihood = GaussianLikelihood(PROJECTION, np.arange(D))
     latents = latents_of([1.0, 2.0, 100.0], empty=np.array([False, False, True]))
     assert noise_of(likelihood, latents, "estimate") == pytest.approx(1.5**0.5)
     assert noise_of(likelihood, latents, 0.3) == 0.3
@@ -130,19 +138,20 @@ def test_noise_is_the_root_of_the_mean_residual():
 @pytest.mark.parametrize(("df", "factor"), [(None, 1.0), (4.0, 0.5**0.5), (2.0, 0.5), (1.0, 0.5**0.5)])
 def test_the_scale_of_students_t_is_smaller_than_its_deviation(df, factor):
     """The variance of Student's t is df / (df - 2) times the square of its scale, as far as it has one."""
-    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(D))
+    likelihood = GaussianLikelihood(PROJECTION, np.arange(D))
     assert noise_of(likelihood, latents_of([4.0, 4.0]), "estimate", df) == pytest.approx(2 * factor)
 
 
 @pytest.mark.parametrize(("n_genes", "expected"), [(5, 0.7), (6, 2.0)])
 def test_too_few_genes_leave_the_noise_of_the_reference(n_genes, expected):
     """Two genes for every latent are the fewest that leave a residual to measure."""
-    likelihood = GaussianLikelihood.of(PROJECTION, np.arange(n_genes))
+    likelihood = GaussianLikelihood(PROJECTION, np.arange(n_genes))
     assert noise_of(likelihood, latents_of([4.0, 4.0]), "estimate") == pytest.approx(expected)
 
 
 def test_missing_genes_add_noise():
-    filled = GaussianLikelihood.of(PROJECTION, SOME, fill_in=np.array([4.0, 2.0, 1.0]))
-    assert filled.added == pytest.approx(filled.completion.added.mean())
-    assert filled.added > 0
+    filled = GaussianLikelihood(PROJECTION, SOME, fill_in=np.array([4.0, 2.0, 1.0]))
+    w_noise = 0.7**2 * np.linalg.inv(LOADINGS[SOME].T @ LOADINGS[SOME] + np.diag(0.7**2 / np.array([4.0, 2.0, 1.0])))
+    missing = np.eye(K) - LOADINGS[SOME].T @ LOADINGS[SOME]
+    np.testing.assert_allclose(filled.added, np.diagonal(missing @ w_noise @ missing), rtol=1e-4)
     assert noise_of(filled, latents_of([4.0, 4.0]), "estimate") == 2

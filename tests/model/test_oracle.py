@@ -73,7 +73,7 @@ def exact(latents, counts):
 def test_the_denoiser_is_the_exact_posterior(prior, share, bound):
     """The mean, relative to the distance from the noisy latents to the exact mean; the variance; 90 % regions."""
     rng = np.random.default_rng(2)
-    likelihood = GaussianLikelihood.of(prior.projection, np.arange(N_GENES))
+    likelihood = GaussianLikelihood(prior.projection, np.arange(N_GENES))
     depth = share * np.exp(rng.normal(np.log(DEPTH), SPREAD, size=1000))
     codes = rng.integers(N_PROFILES, size=1000)
     values, counts = measured(codes, depth, rng)

@@ -17,7 +17,7 @@ def planned(rho=0.5, *, isotropic=True, measured=False, largest=np.inf, noise_ra
         latent_scale=1.0, projection=SimpleNamespace(noise=0.5), denoiser=SimpleNamespace(largest_noise=largest)
     )
     likelihood = SimpleNamespace(
-        isotropic=isotropic, noise=lambda *_: 0.3, added=0.16, noise_range=lambda level: noise_range
+        isotropic=isotropic, noise=lambda *_: 0.3, added=np.array(0.16), noise_range=lambda level: noise_range
     )
     latents = SimpleNamespace(empty=np.zeros(3, dtype=bool))
     return Plan.of(Options(rho=rho, **options), prior, likelihood, latents, measured=measured)

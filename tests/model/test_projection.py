@@ -1,4 +1,4 @@
-"""Standardised genes, loadings that do not know a cell, and missing genes that are filled in."""
+"""Standardised genes, loadings that do not know a cell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from dice._model.pca import Spectrum
-from dice._model.projection import CLOSEST, Completion, Projection, Standardized, Standardizer, without_self
+from dice._model.projection import CLOSEST, Projection, Standardizer, without_self
 
 RNG = np.random.default_rng(0)
 CELLS = np.maximum(RNG.normal(0, 2, size=(9, 6)), 0).astype(np.float32)
@@ -43,14 +43,6 @@ def test_inner_products_of_cells_with_parts_of_them():
     own = np.clip((part - STANDARDIZER.mean) / STANDARDIZER.scale, -10, 10) - STANDARDIZER.center
     found = STANDARDIZER(sparse.csr_array(part)).inner(STANDARDIZER(sparse.csr_array(CELLS)))
     np.testing.assert_allclose(found, (own * EXACT).sum(1), rtol=1e-4)
-
-
-def test_the_readout_gives_the_completed_latents():
-    rng = np.random.default_rng(0)
-    loadings = np.linalg.qr(rng.normal(size=(30, 4)))[0].astype(np.float32)[:20]
-    completion = Completion.of(loadings, np.array([9.0, 4.0, 2.0, 1.0]), 0.5)
-    x = rng.normal(size=(6, 20)).astype(np.float32)
-    np.testing.assert_allclose(x @ completion.readout, completion.read(Standardized(x, None))[0], atol=1e-5)
 
 
 influence = Projection.influence.func

@@ -18,7 +18,7 @@ SEEDS = np.arange(50) * 7919
 
 def like(depths=(), share=None):
     """Nothing but expression is asked for, which needs no prior."""
-    return LikeQuery(None, None, np.sort(np.array(depths, dtype=float)), SEEDS, np.zeros(50, dtype=bool), share)
+    return LikeQuery(None, np.sort(np.array(depths, dtype=float)), SEEDS, np.zeros(50, dtype=bool), share)
 
 
 def test_cells_are_left_alone_where_depth_does_not_matter():

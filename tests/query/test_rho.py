@@ -47,7 +47,7 @@ def test_genes_are_predicted_from_the_other_half():
     order = np.random.default_rng(1).permutation(D)
     loss, levels = np.zeros(len(CELLS)), []
     for seen, hidden in ((order[:6], order[6:]), (order[6:], order[:6])):
-        likelihood = GaussianLikelihood.of(PROJECTION, seen)
+        likelihood = GaussianLikelihood(PROJECTION, seen)
         y = likelihood.read(CELLS[:, seen])[0]
         truth = (CELLS[:, hidden] - PROJECTION.mean[hidden]) / PROJECTION.scale[hidden]
         loss += ((truth - 0.5 * y @ PROJECTION.loadings[hidden].T) ** 2).mean(1) / 2
@@ -65,7 +65,7 @@ def test_counts_are_predicted_from_the_other_half():
     expected = np.expm1(PROJECTION.mean.astype(np.float64)) / scale[:, None]
     expected *= half.sum(0) / expected.sum(0)
     np.testing.assert_allclose(found[:, 0], (expected - other * np.log(expected)).mean(1), rtol=1e-5)
-    residual = GaussianLikelihood.of(PROJECTION, GENES).read(np.log1p(half * scale[:, None]).astype(np.float32))[1]
+    residual = GaussianLikelihood(PROJECTION, GENES).read(np.log1p(half * scale[:, None]).astype(np.float32))[1]
     assert prior.levels == pytest.approx([np.hypot(np.sqrt(residual.mean()), rho) for rho in GRID], rel=1e-5)
     assert prior.depths is None
     # The noise of counts is that of the half's own depth, and rho is all that is assumed.
@@ -89,7 +89,7 @@ def test_expected_counts_have_a_floor_and_a_ceiling():
     without = by_counts(Prior(1.0), counts, FACTORS, GENES, GRID, np.random.default_rng(seeds[0]), measured=False)
     np.testing.assert_array_equal(found, without)
     scale = FACTORS * counts.sum(1) / half.sum(1)
-    y = GaussianLikelihood.of(PROJECTION, GENES).read(np.log1p(half * scale[:, None]).astype(np.float32))[0]
+    y = GaussianLikelihood(PROJECTION, GENES).read(np.log1p(half * scale[:, None]).astype(np.float32))[0]
     values = y @ PROJECTION.loadings.T * PROJECTION.scale + PROJECTION.mean
     expected = np.expm1(np.clip(values, 0, 20)) / scale[:, None]
     expected = np.maximum(expected * half.sum(0) / np.maximum(expected.sum(0), 1e-12), 0.05 * (counts - half).mean(0))

@@ -85,11 +85,11 @@ class CellReader:
         """Return denoised halves and simulated cells (n, 2 n_splits + 2, k), and counts of the first two halves."""
         cells = recover(chunk)
         seeds, own = self.inference.seeds[rows], self.own[rows]
-        likelihood, projection = self.inference.likelihood, self.inference.prior.projection
+        likelihood = self.inference.likelihood
         found, parts = [], [part for pair in halves(cells, seeds, self.n_splits) for part in pair]
         for part in parts:
             expression, latents = self._read(part)
-            latents = likelihood.honest_part(latents, expression, chunk, own, projection)
+            latents = likelihood.honest_part(latents, expression, chunk, own)
             found.append(self.inference(latents, rows).mean)
         same = self._read(replace(cells, counts=alike(cells, self.profile, seeds)))[1]
         found += [self.inference(same, rows).mean, np.asarray(same.y)]

@@ -147,11 +147,11 @@ class LabelCells:
         query, match = self.query, self.query.match
         if len(match.prior) == len(classifier.slopes):
             return classifier
-        slopes, completion = classifier.slopes[match.prior], query.likelihood.completion
-        if completion is not None:
+        slopes, likelihood = classifier.slopes[match.prior], query.likelihood
+        if likelihood.filled:
             hidden = np.setdiff1d(np.arange(len(classifier.slopes)), match.prior)
             carried = query.prior.projection.loadings[hidden].T @ classifier.slopes[hidden]
-            slopes = slopes + completion.loadings @ (completion.filter @ carried)
+            slopes = slopes + likelihood.loadings @ (likelihood.filter @ carried)
         return Logistic(slopes.astype(np.float32), classifier.offset)
 
 

@@ -70,7 +70,6 @@ def find_reasons(
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
     sums = cells.query.matrix.each(lambda x, rows: sums_by_group(cells.standardized(x, rows), groups[rows], n_groups))
     difference = np.sum(sums, axis=0) / n
-    readout = likelihood.loadings if likelihood.completion is None else likelihood.completion.readout
     weights: Floats = np.zeros_like(difference)
     score: Floats = np.zeros(n_groups)
     for name, share in blend.items():
@@ -83,7 +82,7 @@ def find_reasons(
         added: Floats = (slopes * sums_by_group(cells.y, groups, n_groups) / n).sum(1)
         if name == "denoised":
             slopes, added = _through_denoising(cells, groups, slopes)
-        weights, score = weights + share * slopes @ readout.T, score + share * added
+        weights, score = weights + share * slopes @ likelihood.readout.T, score + share * added
     return weights, difference, score
 
 

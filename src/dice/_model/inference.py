@@ -84,8 +84,8 @@ class Plan:
         that the network was trained for.
         """
         scale, kind = prior.latent_scale, GAUSSIAN if isinstance(options.likelihood, str) else options.likelihood
-        noise = likelihood.noise(latents, options, prior.projection.noise)
-        level = float(np.sqrt(noise**2 + likelihood.added))
+        noise = likelihood.noise(latents, options)
+        level = float(np.sqrt(noise**2 + likelihood.added.mean()))
         default = (COUNTED_RHO if measured else ASSUMED_RHO) * scale
         rho = default if isinstance(options.rho, str) else options.rho
         method: Method = "direct" if measured else options.computed_by(isotropic=likelihood.isotropic)
@@ -136,7 +136,7 @@ class Inference:
         y = latents.y
         if plan.measured and self.own is not None:
             # The reference's own cells, as if the loadings had been computed without them.
-            y = self.likelihood.honest(latents, self.own[rows], self.prior.projection)
+            y = self.likelihood.honest(latents, self.own[rows])
         if offsets is not None and not plan.measured:
             # The shift lies in the span of the loadings. The residual does not change.
             away = offsets.of(y, rows)
@@ -170,11 +170,10 @@ class Inference:
         else:
             level = torch.tensor(np.hypot(plan.level, plan.rho) / scale, dtype=torch.float32, device=y.device)
         found = direct(self._denoiser, y, level, noise, depth, plan.n_samples, uncertainty=plan.uncertainty)
-        completion = self.likelihood.completion
-        if found.variance is None or completion is None or not plan.measured:
+        if found.variance is None or not plan.measured:
             return found
         # The variance of filled-in genes is multiplied by the squared slope of the filter.
-        added = self._tensor(completion.added / scale**2) * self._denoiser.slope.to(y.device).square()
+        added = self._tensor(self.likelihood.added / scale**2) * self._denoiser.slope.to(y.device).square()
         return replace(found, variance=found.variance + float(added.mean()))
 
     def _chain(self, y: Tensor, latents: Latents, noise: CellNoise, x: Floats | None) -> Posterior:

@@ -1,4 +1,4 @@
-"""From expression to latents: standardised genes, the loadings of the reference, and two corrections.
+"""From expression to latents: standardised genes, the loadings of the reference, and a correction for its own cells.
 
 A standardised chunk is stored as ``deviation + constant``. The constant row is the standardised value of zeros, and
 only the stored entries of a sparse chunk deviate from it. Products and norms stay sparse.
@@ -160,45 +160,3 @@ def without_self(y: Floats, own: Floats, product: Floats, energy: Floats, weight
     honest = own / (1 + residual * weight)
     shared = (product - np.einsum("nk,nk->n", y, own))[:, None]
     return (y - shared * weight * honest).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class Completion:
-    """Latents from the observed genes, with missing genes filled in by their conditional mean.
-
-    Under x = V U + e with the reference's latent variances, the conditional mean of the latents given the observed
-    genes o is w = (V_o'V_o + s^2 / variances)^-1 V_o' x_o, and that of the missing genes is V_u w. The projection of
-    the completed cell is V_o' x_o + (I - V_o'V_o) w: the projection that all genes would give, with more noise of
-    known size.
-    """
-
-    #: Loadings (d, k) of the observed genes, and their products G = V_o'V_o (k, k).
-    loadings: Floats
-    gram: Floats
-    #: Conditional mean of the latents from V_o' x_o (k, k).
-    filter: Floats
-    #: Noise variance (k,) that the missing genes add to every latent.
-    added: Floats
-
-    @classmethod
-    def of(cls, loadings: Floats, variances: Floats, noise: float) -> Completion:
-        """Return the completion for observed loadings (d, k), variances of latents (k,) and noise of the reference."""
-        gram = loadings.T.astype(np.float64) @ loadings
-        posterior = np.linalg.inv(gram / noise**2 + np.diag(1 / np.maximum(variances, 1e-12)))
-        missing = np.eye(len(gram)) - gram
-        added = np.maximum(np.diagonal(missing @ posterior @ missing), 0)
-        single = (x.astype(np.float32) for x in (gram, posterior / noise**2, added))
-        return cls(loadings, *single)
-
-    @property
-    def readout(self) -> Floats:
-        """Matrix (d, k) that maps observed genes to completed latents."""
-        return self.loadings @ (np.eye(len(self.gram)) + self.filter @ (np.eye(len(self.gram)) - self.gram))
-
-    def read(self, x: Standardized) -> tuple[Floats, Floats]:
-        """Return completed latents (n, k), and the squared norms (n,) of the residuals of the observed genes."""
-        products = x @ self.loadings
-        mean = products @ self.filter
-        explained = 2 * np.einsum("nk,nk->n", mean, products) - np.einsum("nk,nk->n", mean @ self.gram, mean)
-        y = products + mean - mean @ self.gram
-        return np.asarray(y, dtype=np.float32), x.squared_norms() - explained

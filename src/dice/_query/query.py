@@ -105,7 +105,7 @@ class Query:
         chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
         per_gene = options.noise == "per_gene"
         of_genes = partial(
-            GaussianLikelihood.of,
+            GaussianLikelihood,
             prior.projection,
             genes,
             per_gene=per_gene,

@@ -19,7 +19,6 @@ from dice._data.read import stored_colors
 from dice._errors import InputError
 from dice._model.counts import TARGET_SUM, CellCounts, recover, thinned
 from dice._model.likelihood import GaussianLikelihood, Latents
-from dice._model.projection import Projection
 from dice._model.training_data import ROLES, assign_roles
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
@@ -107,7 +106,6 @@ class LikeQuery:
     """Reads reference cells as if they had been measured like the query; each by random numbers of its own."""
 
     likelihood: GaussianLikelihood
-    projection: Projection
     #: Log depths of the query's cells, in ascending order; empty to keep all counts.
     depths: Floats
     #: Cell seeds (n,) of the reference, and cells (n,) that the loadings were computed from.
@@ -130,7 +128,7 @@ class LikeQuery:
         """Return the thinned cells of a chunk as latents."""
         shallow = self.expression(chunk, rows)
         latents = self.likelihood.latents(shallow)
-        return self.likelihood.honest_part(latents, shallow, chunk, self.trained[rows], self.projection)
+        return self.likelihood.honest_part(latents, shallow, chunk, self.trained[rows])
 
     def _shares(self, cells: CellCounts, seeds: NDArray[np.int64]) -> Floats:
         """Share (n,) of its counts that every cell keeps to be as deep as a random cell of the query."""
@@ -162,8 +160,7 @@ class ReferenceQuery(Query):
     def reader(self) -> LikeQuery:
         """Reads chunks of the reference. Workers get it instead of the whole query."""
         target_sum = self.prior.statistics.get("sum_log") or TARGET_SUM
-        known = self.likelihood, self.prior.projection, self.depths, self.seeds
-        return LikeQuery(*known, self.trained, self.share, target_sum)
+        return LikeQuery(self.likelihood, self.depths, self.seeds, self.trained, self.share, target_sum)
 
     @cached_property
     def latents(self) -> Latents:

@@ -78,7 +78,7 @@ def by_genes(
     halves = order[: len(order) // 2], order[len(order) // 2 :]
     total = np.zeros((chunk.shape[0], len(grid)))
     for seen, hidden in (halves, halves[::-1]):
-        likelihood = GaussianLikelihood.of(prior.projection, genes[seen])
+        likelihood = GaussianLikelihood(prior.projection, genes[seen])
         y, _ = likelihood.read(chunk[:, seen])
         level = noise * np.sqrt(np.trace(likelihood.covariance) / prior.n_latent)
         loadings = prior.projection.loadings[genes[hidden]]
@@ -109,7 +109,7 @@ def by_counts(
     half = rng.binomial(counts.astype(np.int64), 0.5)
     other = counts - half
     scale = factors * counts.sum(1) / np.maximum(half.sum(1), 1)
-    likelihood = GaussianLikelihood.of(prior.projection, genes)
+    likelihood = GaussianLikelihood(prior.projection, genes)
     y, residual = likelihood.read(np.log1p(half * scale[:, None]).astype(np.float32))
     level = float(np.sqrt(residual.mean()))
     standardizer, loadings = prior.projection.standardizer.take(genes), prior.projection.loadings[genes]

@@ -145,7 +145,7 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
     """Compute the loadings from all cells but those kept for calibration, and project all cells."""
     matrix, seen = cells.matrix, cells.seen
     projection = fit_projection(Part(matrix, seen), n_latent=n_latent, scale=scale)
-    likelihood = GaussianLikelihood.of(projection, np.arange(matrix.n_genes))
+    likelihood = GaussianLikelihood(projection, np.arange(matrix.n_genes))
     latents = Latents.joined(matrix.each(likelihood.latents, desc="Projecting"), projection.n_latent)
     if not latents.y[seen].any():
         raise InputError(
@@ -184,7 +184,7 @@ def clean_latents(prior: LearnedPrior, cells: ReferenceCells, reduced: Reduced) 
     latents = reduced.latents
     if not prior.measured:
         return latents.y
-    y = reduced.likelihood.honest(latents, cells.seen, reduced.projection)
+    y = reduced.likelihood.honest(latents, cells.seen)
     known = np.flatnonzero(~np.isnan(latents.log_depth))
     y[known] = prior.mean(y[known], latents.log_depth[known])
     return y
