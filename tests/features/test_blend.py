@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, nnls
 
-from dice._features.model import best_weights, blend_values
+from dice._features.regress import best_weights, blend_values
 
 
 def errors(seed, n=200, n_features=3):

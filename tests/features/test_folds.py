@@ -9,14 +9,15 @@ import pytest
 
 from dice._data.features import FEWEST_MEASURED
 from dice._errors import InputError
-from dice._features.transfer import FOLDS, _check_known, _depth_share, _examples, _folds
+from dice._features.regress import FOLDS, folds_of
+from dice._features.transfer import _check_folds, _depth_share
 from dice._model.counts import WHOLE_SHARE
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 6, 57])
 def test_every_cell_is_held_out_once(n):
     cells = 3 * np.arange(n) + 7
-    folds = _folds(cells, seed=0)
+    folds = folds_of(cells, seed=0)
     assert len(folds) == (min(n, FOLDS) if n > 1 else 0)
     for train, test in folds:
         assert sorted([*train, *test]) == cells.tolist()
@@ -30,7 +31,7 @@ def test_every_cell_is_held_out_once(n):
 @pytest.mark.parametrize("n_batches", [1, 2, 5, 9])
 def test_batches_are_held_out_as_a_whole(n_batches):
     cells, batches = np.arange(90), np.random.default_rng(0).integers(n_batches, size=90)
-    folds = _folds(cells, 0, batches)
+    folds = folds_of(cells, 0, batches)
     assert len(folds) == (min(n_batches, FOLDS) if n_batches > 1 else 0)
     for train, test in folds:
         assert not set(batches[train]) & set(batches[test])
@@ -44,17 +45,17 @@ def test_features_of_too_few_cells_are_named():
     values = np.zeros((n, 7))
     fit, names = np.arange(n), [f"P{i}" for i in range(7)]
     half = [(fit[: n // 2], fit[n // 2 :]), (fit[n // 2 :], fit[: n // 2])]
-    _check_known(SimpleNamespace(values=values, names=names), fit, half, "donor")
+    _check_folds(SimpleNamespace(values=values, names=names), fit, half, "donor")
     values[FEWEST_MEASURED:, 2] = np.nan
     with pytest.raises(InputError, match=r"1 features are measured in too few batches .*'donor'.* example \['P2'\]"):
-        _check_known(SimpleNamespace(values=values, names=names), fit, half, "donor")
+        _check_folds(SimpleNamespace(values=values, names=names), fit, half, "donor")
     values[FEWEST_MEASURED - 1, 2] = np.nan
     with pytest.raises(
         InputError, match=rf"1 features are measured in fewer than {FEWEST_MEASURED} .* example \['P2'\]"
     ):
-        _check_known(SimpleNamespace(values=values, names=names), fit, half, "donor")
-    assert _examples(names, np.ones(7, bool)) == names[:5]
-    assert _examples(names, np.arange(7) == 6) == ["P6"]
+        _check_folds(SimpleNamespace(values=values, names=names), fit, half, "donor")
+    with pytest.raises(InputError, match=r"reference.obs\['donor'\] holds a single batch, which cannot be held out"):
+        _check_folds(SimpleNamespace(values=values, names=names), fit, [], "donor")
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.1, 0.1), (0.5, 0.5), (2.0, 1.0), (1.0, 1.0)])

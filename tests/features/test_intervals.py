@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dice._features.model import SMALLEST_SPREAD, FeatureModel, Spread, conformal_quantile
-from dice._features.regress import View
+from dice._features.regress import SMALLEST_SPREAD, Spread, View, conformal_quantile
+from dice._features.transfer import FeatureModel
 from dice._model.arrays import correlations
 
 

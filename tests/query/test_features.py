@@ -5,13 +5,11 @@ from __future__ import annotations
 import warnings
 from types import SimpleNamespace
 
-import anndata as ad
 import numpy as np
 import pytest
 
-import dice
-from dice._features.model import Judged
-from dice._features.transfer import FOLDS, _by_batch, _depth_share, _folds, _warn
+from dice._features.regress import FOLDS, folds_of
+from dice._features.transfer import Judged, _depth_share, _warn
 
 NAMES = [f"P{i}" for i in range(9)]
 
@@ -51,18 +49,6 @@ def test_a_query_that_differs(batch_key, what):
     assert text.endswith("below 90%.")
 
 
-def test_batches_are_held_out_whole():
-    reference = ad.AnnData(np.zeros((12, 2), np.float32))
-    reference.obs["batch"], reference.obs["one"] = list("abc" * 4), "a"
-    folds = _by_batch(reference, "batch", np.arange(2, 12), 0)
-    codes = np.arange(12) % 3
-    for fit, test in folds:
-        assert not set(codes[fit]) & set(codes[test])
-    assert sorted(np.concatenate([test for _, test in folds])) == list(range(2, 12))
-    with pytest.raises(dice.DiceError, match=r"reference.obs\['one'\] holds a single batch, which cannot be held out"):
-        _by_batch(reference, "one", np.arange(12), 0)
-
-
 @pytest.mark.parametrize(("depth", "share"), [(-1.0, np.exp(-1)), (-0.11, np.exp(-0.11)), (-0.1, 1.0), (2.0, 1.0)])
 def test_the_share_of_counts_that_is_left(depth, share):
     """More than nine of ten counts are all of them."""
@@ -80,7 +66,7 @@ def test_the_share_of_counts_that_is_left(depth, share):
 
 
 def test_every_cell_is_held_out_once():
-    folds = _folds(np.arange(100, 260), 0)
+    folds = folds_of(np.arange(100, 260), 0)
     assert len(folds) == FOLDS
     np.testing.assert_array_equal(np.sort(np.concatenate([test for _, test in folds])), np.arange(100, 260))
     assert all(not set(fit) & set(test) for fit, test in folds)
@@ -88,8 +74,8 @@ def test_every_cell_is_held_out_once():
 
 def test_batches_stay_together():
     cells, batches = np.arange(50, 150), np.arange(100) % 7
-    folds = _folds(cells, 0, batches)
+    folds = folds_of(cells, 0, batches)
     assert len(folds) == FOLDS
     for fit, test in folds:
         assert not set(batches[fit - 50]) & set(batches[test - 50])
-    assert _folds(cells, 0, np.zeros(100, int)) == []
+    assert folds_of(cells, 0, np.zeros(100, int)) == []
