@@ -93,8 +93,8 @@ def phenograph(cells: Embedding, seed: int) -> np.ndarray:
         return np.asarray(phenograph.cluster(cells, clustering_algo="leiden", seed=seed, n_jobs=1)[0])
 
 
-def by_dice(cells: ad.AnnData, seed: int) -> np.ndarray:
-    dice.tl.cluster(cells, random_state=seed)
+def by_dice(cells: ad.AnnData, seed: int, batch_key: str | None = None) -> np.ndarray:
+    dice.tl.cluster(cells, batch_key=batch_key, random_state=seed)
     return cells.obs["dice_cluster"].cat.codes.to_numpy()
 
 
@@ -109,9 +109,13 @@ PROJECTED: dict[str, Callable[[Embedding, int], np.ndarray]] = {
 }
 EMBEDDED = {"Harmony, resolution 1": "Harmony", "scVI, resolution 1": "scVI-10"}
 OURS, GRAPH = "DICE cluster", "DICE graph, resolution 1"
-METHODS = [*PROJECTED, *EMBEDDED, GRAPH, OURS]
+#: Ours with ``batch_key="batch"``, the column that Harmony and scVI are given on whole sets.
+BATCHED = "DICE cluster, batches"
+METHODS = [*PROJECTED, *EMBEDDED, GRAPH, OURS, BATCHED]
 #: Methods of pages that do not have all of them.
-USED = {"clusters_null": (OURS, *PROJECTED), "clusters_whole": (OURS, "PCA, resolution 1")}
+USED = {"clusters_null": (OURS, *PROJECTED), "clusters_whole": (OURS, BATCHED, "PCA, resolution 1")}
+#: Methods for whole sets only.
+FOR_WHOLE = (BATCHED,)
 
 
 def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
@@ -148,13 +152,17 @@ def run_whole(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, ob
     """A set by itself: its own prior, its own clusters, and Leiden on scanpy's PCA."""
     cells = whole(name, seed)
     truth = cells.obs["cell_type"].astype(str).to_numpy()
-    if OURS in methods:
+    if {OURS, BATCHED} & set(methods):
         start = time.perf_counter()
         dice.tl.train_prior(cells, training=TRAINING, random_state=seed)
         dice.tl.denoise(cells, random_state=seed)
-        clusters = by_dice(cells, seed)
-        seconds = time.perf_counter() - start
-        yield {"method": OURS, **scores(truth, clusters), "n_clusters": len(np.unique(clusters)), "seconds": seconds}
+        learned = time.perf_counter() - start
+    for method, batch_key in {OURS: None, BATCHED: "batch"}.items():
+        if method in methods:
+            start = time.perf_counter()
+            clusters = by_dice(cells, seed, batch_key)
+            row = {"method": method, **scores(truth, clusters), "n_clusters": len(np.unique(clusters))}
+            yield row | {"seconds": learned + time.perf_counter() - start}
     if "PCA, resolution 1" in methods:
         start = time.perf_counter()
         sc.pp.pca(cells, n_comps=50, random_state=seed)
@@ -291,7 +299,8 @@ def work(page: str, jobs: list[tuple[str, int]], methods: list[str]) -> None:
     known, done = resume(page, ["data", "seed", "method"])
     rows = pd.DataFrame(known, columns=None if known else ["data", "seed", "method"])
     for name, seed in jobs:
-        wanted = [m for m in methods if (name, seed, m) not in done and m in USED.get(page, methods)]
+        able = USED.get(page, [method for method in methods if method not in FOR_WHOLE])
+        wanted = [m for m in methods if (name, seed, m) not in done and m in able]
         if not wanted or not (name in WHOLE or real.at_hand(SHALLOW.get(name, name.split(", ")[-1]))):
             continue
         if page == "clusters_null":

@@ -16,9 +16,9 @@ from scipy import sparse
 from dice import metrics
 from dice._data.read import names
 from dice._errors import DiceError, InputError, SlotError
+from dice._model.batches import harmony
 from dice._model.pca import fit_projection
 from dice.pp import _correct_batches, correct_batches, prepare
-from dice.pp._correct_batches import harmony
 
 SHIFT = 0.3
 
@@ -68,7 +68,7 @@ def test_correction_lies_in_the_components(cells) -> None:
     latent = shift @ projection.loadings
     np.testing.assert_allclose(latent @ projection.loadings.T, shift, atol=1e-4)
     z = projection.project(cells.X)
-    moved = harmony(z, cells.obs["batch"], 0)
+    moved = harmony(z, cells.obs["batch"].to_numpy(dtype=str), 0)
     np.testing.assert_allclose(z + latent, moved, atol=1e-4)
 
 

@@ -116,6 +116,49 @@ def test_names_are_those_of_the_tree_in_a_part_of_the_cells(query):
     assert "2 clusters" in part.uns["dice_cluster"]["choice"]["why"]
 
 
+@pytest.fixture(scope="module")
+def donors():
+    """Cells of four types from two donors, which differ by a factor in every gene."""
+    rng = np.random.default_rng(1)
+    profiles, factors = rng.gamma(0.3, size=(4, 300)), rng.lognormal(sigma=0.4, size=(2, 300))
+    types, donor = np.arange(800) % 4, rng.integers(2, size=800)
+    obs = pd.DataFrame(
+        {"cell_type": types.astype(str), "donor": donor.astype(str)}, index=[f"c{i}" for i in range(800)]
+    )
+    cells = ad.AnnData(rng.poisson(4 * profiles[types] * factors[donor]).astype(np.float32), obs=obs)
+    dice.tl.cluster(cells)
+    return cells
+
+
+def test_a_type_of_several_batches_is_one_cluster(donors):
+    cells, embedding = donors.copy(), donors.obsm["X_dice"]
+    assert cells.obs["dice_cluster"].nunique() == 8
+    dice.tl.cluster(cells, batch_key="donor")
+    assert adjusted_rand_score(cells.obs["cell_type"], cells.obs["dice_cluster"]) > 0.95
+    assert cells.uns["dice_cluster"]["call"]["batch_key"] == "donor"
+    np.testing.assert_array_equal(cells.obsm["X_dice"], embedding)
+    order = np.random.default_rng(0).permutation(cells.n_obs)
+    other = donors[order].copy()
+    dice.tl.cluster(other, batch_key="donor")
+    assert (other.obs["dice_cluster"] == cells.obs["dice_cluster"].iloc[order]).all()
+
+
+def test_a_level_keeps_the_tree_only_if_it_is_of_the_same_batches(donors):
+    cells = donors.copy()
+    dice.tl.cluster(cells, batch_key="donor", level="default")
+    assert cells.obs["dice_cluster"].nunique() == 4
+    tree = cells.uns["dice_cluster"]["tree"]["joined"]
+    for batch_key in ("donor", None):
+        dice.tl.cluster(cells, batch_key=batch_key, level="coarse")
+        np.testing.assert_array_equal(cells.uns["dice_cluster"]["tree"]["joined"], tree)
+
+
+def test_batches_must_be_two_or_more(donors):
+    cells = donors[donors.obs["donor"] == "0"].copy()
+    with pytest.raises(InputError, match=r"holds 1 batch\(es\), so there is nothing to correct"):
+        dice.tl.cluster(cells, batch_key="donor")
+
+
 def test_leidenalg_finds_the_same(query):
     other = dice.tl.cluster(query, flavor="leidenalg", copy=True)
     assert adjusted_rand_score(other.obs["dice_cluster"], query.obs["dice_cluster"]) > 0.9

@@ -14,6 +14,7 @@ from dice._clusters.remeasured import remeasured
 from dice._clusters.separation import Measured, shrunken
 from dice._clusters.tree import Tree, grow
 from dice._errors import InputError
+from dice._model.batches import harmony
 from dice._query.query import Query
 from dice._types import Codes, Floats
 
@@ -42,14 +43,19 @@ def check_enough_cells(n: int, n_neighbors: int) -> None:
         )
 
 
-def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flavor, random_state: int) -> Found:
-    """Return the tree of clusters of all cells with expression."""
+def find_clusters(
+    query: Query, batches: NDArray[np.str_] | None, *, n_splits: int, n_neighbors: int, flavor: Flavor,
+    random_state: int,
+) -> Found:  # fmt: skip
+    """Return the tree of clusters of all cells with expression, which may be of several `batches` (n,)."""
     n, some = len(query.latents), np.flatnonzero(~query.latents.empty)
     check_enough_cells(len(some), n_neighbors)
     _log.say_cost("cluster", len(some))
     # Sort by cell seed: Leiden and the choice of tested cells must not depend on the order in the file.
     some = some[np.argsort(query.seeds[some], kind="stable")]
     cells = remeasured(query, n_splits if len(some) <= SPLIT_CELLS else 1)[some]
+    if batches is not None:
+        cells = cells.corrected(harmony(cells.whole, batches[some], random_state) - cells.whole)
     with _log.progress(total=3, desc="Finding neighbours", unit="stage") as bar:
         found, distances = nearest(cells.whole, n_neighbors, random_state)
         graph = shared_neighbors(found)
@@ -59,7 +65,9 @@ def find_clusters(query: Query, *, n_splits: int, n_neighbors: int, flavor: Flav
         codes = np.unique(codes, return_inverse=True)[1]
         bar.update()
         bar.set_description("Comparing clusters")
-        about = (cells.spaces, 2.0, (cells.first, cells.second)) if query.measured else ((), 1.0)
+        # Batches differ in their profiles of counts: clusters of several batches are told apart by latents only.
+        counts = (cells.first, cells.second) if batches is None else ()
+        about = (cells.spaces, 2.0, counts) if query.measured else ((), 1.0)
         tree = grow(codes, graph, Measured(cells.whole, cells.halves, *about).apart)
         bar.update()
     leaves = np.full((n, 1 + 2 * cells.halves.shape[1]), -1, dtype=np.int16)

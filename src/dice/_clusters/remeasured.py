@@ -40,6 +40,11 @@ class Remeasured:
         """
         return (self.whole, self.alike), (self.projection, self.alike_projection)
 
+    def corrected(self, shift: Floats) -> Remeasured:
+        """Return the cells and their halves, each moved by the shift (n, k) of its cell."""
+        shift = shift.astype(np.float32)
+        return replace(self, whole=self.whole + shift, halves=self.halves + shift[:, None, None])
+
     def __getitem__(self, cells: Codes) -> Remeasured:
         return Remeasured(*(part[cells] for part in vars(self).values()))
 

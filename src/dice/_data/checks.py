@@ -69,6 +69,17 @@ def read_batches(adata: AnnData, batch_key: str, who: str = "adata") -> pd.Categ
     return batches
 
 
+def several_batches(adata: AnnData, batch_key: str) -> NDArray[np.str_]:
+    """Return the names of the batches of all cells, which must be two or more."""
+    batches = read_batches(adata, batch_key)
+    if len(batches.categories) < 2:
+        raise InputError(
+            f"adata.obs[{batch_key!r}] holds {len(batches.categories)} batch(es), so there is nothing to correct: "
+            "pass the batch_key of a column with two or more batches."
+        )
+    return np.asarray(batches, dtype=object).astype(str)
+
+
 def read_groups(adata: AnnData, groupby: str) -> pd.Categorical:
     """Return the groups of the cells, with code -1 for cells without a group."""
     known_key(groupby, adata.obs, "column", "adata.obs")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dice._arguments import new_key, seed, short_seed, whole_number
-from dice._data.checks import check_expression, gene_mask, named_mask, read_batches
+from dice._arguments import new_key, seed, whole_number
+from dice._data.checks import check_expression, gene_mask, named_mask, several_batches
 from dice._data.matrix import Matrix
 from dice._data.values import takes_counts
 from dice._data.write import Slots, as_plain, check_free, check_writable, write
 from dice._errors import InputError
+from dice._model.batches import harmony
 from dice._model.pca import fit_projection
 from dice._types import Floats, Seed
 
@@ -82,13 +82,8 @@ def correct_batches(
     (700, 765)
     """
     check_writable(adata, copy=copy)
-    batches, layer_added = read_batches(adata, batch_key), new_key("layer_added", layer_added, "harmony")
+    batches, layer_added = several_batches(adata, batch_key), new_key("layer_added", layer_added, "harmony")
     check_free(adata, layer_added, ("layers",), argument="layer_added")
-    if len(batches.categories) < 2:
-        raise InputError(
-            f"adata.obs[{batch_key!r}] holds {len(batches.categories)} batch(es), so there is nothing to correct: "
-            "pass the batch_key of a column with two or more batches."
-        )
     random_state, mask_var = seed(random_state), named_mask(adata, mask_var)
     genes = gene_mask(adata, mask_var)
     matrix = Matrix(adata, layer=layer, genes=genes)
@@ -118,17 +113,3 @@ def _shifted(matrix: Matrix, shift: Floats, back: Floats, genes: NDArray[np.intp
         expression[rows] = chunk.toarray() if sparse.issparse(chunk) else chunk
         expression[rows, columns] += shift[rows] @ back
     return expression
-
-
-def harmony(latents: Floats, batches: pd.Categorical, random_state: int) -> Floats:
-    """Return latents (n, k) after Harmony."""
-    from harmonypy import run_harmony
-
-    # The default of harmonypy rounds to zero for fewer than 15 cells.
-    n_clusters = max(1, min(round(len(latents) / 30), 100))
-    options = {"nclust": n_clusters, "random_state": short_seed(random_state, 31), "verbose": False}
-    labels = {"batch": np.asarray(batches, dtype=object).astype(str)}
-    corrected = np.asarray(run_harmony(latents.astype(np.float64), labels, "batch", **options).Z_corr)
-    if not np.isfinite(corrected).all():
-        raise InputError("Harmony returned values that are not finite: pass a smaller `n_comps`.")
-    return corrected

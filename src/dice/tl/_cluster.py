@@ -16,6 +16,7 @@ from dice._clusters.find import check_enough_cells, find_clusters
 from dice._clusters.partition import Flavor
 from dice._clusters.tree import Cut, Level, level_of, stored_cut
 from dice._data import read
+from dice._data.checks import several_batches
 from dice._data.colors import distinct
 from dice._data.graph import graph_slots
 from dice._data.matrix import Matrix
@@ -37,6 +38,7 @@ def cluster(
     adata: AnnData,
     reference: AnnData | Prior | str | os.PathLike[str] | None = None,
     *,
+    batch_key: str | None = None,
     level: Level | None = None,
     n_neighbors: int = 15,
     n_splits: int = 4,
@@ -66,6 +68,10 @@ def cluster(
     reference
         The reference with the prior. None uses the prior that made the embedding if it is in memory, or the prior in
         `adata`.
+    batch_key
+        Column of ``adata.obs`` with donors, technologies or other batches, so that a type is one cluster in all
+        batches. Harmony moves the batches together before cells are compared; the embedding in `adata` stays as it is.
+        Leave it out if batches hold different types of cells, or if their differences are of interest.
     level
         Agreement of any two clusters: ``"default"`` (0.92), ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a
         level, a tree that is in `adata` is cut again and nothing else is computed; a subset of the cells keeps the tree
@@ -124,7 +130,8 @@ def cluster(
     wanted, random_state = level_of("default" if level is None else level), seed(random_state)
     flavor = choice("flavor", flavor, ("igraph", "leidenalg"))
     keys = ClusterKeys(result_key(adata, key_added, "dice_cluster", besides=use_rep))
-    if level is not None and (slots := _cut_again(adata, keys, wanted)) is not None:
+    batches = None if batch_key is None else several_batches(adata, batch_key)
+    if level is not None and (slots := _cut_again(adata, keys, batch_key, wanted)) is not None:
         return write(adata, slots, copy=copy)
     check_enough_cells(adata.n_obs, n_neighbors)  # Before a prior is trained for nothing.
     settings: dict[str, Any] = {"n_neighbors": n_neighbors, "n_splits": n_splits, "flavor": flavor}
@@ -133,18 +140,18 @@ def cluster(
     if learns or (use_rep not in known and is_raw(Matrix(adata).sample())):
         target = adata.copy() if copy else adata
         with all_or_nothing(target):
-            settings |= {"prior_key": prior_key, "random_state": random_state}
+            settings |= {"batch_key": batch_key, "prior_key": prior_key, "random_state": random_state}
             layer = _learn(target, prior_key, random_state) if learns else None
             denoise(target, reference, layer=layer, prior_key=prior_key, key_added=use_rep, random_state=random_state)
             cluster(target, reference, level=level, use_rep=use_rep, key_added=key_added, **settings)
         return target if copy else None
     with _log.recorded() as warned:
         query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
-        found = find_clusters(query, random_state=random_state, **settings)
+        found = find_clusters(query, batches, random_state=random_state, **settings)
     cut = Cut(found.tree, wanted, query.measured)
     entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
     # The seed of the halves: dice.tl.cluster_markers has to split the counts in the same way.
-    called = settings | {"use_rep": use_rep, "halves": query.options.random_state}
+    called = settings | {"batch_key": batch_key, "use_rep": use_rep, "halves": query.options.random_state}
     entry |= {"call": called, "warnings": np.array(warned, dtype=str)}
     slots = _cut_slots(keys, cut, found.leaves, entry)
     return write(adata, denoised | slots | Slots(obsm={keys.leaves: found.leaves}, obsp=obsp), copy=copy)
@@ -176,10 +183,12 @@ def _denoised(
     return query, query.slots(DenoiseKeys(use_rep), warned)
 
 
-def _cut_again(adata: AnnData, keys: ClusterKeys, level: float) -> Slots | None:
-    """Return the slots of another cut of the tree in `adata`, or None without a tree."""
+def _cut_again(adata: AnnData, keys: ClusterKeys, batch_key: str | None, level: float) -> Slots | None:
+    """Return the slots of another cut of the tree in `adata`, or None without a tree of these batches."""
     record = read.record(adata, keys.uns)
     if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in read.names(adata, "obsm"):
+        return None
+    if batch_key not in (None, record["call"].get("batch_key")):
         return None
     leaves = read.array(adata, keys.leaves)
     cut = stored_cut(record, level, leaves[:, 0])
