@@ -31,10 +31,9 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.profiler import ProfilerActivity, profile
 
 import dice
-from dice._model.denoiser import Denoiser
+from dice._model.networks import Denoiser
 from dice._model.networks.paper import SCHEDULE
-from dice._model.random_numbers import CellNoise, cell_seeds
-from dice._model.sampler import sample_sde
+from dice._model.sampler import CellNoise, cell_seeds, sample_sde
 
 N_CHAINS = 10
 PAPER_RHO = np.linspace(5, 0.5, 100)

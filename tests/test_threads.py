@@ -8,7 +8,7 @@ import sys
 CODE = """
 import threading, torch
 import numpy as np
-from dice._model.logistic import fit_logistic
+from dice._model.arrays import fit_logistic
 from dice._processes import one_torch_thread
 torch.set_num_threads(2)
 seen, entered, left = [], threading.Event(), threading.Event()

@@ -17,7 +17,7 @@ from dice import DiceError, Levels
 from dice._labels.learn import _drawn
 from dice._labels.stored import labels_in_tree, read_hierarchy
 from dice._labels.tree import UNRESOLVED, LabelTree
-from dice._model.logistic import fit_logistic
+from dice._model.arrays import fit_logistic
 
 OBO = """format-version: 1.2
 ontology: small

@@ -19,7 +19,7 @@ from dice._labels.views import (
     view_weights,
     with_ratios,
 )
-from dice._model.logistic import fit_logistic
+from dice._model.arrays import fit_logistic
 
 N_GENES, N_LABELS = 60, 4
 

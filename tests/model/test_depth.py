@@ -9,7 +9,7 @@ import torch
 from dice._model.linear_filter import MIDDLE, RIDGES, LinearFilter
 from dice._model.networks import depth
 from dice._model.networks.depth import DepthDenoiser
-from dice._model.random_numbers import CellNoise
+from dice._model.sampler import CellNoise
 from dice._model.training_data import Rows
 
 K = 2

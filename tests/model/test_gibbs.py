@@ -11,7 +11,7 @@ from scipy import stats
 from dice._errors import InputError
 from dice._model.gibbs import MAX_ITERATIONS, Moments, fastest_split, rho_schedule, split_gibbs, split_length
 from dice._model.networks.paper import SCHEDULE
-from dice._model.random_numbers import CellNoise, cell_seeds
+from dice._model.sampler import CellNoise, cell_seeds
 from dice._model.steps import GaussianStep, LangevinStep, StudentCellStep, StudentGeneStep, draw_gamma
 from dice.options import Gibbs
 

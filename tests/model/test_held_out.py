@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dice._model.denoiser import Denoiser
+from dice._model.networks import Denoiser
 from dice._model.training_data import HeldOut
 
 VARIANCES = torch.tensor([4.0, 1.0, 0.25])

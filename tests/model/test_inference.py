@@ -14,7 +14,7 @@ from dice._model.inference import Inference, Plan
 from dice._model.likelihood import GaussianLikelihood
 from dice._model.offsets import Offsets
 from dice._model.projection import Projection
-from dice._model.random_numbers import cell_seeds
+from dice._model.sampler import cell_seeds
 from dice._model.steps import GaussianStep, StudentCellStep, StudentGeneStep, likelihood_step
 from dice.options import Gaussian, Gibbs, StudentT
 

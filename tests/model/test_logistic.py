@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from dice._model.arrays import softmax
-from dice._model.logistic import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic
+from dice._model.arrays import GENE_STRENGTH, LATENT_STRENGTH, fit_logistic, softmax
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(3, size=300)

@@ -11,7 +11,7 @@ import torch
 import dice
 from dice._errors import PriorFormatError
 from dice._model import networks
-from dice._model.denoiser import NETWORKS
+from dice._model.networks import NETWORKS
 
 #: The best linear denoiser, with a variance for every latent and a step of its own.
 SOURCE = '''
@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from dice._model.denoiser import Denoiser, Preset, TrainingConfig
+from dice._model.networks import Denoiser, Preset, TrainingConfig
 from dice._model.sampler import as_column
 
 

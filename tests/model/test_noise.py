@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dice._model.random_numbers import CellNoise, cell_seeds
+from dice._model.sampler import CellNoise, cell_seeds
 
 NAMES = [f"cell_{i}" for i in range(4000)]
 KEYS = torch.as_tensor(cell_seeds(NAMES, seed=0))

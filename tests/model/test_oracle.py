@@ -11,9 +11,9 @@ from scipy.special import logsumexp
 from scipy.stats import chi2
 
 import dice
+from dice._model.arrays import CredibleRegion
 from dice._model.likelihood import GaussianLikelihood
 from dice._model.networks.depth import LEAST_ASKED, MOST_ASKED
-from dice._model.sampler import CredibleRegion
 
 N_PROFILES, N_GENES, DEPTH, SPREAD = 12, 300, 2000, 0.5
 

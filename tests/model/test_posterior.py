@@ -8,8 +8,7 @@ import torch
 from oracle import random_mixture
 from scipy import stats
 
-from dice._model.random_numbers import CellNoise, cell_seeds
-from dice._model.sampler import Posterior, direct, probe_variance, sample_sde, within_reach
+from dice._model.sampler import CellNoise, Posterior, cell_seeds, direct, probe_variance, sample_sde, within_reach
 
 
 def keys(n, seed=0):

@@ -10,7 +10,7 @@ from sklearn.mixture import GaussianMixture
 
 import dice
 from dice._model import networks, training_data
-from dice._model.denoiser import Denoiser
+from dice._model.networks import Denoiser
 from dice._model.training import make_trainer
 
 CPU = torch.device("cpu")

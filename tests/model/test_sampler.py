@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dice._model.random_numbers import CellNoise, cell_seeds
-from dice._model.sampler import NOISE_FLOOR, noise_grid, sample_sde
+from dice._model.sampler import NOISE_FLOOR, CellNoise, cell_seeds, noise_grid, sample_sde
 
 
 @pytest.mark.parametrize(("start", "end"), [(8.0, 0.02), (0.1, 0.02), (0.05, 0.01)])

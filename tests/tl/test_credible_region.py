@@ -8,7 +8,7 @@ import torch
 from oracle import random_mixture
 
 import dice
-from dice._model.sampler import CredibleRegion
+from dice._model.arrays import CredibleRegion
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])

@@ -13,7 +13,7 @@ from dice import _log
 from dice._errors import InputError
 from dice._keys import PANEL_LAYER
 from dice._labels.model import LabelModel
-from dice._model.logistic import Logistic
+from dice._model.arrays import Logistic
 from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
 from dice._query.query import Query

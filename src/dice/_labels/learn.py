@@ -16,8 +16,15 @@ from dice._labels import views
 from dice._labels.cells import LabelCells, is_panel
 from dice._labels.model import MOST_CELLS, REPRESENTATIONS, LabelModel
 from dice._labels.novelty import within_groups
-from dice._model.arrays import explained_by_batches, subsample
-from dice._model.logistic import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, fit_logistic
+from dice._model.arrays import (
+    GENE_ITERATIONS,
+    GENE_STRENGTH,
+    LATENT_STRENGTH,
+    Logistic,
+    explained_by_batches,
+    fit_logistic,
+    subsample,
+)
 from dice._query.query import Query
 from dice._query.reference import Labelled, as_query, cells_of
 from dice._types import Codes, Floats, Mask

@@ -18,8 +18,7 @@ from dice._errors import InputError, PriorFormatError
 from dice._labels.novelty import Groups
 from dice._labels.tree import LabelTree
 from dice._labels.views import LabelMoments
-from dice._model.arrays import softmax
-from dice._model.logistic import Logistic
+from dice._model.arrays import Logistic, softmax
 from dice._model.schema import check_arrays
 from dice._types import Codes, Floats
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dice._labels.views import label_moments
-from dice._model.logistic import LATENT_STRENGTH, Logistic, fit_logistic
+from dice._model.arrays import LATENT_STRENGTH, Logistic, fit_logistic
 from dice._types import Floats, Mask
 
 #: Maximum number of clusters of cells without labels, and minimum number of cells per cluster.

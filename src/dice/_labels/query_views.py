@@ -19,8 +19,7 @@ from dice._labels import views
 from dice._labels.cells import LabelCells
 from dice._labels.model import REPRESENTATIONS, LabelModel
 from dice._labels.views import MATCHED, LabelMoments, OwnScale, Profiles
-from dice._model.arrays import softmax
-from dice._model.logistic import LATENT_STRENGTH, Logistic, fit_logistic
+from dice._model.arrays import LATENT_STRENGTH, Logistic, fit_logistic, softmax
 from dice._model.offsets import Offsets
 from dice._query.shift import find_shift
 from dice._types import Codes, Floats, Mask

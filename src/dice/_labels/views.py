@@ -24,8 +24,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from sklearn.utils.extmath import randomized_svd
 
-from dice._model.arrays import softmax
-from dice._model.logistic import Logistic
+from dice._model.arrays import Logistic, softmax
 from dice._types import Codes, Floats, Mask
 
 #: Views that match query and reference.

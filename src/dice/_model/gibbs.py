@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from dice._errors import InputError
-from dice._model.denoiser import Denoiser
-from dice._model.random_numbers import CellNoise
-from dice._model.sampler import CHAINS, Posterior, as_column
+from dice._model.networks import Denoiser
+from dice._model.sampler import CHAINS, CellNoise, Posterior, as_column
 from dice._model.steps import GaussianStep, LikelihoodStep
 from dice.options import Gibbs
 

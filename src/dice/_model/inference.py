@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._errors import InputError
-from dice._model.denoiser import Denoiser
 from dice._model.gibbs import fastest_split, rho_schedule, split_gibbs, split_length
 from dice._model.likelihood import GaussianLikelihood, Latents
+from dice._model.networks import Denoiser
 from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
-from dice._model.random_numbers import CellNoise
-from dice._model.sampler import Posterior, direct
+from dice._model.sampler import CellNoise, Posterior, direct
 from dice._model.steps import GaussianStep, LangevinStep, LikelihoodStep, likelihood_step
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device

@@ -17,7 +17,7 @@ from dice._arguments import said
 from dice._errors import PriorFormatError
 from dice._labels.model import LabelModel, describe
 from dice._model import networks, schema
-from dice._model.denoiser import Denoiser
+from dice._model.networks import Denoiser
 from dice._model.offsets import SoftClusters
 from dice._model.projection import Projection
 from dice._model.schema import checksum

@@ -1,30 +1,31 @@
-"""The posterior of latents seen through noise: mean, samples and variance without a chain, and credible regions.
+"""The posterior of latents seen through noise, without a chain: mean, samples, variance, and random numbers of cells.
 
 Where the noise is the same in all directions, the stationary law of split Gibbs (:mod:`dice._model.gibbs`) is that of
 Gaussian denoising at the level s = sqrt(s_x^2 + rho^2), and no chain is needed: the mean is one evaluation of the
 denoiser, samples are independent runs of the reverse diffusion from y, and the covariance is s^2 dD/dy (second-order
 Tweedie). With the noise of counts, the depth of a cell replaces s_x: the denoiser has learned the noise at that depth.
 Everything is in scaled units.
+
+Random numbers are addressed by (seed, cell name, stream, dimension). A cell's draws depend on nothing but this address:
+not on the chunk it is in, its neighbours in the file, or the number of workers. Every 64-bit word is the SplitMix64
+finaliser (Steele, Lea & Flood 2014) of the cell's key and a counter, so any part of the sequence is computed directly,
+for all cells at once, on any device.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 from torch import Tensor
 
-from dice._errors import InputError
-from dice._model.random_numbers import CellNoise
-
 if TYPE_CHECKING:
-    from dice._model.denoiser import Denoiser
+    from dice._model.networks import Denoiser
 
 #: Largest noise level in scaled units: latents of variance 1 leave hardly a trace beneath it.
 MAX_NOISE = 10.0
@@ -155,39 +156,77 @@ def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -
     return (level[:, 0].square() * trace / (N_PROBES * y.shape[1])).clamp_min(0)
 
 
-@dataclass(frozen=True)
-class CredibleRegion:
-    """Region around the posterior samples of a cell: points whose distance to the samples is typical for a sample.
+# Signed forms of 0xBF58476D1CE4E5B9 and 0x94D049BB133111EB: torch has no unsigned arithmetic, and
+# multiplication modulo 2^64 does not care.
+_MIX_1, _MIX_2 = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+_MASK_32 = 0xFFFFFFFF
 
-    Half of the samples give the region its shape, which may have several parts; the other half set its radius. If the
-    samples come from the true posterior, the truth is one more draw, and the region covers it with probability `level`
-    or slightly more. For counts the samples are Gaussian with a learned variance, and coverage is approximate
-    (docs/posterior.md).
+
+def cell_seeds(names: Iterable[str], seed: int) -> NDArray[np.int64]:
+    """One 64-bit seed for every cell. Cells with the same name have different seeds."""
+    seen: dict[str, int] = {}
+    keys = []
+    for name in names:
+        occurrence = seen[name] = seen.get(name, -1) + 1
+        text = f"{seed}\0{occurrence}\0{name}".encode(errors="surrogatepass")
+        keys.append(hashlib.blake2b(text, digest_size=8).digest())
+    return np.frombuffer(bytearray(b"".join(keys)), dtype="<i8")
+
+
+class CellNoise:
+    """Standard normal and uniform variables of a set of cells.
+
+    Parameters
+    ----------
+    keys
+        Keys (n,) of the cells from :func:`cell_seeds`.
+    stream
+        Numbers that name what the draws are for (a sample, a chain); different streams are independent.
     """
 
-    shape: NDArray[np.float32]
-    radius: float
-    level: float
-    n_neighbors: int
+    def __init__(self, keys: Tensor, *stream: int) -> None:
+        self.keys = keys
+        self.stream = stream
 
-    @classmethod
-    def from_samples(cls, samples: NDArray[np.floating], level: float) -> CredibleRegion:
-        """The region of one cell from its posterior samples (S, k)."""
-        shape, rest = samples[::2], samples[1::2]
-        rank = math.ceil((len(rest) + 1) * level)
-        if rank > len(rest):
-            needed = 2 * math.ceil(level / (1 - level) - 1e-9)
-            raise InputError(f"{len(samples)} samples are too few for level={level}: draw at least {needed}.")
-        n_neighbors = max(1, round(math.sqrt(len(shape)) / 2))
-        radius = np.sort(_distance(shape, rest, n_neighbors))[rank - 1]
-        return cls(np.asarray(shape), float(radius), level, n_neighbors)
+    def spawn(self, *stream: int) -> CellNoise:
+        """The same cells in a stream below this one."""
+        return CellNoise(self.keys, *self.stream, *stream)
 
-    def contains(self, points: NDArray[np.floating]) -> NDArray[np.bool_]:
-        """Whether each of `points` (m, k) lies in the region."""
-        return _distance(self.shape, np.atleast_2d(points), self.n_neighbors) <= self.radius
+    def normal(self, step: int, size: int) -> Tensor:
+        """Standard normal variables (n, size), float32, by the Box-Muller transform."""
+        words = self._words(step, (size + 1) // 2)
+        radius = torch.sqrt(-2 * torch.log(_unit(words >> 32)))
+        angle = 2 * torch.pi * _unit(words)
+        pairs = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=2)
+        return pairs.flatten(1)[:, :size]
+
+    def uniform(self, step: int, size: int) -> Tensor:
+        """Uniform variables (n, size) in (0, 1], float32."""
+        return _unit(self._words(step, size))
+
+    def signs(self, step: int, size: int) -> Tensor:
+        """Independent signs -1 and 1 (n, size), float32."""
+        return (self._words(step, size) & 1).float() * 2 - 1
+
+    def _words(self, step: int, size: int) -> Tensor:
+        counters = torch.arange(size, dtype=torch.int64, device=self.keys.device)
+        for part in (step, *reversed(self.stream)):
+            counters = _mix(counters ^ _mix(torch.full_like(counters, part + 1)))
+        return _mix(self.keys[:, None] ^ counters)
 
 
-def _distance(shape: NDArray[np.floating], points: NDArray[np.floating], n_neighbors: int) -> NDArray[np.floating]:
-    """Distance of each point to its n-th nearest sample."""
-    distances, _ = KDTree(shape).query(points, k=[n_neighbors])
-    return np.asarray(distances)[:, 0]
+def _mix(x: Tensor) -> Tensor:
+    """The SplitMix64 finaliser: a bijection of 64-bit words whose output bits look independent."""
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift; torch's own copies the sign bit."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _unit(words: Tensor) -> Tensor:
+    """The low 32 bits as a number in (0, 1]."""
+    return ((words & _MASK_32).double() + 0.5).mul_(2.0**-32).float()

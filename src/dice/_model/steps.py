@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dice._errors import InputError
 from dice._model.likelihood import GaussianLikelihood
-from dice._model.random_numbers import CellNoise
+from dice._model.sampler import CellNoise
 from dice._types import Floats
 from dice.options import Gaussian, StudentT
 

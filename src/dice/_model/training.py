@@ -19,7 +19,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dice._errors import InputError, TrainingError
 from dice._model import networks
-from dice._model.denoiser import Denoiser, TrainingConfig
+from dice._model.networks import Denoiser, TrainingConfig
 from dice._model.training_data import Batches, HeldOut, TrainingData
 from dice._types import Codes
 from dice.options import Mixup

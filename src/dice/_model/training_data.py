@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._model.counts import CellCounts, split
-from dice._model.denoiser import Denoiser
+from dice._model.networks import Denoiser
 from dice._model.projection import Projection, without_self
 from dice._types import Codes, Floats
 from dice.options import Mixup

@@ -28,8 +28,7 @@ from dice._model.gibbs import MAX_ITERATIONS
 from dice._model.inference import Inference, Plan
 from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.offsets import SAMPLED_CELLS
-from dice._model.random_numbers import cell_seeds
-from dice._model.sampler import Posterior
+from dice._model.sampler import Posterior, cell_seeds
 from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian, Gibbs, Options, Shift

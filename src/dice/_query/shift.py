@@ -10,7 +10,7 @@ import numpy as np
 
 from dice import _log
 from dice._errors import InputError
-from dice._model.logistic import fit_logistic
+from dice._model.arrays import fit_logistic
 from dice._model.offsets import Offsets, find_offsets, recall
 from dice._types import Codes, Floats
 from dice.options import FOR_LABELS, Shift

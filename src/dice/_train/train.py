@@ -18,7 +18,7 @@ from dice._data.write import as_plain
 from dice._errors import InputError
 from dice._files import atomic, check_target
 from dice._model import networks
-from dice._model.denoiser import Denoiser
+from dice._model.networks import Denoiser
 from dice._model.training import Trainer, make_trainer
 from dice._model.training_data import TrainingData
 from dice._processes import interrupts, one_torch_thread

@@ -9,7 +9,7 @@ from dice._arguments import new_key, said, share
 from dice._data.read import array, names
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys
-from dice._model.sampler import CredibleRegion
+from dice._model.arrays import CredibleRegion
 
 
 def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_rep: str = "X_dice") -> CredibleRegion:

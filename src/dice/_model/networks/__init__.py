@@ -1,13 +1,182 @@
-"""One file per network. A file that is here is imported, and the class that it defines is registered by its `kind`."""
+"""The denoiser D(z; depth, s): the interface of a network for training, storage and inference.
+
+It is the posterior mean E[U | z] of clean latents U. z carries the noise of counts at the depth of a cell, if the
+network knows depth, and Gaussian noise of standard deviation s on top. Latents and noise levels are in scaled units
+(divided by the prior's ``latent_scale``); depths are the log depths of :mod:`dice._model.counts`.
+
+A new network is one file of this folder with a subclass of :class:`Denoiser`: every file that is here is imported, and
+the class that it defines is registered by its `kind`. No other file changes.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any, ClassVar, Self
 
-from dice._model.denoiser import NETWORKS, Denoiser, Preset
+import torch
+from torch import Tensor, nn
 
-__all__ = ["NETWORKS", "by_preset", "discover"]
+from dice._model.sampler import CellNoise, probe_variance, sample_sde
+
+#: Largest magnitude of denoised latents, whose variance is 1, and smallest variance that is accepted.
+LARGEST_VALUE, SMALLEST_VARIANCE = 1e6, 1e-12
+#: Networks by their name in stored priors; subclasses of `Denoiser` register themselves.
+NETWORKS: dict[str, type[Denoiser]] = {}
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How to train.
+
+    ``patience`` evaluations without a better held-out loss end the training; 0 trains to the end and keeps
+    the last weights, as the paper does. ``ema_decay`` 0 turns weight averaging off.
+    """
+
+    max_steps: int = 1500
+    batch_size: int = 512
+    learning_rate: float = 3e-3
+    weight_decay: float = 1e-2
+    beta2: float = 0.99
+    warmup: int = 50
+    clip_norm: float = 1.0
+    ema_decay: float = 0.999
+    evaluate_every: int = 50
+    patience: int = 8
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The size of a network and its training.
+
+    Without `training` the network is fitted in closed form by its ``fit``. ``epochs`` counts passes over the data, as
+    in the paper, and replaces ``training.max_steps``. With ``mixup`` the network may be trained on mixtures of cells.
+    With ``counts`` it learns the noise of counts if the reference has counts. Otherwise it learns the latents and
+    assumes Gaussian noise.
+    """
+
+    training: TrainingConfig | None
+    size: Mapping[str, int] = field(default_factory=dict)
+    epochs: int | None = None
+    mixup: bool = False
+    counts: bool = False
+
+
+class Denoiser(nn.Module, ABC):
+    """Posterior of a latent seen through the noise of counts and isotropic Gaussian noise of standard deviation s.
+
+    Its constructor takes whole numbers only.
+    """
+
+    #: Name in stored priors.
+    kind: ClassVar[str]
+    #: Largest value of each constructor argument but `n_latent`; all are whole numbers from 1 on.
+    bounds: ClassVar[Mapping[str, int]]
+
+    n_latent: int
+    #: Presets of ``tl.train_prior`` that use this network.
+    presets: ClassVar[Mapping[str, Preset]] = {}
+    #: Smallest training batch: 2 if the network normalises over the cells of a batch.
+    least_batch: ClassVar[int] = 1
+    #: Largest noise level that :meth:`draw` can start from.
+    largest_noise: ClassVar[float] = math.inf
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls):
+            NETWORKS[cls.kind] = cls
+
+    @property
+    def config(self) -> dict[str, int]:
+        """Constructor arguments: with the weights, all that is needed to rebuild the network."""
+        return {name: getattr(self, name) for name in ("n_latent", *self.bounds)}
+
+    @classmethod
+    def empty(cls, config: Mapping[str, int]) -> Self:
+        """A network without values, to be initialised or loaded.
+
+        Torch's own constructors would draw from the global random state, which is not ours.
+        """
+        with torch.device("meta"):
+            network = cls(**config)
+        return network.to_empty(device="cpu")
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Torch's default initialisation, drawn from `generator`."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                bound = module.in_features**-0.5
+                module.weight.data.uniform_(-bound, bound, generator=generator)
+                module.bias.data.uniform_(-bound, bound, generator=generator)
+            elif isinstance(module, nn.LayerNorm | nn.BatchNorm1d):
+                module.reset_parameters()
+
+    @abstractmethod
+    def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
+        """Posterior mean for z (n, k) at noise level s, one for all cells () or one each (n,).
+
+        `log_depth` (n,) is the log depth of the cells. Without it, s is the only noise of z.
+        """
+
+    @property
+    def counted(self) -> bool:
+        """Whether the network has learned the noise of counts and reads depth."""
+        return False
+
+    @property
+    def typical(self) -> float:
+        """Log depth of a typical cell of the reference; NaN if the network does not read depth."""
+        return math.nan
+
+    @property
+    def slope(self) -> Tensor:
+        """Slope (k,) of the output in each latent at typical depth and s = 0."""
+        return torch.ones(self.n_latent)
+
+    def is_sound(self) -> bool:
+        """Whether the weights give finite values of a plausible size.
+
+        Evaluated at the origin and away from it, at noise levels of inference.
+        """
+        with torch.inference_mode():
+            latents = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
+            values = [self(latents, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
+            return bool((torch.stack(values).abs() < LARGEST_VALUE).all())
+
+    def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
+        """Mean posterior variance per latent (n,); by default from random probes of the slope."""
+        return probe_variance(self, z, s, noise)
+
+    def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
+        """One draw (n, k) from the posterior; by default a few steps of reverse diffusion."""
+        return sample_sde(self, z, s, noise)
+
+    def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
+        """The prior step of Algorithm 1: one draw (n, k) from p(U | z) at the noise level s, the same for all cells.
+
+        By default the few-step sampler.
+        """
+        return self.posterior_sample(z, s, noise)
+
+    def start(self, train: Tensor, held_out: Tensor | None, typical: float | None) -> None:
+        """Fit the parts that have a closed form; `typical` is the typical log depth, None without counts."""
+
+    def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
+        """Training loss of a batch of rows or latents; only for networks that are trained."""
+        raise TypeError(f"{type(self).__name__} is fitted in closed form, not trained.")
+
+    def error(self, rows: Tensor, s: Tensor, noise: Tensor) -> Tensor:
+        """Mean squared error () at one noise level (), with standard normal `noise` (n, k) on rows or latents."""
+        return (self(rows + s * noise, s) - rows).square().mean()
+
+    @classmethod
+    def fit(cls, train: Tensor, held_out: Tensor | None, seed: int) -> tuple[Self, dict[str, list[float]]]:
+        """A denoiser of clean latents (n, k), ready for use, and its history; for presets without training."""
+        raise TypeError(f"{cls.__name__} is trained, not fitted in closed form.")
 
 
 def discover() -> None:

@@ -16,10 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from dice._model.denoiser import LARGEST_VALUE, Denoiser, Preset, TrainingConfig
 from dice._model.linear_filter import LEAST_VARIANCE, LinearFilter
-from dice._model.random_numbers import CellNoise
-from dice._model.sampler import as_column
+from dice._model.networks import LARGEST_VALUE, Denoiser, Preset, TrainingConfig
+from dice._model.sampler import CellNoise, as_column
 from dice._model.training_data import Rows
 
 #: The depth of the prediction is at least this share and at most this multiple of the depth of the cell: training has

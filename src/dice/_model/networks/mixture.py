@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dice._arguments import short_seed
-from dice._model.denoiser import SMALLEST_VARIANCE, Denoiser, Preset
+from dice._model.networks import SMALLEST_VARIANCE, Denoiser, Preset
 from dice._model.projection import is_orthonormal
 from dice._model.sampler import as_column
 

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dice._model.denoiser import Denoiser, Preset, TrainingConfig
-from dice._model.random_numbers import CellNoise
-from dice._model.sampler import as_column
+from dice._model.networks import Denoiser, Preset, TrainingConfig
+from dice._model.sampler import CellNoise, as_column
 
 N_STEPS = 512
 BETA_START, BETA_END = 1e-4, 2e-2
