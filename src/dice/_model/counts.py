@@ -152,23 +152,8 @@ def split(
 def halves(
     cells: CellCounts, seeds: NDArray[np.int64], n_splits: int, *, target_sum: float = TARGET_SUM
 ) -> list[tuple[CellCounts, CellCounts]]:
-    """Two halves of every cell's counts, `n_splits` times, each cell by random numbers of its own seed.
-
-    The halves of a cell depend on its counts and its seed only, not on chunks or the order of cells.
-    """
-    matrix, n = cells.counts, cells.counts.shape[0]
-    counts, bounds = matrix.data.astype(np.int64), matrix.indptr
-    outside, total = _totals(cells, target_sum)
-    first, own = np.zeros((n_splits, len(counts)), np.int64), np.zeros((n_splits, n), np.int64)
-    for i in range(n):
-        rng = _own_generator(seeds[i], HALVES)
-        entries = slice(bounds[i], bounds[i + 1])
-        first[:, entries] = rng.binomial(counts[entries], 0.5, (n_splits, bounds[i + 1] - bounds[i]))
-        own[:, i] = first[:, entries].sum(1) + rng.binomial(outside[i], 0.5, n_splits)
-    return [
-        (_share(cells, taken, n_own, total), _share(cells, counts - taken, total - n_own, total))
-        for taken, n_own in zip(first, own, strict=True)
-    ]
+    """Two halves of every cell's counts, `n_splits` times, each cell by random numbers of its own seed."""
+    return _in_two(cells, np.full(len(seeds), 0.5), seeds, HALVES, n_splits, target_sum)
 
 
 def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:
@@ -196,16 +181,31 @@ def thinned(
     cells: CellCounts, shares: Floats, seeds: NDArray[np.int64], target_sum: float = TARGET_SUM
 ) -> sparse.csr_array:
     """Log-normalised expression (n, d) of shares (n,) of the counts of cells, each drawn by its own seed."""
-    counts, factor = cells.counts.copy(), cells.factor.copy()
-    for i in np.flatnonzero((shares < WHOLE_SHARE) & cells.whole & ~np.isnan(cells.factor)):
-        entries = slice(counts.indptr[i], counts.indptr[i + 1])
-        rng = _own_generator(seeds[i], THINNED)
-        before = counts.data[entries].sum()
-        outside = max(round(target_sum / factor[i] - before), 0)
-        counts.data[entries] = rng.binomial(counts.data[entries].astype(np.int64), shares[i])
-        kept = counts.data[entries].sum() + rng.binomial(outside, shares[i])
-        factor[i] *= (before + outside) / max(kept, 1)
-    return replace(cells, counts=counts, factor=factor).expression
+    shares = np.where(shares < WHOLE_SHARE, shares, 1.0)
+    ((kept, _),) = _in_two(cells, shares, seeds, THINNED, 1, target_sum)
+    return kept.expression
+
+
+def _in_two(
+    cells: CellCounts, shares: Floats, seeds: NDArray[np.int64], purpose: int, n_splits: int, target_sum: float
+) -> list[tuple[CellCounts, CellCounts]]:
+    """Random shares (n,) of the counts of every cell and the rest, `n_splits` times.
+
+    They depend on the counts and the seed of a cell only, not on chunks or the order of cells.
+    """
+    matrix, n = cells.counts, cells.counts.shape[0]
+    counts, bounds = matrix.data.astype(np.int64), matrix.indptr
+    outside, total = _totals(cells, target_sum)
+    taken, own = np.zeros((n_splits, len(counts)), np.int64), np.zeros((n_splits, n), np.int64)
+    for i in range(n):
+        rng = _own_generator(seeds[i], purpose)
+        entries = slice(bounds[i], bounds[i + 1])
+        taken[:, entries] = rng.binomial(counts[entries], shares[i], (n_splits, bounds[i + 1] - bounds[i]))
+        own[:, i] = taken[:, entries].sum(1) + rng.binomial(outside[i], shares[i], n_splits)
+    return [
+        (_share(cells, part, n_own, total), _share(cells, counts - part, total - n_own, total))
+        for part, n_own in zip(taken, own, strict=True)
+    ]
 
 
 def _own_generator(seed: np.int64, purpose: int) -> np.random.Generator:

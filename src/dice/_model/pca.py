@@ -7,6 +7,7 @@ can share them. Memory is O(chunk x genes + genes^2) for each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -89,21 +90,26 @@ class Spectrum:
 
 def fit_standardizer(cells: Summable, *, scale: bool) -> tuple[Standardizer, int]:
     """Mean and standard deviation (ddof 1; 1 for constant genes) of every gene in one pass, and the number of cells."""
-    n, total, squares = cells.total(_raw_moments)
-    mean = total / n
-    deviation = np.sqrt(np.maximum(squares - n * mean**2, 0) / max(n - 1, 1))
+    n, mean, variance = _moments(cells, lambda chunk: chunk)
+    deviation = np.sqrt(variance)
     constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
     unit = np.where(constant | (not scale), 1.0, deviation)
     center = np.zeros_like(mean, dtype=np.float32)
     cap = CAP if scale else np.inf
-    return Standardizer(mean.astype(np.float32), unit.astype(np.float32), center, cap), int(n)
+    return Standardizer(mean.astype(np.float32), unit.astype(np.float32), center, cap), n
 
 
-def _raw_moments(chunk: Chunk) -> Sums:
-    """Number of cells, and sum and sum of squares of every gene."""
-    values = chunk.astype(np.float64)
-    squared = values.multiply(values) if sparse.issparse(values) else values * values
-    return values.shape[0], np.asarray(values.sum(0)).ravel(), np.asarray(squared.sum(0)).ravel()
+def _moments(cells: Summable, values_of: Callable[[Chunk], Chunk]) -> tuple[int, Floats, Floats]:
+    """Number of cells, and mean and variance (ddof 1) of every gene of the values of a chunk."""
+
+    def sums(chunk: Chunk) -> Sums:
+        values = values_of(chunk).astype(np.float64)
+        squared = values.multiply(values) if sparse.issparse(values) else values * values
+        return values.shape[0], np.asarray(values.sum(0)).ravel(), np.asarray(squared.sum(0)).ravel()
+
+    n, total, squares = cells.total(sums)
+    mean = total / n
+    return int(n), mean, np.maximum(squares - n * mean**2, 0) / max(n - 1, 1)
 
 
 def _eigen_gram(cells: Summable, standardizer: Standardizer, size: int) -> Spectrum:
@@ -119,23 +125,10 @@ def _eigen_gram(cells: Summable, standardizer: Standardizer, size: int) -> Spect
     variances = np.maximum(np.diagonal(gram), 0) / (n - 1)
     powers = float(np.trace(gram)), float(np.square(gram).sum())
     # Only the leading eigenvectors: all of them take three times as long.
-    last = len(gram) - 1
-    leading = [last + 1 - size, last]
+    leading = [len(gram) - size, len(gram) - 1]
     eigenvalues, vectors = linalg.eigh(gram, subset_by_index=leading, overwrite_a=True, check_finite=False)
     singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))
     return Spectrum(center, variances, singular_values, fix_signs(vectors[:, ::-1]), powers)
-
-
-def _moments(cells: Summable, standardizer: Standardizer) -> tuple[Floats, Floats]:
-    """Mean and variance (ddof 1) of every standardised gene."""
-
-    def sums(chunk: Chunk) -> Sums:
-        values = standardizer(chunk).dense()
-        return len(values), values.sum(0, dtype=np.float64), np.einsum("ij,ij->j", values, values, dtype=np.float64)
-
-    n, total, squares = cells.total(sums)
-    center = total / n
-    return center, np.maximum(squares - n * center**2, 0) / max(n - 1, 1)
 
 
 def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Spectrum:
@@ -145,13 +138,18 @@ def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, m
     1e-6.
     """
     n_genes = len(standardizer.mean)
-    center, variances = _moments(cells, standardizer)
+    _, center, variances = _moments(cells, lambda chunk: standardizer(chunk).dense())
     centred = replace(standardizer, center=center.astype(np.float32))
+
+    def image_of(basis: Floats, chunk: Chunk) -> Sums:
+        values = centred(chunk).dense()
+        return (values.T @ (values @ basis),)
+
     guard = min(size + max(10, size // 2), n_genes)
     basis = linalg.qr(np.random.default_rng(0).normal(size=(n_genes, guard)), mode="economic")[0]
     previous = np.zeros(size)
     for _ in range(max_passes):
-        (image,) = cells.total(partial(_apply_gram, centred, basis.astype(np.float32)))
+        (image,) = cells.total(partial(image_of, basis.astype(np.float32)))
         eigenvalues, rotation = linalg.eigh(basis.T @ image)
         singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))[:size]
         vectors = (basis @ rotation)[:, ::-1][:, :size]
@@ -160,11 +158,6 @@ def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, m
         previous = singular_values
         basis = linalg.qr(image, mode="economic")[0]
     return Spectrum(center, variances, singular_values, fix_signs(vectors))
-
-
-def _apply_gram(standardizer: Standardizer, basis: Floats, chunk: Chunk) -> Sums:
-    values = standardizer(chunk).dense()
-    return (values.T @ (values @ basis),)
 
 
 def elbow(singular_values: Floats) -> int:

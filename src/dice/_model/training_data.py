@@ -8,6 +8,7 @@ log depths of these parts. Without counts a row is the latents of a cell.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dice._model.counts import CellCounts, split
-from dice._model.networks import Denoiser
 from dice._model.projection import Projection, without_self
 from dice._types import Codes, Floats
 from dice.options import Mixup
+
+if TYPE_CHECKING:
+    from dice._model.networks import Denoiser
 
 #: Roles of cells in the order of their codes.
 ROLES = ("train", "validation", "calibration")
