@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from dice import pl
-from dice._docs import SHARED_TEXTS
+from dice._plot import SHARED_TEXTS
 
 #: Pages are not plots, but hold many.
 PLOTS = [getattr(pl, name) for name in pl.__all__ if name not in ("explore", "report")]

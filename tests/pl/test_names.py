@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import dice
-from dice._plot.figure import MANY, PANEL, place_boxes, side
+from dice._plot import PANEL
+from dice._plot.draw import MANY, place_boxes, side
 
 from .conftest import make
 

@@ -11,7 +11,7 @@ import pytest
 from simulation import TYPES, simulate
 
 import dice
-from dice._plot.report import records
+from dice._plot.explorer import records
 
 COLORS = ["#111111", "#222222", "#333333", "#444444"]
 

@@ -1,0 +1,222 @@
+"""Panels, figures with `show` and `save` as in scanpy, texts that docstrings of plots share, and the page as a file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import json
+import math
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dice._errors import InputError
+from dice._files import atomic, check_target
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:
+    # The first plot imports matplotlib.
+    Axes = Figure = Any
+
+#: Figure and axes, as functions under :func:`plot` return them.
+Drawn = tuple[Figure, Any]
+#: Side of a panel, and largest width of a row of panels, in inches.
+PANEL, PAGE = 3.2, 11.0
+#: Backends that only write files; all others can show a figure.
+_FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
+#: Scripts of the page, in the order in which they need each other.
+SCRIPTS = ("data", "levels", "map", "selection", "corrections", "panels", "sections", "main")
+
+#: A line ``{name}`` among the parameters of a docstring stands for one of these.
+SHARED_TEXTS = {
+    "reference_map": """
+reference_rep
+    Key of ``reference.obsm`` that the map is computed from.""",
+    "transferred": """
+key
+    Key of the transferred labels. None uses ``f"{labels_key}_dice"``.""",
+    "figure": """
+show
+    Show the figure. None shows it if the backend can show figures; False returns the axes instead.
+save
+    Path of a file for the figure. The ending of the name sets the format.
+return_fig
+    Return the figure.""",
+    "axes": """
+None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.""",
+    "coordinates": """
+None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Also sets the coordinates as
+:func:`dice.pl.comparison` does, unless `adata` is a view: ``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and
+``adata.uns[f"{use_rep}_umap"]``.""",
+}
+
+
+def panels(
+    n_panels: int,
+    *,
+    ncols: int | None = None,
+    size: tuple[float, float] = (PANEL, PANEL),
+    widths: Sequence[float] | None = None,
+    same_limits: bool = False,
+    square: bool = True,
+) -> tuple[Figure, list[Axes]]:
+    """Return a new figure with axes for `n_panels`.
+
+    Parameters
+    ----------
+    n_panels
+        Number of panels.
+    ncols
+        Number of panels in a row. None takes as many as fit on a page.
+    size
+        Width and height of a panel in inches. The figure grows by all that is around the panels.
+    widths
+        Widths of the columns in inches, if they differ.
+    same_limits
+        Use the same limits in all panels.
+    square
+        Whether all panels are square maps, which are moved close together.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    ncols = columns(n_panels, size[0]) if ncols is None else ncols
+    n_rows = math.ceil(n_panels / ncols)
+    widths = [size[0]] * ncols if widths is None else widths
+    look: dict[str, Any] = {"figsize": (sum(widths), n_rows * size[1]), "width_ratios": widths}
+    look |= {"layout": ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square)}
+    figure, cells = plt.subplots(n_rows, ncols, squeeze=False, sharex=same_limits, sharey=same_limits, **look)
+    axes = list(cells.flat)
+    for spare in axes[n_panels:]:
+        spare.remove()
+    return figure, axes[:n_panels]
+
+
+def columns(n_panels: int, width: float) -> int:
+    """Return the number of panels in a row, so that rows are about equally full and fit on a page."""
+    n_rows = math.ceil(n_panels / max(PAGE // width, 1))
+    return math.ceil(n_panels / n_rows)
+
+
+def outermost(axes: Sequence[Axes]) -> Axes:
+    """Return the first panel of the last column, beside which a legend parts no panels."""
+    return max(axes, key=lambda ax: ax.get_subplotspec().colspan.start)  # type: ignore[union-attr]
+
+
+def _make_room(figure: Figure) -> None:
+    """Enlarge a figure by the titles, names, legends and colour bars around its panels, which so keep their size."""
+    columns, rows = defaultdict[int, float](float), defaultdict[int, float](float)
+    for ax in figure.axes:
+        cell, outside = ax.get_subplotspec(), ax.get_tightbbox()
+        if cell is not None and outside is not None:
+            column, row = cell.colspan.start, cell.rowspan.start
+            columns[column] = max(columns[column], outside.width - ax.bbox.width)
+            rows[row] = max(rows[row], outside.height - ax.bbox.height)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width + sum(columns.values()) / figure.dpi, height + sum(rows.values()) / figure.dpi)
+
+
+def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> list[str]:
+    """Return the titles, one per name, or the names if there are no titles."""
+    if titles is not None and len(titles) != len(names):
+        raise InputError(f"`titles` must be {len(names)} titles, one for each of the {what}, got {len(titles)}.")
+    return names if titles is None else list(titles)
+
+
+def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
+    """Let a function that returns a figure and its axes save, show or return them as scanpy's plots do.
+
+    A figure that is neither saved nor shown stays open for ``plt.savefig``. The shared texts are put into the
+    docstring, where :func:`help` and Sphinx find them.
+    """
+
+    @wraps(function)
+    def drawn(
+        *args: Any,
+        show: bool | None = None,
+        save: str | os.PathLike[str] | None = None,
+        return_fig: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        import matplotlib.pyplot as plt
+
+        with plt.style.context("dice._plot.style"):
+            figure, axes = function(*args, **kwargs)
+            _make_room(figure)
+        if save is not None:
+            figure.savefig(Path(save), dpi=150, bbox_inches="tight")
+        if return_fig:
+            return figure
+        if show is False:
+            return axes
+        if show or plt.get_backend().lower() not in _FILE_BACKENDS:
+            # Not closed afterwards: if show does not block, closing would remove the window.
+            plt.show()
+        elif save is not None:
+            plt.close(figure)
+        return None
+
+    # Sphinx looks for the defaults of all parameters in the source, so that it must show none.
+    del drawn.__wrapped__
+    own, manners = inspect.signature(function), list(inspect.signature(drawn).parameters.values())[1:-1]
+    parameters = [*own.parameters.values(), *manners]
+    drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
+    if drawn.__doc__ is not None:  # None under ``python -OO``
+        # Python removes the indentation from 3.13 on.
+        drawn.__doc__ = inspect.cleandoc(drawn.__doc__)
+        for name, entries in SHARED_TEXTS.items():
+            drawn.__doc__ = drawn.__doc__.replace(f"\n{{{name}}}", entries)
+    return drawn
+
+
+@dataclass(frozen=True, repr=False)
+class Page:
+    """A page that notebooks show, and that :meth:`save` writes to a file."""
+
+    content: dict[str, Any]
+    title: str = "dice"
+
+    @property
+    def html(self) -> str:
+        """The page as text."""
+        folder = files("dice._plot").joinpath("page_files")
+        template, style = (folder.joinpath(name).read_text("utf-8") for name in ("page.html", "page.css"))
+        script = "\n".join(["", *(folder.joinpath(f"{name}.js").read_text("utf-8") for name in SCRIPTS)])
+        # The browser itself then refuses the network, and every script but this one.
+        policy = (
+            f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
+            "base-uri 'none'; form-action 'none'"
+        )
+        # A label may hold "</script>": without "<" nothing can end the element or start another.
+        data = json.dumps(self.content, allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
+        slots = {"policy": policy, "style": style, "script": script, "data": data, "title": escape(self.title)}
+        # In one pass: inserted text is never searched again.
+        return re.sub(r"\{\{(\w+)\}\}", lambda found: slots[found[1]], template)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file, for example ``"report.html"``."""
+        check_target(path)
+        with atomic(path) as draft:
+            draft.write_text(self.html, encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return f"Page of {self.content['n']:,} cells: show it in a notebook, or write it with .save('report.html')."
+
+    def _repr_html_(self) -> str:
+        # Sandboxed: the page has no access to the notebook around it.
+        look = 'sandbox="allow-scripts allow-downloads" style="width:100%;height:900px;border:0"'
+        return f'<iframe {look} srcdoc="{escape(self.html)}"></iframe>'
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}'"

@@ -1,4 +1,4 @@
-"""Maps of cells: points, frame, legend and colour bar for all plots."""
+"""Maps of cells: points, frame, legend, colour bar and names of groups for all plots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from dice._data.colors import MISSING, REFERENCE, SAFE, SEQUENTIAL, UNASSIGNED, Colors
 from dice._data.graph import MIN_CELLS_UMAP
-from dice._plot.figure import MANY, Axes, name_groups, outermost, side
+from dice._model.arrays import subsample
+from dice._plot import PANEL, Axes, outermost
 from dice._types import Codes, Floats, Mask
 
 #: Titles of representations.
@@ -18,6 +19,16 @@ TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
 #: Style of a line that marks a value.
 MARK: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
 ROWS_PER_LEGEND_COLUMN = 16
+#: More groups than this are named on the map instead of in a legend. A legend of two columns of long names is as wide
+#: as a panel. Chosen by looking at plots.
+MANY = 20
+#: Width and height of a letter, as shares of the font size. Estimated for bold DejaVu, the font of matplotlib.
+LETTER, LINE = 0.7, 1.25
+#: Costs of a name over all cells and of overlapping names, relative to that of a distance as long as the map, and the
+#: gap between names in shares of the map. Chosen by looking at maps of 37 and 60 groups.
+COVERED, CROSSED, GAP = 2.0, 5e3, 0.01
+#: Places that are compared along each side, cells that they may cover, and the length of short names.
+PLACES, POINTS, SHORT = 48, 400, 3
 
 
 def point_size(n_cells: int, size: float | None = None) -> float:
@@ -139,3 +150,63 @@ def add_colorbar(ax: Axes, points: Any, *, label: str = "") -> None:
     bar = ax.figure.colorbar(points, cax=ax.inset_axes((1.05, 0.15, 0.04, 0.7)))
     bar.outline.set_visible(False)
     bar.set_label(label)
+
+
+def side(n_groups: int) -> float:
+    """Side of a map in inches; more names of groups need a larger map."""
+    return PANEL if n_groups <= MANY else PANEL + min(n_groups / 20, 2.5)
+
+
+def name_groups(
+    ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats, *, zorder: float = 5, ink: str = "black"
+) -> None:
+    """Write the name of every group (name, colour, cells) at its middle cell or beside it, without overlaps.
+
+    The limits of the panel must be final.
+    """
+    if not groups:
+        return
+    from matplotlib import patheffects
+
+    ax.autoscale_view()
+    # Places are in shares of the panel.
+    shares = ax.transData - ax.transAxes
+    starts = shares.transform([_middle(where[cells]) for *_, cells in groups])
+    size = 9 if len(groups) <= MANY else 7 if len(groups) <= 40 else 6
+    half = size / 144 / side(len(groups)) * np.array([(LETTER * len(name), LINE) for name, *_ in groups])
+    # Short names, such as cluster numbers, hide few cells and stay on them.
+    short = all(len(name) <= SHORT for name, *_ in groups)
+    placed = starts if short else place_boxes(starts, half, shares.transform(subsample(where, POINTS)))
+    look: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": ink, "ha": "center", "va": "center"}
+    look |= {"path_effects": [patheffects.withStroke(linewidth=2, foreground="white")], "zorder": zorder}
+    for (name, color, _), start, at, reach in zip(groups, starts, placed, half, strict=True):
+        line = np.stack([start, np.clip(start, at - reach, at + reach)], axis=1)
+        ax.plot(*line, color=color, linewidth=1.0, zorder=zorder - 0.5, transform=ax.transAxes)
+        x, y = shares.inverted().transform(at)
+        ax.text(x, y, name, **look)
+
+
+def _middle(own: Floats) -> Floats:
+    """Return the cell nearest to the median, because the median itself may lie between two islands."""
+    return own[np.square(own - np.median(own, axis=0)).sum(1).argmin()]
+
+
+def place_boxes(centres: Floats, half: Floats, points: Floats) -> Floats:
+    """Return centres (n, 2) of boxes of `half` sides (n, 2) near their wanted centres, in a unit square with points.
+
+    Boxes are placed one after the other. Each takes the place with the least cost: its distance, the points (m, 2) that
+    it covers and the boxes that it overlaps, which costs most.
+    """
+    lattice = np.linspace(0, 1, PLACES)
+    places = np.stack(np.meshgrid(lattice, lattice), axis=-1).reshape(-1, 2)
+    found = np.zeros_like(centres)
+    for index, (centre, own) in enumerate(zip(centres, half, strict=True)):
+        at = np.clip(np.vstack([centre, places]), own, np.maximum(1 - own, own))
+        away = np.abs(at - centre)
+        # The distance to the box counts most, because long names are placed beside their group.
+        cost = np.linalg.norm(np.maximum(away - own, 0), axis=1) + np.linalg.norm(away, axis=1) / 4
+        cost += COVERED * (np.abs(at[:, None] - points) < own).all(-1).mean(1)
+        overlap = own + half[:index] + GAP - np.abs(at[:, None] - found[:index])
+        cost += CROSSED * np.maximum(overlap, 0).prod(-1).sum(1)
+        found[index] = at[cost.argmin()]
+    return found

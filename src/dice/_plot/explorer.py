@@ -1,4 +1,4 @@
-"""The data of a page: maps, columns, labels and clusters with their trees, and genes."""
+"""The data of a page: maps, columns, labels and clusters with their trees, genes, and records of calls."""
 
 from __future__ import annotations
 
@@ -161,6 +161,39 @@ def expression_of(adata: AnnData, genes: Sequence[str], layer: str | None) -> di
     values = Matrix(adata, layer=layer, genes=at).apply(read.dense)
     most = float(values.max()) or 1.0
     return {"genes": found, "most": most, "values": encode(np.rint(values.clip(0) / most * 255).astype(np.uint8))}
+
+
+def records(adata: AnnData) -> dict[str, dict[str, Any]]:
+    """Return the records of calls in ``uns`` as text."""
+    found = {key: read.record(adata, key) for key in read.names(adata, "uns")}
+    return {
+        key: _texts(record)
+        for key, record in found.items()
+        if isinstance(record, Mapping) and {"params", "call"} & set(record)
+    }
+
+
+def _texts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters, warnings, genes and summaries of a call."""
+    shown: dict[str, Any] = {
+        part: {str(name): _plain(value) for name, value in sorted(record[part].items())}
+        for part in ("params", "call")
+        if isinstance(record.get(part), Mapping)
+    }
+    shown |= {part: str(record[part]) for part in ("reference", "summary") if isinstance(record.get(part), str)}
+    shown["warnings"] = [str(text) for text in np.ravel(record.get("warnings", []))]
+    if isinstance(genes := record.get("genes"), Mapping):
+        missing = [str(gene) for gene in np.ravel(genes.get("missing", []))]
+        shown["genes"] = {"text": str(genes.get("text", "")), "missing": missing}
+    return shown
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_plain(part)}" for name, part in sorted(value.items()))
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}"
+    return ", ".join(map(str, value)) if isinstance(value, np.ndarray | list | tuple) else str(value)
 
 
 def encode(values: NDArray[Any]) -> str:

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dice._docs import SHARED_TEXTS
 from dice._errors import InputError
 from dice.options import OBJECTS, Levels
 
@@ -138,8 +137,6 @@ def _fields(cls: type) -> list[Parameter]:
 
 def _texts(docstring: str) -> dict[str, str]:
     """Return the texts of the parameters in a numpydoc docstring."""
-    for name, entries in SHARED_TEXTS.items():
-        docstring = docstring.replace(f"\n{{{name}}}", entries)
     section = docstring.partition("Parameters\n----------\n")[2].partition("\nReturns\n")[0]
     entries_found = re.findall(r"^(\S.*)\n((?:    .*(?:\n|$))+)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for names, text in entries_found for name in names.split(", ")}

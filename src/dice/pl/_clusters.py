@@ -16,8 +16,7 @@ from dice._data.colors import read_colors, read_numbers
 from dice._data.graph import layout
 from dice._errors import InputError
 from dice._keys import ClusterKeys
-from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, name_groups, panels, plot, side
+from dice._plot import Axes, Drawn, draw, panels, plot
 
 TREE_STEP = "dice.tl.cluster"
 #: Colour of branches, and ticks of the upper axis.
@@ -77,14 +76,14 @@ def clusters(
     named = [group for group in colors.groups if group[0] in colors.names]
     sure = read_numbers(adata, keys.confidence, step=TREE_STEP)
     where = layout(adata, record["params"]["use_rep"])
-    height = side(len(named)) if markers is None else max(side(len(named)), GENE_ROW * len(named))
+    height = draw.side(len(named)) if markers is None else max(draw.side(len(named)), GENE_ROW * len(named))
     figure, axes = panels(3, ncols=3, size=(height, height))
     _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers))
     draw.scatter_colored(axes[1], where, colors)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=counted, n_cells=len(where))
     # No legend: on the map, sixty names can still be told apart.
-    name_groups(axes[1], named, where)
+    draw.name_groups(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by halves of the counts", where)])
     axes[2].collections[-1].set_clim(0, 1)
     return figure, axes

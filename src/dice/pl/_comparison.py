@@ -9,8 +9,7 @@ from anndata import AnnData
 from dice._data import read
 from dice._data.colors import read_colors
 from dice._data.graph import layout, reference_map
-from dice._plot import draw
-from dice._plot.figure import Drawn, check_titles, panels, plot
+from dice._plot import Drawn, check_titles, draw, panels, plot
 
 
 @plot

@@ -12,8 +12,7 @@ from dice._data import read
 from dice._data.colors import SAFE, Colors, read_groups, read_numbers
 from dice._data.graph import layout
 from dice._keys import NoveltyKeys
-from dice._plot import draw
-from dice._plot.figure import PANEL, Axes, Drawn, name_groups, panels, plot
+from dice._plot import PANEL, Axes, Drawn, draw, panels, plot
 from dice._types import Floats, Mask
 
 #: Calls that write these columns.
@@ -92,7 +91,7 @@ def distribution(
     if novel is not None and tested is not None:
         flagged = _flags(adata, keys.group_flag)
         named = [(name, RING, mine) for name, _, mine in read_groups(adata, tested).groups if flagged[mine].any()]
-        name_groups(axes[0], named, where, ink=RING)
+        draw.name_groups(axes[0], named, where, ink=RING)
     return figure, axes
 
 

@@ -12,7 +12,7 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._errors import DiceError, DiceWarning
-from dice._plot.report import Page, records
+from dice._plot import Page
 
 if TYPE_CHECKING:
     from dice._data.store import Prior
@@ -75,7 +75,7 @@ def explore(
         "labels": [explorer.labels_of(adata, key, genes.get(key)) for key in labels],
         "clusters": explorer.clusters_of(adata),
         "expression": explorer.expression_of(adata, shown, layers[0]) if genes else None,
-        "records": records(adata),
+        "records": explorer.records(adata),
         "figures": [],
     }
     return Page(content)

@@ -11,8 +11,7 @@ from anndata import AnnData
 from dice._data.colors import MISSING, SAFE
 from dice._data.features import PredictedTable, has_features, title_of
 from dice._model.arrays import correlations, subsample
-from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, panels, plot
+from dice._plot import Axes, Drawn, draw, panels, plot
 from dice._types import Floats
 
 #: Number of features that are named, and maximum number of cells in a scatter plot.

@@ -9,8 +9,7 @@ import pandas as pd
 
 from dice._data.colors import SAFE
 from dice._errors import InputError
-from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, columns, plot
+from dice._plot import Axes, Drawn, columns, draw, plot
 
 #: Inches per gene, and heights of bars and dots.
 _GENE, _BARS, _DOTS = 0.28, 0.8, 0.55

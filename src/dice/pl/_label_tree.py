@@ -12,7 +12,7 @@ from dice._data import read
 from dice._data.colors import SEQUENTIAL
 from dice._keys import LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
-from dice._plot.figure import Axes, Drawn, panels, plot
+from dice._plot import Axes, Drawn, panels, plot
 from dice._types import Codes, Floats
 
 #: Inches per label and per level, the area of the largest node in square points, and the colour of branches.

@@ -15,8 +15,7 @@ from dice._data.colors import REFERENCE, read_colors
 from dice._data.graph import Map, reference_map
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
-from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, check_titles, name_groups, outermost, panels, plot
+from dice._plot import Axes, Drawn, check_titles, draw, outermost, panels, plot
 from dice._types import Codes, Floats
 
 #: Colours of samples over a grey and over a coloured reference.
@@ -99,7 +98,7 @@ def posterior(
         draw.style_map(panel, title=title, n_cells=onto.n_cells)
     for panel in axes:
         # Below the samples.
-        name_groups(panel, draw.named_on_map(colors), onto.coordinates, zorder=3.4)
+        draw.name_groups(panel, draw.named_on_map(colors), onto.coordinates, zorder=3.4)
     others = {ground: REFERENCE} if colors is None else draw.legend_of(colors)
     draw.add_legend(outermost(axes), _legend(others, ink, level))
     return figure, axes

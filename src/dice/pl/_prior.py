@@ -11,8 +11,7 @@ from anndata import AnnData
 
 from dice._data.colors import MISSING, SAFE
 from dice._errors import InputError
-from dice._plot import draw
-from dice._plot.figure import PANEL, Axes, Drawn, panels, plot
+from dice._plot import PANEL, Axes, Drawn, draw, panels, plot
 from dice._types import Floats
 
 if TYPE_CHECKING:

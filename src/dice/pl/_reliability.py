@@ -9,8 +9,7 @@ from anndata import AnnData
 from dice._data.colors import REFERENCE, SAFE, read_groups
 from dice._data.read import Transferred
 from dice._errors import InputError
-from dice._plot import draw
-from dice._plot.figure import PANEL, Axes, Drawn, panels, plot
+from dice._plot import PANEL, Axes, Drawn, draw, panels, plot
 from dice._types import Codes, Floats
 
 #: Inches per label, and number of bins of the diagram.

@@ -12,7 +12,7 @@ from anndata import AnnData
 
 from dice._data import read
 from dice._files import check_target
-from dice._plot.report import Page
+from dice._plot import Page
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._distribution import distribution

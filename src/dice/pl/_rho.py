@@ -18,8 +18,7 @@ from dice._data.graph import Map
 from dice._errors import DiceWarning, InputError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._model.arrays import subsample
-from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, panels, plot
+from dice._plot import Axes, Drawn, draw, panels, plot
 from dice._types import Floats
 
 if TYPE_CHECKING:

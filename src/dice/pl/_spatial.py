@@ -13,8 +13,7 @@ from dice._arguments import said
 from dice._data import read
 from dice._data.colors import read_colors
 from dice._errors import InputError
-from dice._plot import draw
-from dice._plot.figure import Drawn, panels, plot
+from dice._plot import Drawn, draw, panels, plot
 
 
 @plot

@@ -10,8 +10,7 @@ from dice._data import read
 from dice._data.colors import SAFE, UNASSIGNED, read_groups
 from dice._data.read import Transferred, read_safe
 from dice._keys import SafeKeys
-from dice._plot import draw
-from dice._plot.figure import Axes, Drawn, panels, plot
+from dice._plot import Axes, Drawn, draw, panels, plot
 
 #: Inches per row and column of the matrix, and width of the bars.
 _ROW, _COLUMN, _BAR = 0.26, 0.36, 1.5
