@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from dice._labels import scores
+from dice._labels import summary
 from dice._labels.tree import LabelTree
 
 
 def label_scores_of(truth, meant, given, sets, confident):
     tree = LabelTree.of([str(i) for i in range(meant.shape[1])], {})
-    return scores.label_scores_of(truth, meant, given, sets, confident, tree, given).to_dict("records")
+    return summary.label_scores_of(truth, meant, given, sets, confident, tree, given).to_dict("records")
 
 
 def test_scores_by_hand():

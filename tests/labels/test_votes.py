@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._labels.classification import vote, votes_help
+from dice._labels.slots import vote, votes_help
 
 
 def test_probabilities_are_averaged_and_votes_are_counted():

@@ -9,10 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from dice import _log
-from dice._errors import InputError
 from dice._keys import PANEL_LAYER
-from dice._labels.model import LabelModel
 from dice._model.arrays import Logistic
 from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
@@ -24,32 +21,11 @@ from dice._types import Chunk, Codes, Floats, Mask
 LABEL_SAMPLE = 4000
 #: Mean number of cells per fine group, maximum number of groups, and maximum number of cells to learn groups from.
 GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
-#: Minimum number of genes of a panel, minimum number without a warning, and the F1 of labels that genes tell apart.
-FEWEST_GENES, FEW_GENES, TOLD_APART = 15, 30, 0.8
 
 
 def is_panel(prior: LearnedPrior) -> bool:
     """Return whether a prior was learned on the values of a panel."""
     return bool(prior.params.get("layer") == PANEL_LAYER)
-
-
-def check_model(model: LabelModel, prior: LearnedPrior) -> None:
-    """Warn about labels that are never predicted. Refuse a panel of very few genes, and warn about few."""
-    never = [name for name, n in zip(model.names, model.counts, strict=True) if not n]
-    if never:
-        _log.warn(f"All cells of the labels {never[:5]} are calibration cells, so these labels are never predicted.")
-    n_genes = len(prior.genes)
-    if not is_panel(prior) or n_genes >= FEW_GENES:
-        return
-    clear = [name for name, f1 in zip(model.names, model.card["f1"], strict=True) if (f1 or 0.0) >= TOLD_APART]
-    told = f"tell {clear[:5]} from the others" if clear else "tell no label from all others"
-    text = f"give {model.card['accuracy']:.0%} of held-out reference cells the right label and {told}"
-    if n_genes < FEWEST_GENES:
-        raise InputError(
-            f"Labels need at least {FEWEST_GENES} shared genes, got {n_genes}, which {text}: pass a query with more "
-            "genes, or call dice.tl.annotate without labels_key for an embedding and clusters."
-        )
-    _log.warn(f"Only {n_genes} genes are shared, which {text}: expect sets of several labels.")
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
-from dice import _log
 from dice._labels.cells import LabelCells
-from dice._labels.model import LabelModel, log_loss
+from dice._labels.model import LabelModel
 from dice._labels.query_views import LabelView, Views, taught, views_of, with_all_labels, with_tissue
 from dice._labels.views import balanced, composition_of, label_ratios, unexplained_share, view_weights, with_ratios
-from dice._types import Codes, Floats, Mask
+from dice._types import Codes, Floats
 from dice.options import Classifier, Shift
 
 #: Number of rounds that alternate between the composition and the matched views.
@@ -29,8 +26,6 @@ ROUNDS = 2
 LIKE, UNLIKE_AUC = 0.6, 0.7
 #: Number of standard errors added to the measured AUC.
 POSSIBLE = 3.0
-#: Number of permutations for the agreement by chance.
-PERMUTATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,7 @@ def classify(
     record = {
         "views": _view_table(fitted, agreed.sum(0) / max(len(agreed), 1), weight),
         "composition": composition_of(probabilities[cells.seen], views.moments.composition),
-        "candidates": _scores(model, views.weights),
+        "candidates": model.scores(views.weights),
         "shift": offsets,
     }
     strength, by_view = shift_strength(auc, int(cells.seen.sum())), (given.astype(np.intp), likely)
@@ -157,86 +152,3 @@ def _view_table(fitted: _Fitted, agreement: Floats, strength: float) -> dict[str
     weights[0] += 1 - strength
     table = {"view": np.array(names, dtype=str), "weight": weights, "agreement": agreement}
     return table | {"unexplained_share": fitted.unexplained}
-
-
-def _scores(model: LabelModel, weights: Mapping[str, float]) -> dict[str, Any]:
-    """Return the scores of each classifier, and of their weighted mean, on calibration cells."""
-    codes = model.calibration_codes
-    found = [*(model.calibration({name: 1.0}) for name in weights), model.calibration(weights)]
-    return {
-        "candidate": np.array([*weights, "blend"]),
-        "n_cells": len(codes),
-        "weight": np.array([*weights.values(), 1.0]),
-        "accuracy": np.array([(p.argmax(1) == codes).mean() for p in found]),
-        "log_loss": np.array([log_loss(p, codes) for p in found]),
-        "macro_f1": np.array([np.nanmean(model.tree.f1(codes, p.argmax(1))[: len(model.names)]) for p in found]),
-    }
-
-
-@dataclass(frozen=True)
-class Votes:
-    """Votes of the cells of G groups for C labels."""
-
-    #: Number of cells (G,) of every group, and the mean (G, C) of their probabilities.
-    n_cells: Codes
-    probabilities: Floats
-    #: Share (G, C) of the cells with each label as most likely label.
-    shares: Floats
-    #: Sets (G, C) of the labels that together have the probability 1 - alpha.
-    sets: Mask
-
-
-def count_votes(
-    cells: LabelCells, probabilities: Floats, groups: pd.Categorical | None, alpha: float
-) -> tuple[pd.Categorical, Votes] | None:
-    """Return the votes of the given groups or of fine groups; None if fine groups agree no better than chance."""
-    voting = cells.fine if groups is None else groups
-    codes = np.where(cells.seen, voting.codes, -1)
-    votes = vote(probabilities, codes, len(voting.categories), alpha)
-    if groups is None and not votes_help(probabilities, codes, votes.probabilities.argmax(1)):
-        _log.info("Votes are left out: fine groups would change more labels than are expected to be wrong.")
-        return None
-    return voting, votes
-
-
-def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alpha: float) -> Votes:
-    """Return the votes of cells (n, C) per group (n,). Cells with the code -1 do not vote.
-
-    Probabilities are averaged and not multiplied, because errors of cells in the same group are correlated.
-    """
-    probabilities, groups = probabilities[groups >= 0], groups[groups >= 0]
-    n = np.bincount(groups, minlength=n_groups).astype(np.intp)
-    sums, best = np.zeros((2, n_groups, probabilities.shape[1]))
-    np.add.at(sums, groups, probabilities)
-    np.add.at(best, (groups, probabilities.argmax(1)), 1)
-    mean, shares = (values / np.maximum(n, 1)[:, None] for values in (sums, best))
-    # A label is in the set if more likely labels have not reached the probability yet.
-    return Votes(n, mean, shares, sets=of_more_likely(mean) < 1 - alpha)
-
-
-def of_more_likely(probabilities: Floats) -> Floats:
-    """Return the total probability (n, C) of the labels that are more likely than each label."""
-    order = np.argsort(-probabilities, axis=1, kind="stable")
-    ranked = np.take_along_axis(probabilities, order, axis=1)
-    totals = np.empty_like(ranked)
-    np.put_along_axis(totals, order, np.cumsum(ranked, axis=1) - ranked, axis=1)
-    return totals
-
-
-def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:
-    """Return whether votes of groups (n,) can help: groups agree better than by chance, and votes change few labels.
-
-    Votes that change more labels than are expected to be wrong, by the probabilities (n, C), add more errors than they
-    correct. `voted` (G,) is the label of every group. Cells without a group (-1) are left out. Agreement is the share
-    of cells with the most frequent label of their group; groups by chance have the same sizes.
-    """
-    from sklearn.metrics.cluster import contingency_matrix
-
-    labels, likely, groups = (values[groups >= 0] for values in (probabilities.argmax(1), probabilities.max(1), groups))
-    agreement = (labels == voted[groups]).mean() if len(groups) else 0.0
-    if not len(groups) or agreement < likely.mean():
-        return False
-    rng = np.random.default_rng(0)
-    by_chance = (contingency_matrix(groups, rng.permutation(labels)) for _ in range(PERMUTATIONS))
-    chance = [counts.max(1).sum() / len(labels) for counts in by_chance]
-    return bool(agreement > np.mean(chance) + 2 * np.std(chance))

@@ -88,6 +88,18 @@ class LabelModel:
         parts = (self.weights() if weights is None else weights).items()
         return np.asarray(sum(weight * softmax(self.logits[name]) for name, weight in parts))
 
+    def scores(self, weights: Mapping[str, float]) -> dict[str, Any]:
+        """Return the scores of each classifier, and of their weighted mean, on calibration cells."""
+        codes = self.calibration_codes
+        found = [*(self.calibration({name: 1.0}) for name in weights), self.calibration(weights)]
+        f1 = [self.tree.f1(codes, p.argmax(1))[: len(self.names)] for p in found]
+        return {
+            "candidate": np.array([*weights, "blend"]), "n_cells": len(codes),
+            "weight": np.array([*weights.values(), 1.0]),
+            "accuracy": np.array([(p.argmax(1) == codes).mean() for p in found]),
+            "log_loss": np.array([log_loss(p, codes) for p in found]), "macro_f1": np.nanmean(f1, axis=1),
+        }  # fmt: skip
+
     @property
     def confusion(self) -> Floats:
         """Mean probability (C, C) of every label for calibration cells of each; rows without cells are certain."""

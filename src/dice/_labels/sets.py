@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dice import _log
 from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE
 from dice._labels.cells import LabelCells
-from dice._labels.classification import Classified, of_more_likely
+from dice._labels.classification import Classified
 from dice._labels.model import LabelModel
 from dice._labels.novel_cells import UNLIKE_RATE, p_values
 from dice._model.arrays import softmax
@@ -119,6 +119,15 @@ def _warn(
             f"wrong, and sets hold {sets.sum(1).mean():.1f} labels on average. Check cells whose label you know with "
             "dice.tl.evaluate(..., protocol='labels')."
         )
+
+
+def of_more_likely(probabilities: Floats) -> Floats:
+    """Return the total probability (n, C) of the labels that are more likely than each label."""
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ranked = np.take_along_axis(probabilities, order, axis=1)
+    totals = np.empty_like(ranked)
+    np.put_along_axis(totals, order, np.cumsum(ranked, axis=1) - ranked, axis=1)
+    return totals
 
 
 def adaptive_scores(probabilities: Floats, uniform: Floats) -> Floats:

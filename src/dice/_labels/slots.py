@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
+from dice import _log
 from dice._arguments import is_key, said
 from dice._data import read
 from dice._data.colors import MISSING, UNASSIGNED, are_colors
@@ -17,11 +19,14 @@ from dice._data.read import column_names, read_safe
 from dice._data.write import Slots, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
-from dice._labels.classification import Votes
+from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel
-from dice._labels.sets import JudgedLabels
+from dice._labels.sets import JudgedLabels, of_more_likely
 from dice._labels.tree import LabelTree, listed
 from dice._types import Codes, Floats, Mask
+
+#: Number of permutations for the agreement of votes by chance.
+PERMUTATIONS = 20
 
 
 def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) -> LabelKeys:
@@ -167,3 +172,63 @@ def _set_texts(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:
     words = [listed(np.array(names, dtype=object)[row]) for row in different]
     # Different sets may still have the same text, because labels can be empty or quoted.
     return pd.Categorical(np.array(words, dtype=object)[code.ravel()], categories=list(dict.fromkeys(words)))
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Votes of the cells of G groups for C labels."""
+
+    #: Number of cells (G,) of every group, and the mean (G, C) of their probabilities.
+    n_cells: Codes
+    probabilities: Floats
+    #: Share (G, C) of the cells with each label as most likely label.
+    shares: Floats
+    #: Sets (G, C) of the labels that together have the probability 1 - alpha.
+    sets: Mask
+
+
+def count_votes(
+    cells: LabelCells, probabilities: Floats, groups: pd.Categorical | None, alpha: float
+) -> tuple[pd.Categorical, Votes] | None:
+    """Return the votes of the given groups or of fine groups; None if fine groups agree no better than chance."""
+    voting = cells.fine if groups is None else groups
+    codes = np.where(cells.seen, voting.codes, -1)
+    votes = vote(probabilities, codes, len(voting.categories), alpha)
+    if groups is None and not votes_help(probabilities, codes, votes.probabilities.argmax(1)):
+        _log.info("Votes are left out: fine groups would change more labels than are expected to be wrong.")
+        return None
+    return voting, votes
+
+
+def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alpha: float) -> Votes:
+    """Return the votes of cells (n, C) per group (n,). Cells with the code -1 do not vote.
+
+    Probabilities are averaged and not multiplied, because errors of cells in the same group are correlated.
+    """
+    probabilities, groups = probabilities[groups >= 0], groups[groups >= 0]
+    n = np.bincount(groups, minlength=n_groups).astype(np.intp)
+    sums, best = np.zeros((2, n_groups, probabilities.shape[1]))
+    np.add.at(sums, groups, probabilities)
+    np.add.at(best, (groups, probabilities.argmax(1)), 1)
+    mean, shares = (values / np.maximum(n, 1)[:, None] for values in (sums, best))
+    # A label is in the set if more likely labels have not reached the probability yet.
+    return Votes(n, mean, shares, sets=of_more_likely(mean) < 1 - alpha)
+
+
+def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:
+    """Return whether votes of groups (n,) can help: groups agree better than by chance, and votes change few labels.
+
+    Votes that change more labels than are expected to be wrong, by the probabilities (n, C), add more errors than they
+    correct. `voted` (G,) is the label of every group. Cells without a group (-1) are left out. Agreement is the share
+    of cells with the most frequent label of their group; groups by chance have the same sizes.
+    """
+    from sklearn.metrics.cluster import contingency_matrix
+
+    labels, likely, groups = (values[groups >= 0] for values in (probabilities.argmax(1), probabilities.max(1), groups))
+    agreement = (labels == voted[groups]).mean() if len(groups) else 0.0
+    if not len(groups) or agreement < likely.mean():
+        return False
+    rng = np.random.default_rng(0)
+    by_chance = (contingency_matrix(groups, rng.permutation(labels)) for _ in range(PERMUTATIONS))
+    chance = [counts.max(1).sum() / len(labels) for counts in by_chance]
+    return bool(agreement > np.mean(chance) + 2 * np.std(chance))

@@ -19,12 +19,16 @@ from dice._data.read import Transferred
 from dice._data.read import names as names_of
 from dice._errors import InputError
 from dice._keys import PriorKeys
+from dice._labels.cells import is_panel
 from dice._labels.learn import learn_labels
 from dice._labels.model import LabelModel
 from dice._labels.tree import LabelTree
 from dice._query.reference import Labelled, check_labelled, labels_of
 from dice._types import Codes
 from dice.options import LabelsKey, Levels
+
+#: Minimum number of genes of a panel, minimum number without a warning, and the F1 of labels that genes tell apart.
+FEWEST_GENES, FEW_GENES, TOLD_APART = 15, 30, 0.8
 
 
 def levels_of(prior: Any, labels_key: LabelsKey | None) -> Levels:
@@ -69,6 +73,25 @@ def read_or_learn(reference: object, prior: Any, levels: Levels, prior_key: str,
         return replace(stored, card=stored.card | tree | {"colors": [colors[name] for name in stored.names if colors]})
     _log.info(f"Learning the labels in reference.obs[{levels.key!r}].")
     return learn_labels(reference, prior, labelled, seed)
+
+
+def check_model(model: LabelModel, prior: Any) -> None:
+    """Warn about labels that are never predicted. Refuse a panel of very few genes, and warn about few."""
+    never = [name for name, n in zip(model.names, model.counts, strict=True) if not n]
+    if never:
+        _log.warn(f"All cells of the labels {never[:5]} are calibration cells, so these labels are never predicted.")
+    n_genes = len(prior.genes)
+    if not is_panel(prior) or n_genes >= FEW_GENES:
+        return
+    clear = [name for name, f1 in zip(model.names, model.card["f1"], strict=True) if (f1 or 0.0) >= TOLD_APART]
+    told = f"tell {clear[:5]} from the others" if clear else "tell no label from all others"
+    text = f"give {model.card['accuracy']:.0%} of held-out reference cells the right label and {told}"
+    if n_genes < FEWEST_GENES:
+        raise InputError(
+            f"Labels need at least {FEWEST_GENES} shared genes, got {n_genes}, which {text}: pass a query with more "
+            "genes, or call dice.tl.annotate without labels_key for an embedding and clusters."
+        )
+    _log.warn(f"Only {n_genes} genes are shared, which {text}: expect sets of several labels.")
 
 
 def _without_cells(prior: Any, levels: Levels) -> LabelModel:

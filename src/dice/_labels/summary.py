@@ -1,4 +1,4 @@
-"""The summary of an annotated query, in ten lines."""
+"""The summary of an annotated query, in ten lines, and scores of its labels against known ones."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from scipy.sparse.csgraph import connected_components
 
+from dice import _log
+from dice._arguments import said
 from dice._data import read
 from dice._data.matrix import Matrix
 from dice._data.value_checks import is_raw
 from dice._data.write import as_plain
+from dice._errors import InputError
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
 from dice._labels.cells import is_panel
+from dice._labels.tree import LabelTree
 from dice._model.counts import MOSTLY, recover
 from dice._model.prior import LearnedPrior
 from dice._query.shift import DOUBTFUL
+from dice._types import Codes, Floats, Mask
 
-#: Clusters to look at have at least this many cells, and at least this share of cells that are not confident.
-LOOKED_AT, DOUBTED = 20, 0.5
-#: Maximum number of labels listed in the summary.
-NAMED = 4
-#: A query with fewer cells is called small. With fewer genes, or a smaller share of confident labels, the summary
-#: suggests a next step.
+#: Clusters to look at have this number of cells, and this share of doubtful ones, or more; number of labels listed.
+LOOKED_AT, DOUBTED, NAMED = 20, 0.5, 4
+#: A query of fewer cells is small. With fewer genes, or a smaller share of confident labels, a next step is suggested.
 SMALL_QUERY, OF_GENES, WEAK = 200, 500, 0.5
 
 
@@ -44,7 +47,7 @@ class Overview:
         """Return the record for ``.uns``. A shift that was passed as a table is replaced by "given"."""
         asked = {**call, "shift": "given" if isinstance(call["shift"], Mapping) else call["shift"], "levels": None}
         kept = {"summary": str(self), "params": as_plain(self.figures), "call": as_plain(asked)}
-        return kept | {"warnings": np.array(warned, dtype=str)}
+        return {**kept, "warnings": np.array(warned, dtype=str)}
 
 
 def summarize(
@@ -59,27 +62,28 @@ def summarize(
         figures["n_reference"], cells = reference.n_obs, f"{cells}, {reference.n_obs:,} in the reference"
     if adata.n_obs < SMALL_QUERY:
         cells += "; the query is small: fewer labels are confident, and small clusters and novel groups are not found"
-    figures |= {"depth": depths["query"], "reference_depth": depths.get("reference")}
+    figures |= {"depth": depths["query"], "reference_depth": depths.get("reference"), "n_clusters": 0}
     denoised = read.record(adata, DenoiseKeys().uns)
-    text, strategy = denoised["genes"]["text"], str(denoised["shift"]["strategy"])
+    known, strategy = denoised["genes"]["text"], str(denoised["shift"]["strategy"])
     removed = "nothing was removed" if strategy == "none" else f"removed by shift={strategy!r}"
-    lines = {"genes": genes or f"those of the prior, {text}", "cells": cells, "depth": _depth(depths)}
+    counts = {who: "unknown, no counts" if depth is None else f"{depth:,.0f} counts" for who, depth in depths.items()}
+    medians = ", ".join(f"of the {who} {text}" for who, text in counts.items())
+    lines = {"genes": genes or f"those of the prior, {known}", "cells": cells, "depth": f"median cell {medians}"}
     if is_panel(prior) and prior.labels is not None:
         figures["held_out_accuracy"] = reached = prior.labels.card["accuracy"]
         lines["genes"] += f"; they give {reached:.0%} of held-out reference cells the right label at the query's depth"
     lines |= {"values": _values(layer, prior), "shift": removed, "clusters": "none: too few cells"}
-    figures["n_clusters"] = 0
     if clustered:
         choice = read.record(adata, ClusterKeys().uns)["choice"]
         lines["clusters"], figures["n_clusters"] = str(choice["why"]), int(choice["n_clusters"])
     if labels_key is not None:
         _add_labels(adata, LabelKeys(f"{labels_key}_dice"), lines, figures)
-        return Overview(lines, figures)
-    columns = read.label_columns(reference) if isinstance(reference, AnnData) else []
-    hint = f", for example {columns[0]!r}" if columns else ""
-    lines["labels"] = f"none: pass the labels column of the reference as labels_key{hint}"
-    clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
-    lines["look at"] = f"{clusters}cells with a large dice_uncertainty"
+    else:
+        columns = read.label_columns(reference) if isinstance(reference, AnnData) else []
+        hint = f", for example {columns[0]!r}" if columns else ""
+        lines["labels"] = f"none: pass the labels column of the reference as labels_key{hint}"
+        clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
+        lines["look at"] = f"{clusters}cells with a large dice_uncertainty"
     return Overview(lines, figures)
 
 
@@ -87,21 +91,19 @@ def _add_labels(adata: AnnData, keys: LabelKeys, lines: dict[str, str], figures:
     """Add the lines and figures of labels and novelty."""
     record, keys_novel = read.record(adata, keys.uns), NoveltyKeys()
     auc = float(record["params"]["shift_auc"])
-    differ = "differs from the reference" if auc > DOUBTFUL else "is like the reference"
-    lines["shift"] = f"the query {differ} (AUC {auc:.2f}); labels are {_views(record)}"
+    differs = "differs from" if auc > DOUBTFUL else "is like"
+    lines["shift"] = f"the query {differs} the reference (AUC {auc:.2f}); labels are {_views(record['views'])}"
     given = read.column(adata, keys.label).value_counts()
     named = ", ".join(f"{name} {count:,}" for name, count in given.iloc[:NAMED].items())
-    lines["labels"] = (
-        f"{len(given)} of the reference's {len(record['labels'])}: {named}{', ...' if len(given) > NAMED else ''}"
-    )
+    more = ", ..." if len(given) > NAMED else ""
+    lines["labels"] = f"{len(given)} of the reference's {len(record['labels'])}: {named}{more}"
     status = read.column(adata, keys.status)
     shares = {name: float((status == name).mean()) for name in STATUSES} if len(status) else {}
     lines["status"] = ", ".join(f"{share:.0%} {name}" for name, share in shares.items())
     n_single, n_grouped = (int(read.column(adata, flag).sum()) for flag in (keys_novel.flag, keys_novel.group_flag))
     lines["novel"] = _novel(read.record(adata, keys_novel.uns), n_single, n_grouped)
     lines["look at"] = _first_advice(adata, keys, status, auc, n_grouped)
-    if advice := _next_step(figures["n_genes"], adata.n_vars, shares.get(CONFIDENT, 1.0)):
-        lines["try next"] = advice
+    lines |= _next_step(figures["n_genes"], adata.n_vars, shares.get(CONFIDENT, 1.0))
     figures |= {"shift_auc": auc} | {name.split()[0]: share for name, share in shares.items()} | {"n_novel": n_single}
 
 
@@ -114,20 +116,13 @@ def _values(layer: str | None, prior: LearnedPrior) -> str:
     return f"raw counts of {' and '.join(new)}, log-normalised in layers[{own!r}]" if new else "used as they are"
 
 
-def _depth(medians: Mapping[str, float | None]) -> str:
-    """Return the median depths of query and reference as text. A prior alone does not know its cells' depths."""
-    texts = {who: "unknown, no counts" if depth is None else f"{depth:,.0f} counts" for who, depth in medians.items()}
-    return "median cell " + ", ".join(f"of the {who} {text}" for who, text in texts.items())
-
-
-def _views(record: Mapping[str, Any]) -> str:
+def _views(table: Mapping[str, Any]) -> str:
     """Return the views that gave the labels, as text."""
-    views = [str(name) for name in np.ravel(record["views"]["view"])]
-    weights = np.ravel(record["views"]["weight"])
-    if len(views) == 1 or weights[0] == 1:
-        return f"by the view {views[0]!r}"
-    agreement = float(np.average(np.ravel(record["views"]["agreement"]), weights=weights))
-    return f"the mean of {len(views)} views, which agree with {agreement:.0%} of the labels"
+    weights = np.ravel(table["weight"])
+    if len(weights) == 1 or weights[0] == 1:
+        return f"by the view {str(np.ravel(table['view'])[0])!r}"
+    agreement = float(np.average(np.ravel(table["agreement"]), weights=weights))
+    return f"the mean of {len(weights)} views, which agree with {agreement:.0%} of the labels"
 
 
 def _novel(record: Mapping[str, Any], n_single: int, n_grouped: int) -> str:
@@ -138,13 +133,13 @@ def _novel(record: Mapping[str, Any], n_single: int, n_grouped: int) -> str:
     return f"{text}; {n_grouped:,} cells in {called.sum()} of {len(called)} fine groups"
 
 
-def _next_step(n_genes: int, n_vars: int, confident: float) -> str | None:
-    """Return what to try if few genes of the query were found, or if few labels are confident."""
+def _next_step(n_genes: int, n_vars: int, confident: float) -> dict[str, str]:
+    """Return a line with advice if few genes of the query were found, or if few labels are confident."""
     if n_genes < min(OF_GENES, n_vars / 2):
-        return f"check that both name genes alike (gene_key=): {n_genes:,} of the query's {n_vars:,} genes are used"
-    if confident < WEAK:
-        return "coarser labels (dice.tl.safe_labels), or a reference of the same technology: few labels are confident"
-    return None
+        found = f"{n_genes:,} of the query's {n_vars:,} genes are used"
+        return {"try next": f"check that both name genes alike (gene_key=): {found}"}
+    coarser = "coarser labels (dice.tl.safe_labels), or a reference of the same technology: few labels are confident"
+    return {"try next": coarser} if confident < WEAK else {}
 
 
 def _first_advice(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float, n_novel: int) -> str:
@@ -169,10 +164,87 @@ def median_depth(adata: AnnData, layer: str | None) -> float | None:
     """Return the median number of counts per cell over all genes, from a sample of cells; None without counts."""
     sample = Matrix(adata, layer=layer).sample()
     if is_raw(sample):
-        totals, counted = np.asarray(sample.sum(1)).ravel(), np.ones(sample.shape[0], dtype=bool)
+        counts, whole = sample, np.ones(sample.shape[0], dtype=bool)
     else:
-        found = recover(sample)
-        totals, counted = np.asarray(found.counts.sum(1)).ravel(), found.whole
-    if not len(totals) or counted.mean() < MOSTLY:
-        return None
-    return float(np.median(totals[counted]))
+        counts, whole = (found := recover(sample)).counts, found.whole
+    known = len(whole) and whole.mean() >= MOSTLY
+    return float(np.median(np.asarray(counts.sum(1)).ravel()[whole])) if known else None
+
+
+def score_labels(
+    found: read.Transferred, safe: tuple[LabelTree, Codes], labels: Any, key: str, label_map: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Compare labels, and safe nodes (n,) of the tree, with known labels (n,), through a mapping of names."""
+    own, (tree, nodes) = pd.Categorical(labels), safe
+    names, meanings = [str(name) for name in own.categories], {}
+    for name, others in label_map.items():
+        meanings[str(name)] = given = [others] if others is None or isinstance(others, str) else list(others)
+        if lacking := [other for other in given if other not in found.names]:
+            known, got = found.names[:20], lacking[:5]
+            raise InputError(f"label_map[{said(name)}] must be labels of the reference such as {known}, got {got}.")
+    meant = np.zeros((len(names), tree.n_labels), dtype=bool)
+    for row, name in zip(meant, names, strict=True):
+        # A coarse label that is the name of a fine one too has its column in its name.
+        possible = meanings.get(name, [coarse if (coarse := f"{name} ({key})") in tree.names else name])
+        for other in (other for other in possible if other in tree.names[:-1]):
+            row |= tree.members[tree.names.index(other)]
+    shared = np.asarray(meant.any(1))
+    if not shared.any():
+        raise InputError(
+            f"adata.obs[{key!r}] and the reference have no label in common: pass "
+            f"label_map={{{said(names[0] if names else 'name')}: ...}} with labels of the reference, {found.names[:5]}."
+        )
+    kept = (own.codes >= 0) & shared[own.codes]
+    if n_others := int(((own.codes >= 0) & ~kept).sum()):
+        others = [name for name, used in zip(names, shared, strict=True) if not used]
+        _log.warn(
+            f"{n_others} cells have labels that the reference lacks and are left out, for example {others[:5]}: pass "
+            "their names in the reference with label_map=."
+        )
+    truth, meant = (np.cumsum(shared) - 1)[own.codes[kept]], meant[shared]
+    codes = pd.Index(found.names).get_indexer(found.label.astype(object)[kept])
+    table = label_scores_of(truth, meant, codes, found.sets[kept], found.confident[kept], tree, nodes[kept])
+    return table.set_axis(pd.Index(["all cells", *np.array(names, dtype=object)[shared]], name=key))
+
+
+def label_scores_of(
+    truth: Codes, meant: Mask, given: Codes, sets: Mask, confident: Mask, tree: LabelTree, nodes: Codes
+) -> pd.DataFrame:
+    """Return the scores of all cells with these labels (n,), then of the cells of each known label.
+
+    `meant` (T, C) are the reference labels that correspond to each known label. Predicted labels `given` (n,) are -1
+    for unassigned cells. The others are sets (n, C), a mask (n,) of confident cells, and nodes (n,) of safe labels.
+    """
+    right, finest = (given >= 0) & meant[truth, given], nodes < tree.n_labels
+    columns = {
+        "accuracy": right, "coverage": (sets & meant[truth]).any(1), "set_size": sets.sum(1), "confident": confident,
+        "confident_accuracy": np.where(confident, right, np.nan),
+        "safe_error": ~(tree.members[nodes] & meant[truth]).any(1),
+        "safe_resolved": nodes < len(tree.names) - 1, "safe_finest": finest,
+    }  # fmt: skip
+    for depth, level in enumerate(tree.all_levels, 1):
+        at = tree.at_level(depth)
+        same = np.array([np.isin(at, at[row]) for row in meant])
+        columns[f"accuracy_{level}"] = (given >= 0) & same[truth, given]
+        columns[f"resolved_{level}"] = finest | (tree.depths[nodes] >= depth)
+    cells = pd.DataFrame(columns).astype(float)
+    table = pd.concat([cells.mean().to_frame().T, cells.groupby(truth).mean().reindex(range(len(meant)))])
+    table.insert(0, "n_cells", [len(truth), *np.bincount(truth, minlength=len(meant))])
+    table.insert(2, "f1", f1_scores(truth, meant, given))
+    return table
+
+
+def f1_scores(truth: Codes, meant: Mask, given: Codes) -> Floats:
+    """Return the mean F1 over classes, then the F1 of the class of every known label.
+
+    Known labels with the same reference label form one class. Reference labels of the same known label do too.
+    """
+    links = np.zeros((sum(meant.shape),) * 2, dtype=bool)
+    links[: len(meant), len(meant) :] = meant
+    n, classes = connected_components(links, directed=False)
+    known, named = np.split(classes, [len(meant)])
+    right = (given >= 0) & meant[truth, given]
+    hits = np.bincount(known[truth], weights=right, minlength=n)
+    sizes = np.bincount(known[truth], minlength=n) + np.bincount(named[given[given >= 0]], minlength=n)
+    f1 = 2 * hits / np.maximum(sizes, 1)
+    return np.array([f1[np.unique(known)].mean(), *f1[known]])

@@ -15,7 +15,7 @@ from dice._data.graph import umap_layout
 from dice._data.read import Transferred, read_safe
 from dice._errors import InputError
 from dice._keys import SafeKeys
-from dice._labels.scores import score_labels
+from dice._labels.summary import score_labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from dice._data.checks import read_groups
 from dice._data.read import Transferred
 from dice._data.store import find_prior
 from dice._errors import InputError
-from dice._labels.classification import vote
 from dice._labels.genes import blend_of, contrasts, expression_of, find_reasons, known_expression, labelled_query
+from dice._labels.slots import vote
 from dice._labels.stored import levels_of, model_of
 from dice.options import Levels
 

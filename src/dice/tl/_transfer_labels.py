@@ -17,13 +17,13 @@ from dice._data.values import takes_counts
 from dice._data.write import as_plain, check_writable, write
 from dice._errors import InputError
 from dice._keys import CONFIDENT, UNLIKE, SafeKeys
-from dice._labels.cells import LabelCells, check_model
-from dice._labels.classification import classify, count_votes
+from dice._labels.cells import LabelCells
+from dice._labels.classification import classify
 from dice._labels.model import describe
 from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
-from dice._labels.slots import label_keys, label_slots, safe_slots
-from dice._labels.stored import levels_of, read_or_learn
+from dice._labels.slots import count_votes, label_keys, label_slots, safe_slots
+from dice._labels.stored import check_model, levels_of, read_or_learn
 from dice._query.query import Query
 from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, LabelsKey, Options, Sets, Shift
