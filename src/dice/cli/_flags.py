@@ -1,4 +1,4 @@
-"""Flags, made from the signatures and docstrings of the verbs.
+"""Flags, made from the signatures and docstrings of the verbs, and messages that speak of flags.
 
 Signatures are read from the source files: importing a verb would load torch before a help page can be shown.
 """
@@ -9,7 +9,8 @@ import argparse
 import ast
 import inspect
 import re
-from dataclasses import MISSING, dataclass, fields
+import shlex
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,24 @@ VERBS = {
 COMMAND_OF = {verb: command for command, verb in VERBS.items()} | {"tl.denoise_to_zarr": "denoise"}
 #: Parameters whose flags have another name.
 RENAMED = {"labels_key": "labels", "features_key": "features", "truth_key": "truth", "random_state": "seed"}
-#: Fields whose flag is named after the parameter.
-FIRST = {"shift": "strategy", "check": "values"}
+#: Parameters that are files in front of the flags, or the output.
+FILES = ("adata", "reference", "path")
+#: Parameters without a flag of the same value.
+NO_FLAGS = ("label_map", "copy")
 HIERARCHY = "tree of the labels: a .csv file with the columns child and parent, or an .obo file of an ontology"
-#: Parameters without a flag: input and output files, and `copy`.
-NO_FLAGS = {"adata", "reference", "path", "label_map", "copy"}
+_VALUE = r"-?\d[\d.e+-]*(?<![.])|'[^']*'|\"[^\"]*\"|[A-Za-z_]\w*"
+_PHRASES = (
+    (
+        r"call sc\.pp\.normalize_total\([^)]*\) and sc\.pp\.log1p\([^)]*\) first",
+        "run dice prepare on the counts first, or dice annotate, which normalises them itself",
+    ),
+    # Fields of settings objects are flags.
+    (r"(\w+=)?dice\.[A-Z]\w+\(([^()]*)\)", r"\2"),
+    (r"\bcall adata = adata\.to_memory\(\) first", "leave --stream out"),
+    # A plot of its own is for notebooks: in files, the page shows the clusters.
+    (r"dice\.pl\.clusters\b", "dice report --color dice_cluster"),
+    (r"\bcall (?=dice\.)", "run "),
+)
 
 
 @dataclass(frozen=True)
@@ -41,169 +55,185 @@ class Parameter:
     annotation: str
     default: Any
     text: str
+    required: bool = False
+    is_file: bool = False
 
     @property
     def settings(self) -> dict[str, type]:
-        """Settings objects that the parameter takes, by word: ``"student_t"``. Each of their fields is a flag."""
+        """Settings objects that the parameter takes, by word: ``"student_t"``."""
         found = {name: cls for name, cls in OBJECTS.items() if name in self.annotation and name != "Mixup"}
         return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
 
-    def add(self, parser: argparse.ArgumentParser) -> None:
+    @property
+    def has_flag(self) -> bool:
+        """Whether the parameter itself has a flag: it takes more than a settings object, and is no file."""
+        return not self.is_file and self.name not in NO_FLAGS and self.annotation not in OBJECTS
+
+    @property
+    def fields(self) -> dict[str, Parameter]:
+        """Fields of the settings objects, which are flags. The flag of the parameter sets the first field of one."""
+        found: dict[str, Parameter] = {}
+        first = int(self.has_flag and len(self.settings) == 1)
+        for cls in self.settings.values():
+            texts = _texts(inspect.getdoc(cls) or "")
+            for item in fields(cls)[first:]:
+                own = Parameter(item.name, str(item.type), item.default, texts.get(item.name, ""))
+                found.setdefault(item.name, own)
+        return found
+
+    def add(self, parser: argparse.ArgumentParser, **options: Any) -> None:
         """Add the flag to a parser, with the first sentence of its documentation as help."""
-        flag, text = RENAMED.get(self.name, self.name).replace("_", "-"), first_sentence(self.text)
+        flag, text = _dashed(self.name), first_sentence(self.text)
+        options = {"dest": self.name, "default": self.default, "required": self.required} | options
         if isinstance(self.default, bool):
-            both = argparse.BooleanOptionalAction
-            parser.add_argument(f"--{flag}", dest=self.name, default=self.default, action=both, help=text)
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text, **options)
             return
         words = re.findall(r"'([^']*)'", self.annotation) if "Literal" in self.annotation else []
         if words:
             text = f"{', '.join(words)}{' or none' if 'False' in self.annotation else ''}: {text}"
-        options: dict[str, Any] = {"nargs": "+"} if isinstance(self.default, tuple) else {}
         if "LabelsKey" in self.annotation:
             options["action"], text = "append", f"{text}; give it again for finer labels"
             parser.add_argument("--hierarchy", type=Path, metavar="FILE", help=HIERARCHY)
-        if self.default not in (None, MISSING) and self.name != "device":
-            shown = " ".join(self.default) if isinstance(self.default, tuple) else self.default
+        shown = self.default
+        if isinstance(shown, tuple):
+            options["nargs"], shown = "+", " ".join(shown)
+        if shown is not None:
             text = f"{text} (default {shown})"
         parser.add_argument(
-            f"--{flag}", dest=self.name, type=self.read, default=None if self.default is MISSING else self.default,
-            required=self.default is MISSING, metavar=flag.upper().replace("-", "_"), help=text, **options,
-        )  # fmt: skip
+            flag, type=self.read, metavar=RENAMED.get(self.name, self.name).upper(), help=text, **options
+        )
 
     def read(self, text: str) -> Any:
-        """Parse the text of a flag: a number, several numbers with commas between them, a word, or None."""
-        if text == "none" and "None" in self.annotation:
-            return None
-        if not re.search(r"\b(int|float|Rho|Noise|Seed)\b", self.annotation):
+        """Parse the text of a flag: a number, several numbers with commas between them, a word, or none."""
+        if text == "none" and (nothing := re.search("None|False", self.annotation)):
+            return ast.literal_eval(nothing[0])
+        if not re.search(r"\b(int|float|Rho|Noise|Level)\b", self.annotation):
             return text
-        if "," in text:
-            return tuple(float(part) for part in text.split(","))
         try:
-            return int(text) if text.lstrip("-").isdigit() else float(text)
-        except ValueError:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
             return text
+
+    def value(self, args: argparse.Namespace) -> Any:
+        """Return the value of the flags: a settings object if one of its fields is given. Ellipsis is no value."""
+        word = getattr(args, self.name, ...) if self.has_flag else ...
+        given = {name: getattr(args, name) for name in self.fields if hasattr(args, name)}
+        if not given:
+            return word
+        if len(self.settings) == 1:
+            (cls,) = self.settings.values()
+            return cls(**given) if word is ... else cls(word, **given)
+        for name, cls in self.settings.items():
+            if word in ("auto", name) and given.keys() <= {item.name for item in fields(cls)}:
+                return cls(**given)
+        raise InputError(
+            f"{_dashed(self.name)} {word} does not take {' and '.join(map(_dashed, given))}: leave that out."
+        )
 
 
 @cache
 def parameters(verb: str) -> dict[str, Parameter]:
     """Return the parameters of a verb such as ``"tl.denoise"``, read from its source."""
-    module, function = _source(verb)
-    types = {
-        ast.unparse(node.target): ast.unparse(node.value)
-        for node in module.body
-        if isinstance(node, ast.AnnAssign) and node.value is not None
-    }
-    arguments = function.args
-    texts = _texts(ast.get_docstring(function) or "")
-    defaults: list[ast.expr | None] = [None] * (len(arguments.args) - len(arguments.defaults))
-    found = {}
-    pairs = zip(
-        arguments.args + arguments.kwonlyargs, [*defaults, *arguments.defaults, *arguments.kw_defaults], strict=True
-    )
-    for argument, default in pairs:
-        text = texts.get(argument.arg, "")
-        annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
-        annotation = types.get(annotation, annotation)
-        elsewhere = re.match(r"As in :func:`(?:dice\.tl\.)?(\w+)`", text)
-        if elsewhere:
-            same = parameters(f"tl.{elsewhere[1]}")[argument.arg]
-            text, annotation = same.text, same.annotation
-        found[argument.arg] = Parameter(argument.arg, annotation, _value(default), text)
-    return found
-
-
-def summary_of(verb: str) -> str:
-    """Return the first line of the docstring of a verb."""
-    return (ast.get_docstring(_source(verb)[1]) or "").partition("\n")[0]
-
-
-def _source(verb: str) -> tuple[ast.Module, ast.FunctionDef]:
     package, name = verb.split(".")
     module = ast.parse((Path(__file__).parents[1] / package / f"_{name}.py").read_text(encoding="utf-8"))
-    return module, next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name)
-
-
-def _value(default: ast.expr | None) -> Any:
-    """Return a literal default, or None for a settings object, whose fields have their own flags."""
-    if default is None:
-        return MISSING
-    return None if isinstance(default, ast.Call) else ast.literal_eval(default)
-
-
-def _fields(cls: type) -> list[Parameter]:
-    texts = _texts(inspect.getdoc(cls) or "")
-    return [Parameter(item.name, str(item.type), item.default, texts.get(item.name, "")) for item in fields(cls)]
+    function = next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    types = {ast.unparse(node.target): node.value for node in module.body if isinstance(node, ast.AnnAssign)}
+    texts, positional = _texts(ast.get_docstring(function) or ""), function.args.args
+    no_default = [None] * (len(positional) - len(function.args.defaults))
+    defaults = [*no_default, *function.args.defaults, *function.args.kw_defaults]
+    found = {}
+    for argument, default in zip(positional + function.args.kwonlyargs, defaults, strict=True):
+        own = argument.annotation or ast.Constant(None)
+        annotation, text = ast.unparse(types.get(ast.unparse(own)) or own), texts.get(argument.arg, "")
+        if elsewhere := re.match(r"As in :func:`(?:dice\.tl\.)?(\w+)`", text):
+            same = parameters(f"tl.{elsewhere[1]}")[argument.arg]
+            annotation, text = same.annotation, same.text
+        # Fields of settings objects have their own defaults.
+        value = None if default is None or isinstance(default, ast.Call) else ast.literal_eval(default)
+        is_file = argument.arg in FILES and argument in positional
+        found[argument.arg] = Parameter(argument.arg, annotation, value, text, default is None, is_file)
+    return found
 
 
 def _texts(docstring: str) -> dict[str, str]:
     """Return the texts of the parameters in a numpydoc docstring."""
     section = docstring.partition("Parameters\n----------\n")[2].partition("\nReturns\n")[0]
-    entries_found = re.findall(r"^(\S.*)\n((?:    .*(?:\n|$))+)", section, re.MULTILINE)
-    return {name: " ".join(text.split()) for names, text in entries_found for name in names.split(", ")}
+    entries = re.findall(r"^(\S.*)\n((?:    .*(?:\n|$))+)", section, re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
 
 
 def first_sentence(text: str) -> str:
     """Return the first sentence of a text as help: without markup, capital and full stop."""
-    text = re.sub(r" \(:doc:`[^`]*`\)|``|`|adata\.", "", re.sub(r":\w+:`([^`]*)`(?!\))", r"\1", text))
-    text = re.sub(r"dice\.(\w+\.\w+)", lambda m: f"dice {COMMAND_OF[m[1]]}" if m[1] in COMMAND_OF else m[0], text)
+    text = in_flags(re.sub(r" \(:doc:`[^`]*`\)", "", re.sub(r":\w+:`([^`]*)`(?!\))", r"\1", text))).replace("`", "")
     text = text.replace("n AnnData object", " file").replace("AnnData object", "file")
     sentence = re.split(r"(?<=\w)\. |; ", text)[0].rstrip(".").replace("%", "%%")
     return sentence if sentence[1:2].isupper() else sentence[:1].lower() + sentence[1:]
 
 
-def add_flags(parser: argparse.ArgumentParser, verb: str) -> None:
-    """Add one flag for every parameter of a verb, and for every field of its settings objects."""
-    added = NO_FLAGS.copy()
-    for name, parameter in parameters(verb).items():
-        if name in added:
-            continue
-        classes = parameter.settings.values()
-        # Of several objects, the flag names one.
-        if name in FIRST or len(classes) != 1:
+def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
+    """Add the files of a verb, a flag for every other parameter, and one for every field of its settings objects."""
+    known = parameters(verb)
+    shown = "query" if "reference" in known and known["reference"].is_file else "cells"
+    for name, parameter in known.items():
+        if parameter.is_file and name != "path":
+            nargs = "+" if verb == "tl.annotate" else None if parameter.required else "?"
+            parser.add_argument(
+                name, metavar=shown if name == "adata" else None, nargs=None if name == "adata" else nargs, type=Path,
+                help=f"{first_sentence(parameter.text)} (.h5ad or .zarr)",
+            )  # fmt: skip
+        elif parameter.has_flag:
             parameter.add(parser)
-        for item in (item for cls in classes for item in _fields(cls)):
-            if item.name not in added and item.name != FIRST.get(name):
-                item.add(parser)
-                added.add(item.name)
+        for item in parameter.fields.values():
+            item.add(parser, default=argparse.SUPPRESS)
 
 
 def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
     """Return the values of the flags as arguments of the verb."""
-    known = parameters(verb)
-    found = {name: value for name, value in vars(args).items() if name in known and name != "reference"}
-    if "labels_key" in known and "LabelsKey" in known["labels_key"].annotation and args.labels_key:
-        found["labels_key"] = Levels(args.labels_key[-1], args.hierarchy, args.labels_key[:-1])
-    elif getattr(args, "hierarchy", None) is not None:
+    found = {name: parameter.value(args) for name, parameter in parameters(verb).items()}
+    labels, hierarchy = found.get("labels_key"), getattr(args, "hierarchy", None)
+    if isinstance(labels, list):
+        found["labels_key"] = Levels(labels[-1], hierarchy, labels[:-1])
+    elif hierarchy is not None:
         raise InputError("A hierarchy needs the column of the labels: pass --labels as well.")
-    for name, parameter in known.items():
-        classes = parameter.settings
-        if len(classes) > 1:
-            found[name] = _chosen(args, name, classes)
-        elif name == "shift" and args.shift == "none":
-            found[name] = False
-        elif classes:
-            (cls,) = classes.values()
-            found[name] = _read(args, cls, name)
-    return found
+    return {name: value for name, value in found.items() if value is not ...}
 
 
-def _read(args: argparse.Namespace, cls: type, name: str) -> Any:
-    """Return the settings object of a parameter, with the values of the flags."""
-    flags = {item.name: name if item.name == FIRST.get(name) else item.name for item in fields(cls)}
-    return cls(**{field: getattr(args, flag) for field, flag in flags.items() if hasattr(args, flag)})
+def in_flags(sentence: str) -> str:
+    """Return a message with commands and flags in place of calls and arguments of Python."""
+    for pattern, words in _PHRASES:
+        sentence = re.sub(pattern, words, sentence)
+    verbs, names = "|".join(map(re.escape, COMMAND_OF)), _names()
+    sentence = re.sub(rf"dice\.({verbs})\b(\([^()]*\))?", _command, sentence)
+    # "gene_key='symbol'" with its value, and "labels_key=" without one.
+    sentence = re.sub(rf"(?<![\w.'\-])({names})=({_VALUE})?", _flag, sentence)
+    sentence = re.sub(r"(--[\w-]+(?: [\w.]+)?), (?=--)", r"\1 ", sentence)
+    # "`alpha`" in backticks, and "n_top_genes" as a word of its own.
+    word = rf"`({names})`|(?<![\w.'\"\-\[<])(?=[a-z]+_)({names})(?![\w'\"=\]])"
+    sentence = re.sub(word, lambda match: _dashed(match[1] or match[2]), sentence)
+    return re.sub(r"`(\w+)`|\badata\.(?=obs|var|uns|layers|X\b)", r"\1", sentence)
 
 
-def _chosen(args: argparse.Namespace, name: str, classes: dict[str, type]) -> Any:
-    """Return the settings object that a word names, or that fields given with ``auto`` belong to; else the word."""
-    word = getattr(args, name)
-    own = {key: {item.name for item in fields(cls)} for key, cls in classes.items()}
-    items = [item for cls in classes.values() for item in fields(cls)]
-    given, first = {item.name for item in items if getattr(args, item.name) != item.default}, next(iter(classes))
-    if word == "auto" and given and given <= own[first]:
-        word = first
-    # Flags of another word would be ignored.
-    stray = given - own.get(word, set())
-    if stray:
-        owner = max(own, key=lambda key: len(stray & own[key]))
-        raise InputError(f"Some flags belong to --{name} {owner}: pass it as well, or leave them out.")
-    return _read(args, classes[word], name) if word in classes else word
+@cache
+def _names() -> str:
+    """Return a pattern with the names of all parameters and fields that are flags."""
+    known = [parameter for verb in VERBS.values() for parameter in parameters(verb).values()]
+    names = {item.name for parameter in known for item in (parameter, *parameter.fields.values()) if item.has_flag}
+    return "|".join(sorted(names | {"label_map", "hierarchy"}))
+
+
+def _command(call: re.Match[str]) -> str:
+    """Return a call as a command. Its keyword arguments become flags later."""
+    return " ".join([f"dice {COMMAND_OF[call[1]]}", *re.findall(rf"\w+=(?:{_VALUE})", call[2] or "")])
+
+
+def _flag(found: re.Match[str]) -> str:
+    name, value = found[1], found[2]
+    if value in (None, "True"):
+        return _dashed(name)
+    if value == "False":
+        return _dashed(f"no_{name}")
+    return f"{_dashed(name)} {'none' if value == 'None' else shlex.quote(value.strip(chr(39)))}"
+
+
+def _dashed(name: str) -> str:
+    return f"--{RENAMED.get(name, name).replace('_', '-')}"

@@ -1,6 +1,6 @@
 """The commands. Each reads files, calls one verb, writes files and returns a summary.
 
-The help of a command shows the examples of its docstring.
+The docstring of a command is its help.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import dice
 from dice._errors import InputError
 from dice._files import atomic
-from dice.cli._flags import VERBS, read_flags
-from dice.cli._words import in_flags
+from dice.cli._flags import VERBS, in_flags, read_flags
 
 Result = dict[str, Any]
 
@@ -23,8 +23,7 @@ Result = dict[str, Any]
 def call(args: argparse.Namespace, *positional: Any, **more: Any) -> Any:
     """Call the verb of the command with the values of the flags."""
     verb = VERBS[args.command]
-    package, name = verb.split(".")
-    return getattr(getattr(dice, package), name)(*positional, **read_flags(args, verb) | more)
+    return attrgetter(verb)(dice)(*positional, **read_flags(args, verb) | more)
 
 
 def read(path: Path, args: argparse.Namespace | None = None) -> Any:
@@ -53,13 +52,13 @@ def _written(cells: Any, args: argparse.Namespace, **found: Any) -> Result:
 
 
 def annotate(args: argparse.Namespace) -> Result:
-    """Annotate a file.
+    """Denoise, cluster and label a query with a reference in one call.
 
     dice annotate query.h5ad reference.h5ad -o annotated.h5ad --labels cell_type --report report.html
     dice annotate query.h5ad reference.h5ad -o annotated.h5ad --labels cell_type --trained trained.h5ad
     dice annotate query.h5ad reference.h5ad pancreas -o annotated.h5ad --labels cell_type     several references
     """
-    query, references = read(args.query), [read_reference(path) for path in args.reference]
+    query, references = read(args.adata), [read_reference(path) for path in args.reference]
     reference = references[0] if len(references) == 1 else references
     if args.trained is not None and not hasattr(reference, "obs"):
         raise InputError("There is no single reference with cells to write: leave --trained out.")
@@ -69,24 +68,24 @@ def annotate(args: argparse.Namespace) -> Result:
         write(references[0], args.trained)
     record = query.uns["dice_annotate"]
     written = [str(path) for path in (args.output, args.trained, args.report) if path is not None]
-    text = in_flags(record["summary"], args)
+    text = in_flags(record["summary"])
     found = {"summary": text, "output": written} | record["params"]
     return found | {"text": f"{text}\nwritten   {', '.join(written)}"}
 
 
 def prepare(args: argparse.Namespace) -> Result:
-    """Prepare counts.
+    """Filter, normalise and log raw counts and mark variable genes: the paper's recipe.
 
     dice prepare raw.h5ad -o cells.h5ad
     dice prepare raw.zarr -o cells.h5ad --batch-key donor --n-top-genes 2000
     """
-    cells = read(args.cells)
+    cells = read(args.adata)
     call(args, cells)
     return _written(cells, args, n_genes=cells.n_vars, kept=cells.uns["dice_prepare"]["n_cells"])
 
 
 def train(args: argparse.Namespace) -> Result:
-    """Train a prior.
+    """Learn PCA loadings and a denoiser on a reference.
 
     dice train reference.h5ad -o trained.h5ad --labels cell_type
     dice train reference.h5ad -o prior.h5ad --prior-only
@@ -94,7 +93,7 @@ def train(args: argparse.Namespace) -> Result:
     """
     if args.prior_only and args.output.suffix != ".h5ad":
         raise InputError("A prior without its cells is stored as .h5ad: pass an output that ends in .h5ad.")
-    cells = read(args.cells, args)
+    cells = read(args.adata, args)
     call(args, cells)
     prior = dice.Prior.from_anndata(cells, key=args.key_added)
     found = {"n_genes": len(prior.genes), "n_latent": prior.n_latent, "noise": prior.noise}
@@ -105,13 +104,13 @@ def train(args: argparse.Namespace) -> Result:
 
 
 def denoise(args: argparse.Namespace) -> Result:
-    """Denoise a file.
+    """Denoise a query with the prior of a reference.
 
     dice denoise query.h5ad trained.h5ad -o denoised.h5ad
     dice denoise query.zarr prior.h5ad -o denoised.zarr --stream     larger than memory
     dice denoise query.h5ad prior.h5ad -o denoised.h5ad --rho 5,0.5 --method gibbs --n-samples 20
     """
-    query = read(args.query, args)
+    query = read(args.adata, args)
     call(args, query, args.reference)
     record = query.uns[args.key_added]
     found = {name: record["params"][name] for name in ("method", "noise", "rho")}
@@ -119,26 +118,26 @@ def denoise(args: argparse.Namespace) -> Result:
 
 
 def cluster(args: argparse.Namespace) -> Result:
-    """Cluster the cells of a file.
+    """Find clusters that a second measurement of the same cells would tell apart, as a tree.
 
     dice cluster denoised.h5ad trained.h5ad -o clustered.h5ad
     dice cluster trained.h5ad -o clustered.h5ad     a data set with its own prior
     """
-    query = read(args.query)
+    query = read(args.adata)
     call(args, query, args.reference)
     why = query.uns[args.key_added]["choice"]["why"]
     return _written(query, args, why=why, clusters=_counts(query.obs[args.key_added]))
 
 
 def transfer(args: argparse.Namespace) -> Result:
-    """Transfer labels.
+    """Label every query cell, with a probability and a set that holds the true label with probability 1 - alpha.
 
     dice transfer query.h5ad trained.h5ad -o labelled.h5ad --labels cell_type
     dice transfer query.zarr trained.zarr -o labelled.zarr --labels class --labels cell_type --alpha 0.05 --stream
     """
     from dice._data.store import find_prior  # Loads torch.
 
-    query, reference = read(args.query, args), read_reference(args.reference, args)
+    query, reference = read(args.adata, args), read_reference(args.reference, args)
     call(args, query, reference)
     stored = find_prior(reference, key=args.prior_key).params.get("labels_key")
     key = args.key_added or f"{args.labels_key[-1] if args.labels_key else stored}_dice"
@@ -148,11 +147,11 @@ def transfer(args: argparse.Namespace) -> Result:
 
 
 def features(args: argparse.Namespace) -> Result:
-    """Predict features.
+    """Predict features of every query cell, with intervals that hold the true value with probability 1 - alpha.
 
     dice features query.h5ad trained.h5ad -o with_proteins.h5ad --features protein
     """
-    query = read(args.query, args)
+    query = read(args.adata, args)
     call(args, query, read_reference(args.reference, args))
     records = [entry for entry in query.uns.values() if isinstance(entry, Mapping) and "features" in entry]
     table = next(entry["features"] for entry in records if entry["call"]["features_key"] == args.features_key)
@@ -161,12 +160,12 @@ def features(args: argparse.Namespace) -> Result:
 
 
 def novelty(args: argparse.Namespace) -> Result:
-    """Find novel cells and groups.
+    """Test for every cell whether it could come from the reference.
 
     dice novelty query.h5ad trained.h5ad -o tested.h5ad
     dice novelty clustered.h5ad trained.h5ad -o tested.h5ad --groupby dice_cluster --fdr 0.05
     """
-    query = read(args.query)
+    query = read(args.adata)
     call(args, query, read_reference(args.reference))
     record, found = query.uns[args.key_added], {}
     if (groups := record.get("groups")) is not None:
@@ -178,7 +177,7 @@ def novelty(args: argparse.Namespace) -> Result:
 
 
 def evaluate(args: argparse.Namespace) -> Result:
-    """Score embeddings or labels.
+    """Score representations of cells, or transferred labels, against known labels. Nothing is written.
 
     dice evaluate denoised.h5ad --labels cell_type --use-rep X_pca X_dice --table scores.csv
     dice evaluate labelled.h5ad --labels cell_type --protocol labels
@@ -186,7 +185,7 @@ def evaluate(args: argparse.Namespace) -> Result:
     dice evaluate denoised.zarr --labels cell_type --json | jq '.table.X_dice.ari'
     """
     names = None if args.label_map is None else json.loads(args.label_map.read_text(encoding="utf-8"))
-    table = call(args, read(args.cells), label_map=names)
+    table = call(args, read(args.adata), label_map=names)
     if args.table is not None:
         with atomic(args.table) as draft:
             table.rename(index=_unformula, columns=_unformula).map(_unformula).to_csv(draft)
@@ -201,18 +200,18 @@ def _unformula(value: Any) -> Any:
 
 
 def report(args: argparse.Namespace) -> Result:
-    """Write a page.
+    """Write one self-contained page about a query: maps, figures, parameters, warnings.
 
     dice report denoised.h5ad -o report.html
     dice report denoised.h5ad -o report.html --reference trained.h5ad --color cell_type
     """
-    cells = read(args.cells)
+    cells = read(args.adata)
     call(args, cells, args.output, reference=args.reference)
     return {"output": str(args.output), "n_cells": cells.n_obs}
 
 
 def info(args: argparse.Namespace) -> Result:
-    """Show a prior, or list the priors that have a name.
+    """Show what a prior was learned from, or list the priors that have a name.
 
     dice info
     dice info pancreas
