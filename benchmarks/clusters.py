@@ -30,6 +30,7 @@ import contextlib
 import io
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import anndata as ad
@@ -113,7 +114,7 @@ OURS, GRAPH = "DICE cluster", "DICE graph, resolution 1"
 BATCHED = "DICE cluster, batches"
 METHODS = [*PROJECTED, *EMBEDDED, GRAPH, OURS, BATCHED]
 #: Methods of pages that do not have all of them.
-USED = {"clusters_null": (OURS, *PROJECTED), "clusters_whole": (OURS, BATCHED, "PCA, resolution 1")}
+USED = {"clusters_null": (OURS, *PROJECTED), "clusters_whole": (OURS, BATCHED)}
 #: Methods for whole sets only.
 FOR_WHOLE = (BATCHED,)
 
@@ -149,27 +150,25 @@ def whole(name: str, seed: int) -> ad.AnnData:
 
 
 def run_whole(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]:
-    """A set by itself: its own prior, its own clusters, and Leiden on scanpy's PCA."""
+    """A set by itself, with a prior of its own, and so each half of its counts. Peers are in clusters_peers.py."""
     cells = whole(name, seed)
     truth = cells.obs["cell_type"].astype(str).to_numpy()
-    if {OURS, BATCHED} & set(methods):
-        start = time.perf_counter()
-        dice.tl.train_prior(cells, training=TRAINING, random_state=seed)
-        dice.tl.denoise(cells, random_state=seed)
-        learned = time.perf_counter() - start
+    learned, parts = _timed(learn, cells, seed)[1], halved(cells, seed)
+    for part in parts:
+        part.obs["batch"] = cells.obs["batch"]
+        learn(part, seed)
     for method, batch_key in {OURS: None, BATCHED: "batch"}.items():
         if method in methods:
-            start = time.perf_counter()
-            clusters = by_dice(cells, seed, batch_key)
+            clusters, seconds = _timed(partial(by_dice, batch_key=batch_key), cells, seed)
             row = {"method": method, **scores(truth, clusters), "n_clusters": len(np.unique(clusters))}
-            yield row | {"seconds": learned + time.perf_counter() - start}
-    if "PCA, resolution 1" in methods:
-        start = time.perf_counter()
-        sc.pp.pca(cells, n_comps=50, random_state=seed)
-        clusters = at_default(cells.obsm["X_pca"], seed)
-        seconds = time.perf_counter() - start
-        row = {"method": "PCA, resolution 1", **scores(truth, clusters), "n_clusters": len(np.unique(clusters))}
-        yield row | {"seconds": seconds}
+            agreement = adjusted_rand_score(*(by_dice(part, seed, batch_key) for part in parts))
+            yield row | {"seconds": learned + seconds, "agreement": agreement}
+
+
+def learn(cells: ad.AnnData, seed: int) -> None:
+    """Train a prior on cells and denoise them."""
+    dice.tl.train_prior(cells, training=TRAINING, random_state=seed)
+    dice.tl.denoise(cells, random_state=seed)
 
 
 def without_structure(kind: str, name: str, seed: int) -> ad.AnnData:
@@ -263,7 +262,7 @@ def run_null(kind: str, name: str, seed: int, methods: list[str]) -> Iterator[di
             yield {"method": method, "n_clusters": n_clusters, "one": float(n_clusters == 1), "seconds": seconds}
 
 
-def _timed(cluster: Callable[[Any, int], np.ndarray], cells: Any, seed: int) -> tuple[np.ndarray, float]:
+def _timed(cluster: Callable[[Any, int], Any], cells: Any, seed: int) -> tuple[Any, float]:
     start = time.perf_counter()
     return cluster(cells, seed), time.perf_counter() - start
 

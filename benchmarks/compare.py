@@ -53,13 +53,9 @@ FEATURES = Comparison(
 COMPARISONS: dict[str, tuple[Comparison, ...]] = {
     "clusters": (CLUSTERS,),
     "clusters_others": (CLUSTERS,),
-    "clusters_whole": (
-        Comparison(
-            "DICE cluster",
-            "PCA, resolution 1",
-            ("ari", "ami", "types_found", "agreement"),
-            beside=("clusters_peers",),
-        ),
+    "clusters_whole": tuple(
+        Comparison(ours, "PCA, resolution 1", ("ari", "ami", "types_found", "agreement"), beside=("clusters_peers",))
+        for ours in ("DICE cluster", "DICE cluster, batches")
     ),
     "panels": (Comparison("DICE", "LR on genes", ("accuracy", "macro_f1"), across="pair", beside=("panels_peers",)),),
     "transfer": (LABELS,),
