@@ -52,12 +52,11 @@ save
     Path of a file for the figure. The ending of the name sets the format.
 return_fig
     Return the figure.""",
+    "coordinates": """
+{axes} Also sets the coordinates as :func:`dice.pl.comparison` does, unless `adata` is a view:
+``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and ``adata.uns[f"{use_rep}_umap"]``.""",
     "axes": """
 None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.""",
-    "coordinates": """
-None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Also sets the coordinates as
-:func:`dice.pl.comparison` does, unless `adata` is a view: ``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and
-``adata.uns[f"{use_rep}_umap"]``.""",
 }
 
 

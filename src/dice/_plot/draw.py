@@ -126,11 +126,11 @@ def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
     return np.arange(len(names))
 
 
-def dots(colors: dict[str, str]) -> list[Any]:
-    """Return legend entries: one dot per label."""
+def dots(colors: dict[str, str], **style: Any) -> list[Any]:
+    """Return legend entries: one dot per label, or another marker or line by its `style`."""
     from matplotlib.lines import Line2D
 
-    look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 6}
+    look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 6} | style
     return [Line2D([], [], color=color, label=label, **look) for label, color in colors.items()]
 
 

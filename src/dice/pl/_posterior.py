@@ -100,7 +100,13 @@ def posterior(
         # Below the samples.
         draw.name_groups(panel, draw.named_on_map(colors), onto.coordinates, zorder=3.4)
     others = {ground: REFERENCE} if colors is None else draw.legend_of(colors)
-    draw.add_legend(outermost(axes), _legend(others, ink, level))
+    entries = [
+        *draw.dots({"observed": CROSS["color"]}, marker=CROSS["marker"], markersize=8, markeredgecolor="black"),
+        *draw.dots({"samples": ink}),
+        *draw.dots({f"{level:.0%} of samples": "black"}, marker="", linestyle="-", linewidth=1.0),
+        *draw.dots(others),
+    ]
+    draw.add_legend(outermost(axes), entries)
     return figure, axes
 
 
@@ -160,15 +166,3 @@ def highest_density_region(points: Floats, level: float, *, min_width: float) ->
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     threshold = float(np.quantile(kernel.score_samples(sample), 1 - level))
     return x, y, kernel.score_samples(grid).reshape(N_GRID, N_GRID), threshold
-
-
-def _legend(others: dict[str, str], ink: str, level: float) -> list[Any]:
-    """Return the entries of the legend; `others` are the names and colours of the cells below the samples."""
-    from matplotlib.lines import Line2D
-
-    return [
-        Line2D([], [], linestyle="", markersize=8, markeredgecolor="black", label="observed", **CROSS),
-        *draw.dots({"samples": ink}),
-        Line2D([], [], color="black", linewidth=1.0, label=f"{level:.0%} of samples"),
-        *draw.dots(others),
-    ]

@@ -16,7 +16,7 @@ from dice._data import read
 from dice._data.colors import SAFE, read_colors
 from dice._data.graph import Map
 from dice._errors import DiceWarning, InputError
-from dice._keys import DenoiseKeys, PriorKeys
+from dice._keys import PriorKeys
 from dice._model.arrays import subsample
 from dice._plot import Axes, Drawn, draw, panels, plot
 from dice._types import Floats
@@ -86,7 +86,7 @@ def rho(
     n_cells, curve = whole_number("n_cells", n_cells), read.record(adata, curve_key)
     maps, ground, colors = [], None, None
     if curve is None or reference is not None or prior_key in read.names(adata, "uns"):
-        cells = adata[subsample(np.arange(adata.n_obs), n_cells)].to_memory()
+        cells = adata[subsample(np.arange(adata.n_obs), n_cells)]
         colors = None if color is None else read_colors(cells, color)
         prior = find_prior(adata if reference is None else reference, key=prior_key)
         (start, projected), *denoised = _denoise(cells, prior, rhos, curve, use_rep)
@@ -123,8 +123,9 @@ def _denoise(
     cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
     """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
+    from dice._query.query import Query, one_reading
     from dice._query.samples import stored_call
-    from dice.tl._denoise import denoise
+    from dice.options import Options
 
     record = read.record(cells, use_rep)
     if rhos is None and curve is not None:
@@ -133,10 +134,8 @@ def _denoise(
     if not steps:
         raise InputError("`rhos` is empty: pass one or more numbers, or None.")
     call: dict[str, Any] = {} if record is None else stored_call(record)
-    keys, found = DenoiseKeys("X_rho"), []
-    # Each rho would repeat the warnings and messages of dice.tl.denoise. These cells are a copy.
-    with settings.using(verbosity=0), warnings.catch_warnings(action="ignore", category=DiceWarning):
-        for step in steps:
-            denoise(cells, prior, **call | {"rho": step, "key_added": keys.mean})
-            found.append((f"rho = {step:.3g}", read.embedding(cells, keys.mean)))
-    return [("PCA projection", read.embedding(cells, keys.projection)), *found]
+    # Each rho would repeat the warnings and messages of dice.tl.denoise.
+    with settings.using(verbosity=0), warnings.catch_warnings(action="ignore", category=DiceWarning), one_reading():
+        queries = [Query.of(cells, prior, Options(**call | {"rho": step})) for step in steps]
+        found = [(f"rho = {step:.3g}", query.posterior.mean) for step, query in zip(steps, queries, strict=True)]
+        return [("PCA projection", queries[0].latents.y), *found]
