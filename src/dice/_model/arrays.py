@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial import KDTree
-from torch import Tensor, nn
 
 from dice._errors import InputError
 from dice._processes import one_torch_thread
 from dice._types import Chunk, Codes, Floats, Mask
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -143,8 +144,11 @@ def fit_logistic(
     max_iter
         Most iterations.
     """
+    import torch  # plots import this module and have no use for torch
+
     centre = x.mean(0)
-    cells, labels = _tensor(x - centre), torch.as_tensor(codes, dtype=torch.int64 if codes.ndim == 1 else torch.bool)
+    cells = torch.as_tensor(np.ascontiguousarray(x - centre), dtype=torch.float32)
+    labels = torch.as_tensor(codes, dtype=torch.int64 if codes.ndim == 1 else torch.bool)
     weight = torch.zeros(x.shape[1], n_classes, requires_grad=True)
     bias = torch.zeros(n_classes, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=max_iter, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
@@ -164,14 +168,12 @@ def fit_logistic(
 
 def _loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean log-loss for the class (n,) of every cell, or for its possible classes (n, C)."""
+    from torch.nn.functional import cross_entropy
+
     if labels.ndim == 1:
-        return nn.functional.cross_entropy(logits, labels)
-    possible = logits.masked_fill(~labels, -torch.inf)
+        return cross_entropy(logits, labels)
+    possible = logits.masked_fill(~labels, -np.inf)
     return (logits.logsumexp(1) - possible.logsumexp(1)).mean()
-
-
-def _tensor(x: Floats) -> Tensor:
-    return torch.as_tensor(np.ascontiguousarray(x), dtype=torch.float32)
 
 
 @dataclass(frozen=True)
