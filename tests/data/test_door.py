@@ -20,7 +20,7 @@ import zarr
 import dice
 from dice._data.door import Walk
 from dice._data.files import read
-from dice._errors import InputError
+from dice._errors import InputError, PriorFormatError
 from dice.cli import main
 
 SOURCE = Path(dice.__file__).parent
@@ -224,6 +224,18 @@ def test_a_larger_prior_is_read_if_the_caller_says_so():
     with pytest.raises(dice.DiceError, match="at most 0 MB are read"):
         dice.Prior.load(path, max_bytes=1000)
     assert dice.Prior.load(path, max_bytes=10**6).n_latent == 3
+
+
+@pytest.mark.parametrize(("n", "what"), [(10_001, InputError), (1_001, PriorFormatError)])
+def test_a_file_of_very_many_arrays_is_refused(tmp_path, n, what):
+    """Of cells, and with a prior that has fewer: both would be read one by one."""
+    path = tmp_path / "cells.h5ad"
+    ad.AnnData(np.zeros((2, 2), np.float32), uns={"many": {"format": 1}}).write_h5ad(path)
+    with h5py.File(path, "r+") as file:
+        for index in range(n):
+            file["uns/many"][f"w{index}"] = file["uns/many/format"]
+    with little_memory(), pytest.raises(what, match=f"many' is one of more than {n - 1:,} arrays"):
+        read(path)
 
 
 def test_attributes_of_the_newer_layout_are_measured(tmp_path):

@@ -163,7 +163,7 @@ def circle(prior: h5py.Group, rng: Rng) -> None:
 
 def many(prior: h5py.Group, rng: Rng) -> None:
     group = prior["weights"]
-    for index in range(rng.integers(10_001, 11_000)):
+    for index in range(int(10 ** rng.uniform(3.01, 4.05))):
         group[f"w{index}"] = prior["mean"]
 
 

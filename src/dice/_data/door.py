@@ -29,8 +29,8 @@ from dice._errors import DiceError, InputError
 LIMIT = 2**28
 #: Bytes that a file may unpack to for each byte it has: 2 to 6 in ten data sets.
 MOST_PACKED = 100
-#: Most groups and arrays of a file, and of a prior; how deep they may be nested.
-NODES, DEPTH = (100_000, 10_000), 16
+#: Most groups and arrays of a file, and of a prior, which has about a hundred; how deep they may be nested.
+NODES, DEPTH = (10_000, 1_000), 16
 #: A text of n characters takes up to 4 n bytes in Python, and 64 more for the object.
 PER_CHARACTER, PER_TEXT = 4, 64
 #: Filters and codecs that only pack, those of HDF5 in their order. Other codecs may run code, for example unpickle.
