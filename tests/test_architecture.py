@@ -27,9 +27,9 @@ MAX_PARAMETERS, MAX_FILE, MAX_FUNCTION = 15, 250, 60
 #: annotate.
 MAX_FILES, MAX_LINES = 148, 13_025
 WALKS = {
-    "denoise": (22, 12),
-    "transfer_labels": (42, 39),
-    "train_prior": (47, 66),
+    "denoise": (21, 12),
+    "transfer_labels": (40, 38),
+    "train_prior": (44, 65),
     "cluster": (30, 27),
     "annotate": (69, 122),
 }

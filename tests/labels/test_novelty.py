@@ -7,7 +7,7 @@ import pytest
 
 from dice._labels.novel_cells import discoveries, p_values
 from dice._labels.novelty import Groups, cluster, novelty_scores, within_groups
-from dice._query.shift import auc, separation
+from dice._model.arrays import auc, separation
 
 
 def cells(n, rng, n_groups=3):

@@ -9,7 +9,7 @@ import pytest
 from simulation import simulate
 
 import dice
-from dice._query.shift import auc
+from dice._model.arrays import auc
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,10 @@ from dice._model.arrays import (
     GENE_STRENGTH,
     LATENT_STRENGTH,
     Logistic,
-    explained_by_batches,
     fit_logistic,
     subsample,
 )
+from dice._model.batches import explained_by_batches
 from dice._query.query import Query
 from dice._query.reference import Labelled, as_query, cells_of
 from dice._types import Codes, Floats, Mask

@@ -19,10 +19,11 @@ from dice._labels import novelty
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel
 from dice._labels.novelty import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, Groups
+from dice._model.arrays import separation
 from dice._model.training_data import ROLES
 from dice._query.query import Query
 from dice._query.reference import as_query
-from dice._query.shift import DOUBTFUL, query_order, separation
+from dice._query.shift import DOUBTFUL, query_order
 from dice._types import Codes, Floats, Mask
 
 #: Share of reference cells that may be called unlike the reference. It is not corrected for multiple testing: with 100

@@ -1,4 +1,4 @@
-"""Small functions of arrays: subsamples, probabilities, sums over chunks, variance of batches, and regression."""
+"""Small functions of arrays: subsamples, probabilities, correlations, regression, and regions of samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from scipy.spatial import KDTree
 
 from dice._errors import InputError
@@ -55,41 +54,6 @@ def add_up(parts: Iterable[Sums]) -> Sums:
         for running, value in zip(total, part, strict=True):
             running += value
     return tuple(total)
-
-
-#: Labels with fewer cells are not used to compare batches.
-FEWEST_IN_GROUP = 10
-
-
-def explained_by_batches(x: Chunk, batches: Codes, labels: Codes | None = None) -> float:
-    """Share of the variance of expression (n, d) within labels (n,) that batches (n,) explain, beyond chance.
-
-    The omega squared of a one-way analysis of variance, with sums of squares taken over labels and genes. Cells
-    without a label (-1) are left out. Batches that share no label explain nothing.
-    """
-    strata = np.zeros(len(batches), dtype=np.intp) if labels is None else np.asarray(labels)
-    size = np.bincount(strata[strata >= 0], minlength=strata.max(initial=0) + 1)
-    kept = np.flatnonzero((strata >= 0) & (size[strata] >= FEWEST_IN_GROUP))
-    if not len(kept):
-        return 0.0
-    values = sparse.csr_array(x)[kept].astype(np.float64)
-    _, whole = np.unique(strata[kept], return_inverse=True)
-    _, parts = np.unique(np.stack([strata[kept], batches[kept]]), axis=1, return_inverse=True)
-    squares = float((values.data**2).sum())
-    (by_label, n_labels), (by_batch, n_batches) = _between(values, whole), _between(values, parts.ravel())
-    free_between, free_within = n_batches - n_labels, len(kept) - n_batches
-    if free_between < 1 or free_within < 1:
-        return 0.0
-    within = (squares - by_batch) / free_within
-    return float(((by_batch - by_label) - free_between * within) / max(squares - by_label + within, 1e-12))
-
-
-def _between(values: sparse.csr_array, codes: Codes) -> tuple[float, int]:
-    """Sum over groups of the squared sum of their cells by their number, and how many groups there are."""
-    n_groups = int(codes.max()) + 1
-    member = sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(n_groups, len(codes)))
-    sums = (member @ values).power(2).sum(1)
-    return float((np.asarray(sums).ravel() / np.bincount(codes)).sum()), n_groups
 
 
 def correlations(found: Floats, truth: Floats) -> Floats:
@@ -174,6 +138,48 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
         return cross_entropy(logits, labels)
     possible = logits.masked_fill(~labels, -np.inf)
     return (logits.logsumexp(1) - possible.logsumexp(1)).mean()
+
+
+#: Maximum number of cells of each side for the regression that separates two sides, and folds of the cross-fit.
+CELLS_PER_SIDE, SHIFT_FOLDS = 5000, 5
+DOMAIN_PENALTY = 0.1
+
+
+def separation(reference: Floats, query: Floats, seed: int) -> float:
+    """Return how well a logistic regression separates query cells (n, p) from reference cells (m, p), as an AUC.
+
+    The AUC is the probability that a random query cell looks more like a query than a random reference cell does: 0.5
+    for cells of one distribution, 1 for cells that do not overlap. The regression overfits its own cells, so the cells
+    of each fold are judged by a regression on the other four.
+    """
+    sides = reference, query
+    if min(map(len, sides)) < SHIFT_FOLDS:
+        return 0.5
+    rng = np.random.default_rng(seed)
+    folds = [rng.integers(SHIFT_FOLDS, size=len(cells)) for cells in sides]
+    logits = [np.empty(len(cells)) for cells in sides]
+    for fold in range(SHIFT_FOLDS):
+        parts = [cells[_some(np.flatnonzero(f != fold), rng)] for cells, f in zip(sides, folds, strict=True)]
+        # Both sides have equal weight.
+        size = max(map(len, parts))
+        x = np.concatenate([part[np.arange(size) % len(part)] for part in parts])
+        predict = fit_logistic(x, np.repeat([0, 1], size), 2, strength=DOMAIN_PENALTY)
+        for cells, f, out in zip(sides, folds, logits, strict=True):
+            if (f == fold).any():
+                p = np.clip(predict(cells[f == fold]).astype(np.float64), 1e-9, 1)
+                out[f == fold] = np.log(p[:, 1]) - np.log(p[:, 0])
+    return auc(*logits)
+
+
+def auc(low: Floats, high: Floats) -> float:
+    """Return the probability that a value of `high` exceeds one of `low`; ties count half."""
+    ordered = np.sort(low)
+    below = (np.searchsorted(ordered, high, "left") + np.searchsorted(ordered, high, "right")) / 2
+    return float(below.mean() / max(len(low), 1)) if len(high) else 0.5
+
+
+def _some(positions: Codes, rng: np.random.Generator) -> Codes:
+    return positions if len(positions) <= CELLS_PER_SIDE else rng.choice(positions, CELLS_PER_SIDE, replace=False)
 
 
 @dataclass(frozen=True)

@@ -178,12 +178,18 @@ def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> spars
 
 
 def thinned(
-    cells: CellCounts, shares: Floats, seeds: NDArray[np.int64], target_sum: float = TARGET_SUM
+    cells: CellCounts, shares: Floats, seeds: NDArray[np.int64], target_sum: float = TARGET_SUM, strays: Chunk = None
 ) -> sparse.csr_array:
-    """Log-normalised expression (n, d) of shares (n,) of the counts of cells, each drawn by its own seed."""
+    """Log-normalised expression (n, d) of shares (n,) of the counts of cells, each drawn by its own seed.
+
+    Cells that are not counts keep their expression in `strays` (n, d).
+    """
     shares = np.where(shares < WHOLE_SHARE, shares, 1.0)
     ((kept, _),) = _in_two(cells, shares, seeds, THINNED, 1, target_sum)
-    return kept.expression
+    if strays is None or cells.whole.all():
+        return kept.expression
+    lines, n = sparse.vstack([kept.expression, sparse.csr_array(strays)], format="csr"), len(cells.whole)
+    return lines[np.arange(n) + np.where(cells.whole, 0, n)]
 
 
 def _in_two(

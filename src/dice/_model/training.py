@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -58,7 +59,7 @@ class Trainer:
         self.step = 0
         self.best_step = 0
         self.best_loss = math.inf
-        self.best: dict[str, Tensor] = _clone(denoiser.state_dict())
+        self.best: dict[str, Tensor] = deepcopy(denoiser.state_dict())
         #: Step, mean training loss and held-out loss of every evaluation.
         self.history: list[tuple[float, float, float]] = []
         self._losses: list[Tensor] = []
@@ -92,7 +93,7 @@ class Trainer:
             self._fail("held-out loss", validation, self.step)
         if validation < self.best_loss or not self.config.patience or not self.held_out:
             self.best_loss, self.best_step = validation, self.step
-            self.best = _clone(averaged.state_dict())
+            self.best = deepcopy(averaged.state_dict())
         self.history.append((self.step, loss, validation))
 
     def restore_best(self) -> None:
@@ -233,7 +234,3 @@ def _ema(decay: float) -> Callable[..., None]:
         get_ema_multi_avg_fn(keep)(averages, current, n_averaged)
 
     return update
-
-
-def _clone(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in state.items()}

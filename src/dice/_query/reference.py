@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dice import _log
 from dice._data.checks import read_labels, read_roles
@@ -121,8 +120,7 @@ class LikeQuery:
         if not len(self.depths) and self.share is None:
             return chunk
         cells = recover(chunk)
-        shallow = thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows], self.target_sum)
-        return _with_strays(shallow, chunk, cells.whole)
+        return thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows], self.target_sum, strays=chunk)
 
     def latents(self, chunk: Chunk, rows: slice) -> Latents:
         """Return the thinned cells of a chunk as latents."""
@@ -137,14 +135,6 @@ class LikeQuery:
         ranks = (seeds.astype(np.uint64) % np.uint64(len(self.depths))).astype(np.intp)
         with np.errstate(invalid="ignore"):
             return np.exp(np.minimum(np.nan_to_num(self.depths[ranks] - cells.log_depth), 0.0))
-
-
-def _with_strays(shallow: sparse.csr_array, chunk: Chunk, whole: Mask) -> sparse.csr_array:
-    """Leave cells without counts unchanged."""
-    if whole.all():
-        return shallow
-    lines = sparse.vstack([shallow, sparse.csr_array(chunk)], format="csr")
-    return lines[np.where(whole, np.arange(len(whole)), np.arange(len(whole)) + len(whole))]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dice import _log
 from dice._errors import InputError
-from dice._model.arrays import fit_logistic
+from dice._model.arrays import separation
 from dice._model.offsets import Offsets, find_offsets, recall
 from dice._types import Codes, Floats
 from dice.options import FOR_LABELS, Shift
@@ -18,9 +18,6 @@ from dice.options import FOR_LABELS, Shift
 if TYPE_CHECKING:
     from dice._query.query import Query
 
-#: Maximum number of cells of each side for the regression that separates them, and folds of the cross-fit.
-CELLS_PER_SIDE, SHIFT_FOLDS = 5000, 5
-DOMAIN_PENALTY = 0.1
 #: AUC above which the query differs from the reference (docs/labels.md).
 DOUBTFUL = 0.65
 
@@ -62,40 +59,3 @@ def query_order(query: Query) -> Codes:
     """Return the positions of the cells with expression, in the order of their seeds, which belong to the cells."""
     order = np.argsort(query.seeds, kind="stable")
     return np.asarray(order[~query.latents.empty[order]])
-
-
-def separation(reference: Floats, query: Floats, seed: int) -> float:
-    """Return how well a logistic regression separates query cells (n, p) from reference cells (m, p), as an AUC.
-
-    The AUC is the probability that a random query cell looks more like a query than a random reference cell does: 0.5
-    for cells of one distribution, 1 for cells that do not overlap. The regression overfits its own cells, so the cells
-    of each fold are judged by a regression on the other four.
-    """
-    sides = reference, query
-    if min(map(len, sides)) < SHIFT_FOLDS:
-        return 0.5
-    rng = np.random.default_rng(seed)
-    folds = [rng.integers(SHIFT_FOLDS, size=len(cells)) for cells in sides]
-    logits = [np.empty(len(cells)) for cells in sides]
-    for fold in range(SHIFT_FOLDS):
-        parts = [cells[_some(np.flatnonzero(f != fold), rng)] for cells, f in zip(sides, folds, strict=True)]
-        # Both sides have equal weight.
-        size = max(map(len, parts))
-        x = np.concatenate([part[np.arange(size) % len(part)] for part in parts])
-        predict = fit_logistic(x, np.repeat([0, 1], size), 2, strength=DOMAIN_PENALTY)
-        for cells, f, out in zip(sides, folds, logits, strict=True):
-            if (f == fold).any():
-                p = np.clip(predict(cells[f == fold]).astype(np.float64), 1e-9, 1)
-                out[f == fold] = np.log(p[:, 1]) - np.log(p[:, 0])
-    return auc(*logits)
-
-
-def auc(low: Floats, high: Floats) -> float:
-    """Return the probability that a value of `high` exceeds one of `low`; ties count half."""
-    ordered = np.sort(low)
-    below = (np.searchsorted(ordered, high, "left") + np.searchsorted(ordered, high, "right")) / 2
-    return float(below.mean() / max(len(low), 1)) if len(high) else 0.5
-
-
-def _some(positions: Codes, rng: np.random.Generator) -> Codes:
-    return positions if len(positions) <= CELLS_PER_SIDE else rng.choice(positions, CELLS_PER_SIDE, replace=False)

@@ -22,7 +22,7 @@ from dice._model.networks import Denoiser
 from dice._model.training import Trainer, make_trainer
 from dice._model.training_data import TrainingData
 from dice._processes import interrupts, one_torch_thread
-from dice._types import Codes, Floats
+from dice._types import Floats
 from dice.options import Mixup, Training
 
 #: Format of checkpoints; files of another one are refused.
@@ -73,25 +73,18 @@ def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[st
 
 
 def train_denoiser(
-    preset: str,
-    data: TrainingData,
-    training: Training,
-    *,
-    noise: float,
-    seed: int,
-    labels: Codes | None = None,
-    mixup: Mixup | None = None,
+    preset: str, data: TrainingData, training: Training, *, seed: int, **more: Any
 ) -> tuple[Denoiser, dict[str, Floats]]:
     """Fit or train the denoiser of a preset; return it on the CPU, in inference mode, with its history.
 
-    `noise` is that of the reference in scaled units; a mixup needs `labels` (n,) of the training cells.
+    `more` are the noise of the reference, labels and mixup, as in :func:`dice._model.training.make_trainer`.
     """
     network, recipe = networks.by_preset()[preset]
     if recipe.training is None:
         denoiser, columns = network.fit(data.train, data.held_out, seed)
         return _frozen(denoiser), {name: np.asarray(values) for name, values in columns.items()}
     overrides = {name: getattr(training, name) for name in OVERRIDES}
-    trainer = make_trainer(preset, data, noise=noise, labels=labels, mixup=mixup, seed=seed, **overrides)
+    trainer = make_trainer(preset, data, seed=seed, **more, **overrides)
     if trainer.denoiser.counted and (data.held_out is None or len(data.held_out) < MIN_HELD_OUT):
         _log.info("Too few held-out cells to stop a training on: the denoiser is the linear filter.")
         trainer.restore_best()
