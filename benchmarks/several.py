@@ -114,8 +114,7 @@ def opinions_of(name: str, kind: str, seed: int) -> tuple[np.ndarray, list[sever
     opinions = []
     for place, reference in enumerate((first, second), 1):
         labelled = dice.tl.annotate(query, reference, KEY, random_state=seed, copy=True)
-        cells = reference.obs[KEY].astype(str).value_counts()
-        opinions.append(several._opinion(labelled, LabelKeys(f"{KEY}_dice"), f"reference {place}", cells, {}))
+        opinions.append(several.Source.of(reference, place, KEY).opinion(labelled))
     return query.obs[KEY].astype(str).to_numpy(), opinions
 
 

@@ -265,3 +265,26 @@ def test_the_page_of_the_shelf():
     assert listed == {
         name: [f"{row['cells']:,}", str(row["labels"]), f"{row['accuracy']:.3f}"] for name, row in rows.items()
     }
+
+
+def test_a_file_of_the_same_name_does_not_hide_a_prior(shelf, tmp_path, monkeypatch, capsys):
+    """A bare name is looked for on the shelf first; a path is always a file."""
+    monkeypatch.chdir(tmp_path)
+    dice.priors.save(stored_priors.path("labels"), "mine")
+    query = stored_priors.cells(60)
+    query.write_h5ad("q.h5ad")
+    for name in ("toy", "mine", "free"):
+        Path(name).mkdir()
+    for name in ("toy", "mine"):
+        assert cli.main(["info", name]) == 0
+        assert "beta/gamma" in capsys.readouterr().out
+        assert cli.main(["transfer", "q.h5ad", name, "-o", "out.h5ad", "--quiet"]) == 0
+        found = dice.tl.transfer_labels(query, name, copy=True)
+        assert found.obs["label_dice"].tolist() == ad.read_h5ad("out.h5ad").obs["label_dice"].tolist()
+        # The folder is another file than the prior, and is read where it is meant.
+        for path in (f"./{name}", Path(name), "free"):
+            with pytest.raises(dice.DiceError, match=r"cannot be read|has no prior|is no "):
+                dice.tl.transfer_labels(query, path)
+    capsys.readouterr()
+    assert cli.main(["transfer", "q.h5ad", "./toy", "-o", "out.h5ad", "--quiet"]) == 1
+    assert "toy" in capsys.readouterr().err

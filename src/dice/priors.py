@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, TypeGuard
 
 import pandas as pd
 import pooch
@@ -161,14 +161,16 @@ def description_of(prior: Prior) -> dict[str, Any]:
     return shelf if isinstance(shelf, dict) else {}
 
 
-def is_name(source: str | os.PathLike[str]) -> bool:
-    """Return whether this has the form of a prior's name and is not a file."""
-    return NAME.fullmatch(str(source)) is not None and not Path(source).exists()
+def is_name(source: str | os.PathLike[str]) -> TypeGuard[str]:
+    """Return whether this text is the name of a prior. A file of the same name needs a path: ``./pancreas``."""
+    if not isinstance(source, str) or NAME.fullmatch(source) is None:
+        return False
+    return source in _ready() or _path(source).exists() or not Path(source).exists()
 
 
 def file_of(source: str | os.PathLike[str]) -> Path:
     """Return the file that a name or a path stands for."""
-    return _path(str(source)) if is_name(source) else Path(source)
+    return _path(source) if is_name(source) else Path(source)
 
 
 @cache

@@ -12,6 +12,7 @@ import stored_priors
 import dice
 from dice._keys import LabelKeys
 from dice._labels.several import UNLIKE_ALL, Opinion, combined
+from dice.cli import main
 
 CELLS = ["c0", "c1", "c2", "c3"]
 
@@ -101,8 +102,39 @@ def test_annotate_takes_a_list():
         dice.tl.annotate(query, [])
     with pytest.raises(dice.DiceError, match="must be a mapping, got"):
         dice.tl.annotate(query, [(prior, "A")])
+    with pytest.raises(dice.DiceError, match=r"Reference 2 has no labels \['alpah', 3\] to rename: pass .*'alpha'"):
+        dice.tl.annotate(query, [prior, (prior, {"alpha": "A", "alpah": "A", 3: "B"})])
     with pytest.raises(dice.DiceError, match="Reference 1 has no labels"):
         dice.tl.annotate(query, [stored_priors.path("counts")])
+
+
+def test_a_reference_without_the_labels_that_are_asked_for():
+    """A prior was used with its own labels, whatever the column that was asked for."""
+    prior, query = dice.Prior.load(stored_priors.path("labels")), stored_priors.cells(60)
+    cells = stored_priors.cells(90)
+    cells.obs = pd.DataFrame({"cell_type": np.array(["T", "B", "NK"])[np.arange(90) % 3]}, index=cells.obs_names)
+    before = list(query.obs)
+    with pytest.raises(dice.DiceError, match="Reference 2 has no labels 'cell_type', only 'label': give the column"):
+        dice.tl.annotate(query, [cells, prior], "cell_type")
+    with pytest.raises(dice.DiceError, match=r"no column 'label' in reference 2.obs; available: .*'cell_type'"):
+        dice.tl.annotate(query, [prior, cells], "label")
+    with pytest.raises(dice.DiceError, match=r"Reference 1 has no labels \['alpha'\] to rename"):
+        dice.tl.annotate(query, [(cells, {"T": "t", "alpha": "A"}), cells], "cell_type")
+    assert list(query.obs) == before
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_the_file_of_a_prior_among_several_on_the_command_line(tmp_path, capsys):
+    """The file was read as cells, of which there are none."""
+    stored_priors.cells(60).write_h5ad(tmp_path / "q.h5ad")
+    dice.Prior.load(stored_priors.path("labels")).save(tmp_path / "prior.h5ad")
+    command = ["annotate", str(tmp_path / "q.h5ad"), *[str(tmp_path / "prior.h5ad")] * 2, "--quiet"]
+    command += ["-o", str(tmp_path / "out.h5ad")]
+    assert main([*command, "--labels", "cell_type"]) == 1
+    error = capsys.readouterr().err
+    assert "Reference 1 has no labels 'cell_type', only 'label'" in error
+    assert "leave --labels out" in error
+    assert main(command) == 0
 
 
 @pytest.mark.filterwarnings("ignore::dice.DiceWarning")

@@ -151,7 +151,7 @@ def find_prior(
     if isinstance(source, str | os.PathLike):
         from dice import priors
 
-        return priors.load(str(source)) if priors.is_name(source) else Prior.load(source, key=key)
+        return priors.load(source) if priors.is_name(source) else Prior.load(source, key=key)
     if not isinstance(source, AnnData):
         raise InputError(f"`reference` must be an AnnData object, a prior, a path or a name, got {said(source)}.")
     place, raw = (id(source), key), source.uns.get(key)

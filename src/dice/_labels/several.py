@@ -16,6 +16,7 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import said
 from dice._data import read
+from dice._data.checks import read_labels
 from dice._data.store import Prior, find_prior
 from dice._data.write import Slots, check_writable, write
 from dice._errors import InputError
@@ -79,7 +80,8 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
 
     def annotated(source: Source, copy: bool) -> AnnData:
         _log.say(f"Reference {source.place} of {len(sources)}.")
-        found = verb(adata, source.reference, **given | {"labels_key": source.labels_key}, copy=copy)
+        reference = source.prior or source.reference
+        found = verb(adata, reference, **given | {"labels_key": source.labels_key}, copy=copy)
         # A copy without cells is false.
         return adata if found is None else found
 
@@ -112,13 +114,25 @@ class Source:
         reference, renamed = given if isinstance(given, tuple) else (given, {})
         if not isinstance(renamed, Mapping):
             raise InputError(f"Names for the labels of a reference must be a mapping, got {said(renamed)}.")
-        prior = None if isinstance(reference, AnnData) else find_prior(reference)
-        labels_key = labels_key if prior is None else prior.params.get("labels_key")
-        if labels_key is None:
+        # The file of a prior may be read as an object without cells.
+        prior = None if isinstance(reference, AnnData) and reference.n_obs else find_prior(reference)
+        own, asked = labels_key if prior is None else prior.params.get("labels_key"), Levels.of(labels_key)
+        if prior is not None and asked is not None and own not in (None, asked.key):
             raise InputError(
-                f"Reference {place} has no labels: pass `labels_key`, or a prior that was trained with it."
+                f"Reference {place} has no labels {asked.key!r}, only {own!r}: give the column of the other "
+                "references this name, or leave `labels_key` out if all references are priors."
             )
-        return cls(reference, place, renamed, labels_key, prior)
+        if own is None:
+            raise InputError(f"Reference {place} has no labels: pass `labels_key`, or a prior trained with it.")
+        source = cls(reference, place, renamed, own, prior)
+        known = source.known_labels()
+        unknown = [name for name in renamed if name not in known]
+        if unknown:
+            raise InputError(
+                f"Reference {place} has no labels {said(unknown)} to rename: pass names of its own labels, "
+                f"{sorted(known)[:20]}."
+            )
+        return source
 
     @property
     def column(self) -> str:
@@ -156,6 +170,14 @@ class Source:
         )
         status = read.column(adata, keys.status).astype(str).to_numpy()
         return Opinion(self.name, cells, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), novel)
+
+    def known_labels(self) -> set[str]:
+        """Return the names of its labels, with coarse ones."""
+        if self.prior is not None and self.prior.labels is not None:
+            return set(self.prior.labels.names)
+        levels, who = cast("Levels", Levels.of(self.labels_key)), f"reference {self.place}"
+        columns = (read_labels(self.reference, key, who).categories for key in (*levels.columns, levels.key))
+        return {str(name) for column in columns for name in column}
 
     def _shared(self, labels: Iterable[str]) -> list[str]:
         """Return the names of its labels that all references share."""

@@ -136,7 +136,7 @@ def _manners(args: argparse.Namespace) -> Iterator[list[str]]:
 def _check_paths(args: argparse.Namespace) -> None:
     """Check before the work that outputs can be written, are different files, and are not inputs."""
     inputs = [] if args.overwrite_input else [dice.priors.file_of(path) for _, path in _given(args, INPUTS)]
-    outputs = _given(args, OUTPUTS)
+    outputs = [(flag, Path(path)) for flag, path in _given(args, OUTPUTS)]
     for (flag, path), (other, second) in combinations(outputs, 2):
         if same_file(path, second):
             raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: rename one.")
@@ -153,10 +153,10 @@ def _check_paths(args: argparse.Namespace) -> None:
             check_target(path, store=is_cells and path.suffix == ".zarr")
 
 
-def _given(args: argparse.Namespace, names: Sequence[str]) -> list[tuple[str, Path]]:
+def _given(args: argparse.Namespace, names: Sequence[str]) -> list[tuple[str, str | Path]]:
     """Return the files of a command with their flags. A flag may have several."""
     values = [(name, getattr(args, name, None) or []) for name in names]
-    return [(name, Path(path)) for name, value in values for path in (value if isinstance(value, list) else [value])]
+    return [(name, path) for name, value in values for path in (value if isinstance(value, list) else [value])]
 
 
 def _sentence(error: Exception) -> str:

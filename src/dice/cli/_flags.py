@@ -178,8 +178,9 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
         if parameter.is_file and name != "path":
             nargs = "+" if verb == "tl.annotate" else None if parameter.required else "?"
             parser.add_argument(
-                name, metavar=shown if name == "adata" else None, nargs=None if name == "adata" else nargs, type=Path,
-                help=f"{first_sentence(parameter.text)} (.h5ad or .zarr)",
+                name, metavar=shown if name == "adata" else None, nargs=None if name == "adata" else nargs,
+                # A path forgets the ./ that tells a file from the name of a prior.
+                type=str if name == "reference" else Path, help=f"{first_sentence(parameter.text)} (.h5ad or .zarr)",
             )  # fmt: skip
         elif parameter.has_flag:
             parameter.add(parser)

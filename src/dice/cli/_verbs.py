@@ -26,16 +26,16 @@ def call(args: argparse.Namespace, *positional: Any, **more: Any) -> Any:
     return attrgetter(verb)(dice)(*positional, **read_flags(args, verb) | more)
 
 
-def read(path: Path, args: argparse.Namespace | None = None) -> Any:
+def read(path: str | Path, args: argparse.Namespace | None = None) -> Any:
     """Read the cells of a file, or open it chunk by chunk with ``--stream``."""
     from dice._data import files  # Loads anndata, which help pages do without.
 
     return files.read_lazy(path) if getattr(args, "stream", False) else files.read(path)
 
 
-def read_reference(path: Path, args: argparse.Namespace | None = None) -> Any:
+def read_reference(path: str, args: argparse.Namespace | None = None) -> Any:
     """Read a reference with its cells, or a prior by name."""
-    return dice.priors.load(str(path)) if dice.priors.is_name(path) else read(path, args)
+    return dice.priors.load(path) if dice.priors.is_name(path) else read(path, args)
 
 
 def write(cells: Any, path: Path) -> None:
