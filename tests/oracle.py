@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dice._model.arrays import Sums, add_up
+from dice._data.sources import add_up
+from dice._model.arrays import Sums
 from dice._model.networks.mixture import MixtureDenoiser
 from dice._model.sampler import as_column
 

@@ -13,14 +13,13 @@ from dice._data import read
 from dice._data.checks import (
     check_counts,
     check_expression,
-    check_n_latent,
     gene_mask,
-    named_mask,
     read_batches,
     read_groups,
     read_labels,
 )
 from dice._data.value_checks import is_counts
+from dice._train.cells import check_n_latent
 
 COUNTS = np.random.default_rng(0).poisson(2, size=(30, 20)).astype(np.float32)
 
@@ -137,19 +136,18 @@ def test_mask():
     adata = cells()
     adata.var["hv"] = [True, False, True]
     adata.var["score"] = [0.1, 0.2, 0.3]
-    assert gene_mask(adata, None) is None
-    assert gene_mask(adata, "auto") is None
-    assert named_mask(adata, "auto") is None
-    for mask in ("hv", np.array([True, False, True])):
-        np.testing.assert_array_equal(gene_mask(adata, mask), [0, 2])
+    assert gene_mask(adata, None) == gene_mask(adata, "auto") == (None, None)
+    for mask, column in (("hv", "hv"), (np.array([True, False, True]), None)):
+        genes, named = gene_mask(adata, mask)
+        assert (list(genes), named) == ([0, 2], column)
     for mask in ("score", np.zeros(3, bool), np.ones(2, bool)):
         with pytest.raises(dice.DiceError, match="True for at least one gene"):
             gene_mask(adata, mask)
     with pytest.raises(dice.DiceError, match=r"no column 'hvg' in adata\.var"):
         gene_mask(adata, "hvg")
     adata.var["highly_variable"] = [False, True, True]
-    assert named_mask(adata, "auto") == "highly_variable"
-    np.testing.assert_array_equal(gene_mask(adata, "auto"), [1, 2])
+    genes, named = gene_mask(adata, "auto")
+    assert (list(genes), named) == ([1, 2], "highly_variable")
 
 
 def test_colors_of_labels():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dice
-from dice._data.write import as_plain
+from dice._arguments import as_plain
 from dice._query.samples import denoised_query, posterior_samples, stored_call
 
 

@@ -19,7 +19,6 @@ from dice._data.value_checks import LARGEST_LOG, is_counts, is_raw, is_scaled, i
 from dice._errors import InputError, SlotError
 from dice._keys import PriorKeys
 from dice._model.counts import normalised
-from dice._model.schema import MAX_LATENT
 from dice._model.training_data import ROLES
 from dice._types import Chunk, Codes, Floats
 
@@ -128,41 +127,27 @@ def _without_blanks(found: pd.Categorical) -> pd.Categorical:
     return found.set_categories(found.categories[~np.array(blank)]) if any(blank) else found
 
 
-def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
-    """Check that the number of latents is smaller than the numbers of cells and genes."""
-    most = min(n_cells - 1, n_genes - 1, MAX_LATENT)
-    if most < 1:
-        raise InputError(f"No prior can be learned from {n_cells} cells and {n_genes} genes: pass a larger reference.")
-    whole = isinstance(n_latent, int | np.integer) and not isinstance(n_latent, bool) and 1 <= n_latent <= most
-    if n_latent != "elbow" and not whole:
-        raise InputError(f"`n_latent` must be a number from 1 to {most} or 'elbow', got {said(n_latent)}.")
+def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple[Codes | None, str | None]:
+    """Return positions of the genes of a mask, None for all genes, and the column of ``var`` that holds the mask.
 
-
-def named_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> str | NDArray[np.bool_] | None:
-    """Return a mask of genes, with ``"auto"`` replaced by scanpy's column if it exists, else by None."""
+    ``"auto"`` is scanpy's column if it exists, else all genes.
+    """
     if isinstance(mask_var, str) and mask_var == "auto":
-        return "highly_variable" if "highly_variable" in adata.var else None
-    return mask_var
-
-
-def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> NDArray[np.intp] | None:
-    """Return positions of the genes of a mask, a boolean column of ``var`` or ``"auto"``; None for all genes."""
-    mask_var = named_mask(adata, mask_var)
+        mask_var = "highly_variable" if "highly_variable" in adata.var else None
     if mask_var is None:
-        return None
-    if isinstance(mask_var, str):
-        mask_var = adata.var[known_key(mask_var, adata.var, "column", "adata.var")].to_numpy()
-    mask = np.asarray(mask_var)
+        return None, None
+    column = known_key(mask_var, adata.var, "column", "adata.var") if isinstance(mask_var, str) else None
+    mask = np.asarray(mask_var if column is None else adata.var[column])
     if mask.dtype != bool or mask.shape != (adata.n_vars,) or not mask.any():
         raise InputError("`mask_var` must be a boolean mask or column of adata.var that is True for at least one gene.")
-    return np.flatnonzero(mask)
+    return np.flatnonzero(mask), column
 
 
 def holds_counts(matrix: Matrix, least: int = 0) -> bool:
     """Return whether a matrix holds raw counts. All of it is read, and a few other values are an error."""
     if not is_counts(matrix.sample(), least=least):
         return False
-    matrix.whole = True
+    matrix.rules.whole = True
     matrix.check_values()
     return True
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from dice._arguments import said
 from dice._data.door import LIMIT, Walk, opened, size_limit
 from dice._data.read import Slot
-from dice._data.sources import BLOCK_ENTRIES, check_positions
+from dice._data.sources import BLOCK_ENTRIES, checked
 from dice._errors import InputError, PriorFormatError
 from dice._files import atomic, check_room
 
@@ -35,8 +35,7 @@ def read(path: str | os.PathLike[str]) -> AnnData:
         # A store is read as it was walked: opened again, another of its descriptions might be taken.
         adata = ad.read_zarr(group) if Path(path).is_dir() else ad.read_h5ad(path)
     for matrix in _matrices(adata):
-        if sparse.issparse(matrix):
-            check_positions(matrix)
+        checked(matrix)
     return adata
 
 
@@ -109,12 +108,6 @@ def write_file(adata: AnnData, path: str | os.PathLike[str]) -> None:
         check_room(path, _least_bytes(adata))
     with atomic(path, store=store) as draft:
         (adata.write_zarr if store else adata.write_h5ad)(draft)
-
-
-def without_x(adata: AnnData) -> AnnData:
-    """Return an object with everything but ``X`` and the layers."""
-    slots = {name: dict(getattr(adata, name)) for name in ("uns", "obsm", "varm", "obsp", "varp")}
-    return AnnData(obs=adata.obs, var=adata.var, **slots)
 
 
 def _least_bytes(adata: AnnData) -> int:

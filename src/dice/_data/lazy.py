@@ -19,7 +19,6 @@ from scipy import sparse
 
 from dice import _log
 from dice._data import sources
-from dice._model.arrays import Sums, add_up
 from dice._types import Chunk
 
 #: A function of one block and of the range of cells that it holds.
@@ -43,9 +42,8 @@ class OnBlock:
         return self.gather(self._chunks(block, rows))
 
     def _chunks(self, block: Any, rows: slice) -> Numbered:
-        if sparse.issparse(block):
-            sources.check_positions(block)
-            block = block.tocsr()
+        block = sources.checked(block)
+        block = block.tocsr() if sparse.issparse(block) else block
         # A block without cells is one chunk without cells, whose results have a shape.
         for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
             stop = min(start + self.size, rows.stop)
@@ -53,41 +51,23 @@ class OnBlock:
             yield sources.clean(part, self.genes, start, self.rules), slice(start, stop)
 
 
-def each(data: Any, function: BlockFunction, *, desc: str) -> list[Any]:
-    """Return the results of the blocks in order."""
-    tasks = _tasks(data, function)
-    return _compute(tasks, tasks, desc)
+def run(data: Any, function: BlockFunction, *, desc: str, summed: bool = False) -> list[Any]:
+    """Return the results of the blocks of whole cells in order, or their sum, which does not depend on the workers.
 
-
-def total(data: Any, function: BlockFunction, *, desc: str) -> Sums:
-    """Return the sum of the results over all blocks, in an order that does not depend on the workers."""
-    import dask
-
-    parts = tasks = _tasks(data, function)
-    add = dask.delayed(add_up, pure=False)
-    while len(parts) > 1:
-        parts = [add(parts[first : first + FAN_IN]) for first in range(0, len(parts), FAN_IN)]
-    return _compute(parts, tasks, desc)[0]
-
-
-def _tasks(data: Any, function: BlockFunction) -> list[Any]:
-    """Return one delayed call for every block of whole cells."""
-    import dask
-
-    # A random name, because dask would hash the whole function and its data to find a name.
-    shared = dask.delayed(function, name=f"dice-{uuid.uuid4().hex}", traverse=False)
-    run = dask.delayed(operator.call, pure=False)
-    stops = np.cumsum(data.chunks[0]).tolist()
-    blocks = data.rechunk({1: -1}).to_delayed().ravel()
-    return [run(shared, block, slice(*rows)) for block, rows in zip(blocks, pairwise([0, *stops]), strict=True)]
-
-
-def _compute(results: list[Any], tasks: list[Any], desc: str) -> list[Any]:
-    """Compute results. Schedulers of dask in this process show the progress of the tasks; a cluster has a dashboard."""
+    Schedulers of dask in this process show the progress of the blocks; a cluster has a dashboard.
+    """
     import dask
     from dask.callbacks import Callback
 
-    keys = {task.key for task in tasks}
+    # A random name, because dask would hash the whole function and its data to find a name.
+    shared = dask.delayed(function, name=f"dice-{uuid.uuid4().hex}", traverse=False)
+    call, add = (dask.delayed(step, pure=False) for step in (operator.call, sources.add_up))
+    stops = np.cumsum(data.chunks[0]).tolist()
+    blocks = data.rechunk({1: -1}).to_delayed().ravel()
+    results = [call(shared, block, slice(*rows)) for block, rows in zip(blocks, pairwise([0, *stops]), strict=True)]
+    keys = {result.key for result in results}
+    while summed and len(results) > 1:
+        results = [add(results[first : first + FAN_IN]) for first in range(0, len(results), FAN_IN)]
     with _log.progress(total=len(keys), desc=desc, unit="block") as bar:
 
         def finished(key: Any, *_: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import starmap
+from itertools import chain, starmap
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from dice._data import lazy, sources
 from dice._data.read import names
 from dice._data.sources import clean, float32_copy, readable
 from dice._errors import InputError, SlotError
-from dice._model.arrays import Sums, add_up
+from dice._model.arrays import Sums
 from dice._types import Chunk, Codes
 
 #: Cells in a sample, and the number of places in the matrix that they come from.
@@ -66,10 +66,8 @@ class Matrix:
             self.data = _get(adata, layer, who)
             sources.check_size(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
-        #: Factor of values without logarithm, for another target sum.
-        self.factor = 1.0
-        #: Larger values, and values that are not whole, are refused with the names of their cells and genes.
-        self.largest, self.whole = np.inf, False
+        #: Values that break these rules are refused with the names of their cells and genes.
+        self.rules = sources.Rules()
         #: Whether dask can go through the cells, block by block.
         self.is_lazy = sources.is_lazy(self.data) and not sources.by_columns(self.data)
 
@@ -90,10 +88,6 @@ class Matrix:
     def in_memory(self) -> bool:
         """Whether the matrix is an array or a sparse matrix in memory."""
         return isinstance(self.data, np.ndarray) or sparse.issparse(self.data)
-
-    @property
-    def _rules(self) -> sources.Rules:
-        return sources.Rules(self.factor, self.largest, self.whole)
 
     def slices(self) -> list[slice]:
         """Consecutive ranges of cells that cover the matrix."""
@@ -119,22 +113,18 @@ class Matrix:
         """
         stored, genes = self._opened
         with self._names_in_errors():
-            return clean(stored[rows], genes, rows.start, self._rules)
+            return clean(stored[rows], genes, rows.start, self.rules)
 
     def each(self, function: Callable[[Chunk, slice], T], *, desc: str = "Reading") -> list[T]:
         """Return ``function(chunk, rows)`` of all chunks in order. Workers of dask call it if the matrix is lazy."""
-        if self.is_lazy:
-            with self._names_in_errors():
-                blocks = lazy.each(self.data, self._on_block(listed, function), desc=desc)
-            return [result for results in blocks for result in results]
-        return listed(function, self._chunks(desc))
+        return list(chain.from_iterable(self._gathered(partial(listed, function), desc)))
 
     def take(self, cells: Codes) -> Chunk:
         """Return some cells, in ascending order, as one chunk. Rows in memory are read without the others."""
         if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
             genes = self._opened[1]
             with self._names_in_errors():
-                return clean(self.data[cells], genes, cells, self._rules)
+                return clean(self.data[cells], genes, cells, self.rules)
         wanted = np.zeros(self.n_cells, dtype=bool)
         wanted[cells] = True
         parts = self.each(lambda chunk, rows: chunk[wanted[rows]])
@@ -146,11 +136,17 @@ class Matrix:
 
     def total(self, function: Callable[[Chunk], Sums], cells: NDArray[np.bool_] | None = None) -> Sums:
         """Return the sum of ``function(chunk)`` over all chunks, or over the chosen `cells` (n,)."""
-        gather = partial(summed, cells)
-        if self.is_lazy:
-            with self._names_in_errors():
-                return lazy.total(self.data, self._on_block(gather, function), desc="Adding up")
-        return gather(function, self._chunks("Adding up"))
+        (total,) = self._gathered(partial(summed, cells, function), "Adding up", summed=True)
+        return total
+
+    def _gathered(self, gather: Callable[[lazy.Numbered], T], desc: str, *, summed: bool = False) -> list[T]:
+        """Return what `gather` makes of all chunks, or of those of each block of dask, or the sum over blocks."""
+        if not self.is_lazy:
+            return [gather(self._chunks(desc))]
+        genes = None if np.array_equal(self.genes, np.arange(self.data.shape[1])) else self.genes
+        with self._names_in_errors():
+            on_block = lazy.OnBlock(gather, genes, self.chunk_size, self.rules)
+            return lazy.run(self.data, on_block, desc=desc, summed=summed)
 
     def _chunks(self, desc: str) -> lazy.Numbered:
         """Yield all chunks with their rows, with progress."""
@@ -159,16 +155,11 @@ class Matrix:
                 yield self.read(rows), rows
                 bar.update(rows.stop - rows.start)
 
-    def _on_block(self, gather: Callable[..., Any], function: Callable[..., Any]) -> lazy.OnBlock:
-        identity = np.array_equal(self.genes, np.arange(self.data.shape[1]))
-        genes = None if identity else self.genes
-        return lazy.OnBlock(partial(gather, function), genes, self.chunk_size, self._rules)
-
     def check_values(self) -> None:
         """Raise if a cell has a value that is refused, before other work begins."""
         values = self.data.data if sparse.issparse(self.data) else self.data
         # Usually one look suffices; float64 may be finite and yet too large for float32.
-        if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self._rules.hold(values):
+        if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self.rules.hold(values):
             self.each(lambda *_: None, desc="Checking")
 
     @contextmanager
@@ -180,7 +171,7 @@ class Matrix:
         except sources.BadValuesError as error:
             bad, genes = self.names[np.unique(error.rows)], self.gene_names[self.genes[error.genes]]
             if np.isfinite(error.values).all():
-                odd = "not counts" if self.whole else "too large for logarithms"
+                odd = "not counts" if self.rules.whole else "too large for logarithms"
                 raise InputError(
                     f"{len(error.values)} values in {self.where} are {odd}, unlike all others, for example "
                     f"{error.values[0]:.4g} of gene {genes[0]!r} in cell {self.names[error.rows[0]]!r}: correct them, "
@@ -216,7 +207,7 @@ def listed(function: Callable[[Chunk, slice], T], chunks: lazy.Numbered) -> list
 
 def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: lazy.Numbered) -> Sums:
     """Return the sum over the chosen cells, or all."""
-    return add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
+    return sources.add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
 
 
 @dataclass(frozen=True)

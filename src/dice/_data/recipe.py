@@ -56,7 +56,12 @@ def prepared(
     sc.pp.normalize_total(result, target_sum=TARGET_SUM)
     sc.pp.log1p(result)
     if n_top_genes < result.n_vars:
-        warn_of_technologies(result, batch_key)
+        mixed = find_technologies(result) if batch_key is None else None
+        if mixed is not None:
+            _log.warn(
+                f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do, so that "
+                f"variable genes may separate its values instead of cell types: pass batch_key={mixed[0]!r}."
+            )
         rank_genes(result, "seurat_v3", batch_key=batch_key, layer="counts", n_top_genes=n_top_genes)
     else:
         _log.info(f"All {result.n_vars} genes are kept as highly variable (n_top_genes={n_top_genes}).")
@@ -65,16 +70,6 @@ def prepared(
     _log.info(f"prepare kept {result.n_obs} of {adata.n_obs} cells and {result.n_vars} of {adata.n_vars} genes.")
     n_genes = {"input": adata.n_vars, "min_cells": result.n_vars, "highly_variable": n_variable}
     return result, {"n_cells": n_cells | {"max_pct_mt": result.n_obs}, "n_genes": n_genes}
-
-
-def warn_of_technologies(adata: AnnData, batch_key: str | None) -> None:
-    """Warn if cells mix technologies, so that variable genes should be chosen within batches."""
-    mixed = find_technologies(adata) if batch_key is None else None
-    if mixed is not None:
-        _log.warn(
-            f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do, so that variable "
-            f"genes may separate its values instead of cell types: pass batch_key={mixed[0]!r}."
-        )
 
 
 def _with_counts(adata: AnnData, layer: str | None) -> AnnData:

@@ -6,11 +6,11 @@ computed block by block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice._errors import DiceError, FileError, InputError
+from dice._model.arrays import Sums
 from dice._types import Chunk, Floats, Mask
 
 #: Entries of a dense block: 64 MB of float32.
 BLOCK_ENTRIES = 16_000_000
 
 
-class Rules(NamedTuple):
+@dataclass
+class Rules:
     """How values are read: multiplied by `factor` before log1p; refused above `largest`, or if not `whole`."""
 
     factor: float = 1.0
@@ -67,13 +69,16 @@ def check_size(data: Any) -> None:
             raise FileError(f"{stored.file.filename!r} has lost {expected - there} bytes: read it again.")
 
 
-def check_positions(matrix: Any) -> None:
-    """Refuse a sparse matrix whose values lie outside of it, because scipy would read and write other memory."""
+def checked(matrix: Any) -> Any:
+    """Return a block as it is. A sparse one must not have values outside: scipy would read and write other memory."""
+    if not sparse.issparse(matrix):
+        return matrix
     indptr, indices = matrix.indptr, matrix.indices
     ordered = indptr[0] == 0 and indptr[-1] <= len(indices) and not (indptr[1:] < indptr[:-1]).any()
     length = matrix.shape[1 if matrix.format == "csr" else 0]
     if not ordered or (len(indices) and not 0 <= indices.min() <= indices.max() < length):
         raise FileError("A sparse matrix holds values at places that it does not have: take its file from its source.")
+    return matrix
 
 
 def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], rules: Rules) -> Chunk:
@@ -139,15 +144,25 @@ class CompressedRows:
         indptr = self.indptr[rows.start : rows.stop + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
         parts = (to_float32(self.values[entries]), self.indices[entries], indptr - indptr[0])
-        chunk = sparse.csr_array(parts, shape=(len(indptr) - 1, self.shape[1]), copy=True)
-        check_positions(chunk)
-        return chunk
+        return checked(sparse.csr_array(parts, shape=(len(indptr) - 1, self.shape[1]), copy=True))
 
 
 def to_float32(values: Any) -> NDArray[np.float32]:
     """Return a copy as float32. Values beyond its range become infinite, which is an error later."""
     with np.errstate(over="ignore"):
         return np.array(values, dtype=np.float32, order="C")
+
+
+def add_up(parts: Iterable[Sums]) -> Sums:
+    """Sum of tuples, entry by entry; only the running sum and one part are held at a time."""
+    total: list[Any] = []
+    for part in parts:
+        if not total:
+            total = [np.array(value, dtype=np.float64) for value in part]
+            continue
+        for running, value in zip(total, part, strict=True):
+            running += value
+    return tuple(total)
 
 
 def is_lazy(data: Any) -> bool:
@@ -170,20 +185,10 @@ def by_columns(data: Any) -> bool:
 def rows_of_columns(data: Any, genes: NDArray[np.intp], rows: Any = slice(None)) -> sparse.csr_array:
     """Return the ascending `genes` of some `rows` of a matrix stored by columns as rows in memory."""
     if is_lazy(data):
-        return sparse.csr_array(float32_copy(_checked(data)[rows][:, genes].compute()))
+        blocks = data.map_blocks(checked, dtype=data.dtype, meta=data._meta)
+        return sparse.csr_array(float32_copy(blocks[rows][:, genes].compute()))
     blocks = [block[rows] for block in _columns(data, genes)]
     return sparse.hstack(blocks, format="csr") if blocks else sparse.csr_array((data.shape[0], 0), dtype=np.float32)
-
-
-def _checked(data: Any) -> Any:
-    """Return a dask array whose sparse blocks are checked before they are cut."""
-
-    def check(block: Any) -> Any:
-        if sparse.issparse(block):
-            check_positions(block)
-        return block
-
-    return data.map_blocks(check, dtype=data.dtype, meta=data._meta)
 
 
 def _columns(data: Any, genes: NDArray[np.intp]) -> Iterator[sparse.csr_array]:

@@ -98,7 +98,7 @@ def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
     """Set the largest value that a matrix accepts if a `sample` of it, or of its reference, is log-normalised."""
     values = stored_values(_without_wild(sample))
     if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
-        matrix.largest = LOGGED
+        matrix.rules.largest = LOGGED
 
 
 def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
@@ -141,7 +141,7 @@ def check_query(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floa
     ours = matrix_statistics(sample, match.query)
     if not ours:
         return 1.0
-    matrix.whole = bool(ours["counts"])
+    matrix.rules.whole = bool(ours["counts"])
     theirs = dict.fromkeys(ours, 0.0) | dict(known)
     x, at = matrix.where, "" if matrix.layer is None else f", layer={matrix.layer!r}"
     log1p, total = f"sc.pp.log1p({matrix.who}{at})", theirs["sum_log"] or 1e4

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
-import numpy as np
 from anndata import AnnData
 
 from dice._arguments import is_key, new_key, said
@@ -22,9 +21,8 @@ State: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Slots:
-    """The values that a call writes, by slot and key. None leaves `X` as it is."""
+    """The values that a call writes, by slot and key."""
 
-    X: Any = None
     layers: Mapping[str, Any] = field(default_factory=dict)
     obsm: Mapping[str, Any] = field(default_factory=dict)
     varm: Mapping[str, Any] = field(default_factory=dict)
@@ -37,9 +35,7 @@ class Slots:
 
     def __or__(self, other: Slots) -> Slots:
         """Join two sets of slots. If both write a key, `other` wins."""
-        names = [item.name for item in fields(self) if item.name != "X"]
-        both = {name: getattr(self, name) | getattr(other, name) for name in names}
-        return Slots(X=self.X if other.X is None else other.X, **both)
+        return Slots(**{item.name: getattr(self, item.name) | getattr(other, item.name) for item in fields(self)})
 
 
 def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
@@ -52,8 +48,6 @@ def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
         for name in (*MAPPINGS, "var", "obs"):
             for key, value in getattr(slots, name).items():
                 getattr(target, name)[key] = value
-        if slots.X is not None:
-            target.X = slots.X
     return target if copy else None
 
 
@@ -80,11 +74,12 @@ def _state(adata: AnnData) -> State:
     return _entries(adata, *MAPPINGS) | {"obs": adata.obs.copy(deep=False), "var": adata.var.copy(deep=False)}
 
 
-def stand_in(adata: AnnData) -> AnnData:
-    """Return a new object with the same matrices and values."""
+def stand_in(adata: AnnData, *, expression: bool = True) -> AnnData:
+    """Return a new object with the same matrices and values, or without ``X`` and the layers."""
     # AnnData warns of names that are numbers. The user cannot change them here.
     obs, var = (table.set_axis(table.index.astype(str), axis=0) for table in (adata.obs, adata.var))
-    return AnnData(adata.X, obs=obs, var=var, **_entries(adata, *MAPPINGS, "varp"))
+    slots = _entries(adata, *MAPPINGS, "varp") | ({} if expression else {"layers": None})
+    return AnnData(adata.X if expression else None, obs=obs, var=var, **slots)
 
 
 def _entries(adata: AnnData, *slots: str) -> State:
@@ -182,35 +177,3 @@ def _taken(adata: AnnData) -> set[str]:
 def holds_prior(adata: AnnData, key: str) -> bool:
     entry = adata.uns.get(key)
     return isinstance(entry, Mapping) and "format" in entry
-
-
-def as_plain(value: Any) -> Any:
-    """Return arguments in a form that files can hold: objects by name and fields, functions by name, no None."""
-    if is_dataclass(value) and not isinstance(value, type):
-        named = {item.name: getattr(value, item.name) for item in fields(value)}
-        return as_plain({"name": type(value).__name__, **named})
-    if isinstance(value, Mapping):
-        return {name: as_plain(entry) for name, entry in value.items() if entry is not None}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, list | tuple) and all(isinstance(item, int | float) for item in value):
-        return [float(item) for item in value]
-    if callable(value):
-        return getattr(value, "__name__", type(value).__name__)
-    return value if isinstance(value, bool | int | float | str) else str(value)
-
-
-def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str, Any]:
-    """Return the arguments of a stored call; `classes` are the settings objects among them."""
-    restored: dict[str, Any] = {}
-    for name, value in call.items():
-        if isinstance(value, Mapping) and value.get("name") in classes:
-            entries = {key: _scalar(entry) for key, entry in value.items() if key != "name"}
-            value = classes[str(value["name"])](**entries)
-        restored[name] = list(value) if np.ndim(value) == 1 else _scalar(value)
-    return restored
-
-
-def _scalar(value: Any) -> Any:
-    """Return a number of Python. Files return numbers of numpy."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -12,9 +12,9 @@ from anndata import AnnData
 from scipy import sparse
 from torch import Tensor
 
+from dice._arguments import from_plain
 from dice._data.matrix import Matrix
 from dice._data.read import names as names_of
-from dice._data.write import from_plain
 from dice._keys import PriorKeys
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel

@@ -12,11 +12,10 @@ from anndata import AnnData
 from scipy.sparse.csgraph import connected_components
 
 from dice import _log
-from dice._arguments import said
+from dice._arguments import as_plain, said
 from dice._data import read
 from dice._data.matrix import Matrix
 from dice._data.value_checks import is_raw
-from dice._data.write import as_plain
 from dice._errors import InputError
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
 from dice._labels.cells import is_panel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -42,18 +42,6 @@ class Summable(Protocol):
     def total(self, function: Callable[[Chunk], Sums]) -> Sums:
         """The sum of ``function(chunk)`` over all chunks, in double precision."""
         ...
-
-
-def add_up(parts: Iterable[Sums]) -> Sums:
-    """Sum of tuples, entry by entry; only the running sum and one part are held at a time."""
-    total: list[Any] = []
-    for part in parts:
-        if not total:
-            total = [np.array(value, dtype=np.float64) for value in part]
-            continue
-        for running, value in zip(total, part, strict=True):
-            running += value
-    return tuple(total)
 
 
 def correlations(found: Floats, truth: Floats) -> Floats:

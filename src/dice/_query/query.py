@@ -15,13 +15,13 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._arguments import settle
+from dice._arguments import as_plain, settle
 from dice._data.checks import read_batches
 from dice._data.genes import GeneMatch, match_genes
 from dice._data.matrix import Matrix
 from dice._data.store import Prior, own_cells
 from dice._data.value_checks import Statistics, check_query
-from dice._data.write import Slots, as_plain
+from dice._data.write import Slots
 from dice._keys import DenoiseKeys
 from dice._model.counts import judge_counts
 from dice._model.gibbs import MAX_ITERATIONS
@@ -77,7 +77,8 @@ def opened(
     matrix = once(("matrix", *place, known.get("sum_log"), options.layer, options.chunk_size), opening, adata)
     if options.check.values:  # noqa: PD011 - not pandas
         checking = partial(check_query, matrix, match, known, means)
-        matrix.factor = once(("values", id(matrix), tuple(sorted(known.items())), means is None), checking, matrix)
+        key = ("values", id(matrix), tuple(sorted(known.items())), means is None)
+        matrix.rules.factor = once(key, checking, matrix)
     batches = None if options.batch_key is None else read_batches(adata, options.batch_key, who)
     return match, matrix, batches
 

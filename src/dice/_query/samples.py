@@ -11,10 +11,9 @@ import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice._arguments import new_key
+from dice._arguments import from_plain, new_key
 from dice._data import read
 from dice._data.store import Prior, find_prior, known_prior
-from dice._data.write import from_plain
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._query.query import Query

@@ -12,7 +12,8 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._data.checks import check_expression, check_n_latent, read_labels
+from dice._arguments import said
+from dice._data.checks import check_expression, read_labels
 from dice._data.genes import check_storable
 from dice._data.matrix import Matrix, Part
 from dice._data.store import Prior
@@ -27,6 +28,7 @@ from dice._model.likelihood import GaussianLikelihood, Latents
 from dice._model.pca import fit_projection
 from dice._model.prior import LearnedPrior
 from dice._model.projection import Projection
+from dice._model.schema import MAX_LATENT
 from dice._model.training_data import (
     MAX_MEASURED,
     ROLES,
@@ -113,6 +115,16 @@ class ReferenceCells:
             varm={keys.loadings: loadings},
             uns={keys.uns: prior.to_arrays()},
         )
+
+
+def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
+    """Check that the number of latents is smaller than the numbers of cells and genes."""
+    most = min(n_cells - 1, n_genes - 1, MAX_LATENT)
+    if most < 1:
+        raise InputError(f"No prior can be learned from {n_cells} cells and {n_genes} genes: pass a larger reference.")
+    whole = isinstance(n_latent, int | np.integer) and not isinstance(n_latent, bool) and 1 <= n_latent <= most
+    if n_latent != "elbow" and not whole:
+        raise InputError(f"`n_latent` must be a number from 1 to {most} or 'elbow', got {said(n_latent)}.")
 
 
 def _introduction(matrix: Matrix, which: str, roles: NDArray[np.int8], labels: pd.Categorical | None) -> str:

@@ -9,7 +9,7 @@ from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice import _log
-from dice._data.checks import gene_mask, named_mask, read_batches
+from dice._data.checks import gene_mask, read_batches
 from dice._data.genes import FEW, by_name, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
@@ -24,11 +24,10 @@ from dice.options import Options
 
 def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple[Codes, str]:
     """Return positions of the genes to learn from, in the order of their names, and a description of them."""
-    named = named_mask(adata, mask_var)
-    genes = gene_mask(adata, named)
+    genes, column = gene_mask(adata, mask_var)
     if genes is None:
         return by_name(adata), "all"
-    which = f"marked in adata.var[{named!r}]" if isinstance(named, str) else "of the mask that was passed"
+    which = "of the mask that was passed" if column is None else f"marked in adata.var[{column!r}]"
     return by_name(adata, genes), which
 
 

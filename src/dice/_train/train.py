@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from dice import _log
-from dice._arguments import choice, said
+from dice._arguments import as_plain, choice, said
 from dice._data.door import check_archive
-from dice._data.write import as_plain
 from dice._errors import InputError
 from dice._files import atomic, check_target
 from dice._model import networks

@@ -141,16 +141,10 @@ def _check_paths(args: argparse.Namespace) -> None:
         if same_file(path, second):
             raise InputError(f"Two outputs, --{flag} and --{other}, are the file {str(path)!r}: rename one.")
     for flag, path in outputs:
-        if any(same_file(source, path) for source in inputs):
-            raise InputError(
-                f"The output --{flag} {str(path)!r} is an input of the command and would be lost: name another file, "
-                "or pass --overwrite-input."
-            )
         is_cells = flag in ("output", "trained") and args.command != "report"
         if is_cells and path.suffix not in SUFFIXES:
             raise InputError(f"The output {str(path)!r} is neither .h5ad nor .zarr: give it one of these endings.")
-        if flag != "checkpoint":
-            check_target(path, store=is_cells and path.suffix == ".zarr")
+        check_target(path, store=is_cells and path.suffix == ".zarr", argument=f"The output --{flag} ", inputs=inputs)
 
 
 def _given(args: argparse.Namespace, names: Sequence[str]) -> list[tuple[str, str | Path]]:

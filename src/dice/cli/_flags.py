@@ -10,6 +10,7 @@ import ast
 import inspect
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -33,18 +34,6 @@ FILES = ("adata", "reference", "path")
 NO_FLAGS = ("label_map", "copy")
 HIERARCHY = "tree of the labels: a .csv file with the columns child and parent, or an .obo file of an ontology"
 _VALUE = r"-?\d[\d.e+-]*(?<![.])|'[^']*'|\"[^\"]*\"|[A-Za-z_]\w*"
-_PHRASES = (
-    (
-        r"call sc\.pp\.normalize_total\([^)]*\) and sc\.pp\.log1p\([^)]*\) first",
-        "run dice prepare on the counts first, or dice annotate, which normalises them itself",
-    ),
-    # Fields of settings objects are flags.
-    (r"(\w+=)?dice\.[A-Z]\w+\(([^()]*)\)", r"\2"),
-    (r"\bcall adata = adata\.to_memory\(\) first", "leave --stream out"),
-    # A plot of its own is for notebooks: in files, the page shows the clusters.
-    (r"dice\.pl\.clusters\b", "dice report --color dice_cluster"),
-    (r"\bcall (?=dice\.)", "run "),
-)
 
 
 @dataclass(frozen=True)
@@ -201,25 +190,40 @@ def read_flags(args: argparse.Namespace, verb: str) -> dict[str, Any]:
 
 def in_flags(sentence: str) -> str:
     """Return a message with commands and flags in place of calls and arguments of Python."""
-    for pattern, words in _PHRASES:
+    for pattern, words in _phrases():
         sentence = re.sub(pattern, words, sentence)
-    verbs, names = "|".join(map(re.escape, COMMAND_OF)), _names()
-    sentence = re.sub(rf"dice\.({verbs})\b(\([^()]*\))?", _command, sentence)
-    # "gene_key='symbol'" with its value, and "labels_key=" without one.
-    sentence = re.sub(rf"(?<![\w.'\-])({names})=({_VALUE})?", _flag, sentence)
-    sentence = re.sub(r"(--[\w-]+(?: [\w.]+)?), (?=--)", r"\1 ", sentence)
-    # "`alpha`" in backticks, and "n_top_genes" as a word of its own.
-    word = rf"`({names})`|(?<![\w.'\"\-\[<])(?=[a-z]+_)({names})(?![\w'\"=\]])"
-    sentence = re.sub(word, lambda match: _dashed(match[1] or match[2]), sentence)
-    return re.sub(r"`(\w+)`|\badata\.(?=obs|var|uns|layers|X\b)", r"\1", sentence)
+    return sentence
 
 
 @cache
-def _names() -> str:
-    """Return a pattern with the names of all parameters and fields that are flags."""
+def _phrases() -> tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]:
+    """Return patterns of messages about Python, each with its words on the command line, in the order of their use."""
     known = [parameter for verb in VERBS.values() for parameter in parameters(verb).values()]
-    names = {item.name for parameter in known for item in (parameter, *parameter.fields.values()) if item.has_flag}
-    return "|".join(sorted(names | {"label_map", "hierarchy"}))
+    flags = {item.name for parameter in known for item in (parameter, *parameter.fields.values()) if item.has_flag}
+    names, verbs = "|".join(sorted(flags | {"label_map", "hierarchy"})), "|".join(map(re.escape, COMMAND_OF))
+    return (
+        (
+            r"call sc\.pp\.normalize_total\([^)]*\) and sc\.pp\.log1p\([^)]*\) first",
+            "run dice prepare on the counts first, or dice annotate, which normalises them itself",
+        ),
+        (r"(an input of )this call (.*: name another file)", r"\1the command \2, or pass --overwrite-input"),
+        # Fields of settings objects are flags.
+        (r"(\w+=)?dice\.[A-Z]\w+\(([^()]*)\)", r"\2"),
+        (r"\bcall adata = adata\.to_memory\(\) first", "leave --stream out"),
+        # A plot of its own is for notebooks: in files, the page shows the clusters.
+        (r"dice\.pl\.clusters\b", "dice report --color dice_cluster"),
+        (r"\bcall (?=dice\.)", "run "),
+        (rf"dice\.({verbs})\b(\([^()]*\))?", _command),
+        # "gene_key='symbol'" with its value, and "labels_key=" without one.
+        (rf"(?<![\w.'\-])({names})=({_VALUE})?", _flag),
+        (r"(--[\w-]+(?: [\w.]+)?), (?=--)", r"\1 "),
+        # "`alpha`" in backticks, and "n_top_genes" as a word of its own.
+        (
+            rf"`({names})`|(?<![\w.'\"\-\[<])(?=[a-z]+_)({names})(?![\w'\"=\]])",
+            lambda match: _dashed(match[1] or match[2]),
+        ),
+        (r"`(\w+)`|\badata\.(?=obs|var|uns|layers|X\b)", r"\1"),
+    )
 
 
 def _command(call: re.Match[str]) -> str:

@@ -7,11 +7,11 @@ from anndata import AnnData
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dice._arguments import new_key, seed, whole_number
-from dice._data.checks import check_expression, gene_mask, named_mask, several_batches
+from dice._arguments import as_plain, new_key, seed, whole_number
+from dice._data.checks import check_expression, gene_mask, several_batches
 from dice._data.matrix import Matrix
 from dice._data.values import takes_counts
-from dice._data.write import Slots, as_plain, check_free, check_writable, write
+from dice._data.write import Slots, check_free, check_writable, write
 from dice._errors import InputError
 from dice._model.batches import harmony
 from dice._model.pca import fit_projection
@@ -84,8 +84,7 @@ def correct_batches(
     check_writable(adata, copy=copy)
     batches, layer_added = several_batches(adata, batch_key), new_key("layer_added", layer_added, "harmony")
     check_free(adata, layer_added, ("layers",), argument="layer_added")
-    random_state, mask_var = seed(random_state), named_mask(adata, mask_var)
-    genes = gene_mask(adata, mask_var)
+    random_state, (genes, column) = seed(random_state), gene_mask(adata, mask_var)
     matrix = Matrix(adata, layer=layer, genes=genes)
     n_comps = min(whole_number("n_comps", n_comps), matrix.n_cells - 1, matrix.n_genes - 1)
     if n_comps < 1:
@@ -99,7 +98,7 @@ def correct_batches(
     back = projection.loadings.T * projection.scale
     corrected = _shifted(Matrix(adata, layer=layer), shift.astype(np.float32), back, genes)
     params = {"batch_key": batch_key, "n_comps": n_comps, "layer": layer, "random_state": random_state}
-    params |= {"mask_var": mask_var} if isinstance(mask_var, str) else {}
+    params |= {"mask_var": column}
     slots = Slots(layers={layer_added: corrected}, uns={f"dice_{layer_added}": {"params": as_plain(params)}})
     return write(adata, slots, copy=copy)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from anndata import AnnData
 
-from dice._arguments import number, whole_number
+from dice._arguments import as_plain, number, whole_number
 from dice._data.checks import check_counts, read_batches
 from dice._data.genes import check_unique
 from dice._data.recipe import prepared
-from dice._data.write import Slots, as_plain, replace, write
+from dice._data.write import Slots, replace, write
 from dice._model.counts import TARGET_SUM
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from anndata import AnnData
 
 from dice import settings
-from dice._data.files import read_lazy, without_x, write_file
+from dice._data.files import read_lazy, write_file
 from dice._data.store import Prior
 from dice._data.write import stand_in
 from dice._errors import InputError
@@ -86,4 +86,4 @@ def denoise_to_zarr(
     result = stand_in(adata)
     with settings.using(**chosen):
         denoise(result, reference, key_added=key_added, prior_key=prior_key, copy=False, **options)
-    write_file(result if copy_x else without_x(result), path)
+    write_file(stand_in(result, expression=copy_x), path)

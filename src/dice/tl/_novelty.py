@@ -9,12 +9,12 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._arguments import share
+from dice._arguments import as_plain, share
 from dice._data.checks import read_groups
 from dice._data.read import names
 from dice._data.store import Prior, find_prior
 from dice._data.values import takes_counts
-from dice._data.write import Slots, as_plain, check_writable, result_key, write
+from dice._data.write import Slots, check_writable, result_key, write
 from dice._errors import InputError
 from dice._keys import NoveltyKeys, PriorKeys
 from dice._labels import novel_cells

@@ -11,11 +11,11 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._arguments import share
+from dice._arguments import as_plain, share
 from dice._data.features import feature_key, read_features, with_cells
 from dice._data.store import find_prior
 from dice._data.values import takes_counts
-from dice._data.write import as_plain, check_writable, write
+from dice._data.write import check_writable, write
 from dice._errors import InputError
 from dice._features.transfer import N_SAMPLES, feature_slots, predict_features
 from dice._keys import FeatureKeys

@@ -10,11 +10,11 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._arguments import said, share
+from dice._arguments import as_plain, said, share
 from dice._data.checks import read_groups, read_positions
 from dice._data.store import Prior, find_prior
 from dice._data.values import takes_counts
-from dice._data.write import as_plain, check_writable, write
+from dice._data.write import check_writable, write
 from dice._errors import InputError
 from dice._keys import CONFIDENT, UNLIKE, SafeKeys
 from dice._labels.cells import LabelCells

@@ -8,10 +8,10 @@ from typing import Literal
 
 from anndata import AnnData
 
-from dice._arguments import choice
+from dice._arguments import as_plain, choice
 from dice._data.store import Prior, find_prior
 from dice._data.values import takes_counts
-from dice._data.write import Slots, as_plain, check_writable, result_key, write
+from dice._data.write import Slots, check_writable, result_key, write
 from dice._query.query import Query
 from dice._query.rho import find_curve
 from dice.options import Checks, Options
