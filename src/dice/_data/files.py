@@ -62,7 +62,10 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
 
     A matrix that is stored by columns is chunked along genes.
     """
-    check_dask()
+    try:
+        import dask.array  # noqa: F401
+    except ImportError as error:
+        raise InputError("Files are streamed by dask: install it with pip install 'scdice[dask]'.") from error
     with opened(path, CELLS, InputError) as group:
         _check_cells(group, Path(path), ("X", "raw", *LAZY))
         n_vars = group["var"][group["var"].attrs["_index"]].shape[0]
@@ -75,14 +78,6 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
             uns=read_elem(group["uns"]) if "uns" in group else {},
             **mappings,
         )
-
-
-def check_dask() -> None:
-    """Raise an error if dask, which reads and writes chunk by chunk, is not installed."""
-    try:
-        import dask.array  # noqa: F401
-    except ImportError as error:
-        raise InputError("Files are streamed by dask: install it with pip install 'scdice[dask]'.") from error
 
 
 def _lazy(element: Any, rows: int) -> Any:

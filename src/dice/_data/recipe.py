@@ -143,7 +143,9 @@ def rank_genes(adata: AnnData, flavor: str, *, batch_key: str | None = None, **o
     advice = "use more cells" if batch_key is None else "merge small batches, or batch_key=None"
     if flavor == "seurat_v3":
         counts = adata.X if options.get("layer") is None else adata.layers[options["layer"]]
-        for name, rows in _groups(adata, batch_key).items():
+        batches = {} if batch_key is None else adata.obs.groupby(batch_key, observed=True).indices
+        named = {f"batch {name!r}": rows for name, rows in batches.items()} or {"the data set": np.arange(adata.n_obs)}
+        for name, rows in named.items():
             varying = counts[rows].max(axis=0) != counts[rows].min(axis=0)
             if varying.sum() < MIN_VARYING:
                 raise InputError(f"Hardly any gene varies in the {len(rows)} cells of {name}: {advice}.")
@@ -151,14 +153,6 @@ def rank_genes(adata: AnnData, flavor: str, *, batch_key: str | None = None, **o
         return sc.pp.highly_variable_genes(adata, flavor=flavor, batch_key=batch_key, **options)
     except (IndexError, ValueError) as error:  # of the loess fit, or of bins without genes
         raise InputError(f"Highly variable genes cannot be found ({error}): {advice}.") from error
-
-
-def _groups(adata: AnnData, batch_key: str | None) -> dict[str, Any]:
-    """Return the positions of the cells of each batch, or of all cells, by their name in errors."""
-    if batch_key is None:
-        return {"the data set": np.arange(adata.n_obs)}
-    indices = adata.obs.groupby(batch_key, observed=True).indices
-    return {f"batch {name!r}": rows for name, rows in indices.items()}
 
 
 def find_technologies(

@@ -51,18 +51,14 @@ def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: 
         f"{matrix.where} holds {'raw counts' if whole else 'values that are not logged'}: they are log-normalised to "
         f"{target_sum:,.5g} counts per cell in {who}.layers[{key!r}], and stay as they are."
     )
-    write(adata, Slots(layers={key: _log_normalised(matrix.data, target_sum)}), copy=False)
-    return key
-
-
-def _log_normalised(counts: Any, target_sum: float) -> Any:
-    """Return log(1 + counts per `target_sum`) as a new matrix."""
     import scanpy as sc
 
-    bare = AnnData((sparse.csr_matrix(counts) if sparse.issparse(counts) else counts).astype(np.float32))
+    counts = sparse.csr_matrix(matrix.data) if sparse.issparse(matrix.data) else matrix.data
+    bare = AnnData(counts.astype(np.float32))
     sc.pp.normalize_total(bare, target_sum=target_sum)
     sc.pp.log1p(bare)
-    return bare.X
+    write(adata, Slots(layers={key: bare.X}), copy=False)
+    return key
 
 
 def own_layer(adata: AnnData, counts: Matrix) -> str:

@@ -26,6 +26,13 @@ def call(args: argparse.Namespace, *positional: Any, **more: Any) -> Any:
     return attrgetter(verb)(dice)(*positional, **read_flags(args, verb) | more)
 
 
+def applied(args: argparse.Namespace, *more: Any) -> Any:
+    """Read the cells of the command, and return them after the call of its verb."""
+    cells = read(args.adata, args)
+    call(args, cells, *more)
+    return cells
+
+
 def read(path: str | Path, args: argparse.Namespace | None = None) -> Any:
     """Read the cells of a file, or open it chunk by chunk with ``--stream``."""
     from dice._data import files  # Loads anndata, which help pages do without.
@@ -58,11 +65,11 @@ def annotate(args: argparse.Namespace) -> Result:
     dice annotate query.h5ad reference.h5ad -o annotated.h5ad --labels cell_type --trained trained.h5ad
     dice annotate query.h5ad reference.h5ad pancreas -o annotated.h5ad --labels cell_type     several references
     """
-    query, references = read(args.adata), [read_reference(path) for path in args.reference]
+    references = [read_reference(path) for path in args.reference]
     reference = references[0] if len(references) == 1 else references
     if args.trained is not None and not hasattr(reference, "obs"):
         raise InputError("There is no single reference with cells to write: leave --trained out.")
-    call(args, query, reference)
+    query = applied(args, reference)
     write(query, args.output)
     if args.trained is not None:
         write(references[0], args.trained)
@@ -79,8 +86,7 @@ def prepare(args: argparse.Namespace) -> Result:
     dice prepare raw.h5ad -o cells.h5ad
     dice prepare raw.zarr -o cells.h5ad --batch-key donor --n-top-genes 2000
     """
-    cells = read(args.adata)
-    call(args, cells)
+    cells = applied(args)
     return _written(cells, args, n_genes=cells.n_vars, kept=cells.uns["dice_prepare"]["n_cells"])
 
 
@@ -93,8 +99,7 @@ def train(args: argparse.Namespace) -> Result:
     """
     if args.prior_only and args.output.suffix != ".h5ad":
         raise InputError("A prior without its cells is stored as .h5ad: pass an output that ends in .h5ad.")
-    cells = read(args.adata, args)
-    call(args, cells)
+    cells = applied(args)
     prior = dice.Prior.from_anndata(cells, key=args.key_added)
     found = {"n_genes": len(prior.genes), "n_latent": prior.n_latent, "noise": prior.noise}
     if not args.prior_only:
@@ -110,8 +115,7 @@ def denoise(args: argparse.Namespace) -> Result:
     dice denoise query.zarr prior.h5ad -o denoised.zarr --stream     larger than memory
     dice denoise query.h5ad prior.h5ad -o denoised.h5ad --rho 5,0.5 --method gibbs --n-samples 20
     """
-    query = read(args.adata, args)
-    call(args, query, args.reference)
+    query = applied(args, args.reference)
     record = query.uns[args.key_added]
     found = {name: record["params"][name] for name in ("method", "noise", "rho")}
     return _written(query, args, genes=str(record["genes"]["text"]), **found)
@@ -123,8 +127,7 @@ def cluster(args: argparse.Namespace) -> Result:
     dice cluster denoised.h5ad trained.h5ad -o clustered.h5ad
     dice cluster trained.h5ad -o clustered.h5ad     a data set with its own prior
     """
-    query = read(args.adata)
-    call(args, query, args.reference)
+    query = applied(args, args.reference)
     why = query.uns[args.key_added]["choice"]["why"]
     return _written(query, args, why=why, clusters=_counts(query.obs[args.key_added]))
 
@@ -137,8 +140,8 @@ def transfer(args: argparse.Namespace) -> Result:
     """
     from dice._data.store import find_prior  # Loads torch.
 
-    query, reference = read(args.adata, args), read_reference(args.reference, args)
-    call(args, query, reference)
+    reference = read_reference(args.reference, args)
+    query = applied(args, reference)
     stored = find_prior(reference, key=args.prior_key).params.get("labels_key")
     key = args.key_added or f"{args.labels_key[-1] if args.labels_key else stored}_dice"
     ends = {"labels": "", "status": "_status", "safe labels": "_safe"}
@@ -151,8 +154,7 @@ def features(args: argparse.Namespace) -> Result:
 
     dice features query.h5ad trained.h5ad -o with_proteins.h5ad --features protein
     """
-    query = read(args.adata, args)
-    call(args, query, read_reference(args.reference, args))
+    query = applied(args, read_reference(args.reference, args))
     records = [entry for entry in query.uns.values() if isinstance(entry, Mapping) and "features" in entry]
     table = next(entry["features"] for entry in records if entry["call"]["features_key"] == args.features_key)
     useless = [str(name) for name, flag in zip(table["name"], table["useless"], strict=True) if flag]
@@ -165,8 +167,7 @@ def novelty(args: argparse.Namespace) -> Result:
     dice novelty query.h5ad trained.h5ad -o tested.h5ad
     dice novelty clustered.h5ad trained.h5ad -o tested.h5ad --groupby dice_cluster --fdr 0.05
     """
-    query = read(args.adata)
-    call(args, query, read_reference(args.reference))
+    query = applied(args, read_reference(args.reference))
     record, found = query.uns[args.key_added], {}
     if (groups := record.get("groups")) is not None:
         rows = zip(groups["group"], groups["n_cells"], groups["p"], groups["novel"], strict=True)
