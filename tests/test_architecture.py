@@ -29,9 +29,9 @@ MAX_FILES, MAX_LINES = 139, 12_800
 WALKS = {
     "denoise": (21, 12),
     "transfer_labels": (40, 38),
-    "train_prior": (44, 65),
-    "cluster": (30, 27),
-    "annotate": (69, 122),
+    "train_prior": (44, 63),
+    "cluster": (28, 27),
+    "annotate": (65, 119),
 }
 
 
