@@ -31,7 +31,7 @@ def pca(reference: ad.AnnData, query: ad.AnnData, seed: int) -> Embeddings:
     from dice._model.pca import fit_projection
 
     if "PCA" not in query.obsm:
-        projection = fit_projection(Matrix(ad.AnnData(reference.X)), n_latent=N_LATENT)
+        projection = fit_projection(Matrix(ad.AnnData(reference.X)).total, n_latent=N_LATENT)
         reference.obsm["PCA"], query.obsm["PCA"] = projection.project(reference.X), projection.project(query.X)
     return reference.obsm["PCA"], query.obsm["PCA"]
 

@@ -56,7 +56,7 @@ def speed(name: str, preset: str, max_steps: int | None) -> None:
     """Train once and print the course."""
     matrix, scale = {"bmmc": bmmc, "synthetic": synthetic}[name]()
     start = time.perf_counter()
-    projection = fit_projection(Matrix(ad.AnnData(matrix)), n_latent=25 if name == "bmmc" else 15, scale=scale)
+    projection = fit_projection(Matrix(ad.AnnData(matrix)).total, n_latent=25 if name == "bmmc" else 15, scale=scale)
     latents = projection.project(matrix)
     data = training_data.plain_data(latents, training_data.assign_roles(len(latents), 0.1, 0, 0), torch.device("cpu"))
     print(f"\n### {name}, {preset}: PCA in {time.perf_counter() - start:.1f} s\n")

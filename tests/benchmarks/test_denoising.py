@@ -64,7 +64,7 @@ def test_pairs_that_go_together_are_counted(denoising) -> None:
 
 def test_latents_come_back_to_the_expression_that_they_were_projected_from(denoising) -> None:
     whole = cells(d=10)
-    fitted = fit_projection(Matrix(whole), n_latent=10)
+    fitted = fit_projection(Matrix(whole).total, n_latent=10)
     values = whole.X.toarray()
     latents = fitted.project(whole.X)
     made = denoising.Cells(values, values, fitted, latents, latents, latents, 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from oracle import Chunks
@@ -19,7 +17,7 @@ COUNTS = np.log1p(RNG.poisson(np.exp(RNG.normal(size=(90, 30)) - 1))).astype(np.
 
 
 def in_chunks(matrix, size=17):
-    return Chunks(lambda: (matrix[i : i + size] for i in range(0, matrix.shape[0], size)))
+    return Chunks(lambda: (matrix[i : i + size] for i in range(0, matrix.shape[0], size))).total
 
 
 def standardize(matrix, cap=10.0):
@@ -146,8 +144,8 @@ def test_elbow_by_hand(spectrum, k):
 
 def test_rounding_makes_no_negative_variance():
     """Sums of a gene that hardly varies, as rounding leaves them: its variance is zero, and it is no free gene."""
-    sums = SimpleNamespace(total=lambda _: (4, np.array([4.0, 0.0]), np.array([[4.0 - 1e-9, 0.0], [0.0, 3.0]])))
-    spectrum = _eigen_gram(sums, None, 2)
+    sums = 4, np.array([4.0, 0.0]), np.array([[4.0 - 1e-9, 0.0], [0.0, 3.0]])
+    spectrum = _eigen_gram(lambda _: sums, None, 2)
     np.testing.assert_array_equal(spectrum.variances, [0, 1])
     np.testing.assert_allclose(spectrum.singular_values, [np.sqrt(3), 0])
 

@@ -24,7 +24,7 @@ CELLS = sparse.csr_array(np.log1p(COUNTS * (1e4 / COUNTS.sum(1))[:, None]).astyp
 def projection():
     from oracle import Chunks
 
-    return fit_projection(Chunks(lambda: [CELLS]), n_latent=3)
+    return fit_projection(Chunks(lambda: [CELLS]).total, n_latent=3)
 
 
 @pytest.mark.parametrize(("n", "copies"), [(0, 16), (100, 16), (4000, 16), (5000, 13), (16_000, 4), (90_000, 2)])

@@ -41,7 +41,7 @@ def cells() -> ad.AnnData:
 
 def components(values: np.ndarray, n_comps: int) -> np.ndarray:
     """PCA of the values, fitted to them."""
-    return fit_projection(Chunks(lambda: iter([values])), n_latent=n_comps).project(values)
+    return fit_projection(Chunks(lambda: iter([values])).total, n_latent=n_comps).project(values)
 
 
 def test_batches_mix_and_types_stay(cells) -> None:
@@ -63,7 +63,7 @@ def test_batches_mix_and_types_stay(cells) -> None:
 def test_correction_lies_in_the_components(cells) -> None:
     """x + ((z* - z) V') s: seen in scaled genes, the shift has rank k and leads exactly to z*."""
     correct_batches(cells, "batch", n_comps=3)
-    projection = fit_projection(Chunks(lambda: iter([cells.X])), n_latent=3)
+    projection = fit_projection(Chunks(lambda: iter([cells.X])).total, n_latent=3)
     shift = (cells.layers["harmony"] - cells.X.toarray()) / projection.scale
     latent = shift @ projection.loadings
     np.testing.assert_allclose(latent @ projection.loadings.T, shift, atol=1e-4)
@@ -127,7 +127,7 @@ def test_the_correction_is_carried_back(cells, monkeypatch) -> None:
 
     monkeypatch.setitem(sys.modules, "harmonypy", types.SimpleNamespace(run_harmony=fake))
     correct_batches(cells, "batch", n_comps=3)
-    projection = fit_projection(Chunks(lambda: iter([cells.X])), n_latent=3)
+    projection = fit_projection(Chunks(lambda: iter([cells.X])).total, n_latent=3)
     shift = (cells.layers["harmony"] - cells.X.toarray()) / projection.scale
     np.testing.assert_allclose(shift @ projection.loadings, 1, atol=1e-4)
 

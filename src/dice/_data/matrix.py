@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, starmap
 from typing import Any, TypeVar
@@ -208,17 +207,6 @@ def listed(function: Callable[[Chunk, slice], T], chunks: lazy.Numbered) -> list
 def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: lazy.Numbered) -> Sums:
     """Return the sum over the chosen cells, or all."""
     return sources.add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some cells (n,) of a matrix, to sum over."""
-
-    matrix: Matrix
-    cells: NDArray[np.bool_]
-
-    def total(self, function: Callable[[Chunk], Sums]) -> Sums:
-        return self.matrix.total(function, self.cells)
 
 
 def _get(adata: AnnData, layer: str | None, who: str) -> Any:

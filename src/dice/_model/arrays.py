@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +34,8 @@ def softmax(logits: Floats) -> Floats:
 
 #: Results of a function for one chunk: numbers and arrays that are added up over chunks.
 Sums: TypeAlias = tuple[Any, ...]
-
-
-class Summable(Protocol):
-    """Cells that a function can be summed over, in memory, on disk or by workers."""
-
-    def total(self, function: Callable[[Chunk], Sums]) -> Sums:
-        """The sum of ``function(chunk)`` over all chunks, in double precision."""
-        ...
+#: Sums a function over all chunks of cells in double precision, in memory, on disk or by workers.
+Total: TypeAlias = Callable[[Callable[[Chunk], Sums]], Sums]
 
 
 def correlations(found: Floats, truth: Floats) -> Floats:

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from scipy import linalg, sparse
 
-from dice._model.arrays import Summable, Sums
+from dice._model.arrays import Sums, Total
 from dice._model.projection import Projection, Standardizer
 from dice._types import Chunk, Floats
 
@@ -27,14 +27,14 @@ SPECTRUM = 100
 
 
 def fit_projection(
-    cells: Summable, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
+    total: Total, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
 ) -> Projection:
     """PCA of all cells.
 
     Parameters
     ----------
-    cells
-        Gives sums over its chunks, dense or CSR.
+    total
+        Sums a function of chunks, dense or CSR, over all cells.
     n_latent
         Number k of latents, or ``"elbow"``.
     scale
@@ -42,12 +42,12 @@ def fit_projection(
     max_gram
         Number of genes up to which the Gram matrix is formed.
     """
-    standardizer, n_cells = fit_standardizer(cells, scale=scale)
+    standardizer, n_cells = fit_standardizer(total, scale=scale)
     n_genes = len(standardizer.mean)
     wanted = SPECTRUM if n_latent == "elbow" else max(int(n_latent), SPECTRUM)
     size = min(wanted, n_cells - 1, n_genes)
     solve = _eigen_gram if n_genes <= max_gram else _eigen_subspace
-    spectrum = solve(cells, standardizer, size)
+    spectrum = solve(total, standardizer, size)
     k = elbow(spectrum.singular_values) if n_latent == "elbow" else int(n_latent)
     loadings = spectrum.vectors[:, :k]
     # The variances of genes that the loadings leave unexplained are noise.
@@ -88,9 +88,9 @@ class Spectrum:
         return float(max(weighted, 0) / beneath) if beneath > 1e-9 * first else 0.0
 
 
-def fit_standardizer(cells: Summable, *, scale: bool) -> tuple[Standardizer, int]:
+def fit_standardizer(total: Total, *, scale: bool) -> tuple[Standardizer, int]:
     """Mean and standard deviation (ddof 1; 1 for constant genes) of every gene in one pass, and the number of cells."""
-    n, mean, variance = _moments(cells, lambda chunk: chunk)
+    n, mean, variance = _moments(total, lambda chunk: chunk)
     deviation = np.sqrt(variance)
     constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
     unit = np.where(constant | (not scale), 1.0, deviation)
@@ -99,7 +99,7 @@ def fit_standardizer(cells: Summable, *, scale: bool) -> tuple[Standardizer, int
     return Standardizer(mean.astype(np.float32), unit.astype(np.float32), center, cap), n
 
 
-def _moments(cells: Summable, values_of: Callable[[Chunk], Chunk]) -> tuple[int, Floats, Floats]:
+def _moments(total: Total, values_of: Callable[[Chunk], Chunk]) -> tuple[int, Floats, Floats]:
     """Number of cells, and mean and variance (ddof 1) of every gene of the values of a chunk."""
 
     def sums(chunk: Chunk) -> Sums:
@@ -107,20 +107,20 @@ def _moments(cells: Summable, values_of: Callable[[Chunk], Chunk]) -> tuple[int,
         squared = values.multiply(values) if sparse.issparse(values) else values * values
         return values.shape[0], np.asarray(values.sum(0)).ravel(), np.asarray(squared.sum(0)).ravel()
 
-    n, total, squares = cells.total(sums)
-    mean = total / n
+    n, values, squares = total(sums)
+    mean = values / n
     return int(n), mean, np.maximum(squares - n * mean**2, 0) / max(n - 1, 1)
 
 
-def _eigen_gram(cells: Summable, standardizer: Standardizer, size: int) -> Spectrum:
+def _eigen_gram(total: Total, standardizer: Standardizer, size: int) -> Spectrum:
     """The leading `size` components by the Gram matrix of the genes."""
 
     def products(chunk: Chunk) -> Sums:
         values = standardizer(chunk).dense()
         return len(values), values.sum(0, dtype=np.float64), values.T @ values
 
-    n, total, gram = cells.total(products)
-    center = total / n
+    n, values, gram = total(products)
+    center = values / n
     gram -= n * np.outer(center, center)
     variances = np.maximum(np.diagonal(gram), 0) / (n - 1)
     powers = float(np.trace(gram)), float(np.square(gram).sum())
@@ -131,14 +131,14 @@ def _eigen_gram(cells: Summable, standardizer: Standardizer, size: int) -> Spect
     return Spectrum(center, variances, singular_values, fix_signs(vectors[:, ::-1]), powers)
 
 
-def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Spectrum:
+def _eigen_subspace(total: Total, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Spectrum:
     """The leading `size` components by block subspace iteration, which reads the cells once per iteration.
 
     It needs no genes x genes matrix, has a fixed start, and stops once the singular values have settled to a relative
     1e-6.
     """
     n_genes = len(standardizer.mean)
-    _, center, variances = _moments(cells, lambda chunk: standardizer(chunk).dense())
+    _, center, variances = _moments(total, lambda chunk: standardizer(chunk).dense())
     centred = replace(standardizer, center=center.astype(np.float32))
 
     def image_of(basis: Floats, chunk: Chunk) -> Sums:
@@ -149,7 +149,7 @@ def _eigen_subspace(cells: Summable, standardizer: Standardizer, size: int, *, m
     basis = linalg.qr(np.random.default_rng(0).normal(size=(n_genes, guard)), mode="economic")[0]
     previous = np.zeros(size)
     for _ in range(max_passes):
-        (image,) = cells.total(partial(image_of, basis.astype(np.float32)))
+        (image,) = total(partial(image_of, basis.astype(np.float32)))
         eigenvalues, rotation = linalg.eigh(basis.T @ image)
         singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))[:size]
         vectors = (basis @ rotation)[:, ::-1][:, :size]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from dice import _log
 from dice._arguments import said
 from dice._data.checks import check_expression, read_labels
 from dice._data.genes import check_storable
-from dice._data.matrix import Matrix, Part
+from dice._data.matrix import Matrix
 from dice._data.store import Prior
 from dice._data.value_checks import matrix_statistics, refuse_wild
 from dice._data.write import Slots
@@ -156,7 +157,7 @@ class Reduced:
 def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduced:
     """Compute the loadings from all cells but those kept for calibration, and project all cells."""
     matrix, seen = cells.matrix, cells.seen
-    projection = fit_projection(Part(matrix, seen), n_latent=n_latent, scale=scale)
+    projection = fit_projection(partial(matrix.total, cells=seen), n_latent=n_latent, scale=scale)
     likelihood = GaussianLikelihood(projection, np.arange(matrix.n_genes))
     latents = Latents.joined(matrix.each(likelihood.latents, desc="Projecting"), projection.n_latent)
     if not latents.y[seen].any():

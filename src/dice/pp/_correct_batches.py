@@ -92,7 +92,7 @@ def correct_batches(
     if check:
         check_expression(matrix.read(matrix.slices()[0]))
 
-    projection = fit_projection(matrix, n_latent=n_comps)
+    projection = fit_projection(matrix.total, n_latent=n_comps)
     before = matrix.apply(projection.project)
     shift = harmony(before, batches, random_state) - before
     back = projection.loadings.T * projection.scale
