@@ -357,6 +357,31 @@ def test_what_the_user_keeps_under_a_key_is_not_replaced(call):
     assert (adata.obs["own"] == "kept").all()
 
 
+def test_clusters_and_graphs_of_scanpy_are_not_replaced():
+    """They have a record in ``uns``, which was taken for one of dice."""
+    adata = query()
+    dice.tl.denoise(adata, PRIOR)
+    adata.obs["leiden"], adata.uns["leiden"] = "kept", {"params": {"resolution": 1.0}}
+    adata.obsp["own_connectivities"] = np.eye(40)
+    adata.uns["graph"] = {"connectivities_key": "connectivities", "params": {"n_neighbors": 15}}
+    before = oddities.slots(adata)
+    for verb, key in ((dice.tl.cluster, "leiden"), (dice.tl.neighbors, "own"), (dice.tl.neighbors, "graph")):
+        with pytest.raises(dice.DiceError, match=rf"\['{key}\w*'\] was not written by dice and would be lost"):
+            verb(adata, PRIOR, key_added=key)
+    assert oddities.slots(adata) == before
+
+
+def test_a_graph_and_proteins_under_a_key_are_replaced():
+    adata = query()
+    adata.obsm["protein"] = np.arange(80.0).reshape(40, 2)
+    dice.tl.denoise(adata, PRIOR)
+    for n_neighbors, across in ((5, "features"), (7, "cells")):
+        dice.tl.neighbors(adata, PRIOR, key_added="own", n_neighbors=n_neighbors, n_samples=2)
+        dice.pp.clr(adata, across=across)
+    assert adata.uns["own"]["params"]["n_neighbors"] == 7
+    assert adata.uns["protein_clr"]["params"]["across"] == "cells"
+
+
 def test_results_under_a_key_are_replaced():
     adata = query()
     for rho in (0.5, 1.0):

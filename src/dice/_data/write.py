@@ -141,7 +141,7 @@ def embedding_key(adata: AnnData, key_added: Any) -> str:
     """Return a key for an embedding, which must not be the key of a stored prior."""
     if not is_key(key_added) or holds_prior(adata, key_added):
         raise InputError(f"`key_added` must be a key for an embedding, such as 'X_dice', got {said(key_added)}.")
-    check_free(adata, key_added, ("obsm",))
+    check_free(adata, key_added, ("obsm", "uns"))
     return str(key_added)
 
 
@@ -150,18 +150,27 @@ def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | N
     taken = None if besides is None else new_key("use_rep", besides, "X_dice")
     if new_key("key_added", key_added, example) == taken or key_added in _taken(adata):
         raise InputError(f"key_added={said(key_added)} is taken: pass another key, for example {example!r}.")
-    check_free(adata, key_added, ("obs", "obsm"))
+    check_free(adata, key_added, ("obs", "obsm", "obsp", "uns"))
     return str(key_added)
 
 
 def check_free(adata: AnnData, key: str, slots: tuple[str, ...], *, argument: str = "key_added") -> None:
     """Raise an error if a key holds data that dice did not write: no "dice" in its name and no record in ``uns``."""
-    if "dice" in key or isinstance(adata.uns.get(key), Mapping) or f"dice_{key}" in adata.uns:
+    if "dice" in key or _is_record(adata.uns.get(key)) or f"dice_{key}" in adata.uns:
         return
     for slot in slots:
-        if key in getattr(adata, slot):
-            what = f"adata.{slot}[{key!r}] was not written by dice"
+        name = f"{key}_connectivities" if slot == "obsp" else key
+        if name in getattr(adata, slot):
+            what = f"adata.{slot}[{name!r}] was not written by dice"
             raise InputError(f"{what} and would be lost: pass another {argument}.")
+
+
+def _is_record(entry: Any) -> bool:
+    """Return whether an entry of ``uns`` is a record of dice: scanpy's, as of clusters, have parameters alone."""
+    if not isinstance(entry, Mapping):
+        return False
+    params = entry.get("params", ())
+    return not {"call", "n_samples"}.isdisjoint(entry) or (isinstance(params, Mapping) and "normalisation" in params)
 
 
 def _taken(adata: AnnData) -> set[str]:
