@@ -3,12 +3,14 @@
 A mutant is a module with one small change: a comparison that now takes the bound in, a constant doubled, a clamp or a
 guard dropped, a plus that became a minus, `and` for `or`, a whole number off by one. Each runs in a process of its own,
 which imports the changed module in place of the file: no file is touched, and an interrupted run leaves nothing behind.
-Only the test files that mirror the module are run and then the pinned results, until the first test fails.
+The tests that run the changed line are run (tests/visits.py), those first that run little else, for a minute by the
+seconds that they took without the change, and until the first test fails.
 
 Every run draws a sample of its own, so that no test can be written with the sample in view: every kind of change has
 the same share, and within a kind those mutants are taken whose identity has the smallest hash with the seed. The seed
 is told, and `--seed` draws the same sample again; a change of the code exchanges few of it. Mutants that no test could
-tell from the original are listed in mutants_equivalent.csv, each with the reason.
+tell from the original are listed in mutants_equivalent.csv, each with the reason. What only words an error, a warning
+or a line of the log is not changed, nor are sizes of chunks and numbers up to 1e-6, which only stand for rounding.
 
     python tests/mutants.py                        a new sample
     python tests/mutants.py --seed 1 --publish     this sample; a row of docs/benchmarks/mutants.csv
@@ -40,19 +42,22 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from visits import Visits
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "dice"
 TABLE = ROOT / "docs" / "benchmarks" / "mutants.csv"
-EQUIVALENT, MIRRORS = Path(__file__).with_name("mutants_equivalent.csv"), Path(__file__).with_name("mutants_tests.json")
+EQUIVALENT = Path(__file__).with_name("mutants_equivalent.csv")
 LAYERS = ("_model", "_data", "_query", "_labels", "_clusters", "_features", "metrics")
 SIZE = 60
-#: Results of every verb, which every module is tried with besides.
-PINNED = "tests/test_pinned.py"
+#: Numbers against rounding and division by zero, of which twice as much is as good.
+TINY = 1e-6
+#: Seconds of the tests of a mutant, as they were measured without it.
+BUDGET = 60
 JOBS = int(os.environ.get("JOBS", "1"))
 #: CPU seconds that the tests of a mutant may take, several times what they need: an endless loop is noticed as well.
 PATIENCE = 160
@@ -87,6 +92,8 @@ class Mutant:
     #: Number of the place in the walk through the module.
     place: int
     number: int
+    #: First line behind a guard.
+    body: str = ""
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -147,7 +154,7 @@ def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST, s
             if name in ("annotation", "returns", "decorator_list", "type_params"):
                 continue
             for index, node in enumerate(value) if isinstance(value, list) else ((None, value),):
-                if not isinstance(node, ast.AST) or _is_axis(parent, node):
+                if not isinstance(node, ast.AST) or _is_axis(parent, node) or _is_wording(node) or _is_hint(node):
                     continue
                 inner = function
                 if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -172,6 +179,26 @@ def _is_axis(parent: ast.AST, node: ast.AST) -> bool:
     return False
 
 
+def _is_wording(node: ast.AST) -> bool:
+    """Whether something only words what a user is told: formatted text, an error, a line of the log."""
+    match node:
+        case ast.JoinedStr() | ast.Raise():
+            return True
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="_log"), attr=name)):
+            return name in {"say", "warn", "hint"}
+    return False
+
+
+def _is_hint(node: ast.AST) -> bool:
+    """Whether something only decides about time and memory, or about rounding: sizes of chunks, tiny numbers."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name.startswith(("CHUNK", "BLOCK"))
+        case ast.Constant(value=float(value)):
+            return 0 < value <= TINY
+    return False
+
+
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """All mutants of a module."""
     text, module = path.read_text(), path.relative_to(SOURCE).as_posix()
@@ -182,7 +209,8 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             change = "dropped" if kind == "guard" else f"{ast.unparse(node)} -> {ast.unparse(new)}"
             key = (function, kind, line, change)
             seen[key] += 1
-            yield Mutant(module, function, kind, line, change, seen[key], place, node.lineno)
+            body = lines[node.body[0].lineno - 1].strip() if isinstance(node, ast.If) else ""
+            yield Mutant(module, function, kind, line, change, seen[key], place, node.lineno, body)
 
 
 def changed(mutant: Mutant) -> ast.AST:
@@ -235,32 +263,18 @@ class Finder:
         return spec
 
 
-def tests_of(module: str) -> tuple[str, ...]:
-    """Tests of a module: its mirror, what mutants_tests.json names, and those of other units that import it."""
-    path = Path(module)
-    mirror = Path("tests", *(part.removeprefix("_") for part in path.parts[:-1]), f"test_{path.stem}.py")
-    listed = json.loads(MIRRORS.read_text())
-    named = listed["tests"].get(module, [])
-    found = (*([mirror.as_posix()] if (ROOT / mirror).exists() else []), *named)
-    found = tuple(dict.fromkeys((*(found or listed["layers"].get(path.parts[0], ())), *importers().get(module, ()))))
-    if not found:  # pytest would run all that there are.
-        raise SystemExit(f"{module} has no tests of its own: write {mirror}, or name others in {MIRRORS.name}.")
-    return *found, PINNED
-
-
-@cache
-def importers() -> dict[str, tuple[str, ...]]:
-    """Test files in the folders that mirror a layer, by the modules that they import."""
-    found: dict[str, tuple[str, ...]] = {}
-    for file in sorted(
-        path for layer in LAYERS for path in (ROOT / "tests" / layer.removeprefix("_")).glob("test_*.py")
-    ):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dice."):
-                inside = (node.module or "").split(".")[1:]
-                for name in {"/".join(inside) + ".py", *("/".join([*inside, one.name]) + ".py" for one in node.names)}:
-                    found[name] = (*found.get(name, ()), file.relative_to(ROOT).as_posix())
-    return found
+def tests_of(mutant: Mutant, visits: Visits) -> tuple[str, ...]:
+    """Tests that run the changed line, in their order: behind a guard, with few other lines, quick."""
+    tests, seconds = visits.stored["tests"], visits.stored["seconds"]
+    behind = visits.running(mutant.function, mutant.body) if mutant.body else set()
+    found = visits.running(mutant.function, mutant.line)
+    ranked = sorted(found | behind, key=lambda test: (test not in behind, visits.width[test], seconds[test]))
+    spent, chosen = 0.0, []
+    for test in ranked:
+        if not chosen or spent + seconds[test] <= BUDGET:
+            chosen.append(tests[test])
+            spent += seconds[test]
+    return tuple(chosen)
 
 
 def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:
@@ -279,11 +293,10 @@ def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:
             sys.meta_path.insert(0, Finder(mutant))
         import pytest
 
-        slow = [f"--deselect={name}" for name in json.loads(MIRRORS.read_text())["slow"]]
         quiet = ["-x", "-q", "--tb=short", "--show-capture=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
         # Plugins of libraries that are loaded already: their assertions are not ours.
         quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning", f"--basetemp={folder}/{os.getpid()}"]
-        code = pytest.main([*tests, *slow, *quiet])
+        code = pytest.main([*tests, *quiet])
         os._exit(int(code))
     except BaseException:  # noqa: BLE001 - the child must end here, whatever happened
         traceback.print_exc()
@@ -428,8 +441,10 @@ def main() -> int:
     warm_up()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = folder
-        wanted = [(mutant, tests_of(mutant.module)) for mutant in left]
-        for mutant, _, word, took, test in verdicts(wanted, folder):
+        visits = Visits()
+        wanted = [(mutant, tests_of(mutant, visits)) for mutant in left]
+        found |= {mutant: "passed" for mutant, tests in wanted if not tests}  # No test runs the line.
+        for mutant, _, word, took, test in verdicts([one for one in wanted if one[1]], folder):
             if "::" in test:
                 check_unchanged(test.partition(" ")[2], journal, folder)
             found[mutant] = word

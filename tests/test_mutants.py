@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
+import subprocess
+import sys
 from collections import Counter
+from typing import Any, ClassVar
 
 import mutants
 import numpy as np
 import pytest
+import visits
 
 import dice._labels
 from dice._labels import sets
@@ -41,6 +46,11 @@ def everything():
         ("a.shape[1]", set()),
         ("'a' + b", set()),
         ("f(True, 'x', None)", set()),
+        ("f(1e-9)", set()),
+        ("CHUNK = 8", set()),
+        ("_log.warn(a + b)", set()),
+        ("x = f'{a + b}'", set()),
+        ("if a < b:\n    raise E(a + b)", {"if a <= b:\n    raise E(a + b)", "if False:\n    raise E(a + b)"}),
     ],
 )
 def test_changes(before, after):
@@ -68,10 +78,50 @@ def test_a_seed_gives_one_sample_and_every_kind_has_its_share():
     assert max(shares.values()) - min(shares.values()) <= 1
 
 
-def test_every_module_has_tests_of_its_own(everything):
-    for module in {mutant.module for mutant in everything}:
-        for name in mutants.tests_of(module):
-            assert (mutants.ROOT / name).exists(), name
+class Measured(visits.Visits):
+    """Four tests: three run a guard, of which the widest is behind it, and one runs something else."""
+
+    stored: ClassVar[dict[str, Any]] = {
+        "tests": ["slow", "quick", "wide", "other"],
+        "seconds": [mutants.BUDGET, 2.0, 3.0, 1.0],
+        "lines": {
+            "f": {"if a < LIMIT:": [0, 1, 2], "return a": [2], "return b": [0, 1, 2], "c": [0, 2]},
+            "g": {"d": [3]},
+        },
+    }
+
+
+def test_the_tests_of_a_line_come_in_their_order_and_within_their_time():
+    guard = mutants.Mutant("m.py", "f", "guard", "if a < LIMIT:", "dropped", 1, 0, 1, "return a")
+    assert mutants.tests_of(guard, Measured()) == ("wide", "quick")
+    line = mutants.Mutant("m.py", "f", "constant", "c", "1 -> 2", 1, 0, 1)
+    assert mutants.tests_of(line, Measured()) == ("slow",)
+
+
+def test_lines_that_run_on_import_are_found_by_their_function_or_their_name():
+    found = Measured()
+    assert found.running("f", "def f(a: int = 2) -> int:") == {0, 1, 2}
+    assert found.running("<module>", "LIMIT = 7") == {0, 1, 2}
+    assert not found.running("<module>", "OTHER = 7")
+
+
+def test_which_tests_run_a_line_is_measured(tmp_path, monkeypatch):
+    """A helper that keeps its result counts for both tests that use it, though only the first one runs it."""
+    (tmp_path / "test_it.py").write_text(
+        "from functools import cache\nfrom dice._labels.sets import too_few\nimport numpy as np\n"
+        "@cache\ndef helped():\n    return too_few(np.zeros(9, dtype=int), 1, 0.1)\n"
+        "def test_one():\n    assert not helped().any()\ndef test_two():\n    helped()\ndef test_three():\n    pass\n"
+    )
+    found = subprocess.run(
+        [sys.executable, visits.__file__, str(tmp_path / "visits.json"), str(tmp_path / "test_it.py")],
+        capture_output=True, text=True, check=False, cwd=mutants.ROOT,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+    stored = json.loads((tmp_path / "visits.json").read_text())
+    names = [test.rpartition("::")[2] for test in stored["tests"]]
+    tests = {names[number] for numbers in stored["lines"]["too_few"].values() for number in numbers}
+    assert names == ["test_one", "test_two", "test_three"]
+    assert tests == {"test_one", "test_two"}
 
 
 def test_equivalent_mutants_exist_and_have_a_reason(everything):

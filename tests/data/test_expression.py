@@ -93,15 +93,15 @@ def trained():
     return reference
 
 
-@pytest.mark.parametrize("value", [200.0, 1e38])
+@pytest.mark.parametrize("value", [200.0, 1e38, -3.0])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
 def test_one_wild_value_is_named_and_refused_by_every_verb(trained, value, kind):
     """`annotate` took the whole query for raw counts and logged it once more."""
     query = logged_cells(150)
     query.X[3, 5] = value
     query.X = kind(query.X)
-    value = re.escape(f"{value:.4g}")
-    sentence = rf"1 values in \w+\.X are too large for logarithms.* {value} of gene '5' in cell '3'"
+    what = "negative" if value < 0 else "too large for logarithms"
+    sentence = rf"1 values in \w+\.X are {what}, unlike.* {re.escape(f'{value:.4g}')} of gene '5' in cell '3'"
     calls = [
         lambda: dice.tl.annotate(query, trained, "label"),
         lambda: dice.tl.denoise(query, trained),
@@ -126,7 +126,7 @@ def counted_cells(n=300, n_genes=40):
     return cells
 
 
-@pytest.mark.parametrize("value", [3.7, -1.0])
+@pytest.mark.parametrize("value", [3.7, -1.0, 1e38])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
 def test_one_fraction_among_counts_is_named_and_refused_by_every_verb(trained, value, kind):
     """The whole query was taken for log-normalised expression."""
@@ -135,7 +135,7 @@ def test_one_fraction_among_counts_is_named_and_refused_by_every_verb(trained, v
     cells.X = kind(cells.X)
     assert is_raw(cells.X)
     sentence = (
-        rf"^1 values in .+\.X are not counts, unlike all others, for example {value:g} of gene '5' in cell '3': corr"
+        rf"^1 values in .+\.X are not counts, unlike all others, for example {re.escape(f'{value:.4g}')} of gene '5' "
     )
     few = dice.Training(max_steps=5)
     calls = [
@@ -153,6 +153,17 @@ def test_one_fraction_among_counts_is_named_and_refused_by_every_verb(trained, v
             call()
     assert not cells.uns
     assert not [key for key in cells.layers if key is not None]
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_negative_values_of_many_cells_and_rounding_are_no_mistakes(trained):
+    """Corrected expression has them in every cell, and a sum that was taken back a few tiny ones."""
+    query = logged_cells(150)
+    query.X[3, 5] = -1e-4
+    dice.tl.denoise(query, trained)
+    query.X[::5, 5] = -1.5
+    dice.tl.denoise(query, trained, key_added="many_dice")
+    assert np.isfinite(query.obsm["many_dice"]).all()
 
 
 def test_counts_are_whole_in_nine_of_ten_cells():

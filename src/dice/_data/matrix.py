@@ -170,7 +170,8 @@ class Matrix:
         except sources.BadValuesError as error:
             bad, genes = self.names[np.unique(error.rows)], self.gene_names[self.genes[error.genes]]
             if np.isfinite(error.values).all():
-                odd = "not counts" if self.rules.whole else "too large for logarithms"
+                far = "negative" if error.values[0] < 0 else "too large for logarithms"
+                odd = "not counts" if self.rules.whole else far
                 raise InputError(
                     f"{len(error.values)} values in {self.where} are {odd}, unlike all others, for example "
                     f"{error.values[0]:.4g} of gene {genes[0]!r} in cell {self.names[error.rows[0]]!r}: correct them, "

@@ -24,19 +24,23 @@ from dice._types import Chunk, Floats, Mask
 
 #: Entries of a dense block: 64 MB of float32.
 BLOCK_ENTRIES = 16_000_000
+#: No gene of a cell has more counts: float32 does not tell larger whole numbers apart.
+MOST_COUNTS = 2.0**24
 
 
 @dataclass
 class Rules:
-    """How values are read: multiplied by `factor` before log1p; refused above `largest`, or if not `whole`."""
+    """How values are read: multiplied by `factor` before log1p; refused outside of bounds, or if not `whole`."""
 
     factor: float = 1.0
+    smallest: float = -np.inf
     largest: float = np.inf
     whole: bool = False
 
     def hold(self, values: Floats) -> bool:
         """Return whether all values are finite and none is refused. A sum is finite only if its terms are."""
-        odd = not_whole(values).any() if self.whole else values.max(initial=-np.inf) > self.largest
+        outside = values.max(initial=-np.inf) > self.largest or values.min(initial=np.inf) < self.smallest
+        odd = not_whole(values).any() if self.whole else outside
         return not odd and bool(np.isfinite(np.sum(values, dtype=np.float64)))
 
 
@@ -90,7 +94,7 @@ def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.in
             chunk.sort_indices()
     values = stored_values(chunk)
     if not rules.hold(values):
-        odd = not_whole(values) if rules.whole else values > rules.largest
+        odd = not_whole(values) if rules.whole else (values > rules.largest) | (values < rules.smallest)
         wrong = np.nonzero(~(np.abs(values) <= np.finfo(np.float32).max) | odd)
         cells = np.searchsorted(chunk.indptr, wrong[0], side="right") - 1 if sparse.issparse(chunk) else wrong[0]
         columns = chunk.indices[wrong[0]] if sparse.issparse(chunk) else wrong[1]
@@ -106,9 +110,9 @@ def stored_values(chunk: Chunk) -> Floats:
 
 
 def not_whole(values: Floats) -> Mask:
-    """Return which values are not whole numbers from 0 on."""
+    """Return which values are no counts: whole numbers from 0 on that float32 can tell apart."""
     with np.errstate(invalid="ignore"):
-        return np.asarray((values < 0) | (values % 1 != 0))
+        return np.asarray((values < 0) | (values > MOST_COUNTS) | (values % 1 != 0))
 
 
 def float32_copy(block: Any) -> Chunk:

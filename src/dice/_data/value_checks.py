@@ -25,9 +25,9 @@ LARGEST_LOG = 100.0
 FEWEST_COUNTS = 20
 #: Larger than any logarithm: log2 of a million is 20. Matrices without logarithms had maxima of at least 300.
 LOGGED = 25.0
-#: Share of the cells that may hold mistakes. Among logarithms, these are values beyond `LOGGED` and at least `WILD_GAP`
-#: times the largest value of all other cells: without logarithms, values of all sizes are found.
-FEW_WILD, WILD_GAP = 0.1, 2.0
+#: Share of the cells that may hold mistakes: among logarithms, values beyond `LOGGED` and at least `WILD_GAP` times the
+#: largest value of all other cells, and below `NEGATIVE` if no other cell has a negative value.
+FEW_WILD, WILD_GAP, NEGATIVE = 0.1, 2.0, -1.0
 #: A scaled gene averages out and has a standard deviation of one, each within this bound. Of the genes of pbmc68k and a
 #: pancreas atlas .99 average out once scaled, .22 as they are, and up to .59 corrected by Harmony or ComBat.
 CENTRED, MOST = 0.2, 0.8
@@ -58,10 +58,7 @@ Statistics = Mapping[str, float]
 
 
 def is_counts(sample: Chunk, *, least: int = 0) -> bool:
-    """Return whether a sample holds whole numbers from 0 on, at least `least` of them above 0.
-
-    A few cells may hold other values.
-    """
+    """Return whether most cells of a sample hold whole numbers from 0 on, with at least `least` above 0 in all."""
     values = stored_values(sample)
     filled, odd = (_cells_with(sample, mask).sum() for mask in (values != 0, not_whole(values)))
     return bool(np.count_nonzero(values) >= least and odd <= FEW_WILD * filled)
@@ -95,10 +92,10 @@ def is_scaled(sample: Chunk) -> bool:
 
 
 def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
-    """Set the largest value that a matrix accepts if a `sample` of it, or of its reference, is log-normalised."""
+    """Set the bounds of what a matrix accepts if a `sample` of it, or of its reference, is log-normalised."""
     values = stored_values(_without_wild(sample))
     if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
-        matrix.rules.largest = LOGGED
+        matrix.rules.smallest, matrix.rules.largest = NEGATIVE, LOGGED
 
 
 def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
@@ -219,14 +216,16 @@ def _cells_with(chunk: Chunk, mask: Mask) -> Mask:
 
 
 def _without_wild(sample: Chunk) -> Chunk:
-    """Return a sample without the few cells whose values are larger than all logarithms."""
+    """Return a sample without the few cells whose values are larger than all logarithms, or alone are negative."""
     if is_counts(sample) or not sample.shape[0]:
         return sample
-    largest = sample.max(axis=1)
-    largest = np.asarray(largest.toarray() if sparse.issparse(largest) else largest).ravel()
-    wild = (largest > LOGGED) & (largest < np.inf)
-    few = 0 < wild.mean() <= FEW_WILD
-    return sample[~wild] if few and largest[wild].min() > WILD_GAP * largest[~wild].max() else sample
+    bounds = (sample.min(1), sample.max(1))
+    smallest, largest = (np.ravel(x.toarray() if sparse.issparse(x) else x) for x in bounds)
+    high = (largest > LOGGED) & (largest < np.inf)
+    if 0 < high.mean() <= FEW_WILD and largest[high].min() > WILD_GAP * largest[~high].max():
+        sample, smallest = sample[~high], smallest[~high]
+    low = (smallest < NEGATIVE) & (smallest > -np.inf)
+    return sample[~low] if 0 < low.mean() <= FEW_WILD and smallest[~low].min() >= 0 else sample
 
 
 def _totals(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
