@@ -143,9 +143,9 @@ def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple
     return np.flatnonzero(mask), column
 
 
-def holds_counts(matrix: Matrix, least: int = 0) -> bool:
+def holds_counts(matrix: Matrix) -> bool:
     """Return whether a matrix holds raw counts. All of it is read, and a few other values are an error."""
-    if not is_counts(matrix.sample(), least=least):
+    if not is_counts(matrix.sample()):
         return False
     matrix.rules.whole = True
     matrix.check_values()

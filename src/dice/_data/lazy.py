@@ -21,8 +21,6 @@ from dice import _log
 from dice._data import sources
 from dice._types import Chunk
 
-#: A function of one block and of the range of cells that it holds.
-BlockFunction: TypeAlias = Callable[[Any, slice], Any]
 #: Chunks of one block, each with the range of cells that it holds.
 Numbered: TypeAlias = Iterator[tuple[Chunk, slice]]
 #: Partial sums that are added up at a time.
@@ -51,8 +49,8 @@ class OnBlock:
             yield sources.clean(part, self.genes, start, self.rules), slice(start, stop)
 
 
-def run(data: Any, function: BlockFunction, *, desc: str, summed: bool = False) -> list[Any]:
-    """Return the results of the blocks of whole cells in order, or their sum, which does not depend on the workers.
+def run(data: Any, function: Callable[[Any, slice], Any], *, desc: str, summed: bool = False) -> list[Any]:
+    """Return ``function(block, rows)`` of the blocks of whole cells in order, or the sum, the same for all workers.
 
     Schedulers of dask in this process show the progress of the blocks; a cluster has a dashboard.
     """

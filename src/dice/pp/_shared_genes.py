@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import pandas as pd
 from anndata import AnnData
 
@@ -46,9 +48,7 @@ def shared_genes(*adatas: AnnData, n_top_genes: int = 5000) -> pd.Index:
     names = [pd.Index(adata.var_names.astype(str)) for adata in adatas]
     for number, index in enumerate(names, 1):
         check_unique(index, f"var_names of data set {number}")
-    common = names[0]
-    for index in names[1:]:
-        common = common[common.isin(index)]
+    common = reduce(lambda shared, index: shared[shared.isin(index)], names)
     if common.empty:
         examples = " and ".join(str(list(index[:3])) for index in names)
         raise InputError(
