@@ -24,7 +24,7 @@ def test_without_a_shift_nothing_is_moved():
         assert recall(PRIOR, {"strategy": "none"}, CELLS, names) is None
 
 
-@pytest.mark.parametrize("strategy", ["views", "offset", "clusters", "mean"])
+@pytest.mark.parametrize("strategy", ["offset", "clusters", "mean"])
 @pytest.mark.parametrize("n_clusters", [1, 4])
 def test_offsets_come_back(strategy, n_clusters):
     offsets = np.arange(3.0 * n_clusters).reshape(1, n_clusters, 3)

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+from dice._model.counts import CellCounts
 from dice._model.likelihood import GaussianLikelihood
 from dice._model.projection import Projection
 from dice._query.rho import by_counts, by_genes
@@ -27,6 +29,10 @@ GENES, GRID = np.arange(D), np.array([0.0, 0.5, 2.0])
 COUNTS = RNG.poisson(4, size=(30, D)).astype(np.float64)
 FACTORS = 20 / COUNTS.sum(1)
 CELLS = np.log1p(COUNTS * FACTORS[:, None]).astype(np.float32)
+
+
+def made_of(counts, factors):
+    return CellCounts(sparse.csr_array(counts), factors, np.ones(len(counts), dtype=bool))
 
 
 class Prior(SimpleNamespace):
@@ -59,7 +65,7 @@ def test_genes_are_predicted_from_the_other_half():
 def test_counts_are_predicted_from_the_other_half():
     """Without any latents every gene is expected at its mean, brought to the total of the seen half."""
     prior = Prior(0.0)
-    found = by_counts(prior, COUNTS, FACTORS, GENES, GRID, np.random.default_rng(1), measured=False)
+    found = by_counts(prior, made_of(COUNTS, FACTORS), GENES, GRID, np.random.default_rng(1), measured=False)
     half = np.random.default_rng(1).binomial(COUNTS.astype(np.int64), 0.5)
     other, scale = COUNTS - half, FACTORS * COUNTS.sum(1) / half.sum(1)
     expected = np.expm1(PROJECTION.mean.astype(np.float64)) / scale[:, None]
@@ -70,7 +76,7 @@ def test_counts_are_predicted_from_the_other_half():
     assert prior.depths is None
     # The noise of counts is that of the half's own depth, and rho is all that is assumed.
     prior = Prior(0.0)
-    measured = by_counts(prior, COUNTS, FACTORS, GENES, GRID, np.random.default_rng(1), measured=True)
+    measured = by_counts(prior, made_of(COUNTS, FACTORS), GENES, GRID, np.random.default_rng(1), measured=True)
     np.testing.assert_array_equal(measured, found)
     assert prior.levels == pytest.approx(list(GRID))
     np.testing.assert_allclose(prior.depths, -np.log(scale))
@@ -82,11 +88,15 @@ def test_expected_counts_have_a_floor_and_a_ceiling():
     counts[:, 0] = 0
     counts[0, 0] = 1
     seeds = [seed for seed in range(20) if not np.random.default_rng(seed).binomial(counts.astype(np.int64), 0.5)[0, 0]]
-    found = by_counts(Prior(1.0), counts, FACTORS, GENES, GRID, np.random.default_rng(seeds[0]), measured=False)
+    found = by_counts(
+        Prior(1.0), made_of(counts, FACTORS), GENES, GRID, np.random.default_rng(seeds[0]), measured=False
+    )
     half = np.random.default_rng(seeds[0]).binomial(counts.astype(np.int64), 0.5)
     least = 0.05 * (counts - half)[:, 0].mean()
     assert least == pytest.approx(0.05 / 30)
-    without = by_counts(Prior(1.0), counts, FACTORS, GENES, GRID, np.random.default_rng(seeds[0]), measured=False)
+    without = by_counts(
+        Prior(1.0), made_of(counts, FACTORS), GENES, GRID, np.random.default_rng(seeds[0]), measured=False
+    )
     np.testing.assert_array_equal(found, without)
     scale = FACTORS * counts.sum(1) / half.sum(1)
     y = GaussianLikelihood(PROJECTION, GENES).read(np.log1p(half * scale[:, None]).astype(np.float32))[0]
@@ -99,7 +109,7 @@ def test_expected_counts_have_a_floor_and_a_ceiling():
 def test_a_cell_without_counts_says_nothing():
     with_one = np.insert(COUNTS, 7, 0, axis=0)
     losses = [
-        by_counts(Prior(0.3), counts, factors, GENES, GRID, np.random.default_rng(2), measured=False)
+        by_counts(Prior(0.3), made_of(counts, factors), GENES, GRID, np.random.default_rng(2), measured=False)
         for counts, factors in ((COUNTS, FACTORS), (with_one, np.insert(FACTORS, 7, 0)))
     ]
     np.testing.assert_array_equal(*losses)

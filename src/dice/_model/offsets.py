@@ -190,7 +190,8 @@ def find_offsets(
     return Offsets(found[:, None].astype(np.float32), batches)
 
 
-STORED = ("views", "offset", "clusters", "mean")
+#: Strategies with offsets, which a record of a call holds.
+STORED = ("offset", "clusters", "mean")
 
 
 def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dice import _log
 from dice._errors import InputError
-from dice._model.counts import judge_counts, recover
+from dice._model.counts import CellCounts, judge_counts, recover
 from dice._model.likelihood import GaussianLikelihood
 from dice._model.prior import LearnedPrior
 from dice._query.query import Query
-from dice._types import Chunk, Floats
+from dice._types import Chunk, Codes, Floats
 from dice.options import check_rho
 
 #: Default grid in units of the latent scale of the prior, and the maximum number of cells.
@@ -53,8 +52,7 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
     if criterion == "genes":
         losses = by_genes(prior, chunk, genes, values, noise, rng)
     else:
-        cells, factors = beneath.counts.toarray(), np.nan_to_num(beneath.factor)
-        losses = by_counts(prior, cells, factors, genes, values, rng, measured=measured)
+        losses = by_counts(prior, beneath, genes, values, rng, measured=measured)
     n, loss = len(losses), losses.mean(0)
     error = losses.std(0, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(len(values))
     best = float(values[np.argmin(loss)])
@@ -67,7 +65,7 @@ SMALLEST_MEAN = 0.05
 
 
 def by_genes(
-    prior: LearnedPrior, chunk: Chunk, genes: NDArray[np.intp], grid: Floats, noise: float, rng: np.random.Generator
+    prior: LearnedPrior, chunk: Chunk, genes: Codes, grid: Floats, noise: float, rng: np.random.Generator
 ) -> Floats:
     """Squared error of one half of the standardised genes, predicted from the other half, both ways.
 
@@ -90,20 +88,14 @@ def by_genes(
 
 
 def by_counts(
-    prior: LearnedPrior,
-    counts: Floats,
-    factors: Floats,
-    genes: NDArray[np.intp],
-    grid: Floats,
-    rng: np.random.Generator,
-    *,
-    measured: bool,
+    prior: LearnedPrior, cells: CellCounts, genes: Codes, grid: Floats, rng: np.random.Generator, *, measured: bool
 ) -> Floats:
     """Poisson loss of one half of the counts, predicted from the other half; cells without counts are left out.
 
-    Binomial thinning makes two independent halves of Poisson counts. `factors` (n,) normalise counts.
-    With `measured` noise each half is denoised at its own depth, else at the noise that its genes leave unexplained.
+    Binomial thinning makes two independent halves of Poisson counts. With `measured` noise each half is denoised at its
+    own depth, else at the noise that its genes leave unexplained.
     """
+    counts, factors = cells.counts.toarray(), np.nan_to_num(cells.factor)
     full = counts.sum(1) > 0
     counts, factors = counts[full], factors[full]
     half = rng.binomial(counts.astype(np.int64), 0.5)
