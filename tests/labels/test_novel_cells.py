@@ -15,9 +15,8 @@ from dice._labels.novelty import Groups
 
 
 def query_of(empty):
-    return SimpleNamespace(
-        latents=SimpleNamespace(empty=empty), prior=SimpleNamespace(latent_scale=1.0), seeds=np.arange(len(empty))
-    )
+    cells, prior = np.arange(len(empty)), SimpleNamespace(latent_scale=1.0)
+    return SimpleNamespace(latents=SimpleNamespace(empty=empty), prior=prior, seeds=cells, order=cells)
 
 
 def powerless(n_cells, n_calibration, fdr, n_novel=0):

@@ -222,7 +222,7 @@ def test_labels_say_how_the_query_was_shifted(query, reference):
 def test_the_sample_is_the_same_in_any_order(query, reference):
     prior, options = dice.Prior.from_anndata(reference), Options()
     forth, back = (Query.of(cells, prior, options) for cells in (query, query[::-1].copy()))
-    np.testing.assert_array_equal(forth.matrix.names[forth.sampled], back.matrix.names[back.sampled])
+    np.testing.assert_array_equal(forth.matrix.names[forth.order], back.matrix.names[back.order])
 
 
 @pytest.mark.parametrize(

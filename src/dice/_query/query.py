@@ -27,7 +27,6 @@ from dice._model.counts import judge_counts
 from dice._model.gibbs import MAX_ITERATIONS
 from dice._model.inference import Inference, Plan
 from dice._model.likelihood import GaussianLikelihood, Latents
-from dice._model.offsets import SAMPLED_CELLS
 from dice._model.sampler import Posterior, cell_seeds
 from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask
@@ -122,9 +121,9 @@ class Query:
         return cls(prior, options, *found, **{"own": own_cells(adata, prior)} | more)
 
     @cached_property
-    def sampled(self) -> Codes:
-        """Cells to estimate the shift from: those with the smallest seeds, in that order, for any order in the file."""
-        return np.argsort(self.seeds, kind="stable")[:SAMPLED_CELLS]
+    def order(self) -> Codes:
+        """All cells in the order of their seeds. Its first cells are a sample, the same for any order in the file."""
+        return np.argsort(self.seeds, kind="stable")
 
     @cached_property
     def latents(self) -> Latents:

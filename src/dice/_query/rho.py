@@ -34,7 +34,7 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
     asked = np.array(GRID) * prior.latent_scale if grid is None else grid
     values = np.unique(check_rho(asked, "grid", "a sequence of numbers of at least 0"))
     rng = np.random.default_rng(query.options.random_state)
-    rows = np.sort(np.argsort(query.seeds, kind="stable")[:N_CELLS])
+    rows = np.sort(query.order[:N_CELLS])
     if len(rows) < 2:
         raise InputError(f"rho cannot be tuned on {len(rows)} cells: pass at least 2 cells, or set rho to a number.")
     chunk = query.matrix.take(rows)

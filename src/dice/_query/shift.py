@@ -11,7 +11,7 @@ import numpy as np
 from dice import _log
 from dice._errors import InputError
 from dice._model.arrays import separation
-from dice._model.offsets import Offsets, find_offsets, recall
+from dice._model.offsets import SAMPLED_CELLS, Offsets, find_offsets, recall
 from dice._types import Codes, Floats
 from dice.options import FOR_LABELS, Shift
 
@@ -34,8 +34,8 @@ def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets
             f"shift={wanted.strategy!r} serves for labels only and cannot change an embedding: pass it to "
             "dice.tl.transfer_labels, or pass 'offset', 'clusters', 'mean' or False."
         )
-    some = ~latents.empty[query.sampled]
-    cells = query.sampled[some]
+    cells = query.order[:SAMPLED_CELLS]
+    cells = cells[~latents.empty[cells]]
     if not len(cells):
         return None, {"strategy": "none"}
     y = latents.y[cells]
@@ -57,5 +57,4 @@ def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> 
 
 def query_order(query: Query) -> Codes:
     """Return the positions of the cells with expression, in the order of their seeds, which belong to the cells."""
-    order = np.argsort(query.seeds, kind="stable")
-    return np.asarray(order[~query.latents.empty[order]])
+    return query.order[~query.latents.empty[query.order]]

@@ -89,9 +89,6 @@ class Training:
         )
 
 
-_REPRESENTATIONS = ("projection", "denoised", "genes")
-
-
 @dataclass(frozen=True)
 class Sets:
     """Settings of the prediction sets of :func:`dice.tl.transfer_labels`, for a query that is like the reference.
@@ -137,7 +134,7 @@ class Classifier:
     spatial_key: str | None = None
 
     def __post_init__(self) -> None:
-        choice("classifier", self.representation, ("auto", *_REPRESENTATIONS))
+        choice("classifier", self.representation, ("auto", "projection", "denoised", "genes"))
         number("min_probability", self.min_probability, least=0, most=1)
 
 
