@@ -54,6 +54,8 @@ TABLE = ROOT / "docs" / "benchmarks" / "mutants.csv"
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.csv")
 LAYERS = ("_model", "_data", "_query", "_labels", "_clusters", "_features", "metrics")
 SIZE = 60
+#: A test of the values of numbers that stand outside of functions: it comes last, after those that see what they do.
+NUMBERS = "tests/test_pinned.py::test_chosen_numbers_are_as_they_were"
 #: Numbers against rounding and division by zero, of which twice as much is as good.
 TINY = 1e-6
 #: Seconds of the tests of a mutant, as they were measured without it.
@@ -94,6 +96,8 @@ class Mutant:
     number: int
     #: First line behind a guard.
     body: str = ""
+    #: Whether it stands outside of the statements of functions.
+    outside: bool = False
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -203,6 +207,8 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
     """All mutants of a module."""
     text, module = path.read_text(), path.relative_to(SOURCE).as_posix()
     lines, seen = text.splitlines(), Counter[tuple[str, ...]]()
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef))
+    inside = {line for node in functions for line in range(node.body[0].lineno, (node.end_lineno or 0) + 1)}
     for place, (_, _, _, node, function) in enumerate(places(ast.parse(text))):
         for kind, new in changes(node):
             line = lines[node.lineno - 1].strip()
@@ -210,7 +216,8 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             key = (function, kind, line, change)
             seen[key] += 1
             body = lines[node.body[0].lineno - 1].strip() if isinstance(node, ast.If) else ""
-            yield Mutant(module, function, kind, line, change, seen[key], place, node.lineno, body)
+            outside = node.lineno not in inside
+            yield Mutant(module, function, kind, line, change, seen[key], place, node.lineno, body, outside)
 
 
 def changed(mutant: Mutant) -> ast.AST:
@@ -274,7 +281,8 @@ def tests_of(mutant: Mutant, visits: Visits) -> tuple[str, ...]:
         if not chosen or spent + seconds[test] <= BUDGET:
             chosen.append(tests[test])
             spent += seconds[test]
-    return tuple(chosen)
+    outside = mutant.kind in ("constant", "off by one", "arithmetic") and mutant.outside
+    return (*chosen, NUMBERS) if outside else tuple(chosen)
 
 
 def start(mutant: Mutant | None, tests: tuple[str, ...], folder: str) -> int:

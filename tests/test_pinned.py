@@ -13,6 +13,9 @@ and the difference of pinned.json belongs to what is reviewed.
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
 import json
 import re
 import sys
@@ -614,6 +617,51 @@ def _numbers_in(text: str) -> str:
     return " ".join(re.findall(r"\d+(?:[.,]\d+)*", text))
 
 
+# ---- numbers that were chosen ------------------------------------------------------------------
+
+
+#: Layers that decide results.
+LAYERS = ("_model", "_data", "_query", "_labels", "_clusters", "_features", "_train", "metrics", "options")
+
+
+def chosen_numbers() -> dict[str, Any]:
+    """Numbers that stand outside of functions: constants, defaults of fields and of arguments, by their names.
+
+    Most were set on real data and act where no simulated cell comes: at 20,000 cells, after an hour, on a wide matrix.
+    """
+    found: dict[str, set[str]] = {}
+
+    def keep(name: str, value: Any) -> None:
+        if isinstance(value, int | float | tuple | list | range | dict) and re.search(r"\d", repr(value)):
+            found.setdefault(name, set()).add(re.sub(r" at 0x\w+", "", repr(value)))
+
+    source = Path(dice.__file__).parent
+    for path in sorted(path for layer in LAYERS for path in (source / layer).rglob("*.py")):
+        parts = ("dice", *path.relative_to(source).with_suffix("").parts)
+        module = importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+        for node in ast.parse(path.read_text()).body:
+            names = [name.id for name in ast.walk(node) if isinstance(name, ast.Name) and name.id.isupper()]
+            for name in names if isinstance(node, ast.Assign | ast.AnnAssign) else ():
+                keep(name, vars(module).get(name))
+            one = vars(module).get(getattr(node, "name", ""))
+            members = list(vars(one).items()) if isinstance(node, ast.ClassDef) else []
+            members = [(name, value) for name, value in members if not name.startswith("__")]
+            for name, value in members:
+                keep(f"{node.name}.{name}", value)
+            for name, function in [("", one), *((f".{name}", getattr(one, name)) for name, _ in members)]:
+                if inspect.isroutine(function):
+                    for parameter in _parameters(function):
+                        keep(f"{node.name}{name}({parameter.name})", parameter.default)
+    return {name: sorted(values) for name, values in sorted(found.items())}
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # Some of C have none.
+        return []
+
+
 # ---- figures -----------------------------------------------------------------------------------
 
 
@@ -708,6 +756,10 @@ def test_an_odd_call_ends_as_it_did(name):
     assert _said_of(name) == json.loads(PINNED.read_text())["odd calls"][name]
 
 
+def test_chosen_numbers_are_as_they_were():
+    assert not list(differences(chosen_numbers(), json.loads(PINNED.read_text())["numbers"]))
+
+
 def _lines(slots: dict[str, Any]) -> str:
     return ",\n".join(f" {json.dumps(slot)}: {json.dumps(figures)}" for slot, figures in slots.items())
 
@@ -715,9 +767,10 @@ def _lines(slots: dict[str, Any]) -> str:
 def main() -> None:
     dice.settings.verbosity = 0
     pinned = json.loads(PINNED.read_text()) if PINNED.exists() else {}
-    for name in sys.argv[1:] or [*CASES, "odd calls"]:
-        pinned[name] = result(name) if name in CASES else {odd: _said_of(odd) for odd in ODD_CALLS}
-    lines = (f'"{name}": {{\n{_lines(pinned[name])}\n}}' for name in [*CASES, "odd calls"])
+    others = {"odd calls": lambda: {odd: _said_of(odd) for odd in ODD_CALLS}, "numbers": chosen_numbers}
+    for name in sys.argv[1:] or [*CASES, *others]:
+        pinned[name] = result(name) if name in CASES else others[name]()
+    lines = (f'"{name}": {{\n{_lines(pinned[name])}\n}}' for name in [*CASES, *others])
     PINNED.write_text("{" + ",\n".join(lines) + "}\n")
 
 
