@@ -144,8 +144,11 @@ class Denoiser(nn.Module, ABC):
         """
         with torch.inference_mode():
             latents = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
-            values = [self(latents, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
-            return bool((torch.stack(values).abs() < LARGEST_VALUE).all())
+            return bool((torch.stack(self.outputs(latents)).abs() < LARGEST_VALUE).all())
+
+    def outputs(self, latents: Tensor) -> list[Tensor]:
+        """What :meth:`is_sound` looks at: all outputs (n, k) for latents (n, k) at several noise levels."""
+        return [self(latents, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
 
     def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
         """Mean posterior variance per latent (n,); by default from random probes of the slope."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import product
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from dice._model.linear_filter import LEAST_VARIANCE, LinearFilter
-from dice._model.networks import LARGEST_VALUE, Denoiser, Preset, TrainingConfig
+from dice._model.networks import Denoiser, Preset, TrainingConfig
 from dice._model.sampler import CellNoise, as_column
 from dice._model.training_data import Rows
 
@@ -184,17 +185,13 @@ class DepthDenoiser(Denoiser):
         return nn.functional.softplus(self.spread(hidden) + SOFTPLUS_ONE).clamp_min(LEAST_VARIANCE)
 
     def is_sound(self) -> bool:
-        if not self.filter.is_sound():
-            return False
-        with torch.inference_mode():
-            latents = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
-            pairs = [
-                self.moments(latents, torch.tensor(level), torch.full((3,), at))
-                for level in (0.0, 1.0, 10.0)
-                for at in (-20.0, 0.0, 20.0)
-            ]
-            values = torch.stack([part for pair in pairs for part in pair])
-        return bool((values.abs() < LARGEST_VALUE).all())
+        return self.filter.is_sound() and super().is_sound()
+
+    def outputs(self, latents: Tensor) -> list[Tensor]:
+        """Means and variances at several noise levels and log depths."""
+        places = product((0.0, 1.0, 10.0), (-20.0, 0.0, 20.0))
+        pairs = (self.moments(latents, torch.tensor(s), torch.full((len(latents),), t)) for s, t in places)
+        return [part for pair in pairs for part in pair]
 
 
 class FilmBlock(nn.Module):
