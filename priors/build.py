@@ -6,7 +6,7 @@ A recipe is one .toml file of this folder: the package that carries the cells, i
 card says. Of all cells, a tenth is held out. The prior is learned from the others, and must label the cells that were
 held out as well as its card says, within the chance of so few cells. Files go to priors/built, and src/dice/priors.csv
 gets their figures and checksums; both belong to one release. With one thread, as `make priors` runs it, the
-same recipe gives the same file on one machine, on any day.
+same recipe and code give the same file on one machine, on any day.
 """
 
 from __future__ import annotations
