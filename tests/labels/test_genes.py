@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import sparse
 
-from dice._labels.genes import contrasts, path_slopes, sums_by_group
+from dice._labels.cells import sums_by_group
+from dice._labels.genes import contrasts, path_slopes
 
 
 def test_a_contrast_is_a_label_less_the_mean_of_others():

@@ -13,10 +13,11 @@ import pytest
 
 import dice
 from dice import Levels
+from dice._labels.cells import Labelled, check_labelled, labels_of
 from dice._labels.learn import _sample
 from dice._labels.stored import _same_labels, labels_to_learn, levels_of, read_or_learn
 from dice._model.training_data import ROLES
-from dice._query.reference import Labelled, cells_of, check_labelled, labels_of, own_genes
+from dice._query.reference import cells_of, own_genes
 
 TRAIN, CALIBRATION = ROLES.index("train"), ROLES.index("calibration")
 

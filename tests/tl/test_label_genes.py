@@ -200,6 +200,7 @@ def test_groups_without_cells_and_cells_without_expression(reference):
     nobody = dice.tl.label_genes(query[:10], reference, groupby="group")
     assert list(nobody.columns) == list(table.columns)
     assert not len(nobody)
+    assert not len(dice.tl.label_genes(query[:0], reference))
 
 
 def test_labels_that_the_prior_was_not_trained_with(reference):

@@ -114,8 +114,13 @@ def is_mudata(adata: object) -> bool:
     return not isinstance(adata, AnnData) and isinstance(getattr(adata, "mod", None), Mapping)
 
 
-def check_writable(adata: Any, *, copy: bool, who: str = "adata") -> None:
-    """Check that results can be written, before the work: copies and views of objects on disk cannot."""
+def check_writable(adata: Any, *, copy: bool, who: str = "adata", reference: object = None) -> None:
+    """Check that results can be written, before the work: copies and views of objects on disk cannot.
+
+    A `reference` must be another object.
+    """
+    if adata is reference:
+        raise InputError("adata and reference are the same object: pass the query first and the reference second.")
     if is_mudata(adata):
         raise InputError(f"{who} has several modalities: pass one of them, out of {list(adata.mod)[:5]}.")
     if not isinstance(adata, AnnData):

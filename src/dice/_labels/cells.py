@@ -1,21 +1,29 @@
-"""The inputs of label classifiers for a query: noisy latents, clean latents and genes."""
+"""What label classifiers see: the labelled cells of a reference, and latents and genes of the cells of a query."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
+from scipy import sparse
 
-from dice._keys import PANEL_LAYER
+from dice import _log
+from dice._data.checks import read_labels
+from dice._data.read import stored_colors
+from dice._errors import InputError
 from dice._model.arrays import Logistic
 from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
+from dice._model.training_data import ROLES, assign_roles
 from dice._query.query import Query
 from dice._query.shift import query_order
 from dice._types import Chunk, Codes, Floats, Mask
+from dice.options import Training
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
@@ -23,9 +31,69 @@ LABEL_SAMPLE = 4000
 GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
 
 
-def is_panel(prior: LearnedPrior) -> bool:
-    """Return whether a prior was learned on the values of a panel."""
-    return bool(prior.params.get("layer") == PANEL_LAYER)
+@dataclass(frozen=True)
+class Labelled:
+    """Labels of a reference and the roles of its cells; -1 where a cell has no label."""
+
+    #: The column of the labels.
+    key: str
+    codes: Codes
+    names: list[str]
+    roles: Codes
+    #: Colour of every label, where the reference has them.
+    colors: list[str] | None
+    #: The tree of labels, and the node (n,) of cells that are known less finely than by a label, or -1.
+    tree: Any = None
+    coarse: Codes | None = None
+
+    def cells(self, *roles: str) -> Codes:
+        """Positions of the labelled cells with any of these roles."""
+        return np.flatnonzero(np.isin(self.roles, [ROLES.index(role) for role in roles]) & (self.codes >= 0))
+
+
+def check_labelled(labelled: Labelled, labels_key: str) -> Labelled:
+    """Return labels that have training and calibration cells, or raise an error that says what is missing."""
+    if not len(labelled.cells("train")):
+        raise InputError(
+            f"No cell that the prior was trained on has a label in reference.obs[{labels_key!r}]: label some, or call "
+            "dice.tl.train_prior(reference) again."
+        )
+    if not len(labelled.cells("calibration")):
+        raise InputError(
+            f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: train its "
+            "prior with training=dice.Training(calibration_fraction=0.1)."
+        )
+    return labelled
+
+
+def check_roles(reference: AnnData, labels_key: str, training: Training, seed: int) -> None:
+    """Raise an error before a training that would leave no labelled cells to learn from or to calibrate on."""
+    shares = training.validation_fraction, training.calibration_fraction
+    roles = assign_roles(reference.n_obs, *shares, seed).astype(np.intp)
+    check_labelled(labels_of(reference, labels_key, roles), labels_key)
+
+
+def labels_of(
+    reference: AnnData, labels_key: str, roles: Codes, who: str = "reference", labels: pd.Categorical | None = None
+) -> Labelled:
+    """Return labels, colours and roles of reference cells, without labels of a single cell. `who` is used in errors."""
+    labels = read_labels(reference, labels_key, who) if labels is None else labels
+    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
+    if (counts == 1).any():
+        single = [str(name) for name in labels.categories[counts == 1]]
+        _log.warn(
+            f"Labels of a single cell are left out ({len(single)}, for example {single[:5]}): one cell cannot serve "
+            "for training and for calibration; merge these labels with others to keep them.",
+        )
+        labels = labels.remove_categories(labels.categories[counts == 1])
+    if len(labels.categories) < 2:
+        raise InputError(
+            f"{who}.obs[{labels_key!r}] has fewer than two labels of at least two cells each: pass another labels_key."
+        )
+    known = stored_colors(reference, labels_key) or {}
+    colors = [known[name] for name in labels.categories] if set(labels.categories) <= set(known) else None
+    names = [str(name) for name in labels.categories]
+    return Labelled(labels_key, labels.codes.astype(np.intp), names, roles, colors)
 
 
 @dataclass(frozen=True)
@@ -50,13 +118,8 @@ class LabelCells:
         return len(self.y)
 
     @property
-    def is_panel(self) -> bool:
-        """Whether the prior was learned on the few genes of a panel."""
-        return is_panel(self.query.prior)
-
-    @property
-    def scale(self) -> float:
-        return self.query.prior.latent_scale
+    def prior(self) -> LearnedPrior:
+        return self.query.prior
 
     @property
     def seen(self) -> Mask:
@@ -65,10 +128,10 @@ class LabelCells:
 
     def cleaned(self, y: Floats, rows: Codes | None = None) -> Floats:
         """Return clean latents (n, k) of noisy latents, with the depth of the cells at `rows`, or of a typical cell."""
-        prior = self.query.prior
-        if prior.measured:
-            return prior.mean(y, np.full(len(y), np.nan) if rows is None else self.query.latents.log_depth[rows])
-        return prior.mean(y, rho=self.query.plan.level)
+        if self.prior.measured:
+            depths = np.full(len(y), np.nan) if rows is None else self.query.latents.log_depth[rows]
+            return self.prior.mean(y, depths)
+        return self.prior.mean(y, rho=self.query.plan.level)
 
     def without(self, offsets: Offsets | None) -> tuple[Floats, Floats, Floats | None]:
         """Return noisy and clean latents (n, k) without the shift, and the shift (n, k) of the noisy ones."""
@@ -126,7 +189,7 @@ class LabelCells:
         slopes, likelihood = classifier.slopes[match.prior], query.likelihood
         if likelihood.filled:
             hidden = np.setdiff1d(np.arange(len(classifier.slopes)), match.prior)
-            carried = query.prior.projection.loadings[hidden].T @ classifier.slopes[hidden]
+            carried = self.prior.projection.loadings[hidden].T @ classifier.slopes[hidden]
             slopes = slopes + likelihood.loadings @ (likelihood.filter @ carried)
         return Logistic(slopes.astype(np.float32), classifier.offset)
 
@@ -147,3 +210,11 @@ def fine_groups(latents: Floats, order: Codes) -> pd.Categorical:
         model = KMeans(min(n_groups, len(np.unique(learned, axis=0))), n_init=1, random_state=0).fit(learned)
         codes[order] = model.predict(cells)
     return pd.Categorical.from_codes(codes, [str(code) for code in range(codes.max(initial=-1) + 1)])
+
+
+def sums_by_group(values: Chunk, groups: Codes, n_groups: int) -> Floats:
+    """Return sums (G, p) of cells (n, p) per group (n,). Cells with the code -1 are left out."""
+    known = np.flatnonzero(groups >= 0)
+    members = sparse.csr_array((np.ones(len(known)), (groups[known], known)), shape=(n_groups, len(groups)))
+    sums = members @ values
+    return np.asarray(sums.toarray() if sparse.issparse(sums) else sums, dtype=np.float64)

@@ -133,7 +133,7 @@ def _fit(views: Views, averaged: bool) -> _Fitted:
     current = np.mean(list(found.values()), axis=0)
     share = unexplained_share(cells.y[rows].mean(0), views.model.centres, current.mean(0), reference)
     # Labels of few genes are too doubtful to weigh cells by.
-    uneven = 0.0 if cells.is_panel else share
+    uneven = 0.0 if cells.prior.is_panel else share
     for _ in range(ROUNDS):
         matched = views.matching(*balanced(current, reference, uneven))
         found |= {name: view(cells.sample, rows) for name, view in matched.items()}

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from anndata import AnnData
-from scipy import sparse
 from torch import Tensor
 
 from dice._arguments import from_plain
+from dice._data.checks import read_labels
 from dice._data.matrix import Matrix
 from dice._data.read import names as names_of
 from dice._keys import PriorKeys
-from dice._labels.cells import LabelCells
+from dice._labels.cells import LabelCells, sums_by_group
 from dice._labels.model import LabelModel
 from dice._model.inference import NETWORK_CHUNK
 from dice._query.query import Query
-from dice._query.reference import own_genes, read_reference
+from dice._query.reference import own_genes
 from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import OBJECTS, Options
@@ -50,29 +51,24 @@ def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Exp
     return ExplainedCells(cells.query, *cells.without(offsets))
 
 
-def blend_of(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weight of each classifier in the mixture that gave the labels."""
-    table = record["candidates"]
-    # The last row is the mixture itself.
-    return {str(name): float(w) for name, w in zip(table["candidate"][:-1], table["weight"][:-1], strict=True)}
-
-
 def find_reasons(
-    cells: ExplainedCells, model: LabelModel, blend: Mapping[str, float], groups: Codes, contrast: Floats
+    cells: ExplainedCells, model: LabelModel, classifiers: Mapping[str, Any], groups: Codes, contrast: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Explain the labels of groups (n,) of cells by the d genes that query and prior share.
 
+    `classifiers` is the table of the record of the labels, with the weight of each classifier in their mixture.
     `contrast` (G, C) are the factors of the logits in the score of each group. Returned are weights (G, d) of genes,
     standardised means (G, d) without the shift, and the score (G,) minus that of the mean reference cell, which is at
     zero.
     """
-    likelihood, scale, n_groups = cells.query.likelihood, cells.query.prior.latent_scale, len(contrast)
+    likelihood, scale, n_groups = cells.query.likelihood, cells.prior.latent_scale, len(contrast)
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
     sums = cells.query.matrix.each(lambda x, rows: sums_by_group(cells.standardized(x, rows), groups[rows], n_groups))
     difference = np.sum(sums, axis=0) / n
     weights: Floats = np.zeros_like(difference)
     score: Floats = np.zeros(n_groups)
-    for name, share in blend.items():
+    # The last row is the mixture itself.
+    for name, share in zip(classifiers["candidate"][:-1], map(float, classifiers["weight"][:-1]), strict=True):
         classifier = model.classifiers[name]
         if name == "genes":
             carried: Floats = contrast @ cells.observed(classifier).slopes.T
@@ -121,7 +117,7 @@ def expression_of(matrix: Matrix, groups: Codes, n_groups: int) -> tuple[Floats,
         return np.stack([sums_by_group(values, groups[rows], n_groups) for values in (chunk, chunk > 0)])
 
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]
-    mean, fraction = np.sum(matrix.each(each), axis=0) / n
+    mean, fraction = sum(matrix.each(each), start=np.zeros((2, 1, 1))) / n
     return mean, fraction
 
 
@@ -130,14 +126,11 @@ def known_expression(
 ) -> tuple[Floats, Floats]:
     """Return mean and fraction (C, d) of the reference's labels, from its cells or from means stored in the prior."""
     if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
-        labelled = read_reference(reference, labels_key, prior_key)
+        labels = read_labels(reference, labels_key, "reference")
         # A coarse label of the column, which only teaches the labels below it, has no expression of its own.
-        place = {name: code for code, name in enumerate(model.names)}
-        order = np.array([place.get(name, -1) for name in labelled.names] + [-1], dtype=np.intp)
-        matrix = Matrix(
-            reference, layer=query.prior.params.get("layer"), genes=own_genes(reference, query), who="reference"
-        )
-        return expression_of(matrix, order[labelled.codes], len(model.names))
+        codes = np.append(pd.Index(model.names).get_indexer(labels.categories.astype(str)), -1)[labels.codes]
+        layer, genes = query.prior.params.get("layer"), own_genes(reference, query)
+        return expression_of(Matrix(reference, layer=layer, genes=genes, who="reference"), codes, len(model.names))
     projection, genes = query.prior.projection, query.match.prior
     means = model.gene_means[:, genes] + projection.center[genes]
     mean = means * projection.scale[genes] + projection.mean[genes]
@@ -181,11 +174,3 @@ def path_slopes(
         (slope,) = torch.autograd.grad((function(at) * along).sum(), at)
         slopes += float(weight) * slope
     return np.asarray(slopes)
-
-
-def sums_by_group(values: Chunk, groups: Codes, n_groups: int) -> Floats:
-    """Return sums (G, p) of cells (n, p) per group (n,). Cells with the code -1 are left out."""
-    known = np.flatnonzero(groups >= 0)
-    members = sparse.csr_array((np.ones(len(known)), (groups[known], known)), shape=(n_groups, len(groups)))
-    sums = members @ values
-    return np.asarray(sums.toarray() if sparse.issparse(sums) else sums, dtype=np.float64)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 from anndata import AnnData
+from sklearn.utils.extmath import randomized_svd
 
 from dice import _log
 from dice._data.read import record
 from dice._data.recipe import batch_columns
 from dice._labels import views
-from dice._labels.cells import LabelCells, is_panel
+from dice._labels.cells import LabelCells, Labelled
 from dice._labels.model import MOST_CELLS, REPRESENTATIONS, LabelModel
 from dice._labels.novelty import within_groups
 from dice._model.arrays import (
@@ -26,7 +27,7 @@ from dice._model.arrays import (
 )
 from dice._model.batches import explained_by_batches
 from dice._query.query import Query
-from dice._query.reference import Labelled, as_query, cells_of
+from dice._query.reference import as_query
 from dice._types import Codes, Floats, Mask
 from dice.options import Options
 
@@ -53,15 +54,16 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
     copies = _cells(reference, prior, labelled, who)
     whole, (fit, possible) = copies[0], _taught_by(labelled)
     calibration, n_labels = subsample(labelled.cells("calibration"), MOST_CELLS), len(labelled.names)
+    scale = prior.latent_scale
     with _log.progress(total=len(REPRESENTATIONS), desc="Learning labels", unit="fit") as bar:
         classifiers, logits = {}, {}
         for name in REPRESENTATIONS[:2]:
-            latents = [(cells.y if name == "projection" else cells.clean) / cells.scale for cells in copies]
+            latents = [(cells.y if name == "projection" else cells.clean) / scale for cells in copies]
             # Latents of a panel are its few genes, rotated: they need the penalty of genes.
-            classifiers[name] = _fit([x[fit] for x in latents], possible, n_labels, genes=whole.is_panel)
+            classifiers[name] = _fit([x[fit] for x in latents], possible, n_labels, genes=prior.is_panel)
             logits[name] = classifiers[name].logits(latents[0][calibration])
             bar.update()
-        codes = _drawn(possible, classifiers["projection"](whole.y[fit] / whole.scale), seed)
+        codes = _drawn(possible, classifiers["projection"](whole.y[fit] / scale), seed)
         rows, labels = fit[sampled := _sample(np.arange(len(fit)), codes, seed)], codes[sampled]
         known, held_out = np.split(whole.genes(np.concatenate([rows, calibration])), [len(rows)])
         thinned = [cells.genes(rows) for cells in copies[1:]]
@@ -80,7 +82,7 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
     )  # fmt: skip
     temperature = _temperature(model, held_out, prior.projection.scale)
     components = _components(known, labels, model.moments(), seed)
-    evidence, entries = _evidence(reference, whole.y[rows] / whole.scale, components, rows, labels, labelled, seed)
+    evidence, entries = _evidence(reference, whole.y[rows] / scale, components, rows, labels, labelled, seed)
     card = card | _scores(model) | entries
     return replace(model, temperature=temperature, batch_evidence=evidence, card=card)
 
@@ -89,8 +91,9 @@ def _taught_by(labelled: Labelled) -> tuple[Codes, Codes | Mask]:
     """Return the cells to learn from and their labels (n,), or possible labels (n, C) if some are coarse."""
     if labelled.coarse is None or not (labelled.coarse >= 0).any():
         return (fit := labelled.cells("train", "validation")), labelled.codes[fit]
-    fit = cells_of(labelled.roles, (labelled.codes >= 0) | (labelled.coarse >= 0), "train", "validation")
-    return fit, labelled.tree.members[np.where(labelled.codes >= 0, labelled.codes, labelled.coarse)[fit]]
+    nodes = np.where(labelled.codes >= 0, labelled.codes, labelled.coarse)
+    fit = replace(labelled, codes=nodes).cells("train", "validation")
+    return fit, labelled.tree.members[nodes[fit]]
 
 
 def _drawn(possible: Codes | Mask, probabilities: Floats, seed: int) -> Codes:
@@ -132,7 +135,7 @@ def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list
     if not own.measured:
         return [LabelCells.of(whole)]
     # Depths are relative to the target sum, which is the median depth of the query for a panel.
-    panel = is_panel(prior)
+    panel = prior.is_panel
     typical, least = (0.0, LEAST_OF_PANEL) if panel else (prior.typical, LEAST_DEPTH)
     thin = typical + np.linspace(np.log(least), 0, 1000, dtype=np.float32)
     return [LabelCells.of(replace(whole, depths=depths)) for depths in (PANEL_DEPTHS if panel else whole.depths, thin)]
@@ -152,7 +155,8 @@ def _components(x: Floats, codes: Codes, moments: views.LabelMoments, seed: int)
     rows = _sample(np.arange(len(x)), codes, seed, most=MOST_CELLS)
     centred = x - (moments.composition @ moments.mean).astype(np.float32)
     n_components = max(min(MOST_COMPONENTS, len(rows) // 2, x.shape[1] // 2), 1)
-    return centred @ views.leading_directions(centred[rows], n_components, seed)
+    _, _, directions = randomized_svd(centred[rows], n_components, n_iter=2, random_state=seed % 2**32)
+    return centred @ np.ascontiguousarray(directions.T, dtype=np.float32)
 
 
 def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any]:
@@ -195,8 +199,7 @@ def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) ->
 
 def widest_batches(latents: Floats, columns: dict[str, Codes], labels: Codes) -> str | None:
     """Return the batch column that explains most variance of the latents (n, k) within labels (n,)."""
-    shares = {name: explained_by_batches(latents, codes, labels) for name, codes in columns.items()}
-    return max(shares, key=lambda name: shares[name]) if shares else None
+    return max(columns, key=lambda name: explained_by_batches(latents, columns[name], labels), default=None)
 
 
 def batch_evidence(

@@ -42,8 +42,12 @@ _ARRAYS = {
     "temperature": "1",
     "batch_evidence": "2",
 }
-#: The same for every classifier of p inputs.
-_OF_CLASSIFIER = {"slopes": "pC", "offset": "C", "calibration": "mC"}
+#: The same for the classifiers: slopes, offset, and logits of calibration cells.
+_OF_CLASSIFIERS = {
+    f"{name}_{part}": axes
+    for name in REPRESENTATIONS
+    for part, axes in (("slopes", "dC" if name == "genes" else "kC"), ("offset", "C"), ("calibration", "mC"))
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,15 +134,18 @@ class LabelModel:
         """Return all arrays. Names and card are text and are stored elsewhere."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         for name, known in self.classifiers.items():
-            parts = known.slopes, known.offset, self.logits[name]
-            arrays |= {f"{name}_{part}": values for part, values in zip(_OF_CLASSIFIER, parts, strict=True)}
+            arrays |= {f"{name}_slopes": known.slopes, f"{name}_offset": known.offset}
+            arrays[f"{name}_calibration"] = self.logits[name]
         return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], card: Mapping[str, Any], n_latent: int, n_genes: int) -> LabelModel:
         """Check stored arrays, then build the model."""
         names = _labels_of(card)
-        check_arrays(arrays, _shapes(arrays, len(names), n_latent, n_genes), "labels")
+        sizes = {"C": len(names), "k": n_latent, "d": n_genes, "1": 1, "2": 2}
+        sizes["m"] = np.size(arrays.get("calibration_codes", ()))
+        shapes = {name: tuple(sizes[axis] for axis in axes) for name, axes in (_ARRAYS | _OF_CLASSIFIERS).items()}
+        check_arrays(arrays, shapes, "labels")
         if not arrays["counts"].any():
             raise PriorFormatError("The stored prior's 'labels/counts' must not be all zero.")
         common = {name: arrays[name] for name in _ARRAYS}
@@ -167,17 +174,6 @@ def _labels_of(card: Mapping[str, Any]) -> list[str]:
     except (InputError, AttributeError, TypeError) as error:
         raise PriorFormatError(f"The stored prior's 'card' has no tree of its labels: {error}") from error
     return names
-
-
-def _shapes(arrays: Mapping[str, Any], n_labels: int, n_latent: int, n_genes: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape that every stored array must have."""
-    n_calibration = np.size(arrays.get("calibration_codes", ()))
-    sizes = {"C": n_labels, "k": n_latent, "d": n_genes, "m": n_calibration, "1": 1, "2": 2}
-    axes = dict(_ARRAYS)
-    for name in REPRESENTATIONS:
-        inputs = "d" if name == "genes" else "k"
-        axes |= {f"{name}_{part}": own.replace("p", inputs) for part, own in _OF_CLASSIFIER.items()}
-    return {name: tuple(sizes[axis] for axis in own) for name, own in axes.items()}
 
 
 def log_loss(probabilities: Floats, codes: NDArray[np.integer]) -> float:

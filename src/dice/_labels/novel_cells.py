@@ -192,7 +192,7 @@ def unlike_cells(cells: LabelCells, model: LabelModel) -> Mask:
 
     In a shifted query, single cells are not tested because all of them are far from the reference.
     """
-    known = groups, calibration, _ = model.groups(cells.scale)
+    known = groups, calibration, _ = model.groups(cells.prior.latent_scale)
     called = call_groups(cells.query, cells.y, cells.fine.codes, len(cells.fine.categories), known, FDR)
     unlike = np.append(called.novel, False)[cells.fine.codes]
     if called.shifted:

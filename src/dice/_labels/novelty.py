@@ -84,12 +84,9 @@ def within_groups(y: Floats, codes: NDArray[np.integer]) -> Floats:
     return np.asarray(axes / np.sqrt(np.maximum(variances, 0) + RIDGE * variances.mean() + 1e-12))
 
 
-def cluster(y: Floats, seed: int = 0) -> NDArray[np.intp]:
+def cluster(y: Floats) -> NDArray[np.intp]:
     """Return k-means clusters (n,) of cells without labels."""
-    from sklearn.cluster import KMeans  # imported only by queries
-
-    n_clusters = int(np.clip(len(y) // CLUSTER_SIZE, 1, N_CLUSTERS))
-    return KMeans(n_clusters, n_init=1, random_state=seed).fit(y).labels_.astype(np.intp)
+    return split(y, np.zeros(len(y), np.intp), np.clip([len(y) // CLUSTER_SIZE], 1, N_CLUSTERS))
 
 
 def novelty_scores(groups: Groups, query: Floats, calibration: Floats) -> tuple[Floats, Floats]:
@@ -208,7 +205,7 @@ def _allowance(parts: Displaced) -> tuple[float, float, float]:
 
 def split(points: Floats, codes: NDArray[np.integer], n_parts: NDArray[np.integer]) -> NDArray[np.intp]:
     """Split each group of cells (n, k) by k-means into at most `n_parts` (C,) parts; -1 for cells without a group."""
-    from sklearn.cluster import KMeans
+    from sklearn.cluster import KMeans  # imported only by queries
 
     parts = np.full(len(codes), -1, dtype=np.intp)
     for code in np.unique(codes[codes >= 0]):

@@ -64,11 +64,7 @@ class Views:
 
     def keeping(self) -> dict[str, LabelView]:
         """Return the views that do not change the reference."""
-        found = {}
-        for name, offsets in self.offsets.items():
-            y, clean, away = self.cells.without(offsets)
-            found[name] = self._by_classifiers(y, clean, away)
-        return found
+        return {name: self._by_classifiers(*self.cells.without(offsets)) for name, offsets in self.offsets.items()}
 
     def matching(self, weights: Floats, composition: Floats) -> dict[str, LabelView]:
         """Return the views that match query cells of these weights (m,) and the reference at a composition (C,).
@@ -92,7 +88,7 @@ class Views:
         genes, and this noise would add up in the latents.
         """
         cells, classifier = self.cells, views.standardized_classifier(self.gene_classifier, own)
-        if not cells.is_panel:
+        if not cells.prior.is_panel:
             return lambda x, _: classifier(x)
 
         def view(x: Floats, rows: Codes) -> Floats:
@@ -103,7 +99,7 @@ class Views:
 
     def _profiles(self, own: OwnScale, *_: Floats) -> LabelView:
         """Return the view of the cosines of cells and mean profiles of the labels, both without their means."""
-        scale = self.cells.query.prior.projection.scale[self.cells.query.match.prior]
+        scale = self.cells.prior.projection.scale[self.cells.query.match.prior]
         profiles = Profiles.of(own, self.moments, scale, float(self.model.temperature[0]))
         return lambda x, _: profiles(x)
 
@@ -112,7 +108,7 @@ class Views:
         total = np.zeros((len(y), len(self.model.names)), dtype=np.float32)
         for name, latents in (("projection", y), ("denoised", clean)):
             if name in self.weights:
-                logits = self.model.classifiers[name].logits(latents / self.cells.scale)
+                logits = self.model.classifiers[name].logits(latents / self.cells.prior.latent_scale)
                 total += self.weights[name] * softmax(logits)
         return total
 
@@ -132,24 +128,25 @@ class Views:
 def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift: Any) -> tuple[Views, dict[str, Any]]:
     """Return the views to compute, and the record of the offsets."""
     kinds = REPRESENTATIONS if classifier.representation == "auto" else (classifier.representation,)
-    weights, nothing = model.weights(kinds, by_loss=cells.is_panel), {"strategy": "none"}
-    if shift is False:
-        return Views(cells, model, weights, {"measured": None}), nothing
+    weights = model.weights(kinds, by_loss=cells.prior.is_panel)
+    kept: dict[str, Offsets | None] = {"measured": None}
+    matched: tuple[str, ...] = ()
+    record: dict[str, Any] = {"strategy": "none"}
     strategy = shift.strategy if isinstance(shift, Shift) else "stored"
     if strategy in MATCHED:
         _check_matched(classifier, shift)
-        return Views(cells, model, weights, {"measured": None}, (strategy,)), nothing
-    if strategy != "auto":
+        matched = (strategy,)
+    elif strategy == "auto":
+        # A panel has too few genes for soft clusters, and a small reference too few cells.
+        if not cells.prior.is_panel and cells.prior.soft_clusters is not None:
+            kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
+        # The cosines of few genes at few counts are mostly noise.
+        matched = tuple(name for name in MATCHED if name != "profiles" or not cells.prior.is_panel)
+        matched = matched if len(kinds) > 1 else ("centered",)
+    elif shift is not False:
         offsets, record = find_shift(cells.query, shift)
-        return Views(cells, model, weights, {strategy: offsets}), record
-    kept: dict[str, Offsets | None] = {"measured": None}
-    record = nothing
-    # A panel has too few genes for soft clusters, and a small reference too few cells.
-    if not cells.is_panel and cells.query.prior.soft_clusters is not None:
-        kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
-    # The cosines of few genes at few counts are mostly noise.
-    matched = tuple(name for name in MATCHED if name != "profiles" or not cells.is_panel)
-    return Views(cells, model, weights, kept, matched if len(kinds) > 1 else ("centered",)), record
+        kept = {strategy: offsets}
+    return Views(cells, model, weights, kept, matched), record
 
 
 def _check_matched(classifier: Classifier, shift: Shift) -> None:
@@ -163,11 +160,13 @@ def _check_matched(classifier: Classifier, shift: Shift) -> None:
 
 def taught(cells: LabelCells, probabilities: Floats, rows: Codes, among: Mask | None = None) -> Floats:
     """Return probabilities (n, C) averaged with a regression on the query's scaled latents, or on genes of a panel."""
-    if cells.is_panel:
+    if cells.prior.is_panel:
         genes = cells.genes(rows)
         latents = (genes - genes.mean(0)) / np.maximum(genes.std(0), 1e-6)
     else:
-        latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(cells.scale)
+        latents = np.concatenate([cells.clean[rows], cells.y[rows]], axis=1, dtype=np.float32) / np.float32(
+            cells.prior.latent_scale
+        )
     # The fold of a cell depends only on its name.
     parts = (cells.query.seeds[rows] % TAUGHT_FOLDS).astype(np.intp)
     return teach(probabilities, latents, parts, among)

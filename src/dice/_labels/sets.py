@@ -61,7 +61,7 @@ def judge(
     Cells that are `unlike` the reference, or whose label is less likely than `min_probability`, are never confident.
     """
     calibration, codes, seen = model.calibration(found.weights), model.calibration_codes, cells.seen
-    ratio = error_ratio(model.batch_evidence, PANEL_RATIO if cells.is_panel else ERROR_RATIO)
+    ratio = error_ratio(model.batch_evidence, PANEL_RATIO if cells.prior.is_panel else ERROR_RATIO)
     error = expected_error(found.probabilities[seen], ratio, found.strength)
     probabilities = found.probabilities.copy()
     probabilities[seen] = tempered(probabilities[seen], error)

@@ -19,7 +19,7 @@ from dice._data.read import column_names, read_safe
 from dice._data.write import Slots, result_key
 from dice._errors import InputError
 from dice._keys import STATUSES, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
-from dice._labels.cells import LabelCells
+from dice._labels.cells import LabelCells, sums_by_group
 from dice._labels.model import LabelModel
 from dice._labels.sets import JudgedLabels, of_more_likely
 from dice._labels.tree import LabelTree, listed
@@ -38,7 +38,7 @@ def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) ->
 
 def label_slots(
     keys: LabelKeys, adata: AnnData, model: LabelModel, judged: JudgedLabels, min_probability: float,
-    record: dict[str, Any], voted: tuple[pd.Categorical, Votes] | None = None,
+    record: dict[str, Any], voted: tuple[pd.Categorical, dict[str, Any]] | None = None,
 ) -> Slots:  # fmt: skip
     """Return the slots of labels, probabilities, sets, status, views and votes."""
     names, status = model.names, _occurring(judged.status, STATUSES)
@@ -47,7 +47,7 @@ def label_slots(
     uns: dict[str, Any] = {keys.uns: record} | _colors_of(label, model, keys.colors)
     obs = {}
     if voted is not None:
-        obs[keys.voted], record["votes"] = _voted(*voted, model, record["call"]["alpha"])
+        obs[keys.voted], record["votes"] = voted
         uns |= _colors_of(obs[keys.voted], model, f"{keys.voted}_colors")
     obsm = {keys.views: _by_view(record["views"]["view"], *judged.by_view, names, adata.obs_names)}
     common = common_slots(keys, adata.obs_names, names, label, judged.probabilities, judged.sets, status)
@@ -134,22 +134,6 @@ def agreed_status(adata: AnnData, keys: LabelKeys) -> Slots:
     return slots | _at_nodes(safe, tree, nodes, found, table, dict(table["params"]))
 
 
-def _voted(
-    groups: pd.Categorical, votes: Votes, model: LabelModel, alpha: float
-) -> tuple[pd.Categorical, dict[str, Any]]:
-    """Return the voted labels of groups, as a label per cell and as a table."""
-    tree, names = model.tree, np.array(model.names, dtype=object)[votes.probabilities.argmax(1)]
-    # A group in which all cells are empty has no label.
-    names[votes.n_cells == 0] = None
-    table = {
-        "group": np.array([str(name) for name in groups.categories], dtype=str), "n_cells": votes.n_cells,
-        "label": np.array([name or "" for name in names], dtype=str), "probability": votes.probabilities.max(1),
-        "set": np.asarray(_set_texts(votes.sets, model.names)).astype(str),
-        "safe": np.array(tree.names, dtype=str)[tree.nodes(votes.probabilities, 1 - alpha)], "shares": votes.shares,
-    }  # fmt: skip
-    return _occurring(np.append(names, [None])[groups.codes], model.names), table
-
-
 def most_likely(known: list[str], probabilities: Floats, min_probability: float = 0.0) -> pd.Categorical:
     """Return the most likely labels, with unlikely ones unassigned."""
     likely = probabilities.max(1, initial=0) >= min_probability
@@ -188,29 +172,39 @@ class Votes:
 
 
 def count_votes(
-    cells: LabelCells, probabilities: Floats, groups: pd.Categorical | None, alpha: float
-) -> tuple[pd.Categorical, Votes] | None:
-    """Return the votes of the given groups or of fine groups; None if fine groups agree no better than chance."""
-    voting = cells.fine if groups is None else groups
+    cells: LabelCells, model: LabelModel, probabilities: Floats, groups: pd.Categorical | None, alpha: float
+) -> tuple[pd.Categorical, dict[str, Any]] | None:
+    """Return the voted label (n,) of every cell, and the table of votes, of the given groups or of fine groups.
+
+    Return None if fine groups agree no better than chance.
+    """
+    voting, tree = cells.fine if groups is None else groups, model.tree
     codes = np.where(cells.seen, voting.codes, -1)
     votes = vote(probabilities, codes, len(voting.categories), alpha)
     if groups is None and not votes_help(probabilities, codes, votes.probabilities.argmax(1)):
         _log.info("Votes are left out: fine groups would change more labels than are expected to be wrong.")
         return None
-    return voting, votes
+    names = np.array(model.names, dtype=object)[votes.probabilities.argmax(1)]
+    # A group in which all cells are empty has no label.
+    names[votes.n_cells == 0] = None
+    table = {
+        "group": np.array([str(name) for name in voting.categories], dtype=str), "n_cells": votes.n_cells,
+        "label": np.array([name or "" for name in names], dtype=str), "probability": votes.probabilities.max(1),
+        "set": np.asarray(_set_texts(votes.sets, model.names)).astype(str),
+        "safe": np.array(tree.names, dtype=str)[tree.nodes(votes.probabilities, 1 - alpha)], "shares": votes.shares,
+    }  # fmt: skip
+    return _occurring(np.append(names, [None])[voting.codes], model.names), table
 
 
-def vote(probabilities: Floats, groups: NDArray[np.integer], n_groups: int, alpha: float) -> Votes:
+def vote(probabilities: Floats, groups: Codes, n_groups: int, alpha: float) -> Votes:
     """Return the votes of cells (n, C) per group (n,). Cells with the code -1 do not vote.
 
     Probabilities are averaged and not multiplied, because errors of cells in the same group are correlated.
     """
-    probabilities, groups = probabilities[groups >= 0], groups[groups >= 0]
-    n = np.bincount(groups, minlength=n_groups).astype(np.intp)
-    sums, best = np.zeros((2, n_groups, probabilities.shape[1]))
-    np.add.at(sums, groups, probabilities)
-    np.add.at(best, (groups, probabilities.argmax(1)), 1)
-    mean, shares = (values / np.maximum(n, 1)[:, None] for values in (sums, best))
+    n = np.bincount(groups[groups >= 0], minlength=n_groups)
+    votes = np.eye(probabilities.shape[1])[probabilities.argmax(1)]
+    sums = (sums_by_group(values, groups, n_groups) for values in (probabilities, votes))
+    mean, shares = (values / np.maximum(n, 1)[:, None] for values in sums)
     # A label is in the set if more likely labels have not reached the probability yet.
     return Votes(n, mean, shares, sets=of_more_likely(mean) < 1 - alpha)
 

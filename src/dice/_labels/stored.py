@@ -19,11 +19,10 @@ from dice._data.read import Transferred
 from dice._data.read import names as names_of
 from dice._errors import InputError
 from dice._keys import PriorKeys
-from dice._labels.cells import is_panel
+from dice._labels.cells import Labelled, check_labelled, labels_of
 from dice._labels.learn import learn_labels
 from dice._labels.model import LabelModel
 from dice._labels.tree import LabelTree
-from dice._query.reference import Labelled, check_labelled, labels_of
 from dice._types import Codes
 from dice.options import LabelsKey, Levels
 
@@ -81,7 +80,7 @@ def check_model(model: LabelModel, prior: Any) -> None:
     if never:
         _log.warn(f"All cells of the labels {never[:5]} are calibration cells, so these labels are never predicted.")
     n_genes = len(prior.genes)
-    if not is_panel(prior) or n_genes >= FEW_GENES:
+    if not prior.is_panel or n_genes >= FEW_GENES:
         return
     clear = [name for name, f1 in zip(model.names, model.card["f1"], strict=True) if (f1 or 0.0) >= TOLD_APART]
     told = f"tell {clear[:5]} from the others" if clear else "tell no label from all others"

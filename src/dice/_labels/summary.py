@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,13 @@ from anndata import AnnData
 from scipy.sparse.csgraph import connected_components
 
 from dice import _log
-from dice._arguments import as_plain, said
+from dice._arguments import said
 from dice._data import read
 from dice._data.matrix import Matrix
+from dice._data.read import Transferred
 from dice._data.value_checks import is_raw
 from dice._errors import InputError
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
-from dice._labels.cells import is_panel
 from dice._labels.tree import LabelTree
 from dice._model.counts import MOSTLY, recover
 from dice._model.prior import LearnedPrior
@@ -31,29 +30,11 @@ LOOKED_AT, DOUBTED, NAMED = 20, 0.5, 4
 SMALL_QUERY, OF_GENES, WEAK = 200, 500, 0.5
 
 
-@dataclass(frozen=True)
-class Overview:
-    """Named lines of text, and the figures in them."""
-
-    lines: dict[str, str]
-    figures: dict[str, Any]
-
-    def __str__(self) -> str:
-        width = max(map(len, self.lines))
-        return "\n".join(f"{name:<{width}}  {text}" for name, text in self.lines.items())
-
-    def record(self, call: Mapping[str, Any], warned: list[str]) -> dict[str, Any]:
-        """Return the record for ``.uns``. A shift that was passed as a table is replaced by "given"."""
-        asked = {**call, "shift": "given" if isinstance(call["shift"], Mapping) else call["shift"], "levels": None}
-        kept = {"summary": str(self), "params": as_plain(self.figures), "call": as_plain(asked)}
-        return {**kept, "warnings": np.array(warned, dtype=str)}
-
-
 def summarize(
     adata: AnnData, reference: object, prior: LearnedPrior, *, layer: str | None, genes: str,
     labels_key: str | None, clustered: bool,
-) -> Overview:  # fmt: skip
-    """Return the summary of an annotated query. Only results of this call are included."""
+) -> tuple[str, dict[str, Any]]:  # fmt: skip
+    """Return the summary of an annotated query as text, and the figures in it, of the results of this call alone."""
     figures: dict[str, Any] = {"n_cells": adata.n_obs, "n_genes": len(prior.genes)}
     depths, cells = {"query": median_depth(adata, layer)}, f"{adata.n_obs:,} in the query"
     if isinstance(reference, AnnData):
@@ -68,7 +49,7 @@ def summarize(
     counts = {who: "unknown, no counts" if depth is None else f"{depth:,.0f} counts" for who, depth in depths.items()}
     medians = ", ".join(f"of the {who} {text}" for who, text in counts.items())
     lines = {"genes": genes or f"those of the prior, {known}", "cells": cells, "depth": f"median cell {medians}"}
-    if is_panel(prior) and prior.labels is not None:
+    if prior.is_panel and prior.labels is not None:
         figures["held_out_accuracy"] = reached = prior.labels.card["accuracy"]
         lines["genes"] += f"; they give {reached:.0%} of held-out reference cells the right label at the query's depth"
     lines |= {"values": _values(layer, prior), "shift": removed, "clusters": "none: too few cells"}
@@ -83,7 +64,8 @@ def summarize(
         lines["labels"] = f"none: pass the labels column of the reference as labels_key{hint}"
         clusters = "the clusters (dice.pl.clusters), and " if clustered else ""
         lines["look at"] = f"{clusters}cells with a large dice_uncertainty"
-    return Overview(lines, figures)
+    width = max(map(len, lines))
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in lines.items()), figures
 
 
 def _add_labels(adata: AnnData, keys: LabelKeys, lines: dict[str, str], figures: dict[str, Any]) -> None:
@@ -108,7 +90,7 @@ def _add_labels(adata: AnnData, keys: LabelKeys, lines: dict[str, str], figures:
 
 def _values(layer: str | None, prior: LearnedPrior) -> str:
     """Return how the values of query and reference were made, as text."""
-    if is_panel(prior):
+    if prior.is_panel:
         return f"log-normalised on these genes alone in layers[{layer!r}]"
     own = AnnotateKeys().layer
     new = [who for who, used in (("query", layer), ("reference", prior.params.get("layer"))) if used == own]
@@ -171,7 +153,7 @@ def median_depth(adata: AnnData, layer: str | None) -> float | None:
 
 
 def score_labels(
-    found: read.Transferred, safe: tuple[LabelTree, Codes], labels: Any, key: str, label_map: Mapping[str, Any]
+    found: Transferred, safe: tuple[LabelTree, Codes], labels: Any, key: str, label_map: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Compare labels, and safe nodes (n,) of the tree, with known labels (n,), through a mapping of names."""
     own, (tree, nodes) = pd.Categorical(labels), safe

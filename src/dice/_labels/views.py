@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from sklearn.utils.extmath import randomized_svd
 
 from dice._model.arrays import Logistic, softmax
 from dice._types import Codes, Floats, Mask
@@ -98,12 +97,6 @@ def label_moments(x: Floats, codes: NDArray[np.integer], n_labels: int) -> tuple
         mine = x[codes == label]
         mean[label], variance[label] = mine.mean(0), mine.var(0)
     return mean, variance
-
-
-def leading_directions(centred: Floats, n_components: int, seed: int) -> Floats:
-    """Return the leading right singular vectors (d, r) of centred cells (n, d)."""
-    _, _, v = randomized_svd(centred, n_components, n_iter=2, random_state=seed % 2**32)
-    return np.ascontiguousarray(v.T, dtype=np.float32)
 
 
 def composition_of(probabilities: Floats, reference: Floats) -> Floats:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from dice._arguments import said
 from dice._errors import PriorFormatError
+from dice._keys import PANEL_LAYER
 from dice._labels.model import LabelModel, describe
 from dice._model import networks, schema
 from dice._model.networks import Denoiser
@@ -75,6 +76,11 @@ class LearnedPrior:
 
     def __repr__(self) -> str:
         return f"Prior({self.preset!r}, {len(self.genes)} genes, {self.n_latent} latents)"
+
+    @property
+    def is_panel(self) -> bool:
+        """Whether the prior was learned on the values of a panel."""
+        return bool(self.params.get("layer") == PANEL_LAYER)
 
     @property
     def n_latent(self) -> int:

@@ -4,100 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import pandas as pd
 from anndata import AnnData
 from numpy.typing import NDArray
 
-from dice import _log
-from dice._data.checks import read_labels, read_roles
 from dice._data.matrix import Matrix
-from dice._data.read import stored_colors
 from dice._errors import InputError
 from dice._model.counts import TARGET_SUM, CellCounts, recover, thinned
 from dice._model.likelihood import GaussianLikelihood, Latents
-from dice._model.training_data import ROLES, assign_roles
+from dice._model.training_data import ROLES
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
-from dice.options import Gaussian, Training
+from dice.options import Gaussian
 
 
 def cells_of(roles: Codes, known: Mask, *wanted: str) -> Codes:
     """Return the positions of the known cells (n,) with one of the `wanted` roles."""
     return np.flatnonzero(np.isin(roles, [ROLES.index(role) for role in wanted]) & known)
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Labels of a reference and the roles of its cells; -1 where a cell has no label."""
-
-    #: The column of the labels.
-    key: str
-    codes: Codes
-    names: list[str]
-    roles: Codes
-    #: Colour of every label, where the reference has them.
-    colors: list[str] | None
-    #: The tree of labels, and the node (n,) of cells that are known less finely than by a label, or -1.
-    tree: Any = None
-    coarse: Codes | None = None
-
-    def cells(self, *roles: str) -> Codes:
-        """Positions of the labelled cells with any of these roles."""
-        return cells_of(self.roles, self.codes >= 0, *roles)
-
-
-def read_reference(reference: AnnData, labels_key: str, prior_key: str) -> Labelled:
-    """Return labels, colours and roles of the reference, or raise an error that says what is missing."""
-    return check_labelled(labels_of(reference, labels_key, read_roles(reference, prior_key)), labels_key)
-
-
-def check_labelled(labelled: Labelled, labels_key: str) -> Labelled:
-    """Return labels that have training and calibration cells, or raise an error that says what is missing."""
-    if not len(labelled.cells("train")):
-        raise InputError(
-            f"No cell that the prior was trained on has a label in reference.obs[{labels_key!r}]: label some, or call "
-            "dice.tl.train_prior(reference) again."
-        )
-    if not len(labelled.cells("calibration")):
-        raise InputError(
-            f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: train its "
-            "prior with training=dice.Training(calibration_fraction=0.1)."
-        )
-    return labelled
-
-
-def check_roles(reference: AnnData, labels_key: str, training: Training, seed: int) -> None:
-    """Raise an error before a training that would leave no labelled cells to learn from or to calibrate on."""
-    shares = training.validation_fraction, training.calibration_fraction
-    roles = assign_roles(reference.n_obs, *shares, seed).astype(np.intp)
-    check_labelled(labels_of(reference, labels_key, roles), labels_key)
-
-
-def labels_of(
-    reference: AnnData, labels_key: str, roles: Codes, who: str = "reference", labels: pd.Categorical | None = None
-) -> Labelled:
-    """Return labels, colours and roles of reference cells, without labels of a single cell. `who` is used in errors."""
-    labels = read_labels(reference, labels_key, who) if labels is None else labels
-    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
-    if (counts == 1).any():
-        single = [str(name) for name in labels.categories[counts == 1]]
-        _log.warn(
-            f"Labels of a single cell are left out ({len(single)}, for example {single[:5]}): one cell cannot serve "
-            "for training and for calibration; merge these labels with others to keep them.",
-        )
-        labels = labels.remove_categories(labels.categories[counts == 1])
-    if len(labels.categories) < 2:
-        raise InputError(
-            f"{who}.obs[{labels_key!r}] has fewer than two labels of at least two cells each: pass another labels_key."
-        )
-    known = stored_colors(reference, labels_key)
-    complete = known is not None and set(labels.categories) <= set(known)
-    colors = [known[name] for name in labels.categories] if known is not None and complete else None
-    names = [str(name) for name in labels.categories]
-    return Labelled(labels_key, labels.codes.astype(np.intp), names, roles, colors)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from anndata import AnnData
 
 from dice import _log
-from dice._arguments import new_key, seed, share, whole_number
+from dice._arguments import as_plain, new_key, seed, share, whole_number
 from dice._data import read
 from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
@@ -21,12 +21,12 @@ from dice._data.values import comparable_layers, layer_like
 from dice._data.write import Slots, all_or_nothing, check_writable, prior_slot, without_earlier, write
 from dice._errors import InputError
 from dice._files import check_target
-from dice._keys import AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, PriorKeys
+from dice._keys import AnnotateKeys, DenoiseKeys, LabelKeys, PriorKeys
+from dice._labels.cells import check_roles
 from dice._labels.several import takes_several
 from dice._labels.slots import agreed_status, label_keys
-from dice._labels.summary import Overview, summarize
+from dice._labels.summary import summarize
 from dice._query.query import one_reading
-from dice._query.reference import check_roles
 from dice._train.genes import choose_genes, fitting_prior, look_ahead
 from dice._train.train import check_settings
 from dice.options import FOR_LABELS, Checks, LabelsKey, Levels, Options, Shift, Training
@@ -126,18 +126,18 @@ def annotate(
     >>> query.obs[["dice_cluster", "cell_type_dice", "cell_type_dice_status", "dice_novel"]].shape
     (200, 4)
     """
-    check_writable(adata, copy=copy)
-    if reference is adata:
-        raise InputError("adata and reference are the same object: pass the query first and the reference second.")
+    check_writable(adata, copy=copy, reference=reference)
     prior_key, alpha = new_key("prior_key", prior_key, "dice"), share("alpha", alpha)
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
     path = None if report is None else check_target(report, inputs=(adata, reference))
     known, levels = reference if isinstance(reference, AnnData) else None, Levels.of(labels_key)
     reference = find_prior(reference, key=prior_key) if known is None else reference
-    call: dict[str, Any] = {"levels": levels, "labels_key": levels and levels.key, "n_top_genes": n_top_genes}
-    call |= {"reference_batch_key": reference_batch_key, "shift": shift, "layer": layer, "gene_key": gene_key}
-    call |= {"check": options.check, "prior_key": prior_key, "alpha": alpha, "random_state": options.random_state}
+    call: dict[str, Any] = {
+        "labels_key": levels and levels.key, "n_top_genes": n_top_genes, "reference_batch_key": reference_batch_key,
+        "shift": "given" if isinstance(shift, Mapping) else shift, "layer": layer, "gene_key": gene_key,
+        "check": options.check, "prior_key": prior_key, "alpha": alpha, "random_state": options.random_state,
+    }  # fmt: skip
     if known is not None:
         _check(adata, known, call, training)
     _log.say_cost("annotate", adata.n_obs)
@@ -150,19 +150,21 @@ def annotate(
     ):
         prior, genes = fitting_prior(target, reference, prior_key, options), ""
         if prior is None and known is not None:
-            genes, layer = _learn(target, known, call, training, options)
+            genes, options = _learn(target, known, levels, call, training, options)
             prior = find_prior(known, key=prior_key)
         elif prior is not None and options.check.values:
-            layer = layer_like(target, layer, prior, gene_key)
+            options = replace(options, layer=layer_like(target, layer, prior, gene_key))
         assert prior is not None
         _log.next_stage(bar, 42, "Annotating: denoising")
-        found = _run_steps(target, reference, prior, call | {"layer": layer}, genes, bar)
-        write(target, Slots(uns={AnnotateKeys().uns: found.record(call, warned)}), copy=False)
+        text, figures = _run_steps(target, reference, prior, levels, call, options, genes, bar)
+        record = {"summary": text, "params": as_plain(figures), "call": as_plain(call)}
+        record["warnings"] = np.array(warned, dtype=str)
+        write(target, Slots(uns={AnnotateKeys().uns: record}), copy=False)
         if path is not None:
             from dice.pl._report import report as write_report  # matplotlib is imported only for reports
 
             write_report(without_earlier(target, before[0]), path, reference=reference, prior_key=prior_key)
-    _log.say(str(found), result=True)
+    _log.say(text, result=True)
     return target if copy else None
 
 
@@ -179,10 +181,11 @@ def _check(query: AnnData, reference: AnnData, call: Mapping[str, Any], training
 
 
 def _learn(
-    query: AnnData, reference: AnnData, call: Mapping[str, Any], training: Training, options: Options
-) -> tuple[str, str | None]:
-    """Choose genes, check all inputs and train. Return a description of the genes, and the layer of the query."""
-    layer, labels_key, key = call["layer"], call["labels_key"], call["prior_key"]
+    query: AnnData, reference: AnnData, levels: Levels | None, call: Mapping[str, Any], training: Training,
+    options: Options,
+) -> tuple[str, Options]:  # fmt: skip
+    """Choose genes, check all inputs and train. Return a description of the genes, and the options of the query."""
+    layer, labels_key, key = options.layer, call["labels_key"], call["prior_key"]
     if isinstance(options.shift, Mapping) and options.shift.get("strategy") != "none":
         raise InputError(
             "`shift` has offsets of another prior than the one to be trained: pass query.uns['X_dice']['shift'] with "
@@ -200,48 +203,39 @@ def _learn(
     look_ahead(query, reference, mask, options, layer)
     write(reference, Slots(var={PriorKeys(key).genes: mask}), copy=False)
     train_prior(
-        reference, labels_key=call["levels"], layer=layer, mask_var=PriorKeys(key).genes, training=training,
+        reference, labels_key=levels, layer=layer, mask_var=PriorKeys(key).genes, training=training,
         check=options.check.values, key_added=key, random_state=options.random_state,
     )  # fmt: skip
-    return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})", options.layer
+    return f"{chosen} (the reference has {reference.n_vars:,}, the query {query.n_vars:,})", options
 
 
 @_log.within(_log.within_call, True)
 def _run_steps(
-    query: AnnData, source: AnnData | Prior | str | os.PathLike[str], prior: Prior, call: Mapping[str, Any], genes: str,
-    bar: Any,
-) -> Overview:  # fmt: skip
-    """Run all steps on a query and return the summary."""
-    layer, seeded = call["layer"], {"random_state": call["random_state"]}
-    options: dict[str, Any] = {name: call[name] for name in ("layer", "check", "gene_key", "prior_key")}
-    denoise(query, source, shift=_of_embedding(call["shift"]), **seeded, **options)
+    query: AnnData, source: AnnData | Prior | str | os.PathLike[str], prior: Prior, levels: Levels | None,
+    call: Mapping[str, Any], options: Options, genes: str, bar: Any,
+) -> tuple[str, dict[str, Any]]:  # fmt: skip
+    """Run all steps on a query and return the summary, as text and as figures."""
+    prior_key, seeded = call["prior_key"], dict[str, Any](random_state=options.random_state)
+    reading = dict[str, Any](layer=options.layer, check=options.check, gene_key=options.gene_key, prior_key=prior_key)
+    # Views that serve for labels alone do not move the embedding.
+    moves = not isinstance(options.shift, Shift) or options.shift.strategy not in FOR_LABELS
+    denoise(query, source, shift=moves and options.shift, **seeded, **reading)
     _log.next_stage(bar, 4, "Annotating: clusters")
-    clustered = _cluster(query, source, call["prior_key"], call["random_state"]) is not None
-    write_umap(query, DenoiseKeys().mean)
-    _log.next_stage(bar, 22, "Annotating: labels")
-    labels_key = prior.params.get("labels_key") if call["labels_key"] is None else call["labels_key"]
-    if labels_key is not None:
-        chosen = {"alpha": call["alpha"], "groupby": "auto", "shift": call["shift"]}
-        transfer_labels(query, source, call["levels"] or labels_key, **chosen, **seeded, **options)
-        _log.next_stage(bar, 7, "Annotating: novelty")
-        novelty(query, source, groupby="auto", labels_key=labels_key, **options)
-        write(query, agreed_status(query, LabelKeys(f"{labels_key}_dice")), copy=False)
-    _log.next_stage(bar, 2 if labels_key else 9, "Annotating: the report")
-    return summarize(query, source, prior, layer=layer, genes=genes, labels_key=labels_key, clustered=clustered)
-
-
-def _of_embedding(shift: Any) -> Any:
-    """Return the shift for the embedding: False for views that are used only for labels."""
-    strategy = shift.strategy if isinstance(shift, Shift) else shift
-    return False if isinstance(strategy, str) and strategy in FOR_LABELS else shift
-
-
-def _cluster(query: AnnData, source: Any, prior_key: str, random_state: int) -> str | None:
-    """Return the key of the clusters, or None if there are too few cells."""
     empty = DenoiseKeys().empty
     n_cells = query.n_obs - (int(read.column(query, empty).sum()) if empty in read.names(query, "obs") else 0)
-    if n_cells <= N_NEIGHBORS:
+    if clustered := n_cells > N_NEIGHBORS:
+        cluster(query, source, prior_key=prior_key, **seeded)
+    else:
         _log.warn(f"{n_cells} cells with expression are too few for clusters, so clusters are left out.")
-        return None
-    cluster(query, source, prior_key=prior_key, random_state=random_state)
-    return ClusterKeys().cluster
+    write_umap(query, DenoiseKeys().mean)
+    _log.next_stage(bar, 22, "Annotating: labels")
+    labels_key = prior.params.get("labels_key") if levels is None else levels.key
+    if labels_key is not None:
+        chosen = {"alpha": call["alpha"], "groupby": "auto", "shift": options.shift}
+        transfer_labels(query, source, levels or labels_key, **chosen, **seeded, **reading)
+        _log.next_stage(bar, 7, "Annotating: novelty")
+        novelty(query, source, groupby="auto", labels_key=labels_key, **reading)
+        write(query, agreed_status(query, LabelKeys(f"{labels_key}_dice")), copy=False)
+    _log.next_stage(bar, 2 if labels_key else 9, "Annotating: the report")
+    layer = options.layer
+    return summarize(query, source, prior, layer=layer, genes=genes, labels_key=labels_key, clustered=clustered)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import pandas as pd
+from anndata import AnnData
+from numpy.typing import NDArray
 
 from dice import _log, metrics
 from dice._arguments import choice, said, seed, short_seed
@@ -16,16 +18,7 @@ from dice._data.read import Transferred, read_safe
 from dice._errors import InputError
 from dice._keys import SafeKeys
 from dice._labels.summary import score_labels
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from anndata import AnnData
-    from numpy.typing import NDArray
-
-    from dice._types import Floats
-
-Protocol = Literal["embedding", "paper", "labels"]
+from dice._types import Floats
 
 
 def evaluate(
@@ -33,7 +26,7 @@ def evaluate(
     labels_key: str,
     *,
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
-    protocol: Protocol = "embedding",
+    protocol: Literal["embedding", "paper", "labels"] = "embedding",
     batch_key: str | None = None,
     resolution: float = 1.0,
     n_neighbors: int = 15,
@@ -119,31 +112,32 @@ def evaluate(
         found, safe = Transferred.of(adata, labels_key, key), read_safe(adata, SafeKeys(key))[:2]
         return score_labels(found, safe, labels, labels_key, label_map or {})
     batches = None if batch_key is None else read.labels(adata, batch_key, "batch_key")
-    embeddings = read.embeddings(adata, use_rep)
-    rows = []
+    embeddings, paper, rows = read.embeddings(adata, use_rep), protocol == "paper", []
+    clisi, ilisi = (metrics.lisi_neighbors,) * 2 if paper else (metrics.clisi, metrics.ilisi)
     with _log.progress(total=len(embeddings), desc="evaluate", unit="representation") as bar:
         for embedding in embeddings.values():
             start = time.perf_counter()
-            space = embedding
-            if protocol == "paper":
-                space = umap_layout(embedding, n_neighbors, random_state)
+            space = umap_layout(embedding, n_neighbors, random_state) if paper else embedding
             row = {"protocol": protocol, "silhouette": metrics.silhouette(embedding, labels)}
-            row |= _clustering(space, labels, protocol, resolution, n_neighbors, random_state)
-            row |= _mixing(space, labels, batches, protocol)
+            row |= _clustering(space, labels, "louvain" if paper else "leiden", resolution, n_neighbors, random_state)
+            row["clisi"] = clisi(space, labels)
+            if batches is not None:
+                row["ilisi"] = ilisi(space, batches)
             rows.append(row | {"seconds": time.perf_counter() - start})
             bar.update()
     return pd.DataFrame(rows, index=pd.Index(list(embeddings), name="representation"))
 
 
 def _clustering(
-    space: Floats, labels: NDArray[Any], protocol: Protocol, resolution: float, n_neighbors: int, random_state: int
-) -> dict[str, float]:
+    space: Floats, labels: NDArray[Any], method: Literal["leiden", "louvain"], resolution: float, n_neighbors: int,
+    random_state: int,
+) -> dict[str, float]:  # fmt: skip
     """Compare labels with clusters: best resolution, fixed resolution, k-means."""
     from sklearn.cluster import KMeans
 
     sweep = metrics.leiden_sweep(
         space, labels, resolutions=(*metrics.PAPER_RESOLUTIONS, resolution), n_neighbors=n_neighbors,
-        method="louvain" if protocol == "paper" else "leiden", random_state=random_state,
+        method=method, random_state=random_state,
     )  # fmt: skip
     # The last row is the fixed resolution, which is not a candidate for the best resolution.
     best = sweep.loc[sweep["ari"].iloc[:-1].idxmax()]
@@ -153,12 +147,3 @@ def _clustering(
         "best_resolution": float(best["resolution"]), "n_clusters": int(best["n_clusters"]),
         "ari_fixed": float(sweep["ari"].iloc[-1]), "kmeans_ari": metrics.ari(labels, means.fit_predict(space)),
     }  # fmt: skip
-
-
-def _mixing(space: Floats, labels: NDArray[Any], batches: NDArray[Any] | None, protocol: Protocol) -> dict[str, float]:
-    """Compute the LISI of labels and, if given, of batches."""
-    paper = protocol == "paper"
-    row = {"clisi": (metrics.lisi_neighbors if paper else metrics.clisi)(space, labels)}
-    if batches is not None:
-        row["ilisi"] = (metrics.lisi_neighbors if paper else metrics.ilisi)(space, batches)
-    return row

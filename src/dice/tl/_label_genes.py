@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
 
 from dice._arguments import said, whole_number
 from dice._data.checks import read_groups
 from dice._data.read import Transferred
-from dice._data.store import find_prior
+from dice._data.store import Prior, find_prior
 from dice._errors import InputError
-from dice._labels.genes import blend_of, contrasts, expression_of, find_reasons, known_expression, labelled_query
+from dice._labels.genes import contrasts, expression_of, find_reasons, known_expression, labelled_query
 from dice._labels.slots import vote
 from dice._labels.stored import levels_of, model_of
+from dice._types import Codes, Floats, Mask
 from dice.options import Levels
-
-if TYPE_CHECKING:
-    from anndata import AnnData
-
-    from dice._data.store import Prior
-    from dice._types import Codes, Floats, Mask
 
 #: Names for the second most likely label of a group, and for all other labels.
 RUNNER_UP, OTHERS = "runner_up", "others"
-GENE_COLUMNS = (
-    "group", "label", "versus", "gene", "contribution", "weight", "difference", "mean", "reference_mean", "fraction",
-    "reference_fraction", "score", "remainder",
-)  # fmt: skip
 
 
 def label_genes(
@@ -111,22 +102,24 @@ def label_genes(
     labels = _labels(groups, found.names, votes.probabilities, groupby, label)
     others = _others(found.names, versus, labels, votes.probabilities, model.counts > 0)
     shown = np.flatnonzero((votes.n_cells > 0) & others.any(1))
-    if not len(shown):
-        return pd.DataFrame(columns=list(GENE_COLUMNS))
-    weights, difference, score = find_reasons(cells, model, blend_of(found.record), codes, contrasts(labels, others))
+    weights, difference, score = find_reasons(
+        cells, model, found.record["candidates"], codes, contrasts(labels, others)
+    )
     contributions = weights * difference
     mean, fraction = expression_of(cells.query.matrix, codes, len(labels))
     usual_mean, usual_fraction = known_expression(reference, cells.query, model, named, prior_key)
-    genes = np.broadcast_to(prior.genes[cells.query.match.prior].astype(str), contributions.shape)
-    parts = []
-    for at in shown:
-        rival = OTHERS if versus is None else found.names[int(others[at].argmax())]
-        best = np.argsort(-np.abs(contributions[at]), kind="stable")[:n_genes]
-        by_gene = genes, contributions, weights, difference, mean, usual_mean[labels], fraction, usual_fraction[labels]
-        values = [str(groups.categories[at]), found.names[labels[at]], rival, *(each[at][best] for each in by_gene)]
-        values += [score[at], score[at] - contributions[at].sum()]
-        parts.append(pd.DataFrame(dict(zip(GENE_COLUMNS, values, strict=True))))
-    return pd.concat(parts, ignore_index=True)
+    best = np.argsort(-np.abs(contributions[shown]), axis=1, kind="stable")[:, :n_genes]
+    at, gene = np.repeat(shown, best.shape[1]), best.ravel()
+    names, own = np.array(found.names, dtype=object), labels[at]
+    return pd.DataFrame({
+        "group": np.array(list(map(str, groups.categories)), dtype=object)[at], "label": names[own],
+        "versus": OTHERS if versus is None else names[others[at].argmax(1)],
+        "gene": prior.genes[cells.query.match.prior].astype(str)[gene], "contribution": contributions[at, gene],
+        "weight": weights[at, gene], "difference": difference[at, gene], "mean": mean[at, gene],
+        "reference_mean": usual_mean[own, gene], "fraction": fraction[at, gene],
+        "reference_fraction": usual_fraction[own, gene], "score": score[at],
+        "remainder": (score - contributions.sum(1))[at],
+    })  # fmt: skip
 
 
 def _by_label(found: Transferred, label: str | None) -> pd.Categorical:

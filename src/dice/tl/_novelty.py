@@ -109,8 +109,8 @@ def novelty(
         raise InputError("adata is the reference itself: pass the query as `adata`.")
     source = adata if reference is None else reference
     options = Options(rho=0.0, layer=layer, gene_key=gene_key, check=check)
-    call = {"layer": layer, "gene_key": gene_key, "check": options.check, "fdr": fdr}
-    call = as_plain(call | {"labels_key": labels_key, "groupby": groupby})
+    call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
+    call = as_plain(call | {"fdr": fdr, "labels_key": labels_key, "groupby": groupby})
     with _log.recorded() as warned:
         query = Query.of(adata, find_prior(source, key=prior_key, query=adata), options)
         known = groups, calibration, _ = novel_cells.known_groups(source, query, labels_key, prior_key)

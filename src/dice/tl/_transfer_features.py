@@ -16,7 +16,6 @@ from dice._data.features import feature_key, read_features, with_cells
 from dice._data.store import find_prior
 from dice._data.values import takes_counts
 from dice._data.write import check_writable, write
-from dice._errors import InputError
 from dice._features.transfer import N_SAMPLES, feature_slots, predict_features
 from dice._keys import FeatureKeys
 from dice._query.query import Query
@@ -102,10 +101,8 @@ def transfer_features(
     >>> query.obsm["protein_dice"].shape
     (400, 2)
     """
-    check_writable(adata, copy=copy)
     cells = with_cells(reference, prior_key)
-    if cells is adata:
-        raise InputError("adata and reference are the same object: pass the query as `adata`.")
+    check_writable(adata, copy=copy, reference=cells)
     prior, alpha = find_prior(cells, key=prior_key, query=adata), share("alpha", alpha)
     features = read_features(reference, cells, features_key)
     keys = FeatureKeys(feature_key(adata, key_added, features.title))

@@ -147,9 +147,7 @@ def transfer_labels(
     >>> query.obsm["cell_type_dice_prob"].shape
     (400, 2)
     """
-    check_writable(adata, copy=copy)
-    if reference is adata:
-        raise InputError("adata and reference are the same object: pass the query as `adata`.")
+    check_writable(adata, copy=copy, reference=reference)
     prior = find_prior(reference, key=prior_key, query=adata)
     levels = levels_of(prior, labels_key)
     keys = label_keys(adata, levels.key, key_added)
@@ -167,7 +165,7 @@ def transfer_labels(
         model = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         check_model(model, prior)
         cells = LabelCells.of(Query.of(adata, prior, options))
-        scaled = cells.y / cells.scale, model.calibration_y / cells.scale
+        scaled = cells.y / prior.latent_scale, model.calibration_y / prior.latent_scale
         auc = measure_shift(cells.query, *scaled, options.random_state)
         params = {"n_calibration": len(model.calibration_codes), "shift_auc": auc}
         positions = None if kind.spatial_key is None else read_positions(adata, kind.spatial_key)
@@ -177,7 +175,7 @@ def transfer_labels(
     params |= judged.params | {"tissue_weight": judged.tissue_weight}
     record = {"call": call, "params": params, "reference": describe(model.card), **judged.record}
     record["warnings"] = np.array(warned, dtype=str)
-    voted = count_votes(cells, judged.probabilities, groups, alpha) if groupby is not None else None
+    voted = count_votes(cells, model, judged.probabilities, groups, alpha) if groupby is not None else None
     slots = label_slots(keys, adata, model, judged, kind.min_probability, record, voted)
     confident, unlike = judged.status == CONFIDENT, judged.status == UNLIKE
     given, strength = judged.probabilities, judged.strength

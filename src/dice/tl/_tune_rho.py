@@ -81,6 +81,6 @@ def tune_rho(
     options = Options(layer=layer, gene_key=gene_key, check=check, random_state=random_state)
     query = Query.of(adata, find_prior(adata if reference is None else reference, key=prior_key), options)
     curve = find_curve(query, criterion, grid)
-    call = {name: getattr(options, name) for name in ("layer", "gene_key", "check")}
-    call |= {"criterion": curve["criterion"], "random_state": options.random_state}
+    call = {name: getattr(options, name) for name in ("layer", "gene_key", "check", "random_state")}
+    call["criterion"] = curve["criterion"]
     return write(adata, Slots(uns={key_added: curve | {"call": as_plain(call)}}), copy=copy)
