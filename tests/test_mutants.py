@@ -146,6 +146,7 @@ def test_a_changed_module_is_loaded_in_place_of_its_file(everything):
 
 @pytest.mark.parametrize(("code", "word"), [(0, "passed"), (1, "failed"), (2, "failed"), (-9, "died")])
 def test_what_a_run_tells(code, word, tmp_path):
+    (tmp_path / "1.txt").write_text("ended")
     assert mutants.said(code, 1, str(tmp_path)) == word
 
 
@@ -154,6 +155,13 @@ def test_a_run_without_tests_ends_all(code, tmp_path):
     (tmp_path / "1.txt").write_text("no tests ran")
     with pytest.raises(SystemExit, match="no tests ran"):
         mutants.said(code, 1, str(tmp_path))
+
+
+def test_tests_that_cannot_be_imported_have_noticed(tmp_path):
+    (tmp_path / "1.txt").write_text(
+        "____ ERROR collecting tests/a.py ____\nERROR: found no collectors for tests/a.py::b"
+    )
+    assert mutants.said(4, 1, str(tmp_path)) == "failed"
 
 
 def test_the_test_that_noticed_is_told(tmp_path):

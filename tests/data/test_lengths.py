@@ -141,3 +141,22 @@ def test_arrays_of_zarr_that_anndata_writes_are_counted(tmp_path, zarr_format, c
         lengths.zarr_bytes(numbers, tmp_path / "x.zarr")
     chunk.write_bytes(bytes(packer.encode(bytes(4 * chunks[0]))))
     assert lengths.zarr_bytes(numbers, tmp_path / "x.zarr") == 0
+
+
+@pytest.mark.parametrize("checksum", [0, 1])
+@pytest.mark.parametrize("dictionary", range(4))
+@pytest.mark.parametrize("size_flag", range(4))
+@pytest.mark.parametrize("alone", [0, 1])
+def test_every_header_of_zstandard_is_read(alone, size_flag, dictionary, checksum):
+    """Frames by hand, after RFC 8878: one stored and one repeated block."""
+    width, n = (alone, 2, 4, 8)[size_flag], 50_000 if size_flag else 200
+    flags = size_flag << 6 | alone << 5 | checksum << 2 | dictionary
+    header = b"\x28\xb5\x2f\xfd" + bytes([flags]) + bytes(1 - alone) + bytes((0, 1, 2, 4)[dictionary])
+    header += (n - 256 * (width == 2)).to_bytes(width, "little") if width else b""
+    stored, repeated = (20 << 3).to_bytes(3, "little") + bytes(20), ((n - 20) << 3 | 3).to_bytes(3, "little") + b"x"
+    frame = header + stored + repeated + bytes(4 * checksum)
+    if width:
+        assert lengths.unpacked_bytes("zstd", frame, 10**6) == n
+    for wrong in (frame if not width else b"\x27" + frame[1:], frame + b"x", frame[:-1]):
+        with pytest.raises(lengths.UnusualFileError):
+            lengths.unpacked_bytes("zstd", wrong, 10**6)
