@@ -23,7 +23,7 @@ def test_a_seed_is_a_number_or_one_draw_of_a_generator():
 
 @pytest.mark.parametrize("value", [-1, 0.5, True, None, "x", np.nan, [1]])
 def test_other_seeds_are_refused(value):
-    with pytest.raises(dice.DiceError, match=r"`random_state` must be a whole number from 0 on or a ") as caught:
+    with pytest.raises(dice.DiceError, match=r"`random_state` must be a non-negative whole number or a ") as caught:
         seed(value)
     assert "\n" not in str(caught.value)
 

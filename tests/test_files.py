@@ -459,7 +459,7 @@ def test_further_outputs_are_no_inputs(flag, inputs, capsys):
     assert "dice: The output --table 'query.h5ad' is an input" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:The prior's genes sum up to")
+@pytest.mark.filterwarnings("ignore:The genes of the prior have")
 def test_a_prior_of_the_shelf_is_no_output(inputs, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DICE_CACHE", str(tmp_path / "cache"))
     path = dice.priors.save("prior.h5ad", "mine")
@@ -469,7 +469,7 @@ def test_a_prior_of_the_shelf_is_no_output(inputs, tmp_path, monkeypatch, capsys
     assert path.read_bytes() == before
 
 
-@pytest.mark.filterwarnings("ignore:The prior's genes sum up to")
+@pytest.mark.filterwarnings("ignore:The genes of the prior have")
 def test_a_folder_of_the_user_is_left_alone(inputs):
     """Drafts were once kept in OUTPUT.partial, and deleted whatever was there."""
     stored_priors.cells(60).write_zarr("out.zarr.partial")

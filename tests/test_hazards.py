@@ -351,7 +351,9 @@ def test_what_the_user_keeps_under_a_key_is_not_replaced(call):
     adata.obs["label"] = ["a", "b"] * 20
     adata.obs["own"], adata.obsm["own"], adata.layers["own"] = "kept", own, adata.X + 1
     before = oddities.slots(adata)
-    with pytest.raises(dice.DiceError, match=r"\['own'\] was not written by dice and would be lost: pass another"):
+    with pytest.raises(
+        dice.DiceError, match=r"\['own'\] was not written by dice and would be overwritten: pass another"
+    ):
         OWN_KEYS[call](adata, "own")
     assert oddities.slots(adata) == before
     assert (adata.obs["own"] == "kept").all()
@@ -366,7 +368,7 @@ def test_clusters_and_graphs_of_scanpy_are_not_replaced():
     adata.uns["graph"] = {"connectivities_key": "connectivities", "params": {"n_neighbors": 15}}
     before = oddities.slots(adata)
     for verb, key in ((dice.tl.cluster, "leiden"), (dice.tl.neighbors, "own"), (dice.tl.neighbors, "graph")):
-        with pytest.raises(dice.DiceError, match=rf"\['{key}\w*'\] was not written by dice and would be lost"):
+        with pytest.raises(dice.DiceError, match=rf"\['{key}\w*'\] was not written by dice and would be overwritten"):
             verb(adata, PRIOR, key_added=key)
     assert oddities.slots(adata) == before
 

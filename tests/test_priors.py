@@ -99,11 +99,11 @@ def test_ones_own_shelf(shelf):
     assert (row["tissue"], row["licence"], row["cells"], row["labels"], row["here"]) == ("lung", "CC0", 300, 3, True)
     with pytest.raises(dice.DiceError, match="must not be that of a ready prior, got 'toy'"):
         dice.priors.save(stored_priors.path("labels"), "toy")
-    with pytest.raises(dice.DiceError, match=r"description must be texts of one line for .*, got colour='red'"):
+    with pytest.raises(dice.DiceError, match=r"description must hold one-line texts for .*, got colour='red'"):
         dice.priors.save(stored_priors.path("labels"), "my_lab", colour="red")
     # A null character made a file that could not be read again, in place of the one before.
     for text in ("a\0b", "a\nb", "\x1b[31m", "x" * 1000):
-        with pytest.raises(dice.DiceError, match="must be texts of one line"):
+        with pytest.raises(dice.DiceError, match="must hold one-line texts"):
             dice.priors.save(stored_priors.path("labels"), "my_lab", tissue=text)
     for name in ("My Lab", "../up", "a/b", "", ".h5ad", 3, ["my_lab"]):
         with pytest.raises(dice.DiceError, match="`name` must be lower-case letters"):
@@ -189,7 +189,7 @@ def test_files_that_are_refused(shelf, spoil, sentence):
             dice.priors.load(name)
         assert str(caught.value).endswith(".")
         assert "\n" not in str(caught.value)
-    with pytest.warns(dice.DiceWarning, match="left out") if spoil is not renamed else pytest.warns(dice.DiceWarning):
+    with pytest.warns(dice.DiceWarning, match="skipped") if spoil is not renamed else pytest.warns(dice.DiceWarning):
         assert "mine" not in dice.priors.list().index
 
 
@@ -200,7 +200,7 @@ def test_forged_names_and_descriptions(shelf):
         told = {"name": stored, "tissue": "\x1b[2Jlung", "species": ["human"], "licence": "CC0"}
         shelf.mkdir(parents=True, exist_ok=True)
         replace(prior, params={**prior.params, "shelf": told}).save(shelf / f"{name}.h5ad")
-    with pytest.warns(dice.DiceWarning, match="left out.*got 'BAD NAME'"):
+    with pytest.warns(dice.DiceWarning, match="was skipped.*got 'BAD NAME'"):
         table = dice.priors.list()
     assert list(table.index) == ["codes", "toy"]
     assert list(table.loc["codes", ["tissue", "species", "licence"]]) == ["", "", "CC0"]

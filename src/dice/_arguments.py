@@ -55,7 +55,7 @@ def seed(value: Any) -> int:
     if isinstance(value, np.random.RandomState):
         return int(value.randint(2**63, dtype=np.uint64))
     if not is_number(value) or value != int(value) or value < 0:
-        raise InputError(f"`random_state` must be a whole number from 0 on or a generator of numpy, got {said(value)}.")
+        raise InputError(f"`random_state` must be a non-negative whole number or a NumPy generator, got {said(value)}.")
     return int(value)
 
 
@@ -98,7 +98,7 @@ def is_key(value: Any) -> bool:
 def new_key(name: str, value: Any, example: str) -> str:
     """Return a name for a slot that is to be written."""
     if not is_key(value):
-        raise InputError(f"`{name}` must be a word that can name a slot, such as {example!r}, got {said(value)}.")
+        raise InputError(f"`{name}` must be a non-empty name without '/', such as {example!r}, got {said(value)}.")
     return str(value)
 
 

@@ -38,9 +38,7 @@ def check_target(
     reason = _in_the_way(target, store) or _refusal(target)
     if reason is not None:
         what = "name a store" if store else "pass a file name"
-        raise InputError(
-            f"{argument}{str(path)!r} cannot be written ({reason}): {what} in a folder that exists and may be written."
-        )
+        raise InputError(f"{argument}{str(path)!r} cannot be written ({reason}): {what} in a writable folder.")
     return Path(path)
 
 
@@ -175,7 +173,7 @@ def replace_store(draft: Path, target: Path) -> None:
                     aside.rename(target)
             if target.exists():
                 remove(aside)
-    raise FileError(f"{str(target)!r} is replaced by others all the time: name another output.")
+    raise FileError(f"{str(target)!r} is constantly replaced by other processes: pass another path.")
 
 
 def _beside(target: Path) -> Path:

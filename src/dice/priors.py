@@ -60,7 +60,7 @@ def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
         try:
             rows[path.stem] = card(load(path.stem)) | {"size": round(path.stat().st_size / 1e6, 2)}
         except DiceError as error:
-            _log.warn(f"A file in the folder of priors is left out: {error}")
+            _log.warn(f"A file in the folder of priors was skipped: {error}")
     table = pd.DataFrame.from_dict(rows, orient="index", columns=SHELF_COLUMNS).rename_axis("name").sort_index()
     return table.assign(here=[_path(name).exists() for name in table.index])
 
@@ -138,7 +138,7 @@ def described_prior(prior: Prior | AnnData | str | os.PathLike[str], name: str, 
     """Return a prior with a name and a description in it."""
     for key, text in described.items():
         if key not in DESCRIBED or not _is_line(text):
-            raise InputError(f"A description must be texts of one line for {DESCRIBED}, got {key}={said(text)}.")
+            raise InputError(f"The description must hold one-line texts for {DESCRIBED}, got {key}={said(text)}.")
     found = find_prior(prior)
     return replace(found, params={**found.params, "shelf": {"name": name} | described})
 

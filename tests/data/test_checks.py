@@ -93,7 +93,7 @@ def test_batches():
     assert list(read_batches(cells(b=[2, 1, 1, 2]), "b").codes) == [1, 0, 0, 1]
     with pytest.raises(dice.DiceError, match=r"1 cells have no value in adata.obs\['b'\], for example \['b'\]"):
         read_batches(cells(b=["x", None, "y", "x"]), "b")
-    with pytest.raises(dice.DiceError, match="differ but read the same"):
+    with pytest.raises(dice.DiceError, match="different values with equal text"):
         read_batches(cells(b=[1, "1", 2, 2]), "b")
 
 
@@ -182,5 +182,5 @@ def test_what_does_not_hold_counts_is_named():
 def test_labels_that_no_file_can_hold_are_refused():
     """A lone surrogate in a label ended a training with an error about the prior's card."""
     adata = ad.AnnData(np.zeros((4, 2), np.float32), obs={"label": ["x", "y\ud800", "x", "y\ud800"]})
-    with pytest.raises(dice.DiceError, match=r"obs\['label'\] holds names that no file can hold, .*: rename them"):
+    with pytest.raises(dice.DiceError, match=r"obs\['label'\] holds names that files cannot store, .*: rename them"):
         read_labels(adata, "label")

@@ -69,7 +69,7 @@ def test_most_genes_have_to_be_centred(n, scaled):
 
 
 def test_each_kind_of_values_is_refused_by_its_name():
-    with pytest.raises(dice.DiceError, match=r"^The genes of query were scaled or centred \(values begin at -1"):
+    with pytest.raises(dice.DiceError, match=r"^The genes of query were scaled or centred \(the smallest value is -1"):
         check_expression(centred(LOGGED_CELLS), who="query")
     with pytest.raises(dice.DiceError, match=r"^The matrix holds raw counts, .*normalize_total\(query, target_sum=1e4"):
         check_expression(COUNTS, who="query")

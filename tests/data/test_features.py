@@ -65,16 +65,16 @@ def test_fewest_cells(reference):
     table.iloc[: N - FEWEST_MEASURED, 0] = np.nan
     assert read_features(reference, reference, "protein").names == ["CD3", "CD4"]
     table.iloc[: N - FEWEST_MEASURED + 1, 0] = np.nan
-    with pytest.raises(dice.DiceError, match=rf"must be known in {FEWEST_MEASURED} cells or more.*\['CD3'\]"):
+    with pytest.raises(dice.DiceError, match=rf"must be measured in {FEWEST_MEASURED} cells.*\['CD3'\]"):
         read_features(reference, reference, "protein")
 
 
 def test_features_that_are_none(reference):
     for key, sentence in (
         ("nowhere", "has no features 'nowhere': name one of obsm"),
-        ("kind", r"are not real numbers: convert them by \.astype\(float\), or pass others"),
+        ("kind", r"are not real numbers: convert them by \.astype\(float\)"),
         (["kind", "age"], r"got \['kind'\], which are not real numbers"),
-        ([], "got none: add some, or pass others"),
+        ([], "got none: pass another"),
     ):
         with pytest.raises(dice.DiceError, match=sentence):
             read_features(reference, reference, key)
@@ -105,7 +105,7 @@ def test_the_cells_of_a_reference(reference):
 def test_keys_of_predictions(reference):
     assert feature_key(reference, None, title_of("a/b")) == "a_b_dice"
     reference.obsm["mine_low"] = VALUES
-    with pytest.raises(dice.DiceError, match="has a 'mine_low' that dice did not write"):
+    with pytest.raises(dice.DiceError, match="'mine_low' in adata was not written by dice"):
         feature_key(reference, "mine", "x")
     reference.uns["mine"] = {"features": {}}
     assert feature_key(reference, "mine", "x") == "mine"

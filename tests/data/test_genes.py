@@ -146,7 +146,7 @@ REFUSED = {
     "few": (
         query(GENES[:9]),
         {},
-        r"Only 9/50 genes found \(18%\), .*'GENE9'.* pass check=dice.Checks\(min_gene_overlap=0.18\) to go on",
+        r"Only 9/50 genes found \(18%\); .*'GENE9'.* pass check=dice.Checks\(min_gene_overlap=0.18\) to go on",
     ),
     "fewer than asked": (
         query(GENES[:45]),
@@ -172,9 +172,7 @@ def test_refusals_name_the_fix(case):
 
 
 def test_few_genes_are_a_warning_unless_they_were_expected():
-    with pytest.warns(
-        dice.DiceWarning, match=r"39/50 genes found \(78%\): the others are taken as unobserved, .*GENE39"
-    ):
+    with pytest.warns(dice.DiceWarning, match=r"39/50 genes found \(78%\): others are treated as unobserved, .*GENE39"):
         match_genes(query(GENES[:39]), GENES)
     with pytest.warns(dice.DiceWarning, match=r"30/50 .*var\['name'\] matches 100% .*: pass gene_key='name'\."):
         match_genes(query([*GENES[:30], *ENSEMBL[30:]], name=GENES), GENES)

@@ -165,9 +165,9 @@ def test_other_target_sums_are_rescaled(capsys):
 
 
 def test_target_sums_that_are_not_known():
-    with pytest.warns(dice.DiceWarning, match=r"times what they do in the reference: .*target_sum=10000"):
+    with pytest.warns(dice.DiceWarning, match=r"times the sum that they have in the reference: .*target_sum=10000"):
         check(normalised(QUERY, 1e6)[:, GENES], WHOLE)
-    with pytest.warns(dice.DiceWarning, match="times what they do in the reference"):
+    with pytest.warns(dice.DiceWarning, match="times the sum that they have in the reference"):
         check(normalised(QUERY, 1e6), PART)
     assert not alarm(normalised(QUERY, 9500), WHOLE)
 

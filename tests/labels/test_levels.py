@@ -131,9 +131,9 @@ def test_labels_above_others_are_coarse():
     assert found.names == ["B", "memory", "naive"]
     assert (found.coarse >= 0).tolist() == [name == "T" for name in values]
     assert found.tree.all_levels == ("1", "2")
-    with pytest.raises(DiceError, match="fewer than two labels that are not above others"):
+    with pytest.raises(DiceError, match="must have two or more labels at its ends"):
         labelled(Levels("t", {"naive": "T", "memory": "naive", "B": "memory"}), t=values)
-    with pytest.raises(DiceError, match=r"names \['nobody'\], which are neither"):
+    with pytest.raises(DiceError, match=r"has \['nobody'\], which are neither"):
         labelled(Levels("t", {"nobody": "T"}), t=values)
 
 

@@ -36,7 +36,7 @@ def test_a_test_without_power_says_so():
     assert text.startswith("With 100 calibration cells, no cell of 1000 can be called at fdr=0.1 unless 100 are more")
     assert not powerless(1000, 100, 0.1, n_novel=1)
     (text,) = powerless(120, 1, 0.1)
-    assert "no cell of 120 can be called at fdr=0.1 in any case" in text
+    assert "no cell of 120 can be called at fdr=0.1: train the prior" in text
     # A cell alone can be called by itself.
     assert not powerless(1, 110, 0.1)
     assert not powerless(9, 110, 0.1)

@@ -98,9 +98,9 @@ def test_annotate_takes_a_list():
     # Safe labels and labels by view are those of one reference.
     assert {"label_dice_safe", "label_dice_views"} <= {*alone.obs, *alone.obsm}
     assert not [name for name in (*query.obs, *query.obsm, *query.uns) if "safe" in name or "_views" in name]
-    with pytest.raises(dice.DiceError, match="pass at least one and no `report`"):
+    with pytest.raises(dice.DiceError, match="no `report` with a list"):
         dice.tl.annotate(query, [])
-    with pytest.raises(dice.DiceError, match="must be a mapping, got"):
+    with pytest.raises(dice.DiceError, match="must be a dict, got"):
         dice.tl.annotate(query, [(prior, "A")])
     with pytest.raises(dice.DiceError, match=r"Reference 2 has no labels \['alpah', 3\] to rename: pass .*'alpha'"):
         dice.tl.annotate(query, [prior, (prior, {"alpha": "A", "alpah": "A", 3: "B"})])

@@ -87,9 +87,9 @@ def test_expected_errors_of_exact_probabilities_come_true(tree, alpha):
     ("hierarchy", "message"),
     [
         ({"nobody": "T"}, r"\['nobody'\], which are neither labels"),
-        ({"naive": "memory"}, r"\['memory'\] as parents, which are labels"),
-        ({"naive": "T", "T": "U", "U": "T"}, "goes in a circle"),
-        ({"naive": "T", "U": "U"}, "goes in a circle"),
+        ({"naive": "memory"}, r"\['memory'\] in `hierarchy` are also labels"),
+        ({"naive": "T", "T": "U", "U": "T"}, "has a cycle"),
+        ({"naive": "T", "U": "U"}, "has a cycle"),
     ],
 )
 def test_a_mapping_that_is_no_tree_is_refused(hierarchy, message):

@@ -129,7 +129,7 @@ def test_counts_from_a_layer(cells) -> None:
     cells.layers["raw"] = cells.X.copy()
     sc.pp.normalize_total(cells)
     sc.pp.log1p(cells)
-    with pytest.raises(InputError, match=r"adata\.X does not hold raw counts.*layer=.*\['raw'\]"):
+    with pytest.raises(InputError, match=r"adata\.X does not hold raw counts.*`layer`.*\['raw'\]"):
         prepare(cells)
     prepare(cells, n_top_genes=100, min_genes=60, layer="raw")
     assert_same(cells, expected)
@@ -195,8 +195,8 @@ def tiny_batch(cells: ad.AnnData) -> None:
         (no_batch, {"batch_key": "batch"}, InputError, "1 cells have no value in .*notna"),
         (None, {"batch_key": "nope"}, SlotError, "no column 'nope'"),
         (None, {"layer": "nope"}, SlotError, "no layer 'nope'"),
-        (None, {"min_genes": 5000}, InputError, "min_genes=5000 leaves 0 cells.*milder"),
-        (None, {"min_cells": 5000}, InputError, "min_cells=5000 leaves .* 0 genes.*milder"),
+        (None, {"min_genes": 5000}, InputError, "min_genes=5000 leaves 0 cells.*less strict"),
+        (None, {"min_cells": 5000}, InputError, "min_cells=5000 leaves .* 0 genes.*less strict"),
         (None, {"max_pct_mt": -1.0}, InputError, "`max_pct_mt` must be a number of at least 0, got -1.0"),
         (None, {"n_top_genes": 0}, InputError, "`n_top_genes` must be .*got 0"),
         (small_batch, {"batch_key": "batch"}, InputError, "merge small batches, or batch_key=None"),

@@ -39,7 +39,7 @@ def test_labels_need_cells_to_learn_from_and_to_check_by():
     ):
         check_labelled(labelled([-1, -1, 0, 1], sound.roles), "t")
     with pytest.raises(
-        dice.DiceError, match=r"has a label in obs\['t'\] and was kept for calibration: train its prior"
+        dice.DiceError, match=r"No calibration cell of the reference has a label in obs\['t'\]: train its prior"
     ):
         check_labelled(labelled([0, 1, -1, -1], sound.roles), "t")
 

@@ -330,7 +330,7 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
             {"shift": dice.Shift(batch_key="barcode")},
             r"adata.obs\['barcode'\] holds .* values for .* cells, like a column of barcodes",
         ),
-        ({"labels_key": "cell/type"}, "`labels_key` must be .*got 'cell/type': rename the column"),
+        ({"labels_key": "cell/type"}, "`labels_key` must be .*got 'cell/type': rename it"),
         ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "kept for calibration: train"),
         ({"training": {"max_steps": 5}}, "`training` must be a dice.Training, got"),
         ({"random_state": -1}, "`random_state` must be .*got -1"),

@@ -240,7 +240,7 @@ def test_samples_take_the_place_of_halves_where_there_are_no_counts():
     reference, query = simulate(600, 0), simulate(300, 1)
     dice.tl.train_prior(reference, n_latent=10, preset="gmm")
     dice.tl.denoise(query, reference)
-    with pytest.warns(UserWarning, match="posterior samples take the place"):
+    with pytest.warns(UserWarning, match="compared by posterior samples"):
         dice.tl.cluster(query)
     assert adjusted_rand_score(query.obs["cell_type"], query.obs["dice_cluster"]) > 0.5
     assert "posterior samples" in query.uns["dice_cluster"]["choice"]["why"]

@@ -101,7 +101,7 @@ def test_other_results_are_not_overwritten(query, reference, tmp_path):
     for key in ("X_dice", "dice"):
         with pytest.raises(dice.DiceError, match=f"key_added='{key}' is taken"):
             dice.tl.neighbors(query, n_samples=2, key_added=key)
-    with pytest.raises(dice.DiceError, match="can name a slot"):
+    with pytest.raises(dice.DiceError, match="must be a non-empty name without"):
         dice.tl.neighbors(query, n_samples=2, use_rep=np.array(["X_dice", "dice"]))
     query.write_h5ad(tmp_path / "query.h5ad")
     backed = sc.read_h5ad(tmp_path / "query.h5ad", backed="r")

@@ -102,7 +102,7 @@ def test_files_keep_everything(query, trained, tmp_path, suffix):
     [
         ({"labels_key": ["cell_type", "cell_type"]}, "different columns from coarse to fine"),
         ({"labels_key": ["nothing", "cell_type"]}, "nothing"),
-        ({"labels_key": dice.Levels("cell_type", {TYPES[0]: TYPES[1]})}, "as parents, which are labels of cells"),
+        ({"labels_key": dice.Levels("cell_type", {TYPES[0]: TYPES[1]})}, "are also labels of cells"),
         ({"labels_key": dice.Levels("cell_type", {"nothing": "T"})}, "neither labels nor parents"),
         ({"alpha": 2}, "alpha"),
     ],

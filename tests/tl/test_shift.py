@@ -249,5 +249,5 @@ def test_other_tables_are_not_taken_for_a_shift(query, reference, wrong):
 
 def test_batches_that_read_the_same_are_refused(query, reference):
     query.obs["batch"] = np.array([1, "1"], dtype=object)[np.arange(query.n_obs) % 2]
-    with pytest.raises(dice.DiceError, match="differ but read the same"):
+    with pytest.raises(dice.DiceError, match="different values with equal text"):
         dice.tl.denoise(query, reference, shift=dice.Shift(batch_key="batch"))

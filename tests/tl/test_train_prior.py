@@ -206,9 +206,7 @@ def test_scaled_genes_are_learned_from_where_nothing_is_checked():
 def test_only_a_prior_is_replaced_under_its_key():
     adata, theirs = small(), {"score": 1.0}
     adata.uns["dice"] = theirs
-    with pytest.raises(
-        dice.DiceError, match=r"adata.uns\['dice'\] holds something that dice did not write.*key_added='dice_"
-    ):
+    with pytest.raises(dice.DiceError, match=r"adata.uns\['dice'\] was not written by dice.*key_added='dice_"):
         dice.tl.train_prior(adata, n_latent=3, training=dice.Training(max_steps=2))
     assert adata.uns == {"dice": theirs}
     for seed in (0, 1):  # An earlier prior of ours is.
@@ -286,7 +284,7 @@ def one_class():
     ("make", "arguments", "sentence"),
     [
         (counts, {"layer": "raw"}, "sc.pp.normalize_total"),
-        (scaled, {}, r"were scaled or centred \(values begin at -.*from before sc.pp.scale.*or pass check=False"),
+        (scaled, {}, r"were scaled or centred \(the smallest value is -.*from before sc.pp.scale.*or pass check=False"),
         (with_nan, {}, r"1 cells hold NaN or infinite values, for example \['3'\]"),
         (with_duplicates, {}, r"var_names_make_unique"),
         (one_class, {"labels_key": "cell_type"}, "at least two"),

@@ -301,7 +301,7 @@ def only_of(role):
     [
         (lambda r: r.obsm.pop("protein"), KeyError, "no features 'protein': name one of obsm"),
         (lambda r: r.obsm["protein"].__setitem__("CD8", np.inf), ValueError, r"\['CD8'\] are infinite in some cells"),
-        (lambda r: r.obsm["protein"].__setitem__("CD8", np.nan), ValueError, "must be known in 20 cells or more"),
+        (lambda r: r.obsm["protein"].__setitem__("CD8", np.nan), ValueError, "must be measured in 20 cells"),
         (lambda r: r.obsm["protein"].__setitem__("CD8", "high"), ValueError, r"\['CD8'\], which are not real numbers"),
         (lambda r: setattr(r.obsm["protein"], "columns", list("aabc")), ValueError, r"names that repeat.*\['a'\]"),
         (lambda r: r.obsm.__setitem__("protein", np.ones((r.n_obs, 2, 2))), ValueError, r"not \(cells, features\)"),
@@ -337,7 +337,7 @@ def test_bad_arguments_are_told_in_one_sentence(reference, query):
         with pytest.raises(error, match=message):
             dice.tl.transfer_features(query, reference, **arguments)
     query.obsm["protein_dice"] = np.zeros((query.n_obs, 2))
-    with pytest.raises(ValueError, match="'protein_dice' that dice did not write"):
+    with pytest.raises(ValueError, match="'protein_dice' in adata was not written by dice"):
         dice.tl.transfer_features(query, reference, "protein")
     with pytest.raises(ValueError, match="the same object"):
         dice.tl.transfer_features(reference, reference, "protein")
@@ -357,7 +357,7 @@ def test_bad_files_are_told_in_one_sentence(query, tmp_path):
         assert "\n" not in str(caught.value)
     with h5py.File(tmp_path / "both.h5mu", "w") as file:
         file.attrs["encoding-type"] = "MuData"
-    with pytest.raises(dice.DiceError, match=r"holds a MuData object: read it by mudata.read"):
+    with pytest.raises(dice.DiceError, match=r"holds a MuData object: read it with mudata.read"):
         dice.tl.transfer_features(query, tmp_path / "both.h5mu", "mod:adt")
 
 
@@ -412,5 +412,5 @@ def test_what_tells_nothing_is_said(reference, query):
 
 def test_tables_of_others_are_not_overwritten(reference, query):
     query.obsm["protein_dice_low"] = np.ones((query.n_obs, 1))
-    with pytest.raises(dice.DiceError, match="adata has a 'protein_dice_low' that dice did not write"):
+    with pytest.raises(dice.DiceError, match="'protein_dice_low' in adata was not written by dice"):
         dice.tl.transfer_features(query, reference, "protein")

@@ -40,8 +40,8 @@ class Found:
 def check_enough_cells(n: int, n_neighbors: int) -> None:
     if n <= n_neighbors:
         raise InputError(
-            f"{n} cells with expression are too few for n_neighbors={n_neighbors}: pass more cells, or a smaller "
-            "number."
+            f"{n} cells with expression are too few for n_neighbors={n_neighbors}: pass more cells or a smaller "
+            "n_neighbors."
         )
 
 
@@ -134,8 +134,8 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
     n, k, projection = query.matrix.n_cells, query.likelihood.n_latent, np.asarray(query.latents.y)
     if not query.measured:
         _log.warn(
-            "The query is not read as counts with measured noise: posterior samples take the place of two halves of "
-            "the counts, so that clusters look more reproducible than they are."
+            "Clusters were compared by posterior samples instead of halves of the counts, because the query has no "
+            "counts or its prior was trained without counts. They look more reproducible than they are."
         )
         query = replace(query, options=replace(query.options, n_samples=2 * n_splits))
         samples = np.asarray(query.posterior.samples).reshape(n, n_splits, 2, k)

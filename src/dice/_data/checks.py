@@ -114,10 +114,10 @@ def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
     texts = found.categories.astype(str)
     odd = [text for text in texts if re.search("[\0\ud800-\udfff]", text)]
     if odd:
-        raise InputError(f"{where} holds names that no file can hold, for example {said(odd[0])}: rename them.")
+        raise InputError(f"{where} holds names that files cannot store, for example {said(odd[0])}: rename them.")
     if texts.has_duplicates:
         same = sorted(set(texts[texts.duplicated()]))[:5]
-        raise InputError(f"{where} holds values that differ but read the same, {same}: set it to {where}.astype(str).")
+        raise InputError(f"{where} holds different values with equal text, {same}: set it to {where}.astype(str).")
     return found
 
 
@@ -159,7 +159,7 @@ def check_counts(adata: AnnData, layer: str | None) -> None:
         raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")
     if not holds_counts(matrix):
         others = [name for name in names(adata, "layers") if name != layer]
-        raise InputError(f"{matrix.where} does not hold raw counts: name their layer with layer= (of {others}).")
+        raise InputError(f"{matrix.where} does not hold raw counts: set `layer` to one of {others} that does.")
 
 
 def check_expression(sample: Chunk, *, who: str = "adata") -> None:
@@ -173,8 +173,8 @@ def check_expression(sample: Chunk, *, who: str = "adata") -> None:
         )
     if is_scaled(sample):
         raise InputError(
-            f"The genes of {who} were scaled or centred (values begin at {stored_values(sample).min():.3g}): use the "
-            f"expression from before sc.pp.scale, for example {who} = {who}.raw.to_adata(), or pass check=False."
+            f"The genes of {who} were scaled or centred (the smallest value is {stored_values(sample).min():.3g}): use "
+            f"the expression from before sc.pp.scale, for example {who} = {who}.raw.to_adata(), or pass check=False."
         )
 
 

@@ -113,7 +113,7 @@ class Walk:
             stays = name.partition("/")[0] in self.on_disk
             self._add(name, 0 if stays else _declared(node))
             if not (self._plain_hdf5(node, stays) if is_hdf5 else _plain_zarr(node)):
-                self._refuse(name, "is packed in a way that is not read from files, or kept elsewhere")
+                self._refuse(name, "has an unsupported compression or type, or is stored in another file")
             if not stays and (not is_hdf5 or _is_long_text(node.dtype)):
                 measure = lengths.text_bytes if is_hdf5 else lengths.zarr_bytes
                 self._add(name, PER_CHARACTER * self._measured(measure, node, name))
@@ -125,7 +125,7 @@ class Walk:
         self.n_bytes += n_bytes
         if self.n_bytes > self.limit:
             size, limit = (f"{number / 2**20:,.0f} MB" for number in (self.n_bytes, self.limit))
-            self._refuse(name, f"brings its claimed size to {size}, and at most {limit} are read")
+            self._refuse(name, f"increases the unpacked size to {size}, and at most {limit} are allowed")
 
     def _refuse(self, name: str, problem: str) -> None:
         failure = self.failure
@@ -138,7 +138,7 @@ class Walk:
         try:
             return measure(node, self.path)
         except (lengths.UnusualFileError, struct.error, zlib.error, IndexError):
-            self._refuse(name, "is laid out in a way that is not read from files")
+            self._refuse(name, "has an unsupported layout")
         return 0
 
     def _plain_hdf5(self, data: h5py.Dataset, stays: bool) -> bool:
@@ -172,7 +172,7 @@ def check_archive(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
     if size > 4 * LIMIT:
-        raise InputError(f"{str(path)!r} claims to hold {size / 2**20:,.0f} MB, more than any checkpoint: delete it.")
+        raise InputError(f"{str(path)!r} would unpack to {size / 2**20:,.0f} MB, more than any checkpoint: delete it.")
 
 
 def child(group: Any, name: str, failure: type[DiceError]) -> Any:

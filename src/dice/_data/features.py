@@ -51,7 +51,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
     if is_mudata(reference):
         found = [cells for cells in reference.mod.values() if cells.uns.get(prior_key) is not None]
         if len(found) != 1:
-            raise InputError(f"One modality must have a prior, got {len(found)}: train it on the modality of genes.")
+            raise InputError(f"One modality must have a prior, got {len(found)}: train it on gene expression.")
         reference = found[0]
     if isinstance(reference, Prior) or (isinstance(reference, AnnData) and not reference.n_obs):
         raise InputError("Features are learned from cells, and a prior alone has none: pass the reference itself.")
@@ -75,7 +75,7 @@ def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> 
     n_cells = (~np.isnan(values)).sum(0)
     few = table.columns[n_cells < FEWEST_MEASURED]
     if len(few):
-        raise InputError(f"Features must be known in {FEWEST_MEASURED} cells or more: leave out {list(few[:5])}.")
+        raise InputError(f"Features must be measured in {FEWEST_MEASURED} cells: leave out {list(few[:5])}.")
     return Features(values, [str(name) for name in table.columns], title_of(key))
 
 
@@ -83,8 +83,8 @@ def as_numbers(table: pd.DataFrame, key: Any, whose: str) -> Floats:
     """Return the values (n, F) of a table, NaN if missing. Text, dates and complex numbers are errors."""
     odd = [str(name) for name, kind in table.dtypes.items() if not _is_real(kind)]
     if odd or not table.shape[1]:
-        got = f"{odd[:5]}, which are not real numbers: convert them by .astype(float)" if odd else "none: add some"
-        raise InputError(f"{said(key)} must name numeric features of {whose}, got {got}, or pass others.")
+        got = f"{odd[:5]}, which are not real numbers: convert them by .astype(float)" if odd else "none: pass another"
+        raise InputError(f"{said(key)} must name numeric features of {whose}, got {got}.")
     return table.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
@@ -155,7 +155,7 @@ def feature_key(adata: AnnData, key_added: Any, title: str) -> str:
     ours = isinstance(entry, Mapping) and "features" in entry
     taken = [name for name in (key, f"{key}_low", f"{key}_high") if name in adata.obsm or name in adata.uns]
     if not ours and taken:
-        raise InputError(f"adata has a {taken[0]!r} that dice did not write: pass another key_added.")
+        raise InputError(f"{taken[0]!r} in adata was not written by dice: pass another key_added.")
     return key
 
 

@@ -31,7 +31,7 @@ def read(path: str | os.PathLike[str]) -> AnnData:
     with opened(path, CELLS, InputError) as group:
         _check_cells(group, Path(path))
         if group.attrs.get("encoding-type") == "MuData":
-            raise InputError(f"{said(str(path))} holds a MuData object: read it by mudata.read and pass the object.")
+            raise InputError(f"{said(str(path))} holds a MuData object: read it with mudata.read and pass the object.")
         # A store is read as it was walked: opened again, another of its descriptions might be taken.
         adata = ad.read_zarr(group) if Path(path).is_dir() else ad.read_h5ad(path)
     for matrix in _matrices(adata):

@@ -150,7 +150,7 @@ def check_storable(names: pd.Index, where: str) -> None:
     check_unique(names, where)
     odd = [name for name in names if not is_text(name, MAX_NAME)]
     if odd:
-        raise InputError(f"{where} holds names that no file can hold, for example {said(odd[0])}: rename these genes.")
+        raise InputError(f"{where} holds names that files cannot store, for example {said(odd[0])}: rename them.")
 
 
 def _where(gene_key: str | None) -> str:
@@ -207,12 +207,12 @@ def _judge(match: GeneMatch, adata: AnnData, gene_key: str | None, min_overlap: 
     if match.fraction < min_overlap:
         enough = np.floor(100 * match.fraction) / 100  # a threshold that this query passes
         raise InputError(
-            f"Only {share}, for example not {list(match.missing[:3])}: "
-            f"{hint or 'learn a prior of the shared genes with dice.tl.annotate(adata, reference)'}, or pass "
+            f"Only {share}; missing are for example {list(match.missing[:3])}: "
+            f"{hint or 'train a prior on the shared genes with dice.tl.annotate(adata, reference)'}, or pass "
             f"check=dice.Checks(min_gene_overlap={enough:g}) to go on."
         )
     advice = f"; {hint}" if hint else ""
-    _log.warn(f"{share}: the others are taken as unobserved, for example {list(match.missing[:3])}{advice}.")
+    _log.warn(f"{share}: others are treated as unobserved, for example {list(match.missing[:3])}{advice}.")
 
 
 def _diagnose(match: GeneMatch, adata: AnnData) -> str:

@@ -59,7 +59,7 @@ def prepared(
         mixed = find_technologies(result) if batch_key is None else None
         if mixed is not None:
             _log.warn(
-                f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do, so that "
+                f"adata.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, like a technology, so that "
                 f"variable genes may separate its values instead of cell types: pass batch_key={mixed[0]!r}."
             )
         rank_genes(result, "seurat_v3", batch_key=batch_key, layer="counts", n_top_genes=n_top_genes)
@@ -104,7 +104,7 @@ def _filter_mitochondrial(result: AnnData, max_pct_mt: float) -> AnnData:
 
 def _check_left(result: AnnData, cause: str) -> None:
     if not result.n_obs or not result.n_vars:
-        raise InputError(f"{cause} leaves {result.n_obs} cells and {result.n_vars} genes: choose a milder value.")
+        raise InputError(f"{cause} leaves {result.n_obs} cells and {result.n_vars} genes: choose a less strict value.")
 
 
 def variable_genes(
@@ -121,7 +121,7 @@ def variable_genes(
     matrix = Matrix(adata, layer="counts" if counts and "counts" in adata.layers else layer, who=who)
     counts = counts and holds_counts(matrix)
     if not counts and any(chunk.min() < 0 for chunk in matrix):
-        raise InputError(f"{who} holds negative values: pass it before scaling, log-normalised or as raw counts.")
+        raise InputError(f"{who} must hold raw counts or log-normalised values, got negative values: pass it unscaled.")
     # Without the rest of the user's object.
     bare = AnnData(as_matrix(matrix.data), uns={"log1p": adata.uns["log1p"]} if "log1p" in adata.uns else {})
     batch_key = None

@@ -70,7 +70,7 @@ def check_size(data: Any) -> None:
     if isinstance(stored, h5py.Dataset | h5py.Group) and Path(stored.file.filename).is_file():
         expected, there = stored.file.id.get_filesize(), Path(stored.file.filename).stat().st_size
         if there < expected:
-            raise FileError(f"{stored.file.filename!r} has lost {expected - there} bytes: read it again.")
+            raise FileError(f"{stored.file.filename!r} became {expected - there} bytes shorter: open it again.")
 
 
 def checked(matrix: Any) -> Any:
@@ -81,7 +81,7 @@ def checked(matrix: Any) -> Any:
     ordered = indptr[0] == 0 and indptr[-1] <= len(indices) and not (indptr[1:] < indptr[:-1]).any()
     length = matrix.shape[1 if matrix.format == "csr" else 0]
     if not ordered or (len(indices) and not 0 <= indices.min() <= indices.max() < length):
-        raise FileError("A sparse matrix holds values at places that it does not have: take its file from its source.")
+        raise FileError("A sparse matrix is damaged, because its indices exceed its shape: get its file again.")
     return matrix
 
 

@@ -150,8 +150,8 @@ def check_query(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floa
         factor = _excess(ours, theirs, match, means)
         if not 1 / TOTAL_WARNING < factor < TOTAL_WARNING:
             _log.warn(
-                f"The prior's genes sum up to {factor:.2g} times what they do in the reference: was the query "
-                f"normalised to the same target sum, on all its genes, by {both}?"
+                f"The genes of the prior have {factor:.2g} times the sum that they have in the reference: normalise "
+                f"all genes of the query to the same target sum with {both}."
             )
     one, other = ours["sum_log"], theirs["sum_log"]
     if not (one and other) or abs(other / one - 1) < SUM_SPREAD:

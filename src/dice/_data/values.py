@@ -67,7 +67,7 @@ def own_layer(adata: AnnData, counts: Matrix) -> str:
     if key in names(adata, "layers"):
         layer = Matrix(adata, layer=key, who=counts.who)
         if factors_of(*(sparse.csr_array(x.sample()).astype(np.float64) for x in (layer, counts))) is None:
-            raise InputError(f"{layer.where} does not hold log-normalised counts and would be replaced: rename it.")
+            raise InputError(f"{layer.where} is not log-normalised counts and would be overwritten: rename it.")
     return key
 
 
@@ -225,7 +225,7 @@ def _sizes(adata: AnnData, size_key: str, totals: Floats) -> Floats:
     wrong = ~(np.isfinite(sizes) & (sizes > 0))
     if wrong.any():
         raise InputError(
-            f"adata.obs[{size_key!r}] must hold positive numbers, but {wrong.sum()} cells have none, for example "
+            f"adata.obs[{size_key!r}] must hold positive numbers, got other values in {wrong.sum()} cells, for example "
             f"{list(adata.obs_names[wrong][:3])}: remove these cells or leave size_key out."
         )
     seen = totals > 0

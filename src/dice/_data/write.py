@@ -136,7 +136,7 @@ def prior_slot(adata: AnnData, key: Any, *, argument: str = "key_added", who: st
     key = new_key(argument, key, "dice")
     if adata.uns.get(key) is not None and not holds_prior(adata, key):
         raise InputError(
-            f"{who}.uns[{key!r}] holds something that dice did not write, and would be lost: pass another key, for "
+            f"{who}.uns[{key!r}] was not written by dice and would be overwritten: pass another key, for "
             f"example {argument}='dice_prior', or remove it with del {who}.uns[{key!r}]."
         )
     return key
@@ -167,7 +167,7 @@ def check_free(adata: AnnData, key: str, slots: tuple[str, ...], *, argument: st
         name = f"{key}_connectivities" if slot == "obsp" else key
         if name in getattr(adata, slot):
             what = f"adata.{slot}[{name!r}] was not written by dice"
-            raise InputError(f"{what} and would be lost: pass another {argument}.")
+            raise InputError(f"{what} and would be overwritten: pass another {argument}.")
 
 
 def _is_record(entry: Any) -> bool:

@@ -230,7 +230,7 @@ def _warn(judged: Judged, auc: float, widened: float, names: list[str], batch_ke
         wider, between = f"{widened:g} times as wide as in the reference", "calibrated between batches of the reference"
         _log.warn(
             f"The query differs from its reference (AUC {auc:.2f}): intervals are "
-            f"{wider if batch_key is None else between}, and their coverage may still be below {1 - alpha:.0%}."
+            f"{wider if batch_key is None else between}, but may contain fewer than {1 - alpha:.0%} of the values."
         )
 
 

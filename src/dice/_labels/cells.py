@@ -60,8 +60,8 @@ def check_labelled(labelled: Labelled, labels_key: str) -> Labelled:
         )
     if not len(labelled.cells("calibration")):
         raise InputError(
-            f"No cell of the reference has a label in obs[{labels_key!r}] and was kept for calibration: train its "
-            "prior with training=dice.Training(calibration_fraction=0.1)."
+            f"No calibration cell of the reference has a label in obs[{labels_key!r}]: train its prior with "
+            "training=dice.Training(calibration_fraction=0.1)."
         )
     return labelled
 

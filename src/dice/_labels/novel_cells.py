@@ -49,8 +49,8 @@ def known_groups(source: object, query: Query, labels_key: str | None, prior_key
         codes = None if key is None else read_labels(source, key, "reference").codes.astype(np.intp)
         return _learned(_read_alike(source, query, roles), roles == ROLES.index("calibration"), codes)
     if not query.match.complete:
-        why = "but calibration cells were projected with all genes, so p-values are too small"
-        _log.warn(f"{query.match}, {why}: pass the reference with its cells.")
+        why = "P-values are too small, because they come from calibration cells with all genes"
+        _log.warn(f"{query.match}. {why}: pass the reference with its cells.")
     if prior.labels is not None and labels_key is not None and labels_key in ("auto", trained):
         return prior.labels.groups(prior.latent_scale)
     if labels_key not in (None, "auto"):
@@ -70,7 +70,7 @@ def _learned(y: Floats, calibration: Mask, codes: Codes | None) -> tuple[Groups,
         return groups, y[calibration], groups.predict(y[calibration] / groups.scale).argmax(1)
     learned = ~calibration & (codes >= 0)
     if not learned.any():
-        raise InputError("All labelled cells of the reference are calibration cells: pass all of its cells.")
+        raise InputError("No labelled cell of the reference is a training cell: pass all cells of the reference.")
     place = pd.Index(np.unique(codes[learned])).get_indexer(codes[calibration])
     return Groups.of(y[learned], codes[learned]), y[calibration], place
 
@@ -159,14 +159,13 @@ def warn_of_doubt(
     fewest = fewest_discoveries(len(query.seeds), n_calibration, fdr)
     if called.shifted:
         _log.warn(
-            "No single cell is called novel, because the query differs from its reference as a whole. Look at novel "
-            f"groups, which are compared with each other: groupby='auto', from {FEWEST_GROUPS} groups of {LEAST_CELLS} "
-            "cells on."
+            "No single cell is called novel, because the query differs from its reference as a whole. Pass "
+            f"groupby='auto' to compare groups with each other (from {FEWEST_GROUPS} groups of {LEAST_CELLS} cells)."
         )
     elif not n_novel and fewest > 1 and fewest >= POWERLESS * n_cells:
-        needed = f"unless {fewest} are more novel than all of these" if fewest <= n_cells else "in any case"
+        needed = f" unless {fewest} are more novel than all calibration cells" if fewest <= n_cells else ""
         _log.warn(
-            f"With {n_calibration} calibration cells, no cell of {n_cells} can be called at fdr={fdr:g} {needed}: "
+            f"With {n_calibration} calibration cells, no cell of {n_cells} can be called at fdr={fdr:g}{needed}: "
             "train the prior with a larger dice.Training(calibration_fraction=), pass fewer cells, test groups of "
             "cells (groupby=), or use the p-values in obs['dice_novelty_p']."
         )

@@ -75,7 +75,7 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
     adata, references, copy = given.pop("adata"), given.pop("reference"), bool(given.pop("copy", False))
     check_writable(adata, copy=copy)
     if not references or given.get("report") is not None:
-        raise InputError("With several references, pass at least one and no `report`: call dice.pl.report afterwards.")
+        raise InputError("Pass one or more references, and no `report` with a list: call dice.pl.report afterwards.")
     sources = [Source.of(one, place, given.get("labels_key")) for place, one in enumerate(references, 1)]
 
     def annotated(source: Source, copy: bool) -> AnnData:
@@ -113,7 +113,7 @@ class Source:
         """Check a reference, alone or as a pair with names for its labels."""
         reference, renamed = given if isinstance(given, tuple) else (given, {})
         if not isinstance(renamed, Mapping):
-            raise InputError(f"Names for the labels of a reference must be a mapping, got {said(renamed)}.")
+            raise InputError(f"The new names of labels must be a dict, got {said(renamed)}.")
         # The file of a prior may be read as an object without cells.
         prior = None if isinstance(reference, AnnData) and reference.n_obs else find_prior(reference)
         own, asked = labels_key if prior is None else prior.params.get("labels_key"), Levels.of(labels_key)
@@ -129,8 +129,7 @@ class Source:
         unknown = [name for name in renamed if name not in known]
         if unknown:
             raise InputError(
-                f"Reference {place} has no labels {said(unknown)} to rename: pass names of its own labels, "
-                f"{sorted(known)[:20]}."
+                f"Reference {place} has no labels {said(unknown)} to rename: pass some of {sorted(known)[:20]}."
             )
         return source
 

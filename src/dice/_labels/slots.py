@@ -32,7 +32,7 @@ PERMUTATIONS = 20
 def label_keys(adata: AnnData, labels_key: Any, key_added: str | None = None) -> LabelKeys:
     """Return the keys of the label slots. By default they are named after the labels column of the reference."""
     if key_added is None and not is_key(f"{labels_key}_dice"):
-        raise InputError(f"`labels_key` must be a name that files can hold, got {said(labels_key)}: rename the column.")
+        raise InputError(f"`labels_key` must be a name that files can store, got {said(labels_key)}: rename it.")
     return LabelKeys(result_key(adata, f"{labels_key}_dice" if key_added is None else key_added, "cell_type_dice"))
 
 

@@ -145,7 +145,7 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
     labelled = labels_of(reference, levels.key, roles, who, values)
     names = [name for name in labelled.names if name not in inner]
     if len(names) < 2:
-        raise InputError(f"The tree of {levels.key!r} has fewer than two labels that are not above others: {names}.")
+        raise InputError(f"The tree of {levels.key!r} must have two or more labels at its ends, got {names}.")
     found = (*levels.columns, levels.key) if levels.columns else ()
     tree = LabelTree.of(names, parents, found, known=[str(name) for name in values.categories])
     node = np.append(pd.Index(tree.names).get_indexer(labelled.names), -1)[labelled.codes]

@@ -88,12 +88,12 @@ class LabelTree:
         """
         unknown = sorted(set(hierarchy) - set(labels) - set(hierarchy.values()) - set(known))
         if unknown:
-            raise InputError(f"hierarchy= names {unknown[:5]}, which are neither labels nor parents: check spelling.")
+            raise InputError(f"`hierarchy` has {unknown[:5]}, which are neither labels nor parents: check spelling.")
         also = sorted(set(hierarchy.values()) & set(labels))
         if also:
             raise InputError(
-                f"hierarchy= has {also[:5]} as parents, which are labels of cells: pass the hierarchy to "
-                "dice.tl.transfer_labels, labels_key=dice.Levels(...), which learns from such cells, or rename them."
+                f"The parents {also[:5]} in `hierarchy` are also labels of cells: rename them, or call "
+                "dice.tl.transfer_labels with labels_key=dice.Levels(key, hierarchy), which can use such cells."
             )
         paths = {name: _path_up(name, hierarchy) for name in (*labels, *hierarchy)}
         kept = list(dict.fromkeys([*labels, *(name for label in labels for name in paths[label])]))
@@ -212,7 +212,7 @@ def _path_up(name: str, hierarchy: Mapping[str, str]) -> list[str]:
     while path[-1] in hierarchy:
         path.append(hierarchy[path[-1]])
         if path[-1] in path[:-1]:
-            raise InputError(f"hierarchy= goes in a circle at {path[-1]!r}: a node cannot be above itself.")
+            raise InputError(f"`hierarchy` has a cycle at {path[-1]!r}: a node cannot be above itself.")
     return path
 
 

@@ -51,7 +51,7 @@ def choose_genes(
         batch_key = None if mixed is None else mixed[0]
         if mixed is not None:
             _log.say(
-                f"reference.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, as technologies do: variable "
+                f"reference.obs[{mixed[0]!r}] explains {mixed[1]:.0%} of the variance, like a technology: variable "
                 "genes are ranked within each (reference_batch_key=None ranks them over all cells)."
             )
     batches = None if batch_key is None else read_batches(reference, batch_key, "reference")

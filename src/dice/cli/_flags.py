@@ -116,7 +116,8 @@ class Parameter:
             if word in ("auto", name) and given.keys() <= {item.name for item in fields(cls)}:
                 return cls(**given)
         raise InputError(
-            f"{_dashed(self.name)} {word} does not take {' and '.join(map(_dashed, given))}: leave that out."
+            f"{_dashed(self.name)} {word} cannot be combined with {' and '.join(map(_dashed, given))}: leave "
+            "one of them out."
         )
 
 

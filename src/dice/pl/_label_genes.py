@@ -57,8 +57,8 @@ def label_genes(table: pd.DataFrame) -> Drawn:
     absent = [column for column in _SHOWN if column not in table]
     if absent or not len(table):
         raise InputError(
-            f"`table` must be a table of dice.tl.label_genes for groups with cells, got {len(table)} rows"
-            f"{f', and no columns {absent}' if absent else ''}."
+            f"`table` must be a non-empty table from dice.tl.label_genes, got {len(table)} rows"
+            f"{f' without the columns {absent}' if absent else ''}."
         )
     groups = [rows for _, rows in table.groupby("group", sort=False)]
     most = max(map(len, groups))

@@ -56,10 +56,10 @@ def spatial(
     """
     names = [color] if isinstance(color, str) else list(color)
     where = read.embedding(adata, spatial_key)
-    if where.shape[1] < 2 or not names:
-        raise InputError(
-            f"`color` must be one or more columns, and adata.obsm[{spatial_key!r}] have two, got {said(color)}."
-        )
+    if where.shape[1] < 2:
+        raise InputError(f"adata.obsm[{spatial_key!r}] must have two or more columns, got {where.shape[1]}.")
+    if not names:
+        raise InputError(f"`color` must be one or more columns of adata.obs or genes, got {said(color)}.")
     columns, sections = [read_colors(adata, name) for name in names], [("", np.ones(adata.n_obs, dtype=bool))]
     if batch_key is not None:
         batches = read.column(adata, batch_key, argument="batch_key").astype(str)

@@ -60,7 +60,7 @@ def normalize_panel(
     options = Options(layer=layer, gene_key=gene_key)
     shared = genes_in_both(adata, reference, options)
     if not 0 < shared.sum() <= PANEL_GENES:
-        raise InputError(f"{shared.sum()} genes are shared, and a panel has at most {PANEL_GENES}: use sc.pp instead.")
+        raise InputError(f"{shared.sum()} genes are shared, but a panel has at most {PANEL_GENES}: use sc.pp instead.")
     with all_or_nothing(adata, reference):
         normalise_pair(adata, reference, shared, options, size_key)
         write(reference, Slots(var={PriorKeys().genes: shared}), copy=False)

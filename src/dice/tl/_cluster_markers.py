@@ -86,8 +86,8 @@ def cluster_markers(
     cut = stored_cut(record)
     if not cut.measured:
         raise InputError(
-            "`adata` must hold counts or log-normalised counts, because markers are tested on split counts, and these "
-            "clusters were found by posterior samples: call dice.tl.cluster again with such values."
+            "Markers are tested on split counts, but these clusters were found without counts: call dice.tl.cluster "
+            "again with raw or log-normalised counts."
         )
     query = denoised_query(adata, reference, record["params"]["use_rep"], prior_key, uncertainty=False)
     if query is None or query.options.random_state != record["call"]["halves"]:
