@@ -3,8 +3,8 @@
     python benchmarks/stale.py
 
 Every page names the commit that it was made at. For each of them, the code of the package at that commit is compared
-with the code of today, folder by folder and without comments and docstrings. The answer is docs/benchmark_ages.md, and
-`make trial` fails if it is not up to date.
+with the code of today, folder by folder and without comments, docstrings and messages of errors. The answer is
+docs/benchmark_ages.md, and `make trial` fails if it is not up to date.
 """
 
 from __future__ import annotations
@@ -63,9 +63,11 @@ def _git(*command: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return code without comments and docstrings."""
+    """Return code without comments, docstrings and messages of errors."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            node.exc.args = []
         body = getattr(node, "body", None)
         if (
             isinstance(body, list)
@@ -99,8 +101,9 @@ def page() -> str:
     return (
         "---\norphan: true\n---\n\n# Age of the tables\n\n"
         f"{today} of {len(found)} pages were made by the code of today. For the others, the table names the folders of "
-        "`src/dice` whose code has changed since the page was made; comments and docstrings do not count. A change "
-        "may leave the figures as they are: most changes simplify code. Written by `python benchmarks/stale.py`.\n\n"
+        "`src/dice` whose code has changed since the page was made; comments, docstrings and messages of errors do not "
+        "count. A change may leave the figures as they are: most changes simplify code. Written by `python "
+        "benchmarks/stale.py`.\n\n"
         f"{markdown(found)}\n"
     )
 
