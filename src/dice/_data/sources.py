@@ -39,7 +39,7 @@ class Rules:
 
     def hold(self, values: Floats) -> bool:
         """Return whether all values are finite and none is refused. A sum is finite only if its terms are."""
-        outside = values.max(initial=-np.inf) > self.largest or values.min(initial=np.inf) < self.smallest
+        outside = bool(values.size) and (values.max() > self.largest or values.min() < self.smallest)
         odd = not_whole(values).any() if self.whole else outside
         return not odd and bool(np.isfinite(np.sum(values, dtype=np.float64)))
 
