@@ -119,7 +119,7 @@ class Displaced:
         return Displaced(*(values[kept] for values in vars(self).values()))
 
     def noise(self, allowed: float) -> Floats:
-        """Return the variance of the excess by chance, around a displacement of `allowed`."""
+        """Return the variance of the squared displacement that chance causes, if its expected value is `allowed`."""
         return self.by_chance * (self.by_chance + 2 * allowed) * 2 / self.directions
 
     def freedom(self, allowed: float, spread: float) -> Floats:

@@ -33,7 +33,7 @@ MOSTLY = 0.9
 
 
 def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata") -> tuple[bool, str]:
-    """Whether a data set consists of counts, and a warning if some cells do not. Their depth (n,) is NaN."""
+    """Return whether a data set holds counts, and a warning if some cells (with a depth of NaN) do not."""
     stray = np.isnan(log_depth[~empty])
     counted = bool(len(stray)) and stray.mean() <= 1 - MOSTLY
     if not stray.any():
@@ -180,9 +180,9 @@ def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> spars
 def thinned(
     cells: CellCounts, shares: Floats, seeds: NDArray[np.int64], target_sum: float = TARGET_SUM, strays: Chunk = None
 ) -> sparse.csr_array:
-    """Log-normalised expression (n, d) of shares (n,) of the counts of cells, each drawn by its own seed.
+    """Keep a random share (n,) of the counts of every cell, and return log-normalised expression (n, d).
 
-    Cells that are not counts keep their expression in `strays` (n, d).
+    `seeds` (n,) determine which counts are kept. Cells without counts keep their expression in `strays` (n, d).
     """
     shares = np.where(shares < WHOLE_SHARE, shares, 1.0)
     ((kept, _),) = _in_two(cells, shares, seeds, THINNED, 1, target_sum)

@@ -1,4 +1,4 @@
-"""Labels as codes, their agreement with clusters, and clusterings over resolutions."""
+"""Scores of clusters against labels, and clusterings at many resolutions."""
 
 from __future__ import annotations
 
