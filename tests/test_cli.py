@@ -401,7 +401,7 @@ def test_failures_leave_nothing(files, tmp_path, capsys):
         (["train", counts, "-o", out, "--stream"], "or pass --no-check."),
         (["denoise", counts, trained, "-o", tmp_path / "out.zarr", "--stream"], "or pass --no-check."),
         (["annotate", query, query, "-o", out, "--labels", "nothing"], "no column 'nothing'"),
-        (["annotate", query, trained, "-o", out, "--report", tmp_path / "no" / "r.html"], "folder that exists"),
+        (["annotate", query, trained, "-o", out, "--report", tmp_path / "no" / "r.html"], "writable folder"),
         (["novelty", query, query, "-o", out], "dice train"),
         (["evaluate", query, "--labels", "cell_type"], "has no 'X_dice_pca'"),
     ]

@@ -281,7 +281,7 @@ def test_genes_are_ranked_within_technologies(capsys):
     ("arguments", "sentence"),
     [
         ({"labels_key": "nothing"}, "no column 'nothing'"),
-        ({"report": "nowhere/at/all.html"}, "folder that exists"),
+        ({"report": "nowhere/at/all.html"}, "writable folder"),
         ({"reference_batch_key": "nothing"}, "no column 'nothing'"),
         ({"n_top_genes": 1}, "`n_top_genes` must be .*got 1"),
         ({"alpha": 2}, "`alpha` must be .*got 2"),
@@ -386,7 +386,7 @@ def test_what_others_keep_under_the_key_of_the_prior_is_not_replaced(monkeypatch
     reference, query = simulated(100, 50)
     reference.uns["dice"] = theirs = {"score": 1.0}
     never_trains(monkeypatch)
-    with pytest.raises(dice.DiceError, match=r"reference.uns\['dice'\] holds something .*prior_key='dice_prior'"):
+    with pytest.raises(dice.DiceError, match=r"reference.uns\['dice'\] was not written by dice .*prior_key='dice_prior'"):
         dice.tl.annotate(query, reference, "cell_type")
     assert reference.uns["dice"] is theirs
 

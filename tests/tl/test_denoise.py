@@ -239,7 +239,7 @@ def test_any_number_type(query, reference, dtype):
     [
         ({"method": "magic"}, "`method` must be one of .*got 'magic'"),
         ({"check": np.ones(3)}, "`check` must be one of .*got array"),
-        ({"prior_key": {}}, "`prior_key` must be a word .*got {}"),
+        ({"prior_key": {}}, "`prior_key` must be a non-empty name .*got {}"),
         ({"likelihood": "cauchy"}, "`likelihood` must be one of .*got 'cauchy'"),
         ({"method": "direct", "rho": (5, 1)}, "pass method='auto'"),
         ({"likelihood": lambda: dice.Gaussian("much")}, "`noise` must be .*got 'much'"),

@@ -131,7 +131,7 @@ def test_errors_are_one_sentence_and_leave_nothing(files, tmp_path):
     cases = [
         (tmp_path / "none.h5ad", "out.zarr", {}, "There is no file"),
         (tmp_path / "text.h5ad", "out.zarr", {}, "cannot be read as .h5ad or .zarr"),
-        (query, "no/folder/out.zarr", {}, "name a store in a folder that exists"),
+        (query, "no/folder/out.zarr", {}, "name a store in a writable folder"),
         (query, "out.zarr", {"rho": -3}, "`rho` must be .*got -3"),
     ]
     for source, output, options, message in cases:

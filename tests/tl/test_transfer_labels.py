@@ -384,7 +384,7 @@ def test_swapped_arguments_are_recognised(reference, verb):
 @pytest.mark.parametrize("verb", ["transfer_labels", "transfer_features", "novelty"])
 def test_a_key_that_is_none_is_refused(reference, verb):
     key = () if verb == "novelty" else ("cell_type",)
-    with pytest.raises(dice.DiceError, match=r"`prior_key` must be a word .*got \{\}"):
+    with pytest.raises(dice.DiceError, match=r"`prior_key` must be a non-empty name .*got \{\}"):
         getattr(dice.tl, verb)(simulate(20, 1), reference, *key, prior_key={})
 
 
