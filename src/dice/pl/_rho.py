@@ -86,7 +86,7 @@ def rho(
     n_cells, curve = whole_number("n_cells", n_cells), read.record(adata, curve_key)
     maps, ground, colors = [], None, None
     if curve is None or reference is not None or prior_key in read.names(adata, "uns"):
-        cells = adata[subsample(np.arange(adata.n_obs), n_cells)]
+        cells = adata[subsample(np.arange(adata.n_obs), n_cells)].to_memory()
         colors = None if color is None else read_colors(cells, color)
         prior = find_prior(adata if reference is None else reference, key=prior_key)
         (start, projected), *denoised = _denoise(cells, prior, rhos, curve, use_rep)
@@ -123,6 +123,7 @@ def _denoise(
     cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
     """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
+    from dice._data.values import takes_counts
     from dice._query.query import Query, one_reading
     from dice._query.samples import stored_call
     from dice.options import Options
@@ -134,8 +135,22 @@ def _denoise(
     if not steps:
         raise InputError("`rhos` is empty: pass one or more numbers, or None.")
     call: dict[str, Any] = {} if record is None else stored_call(record)
+
+    @takes_counts
+    def by_rho(
+        adata: AnnData,
+        reference: Prior,
+        *,
+        layer: str | None = None,
+        gene_key: str | None = None,
+        check: Any = True,
+        **others: Any,
+    ) -> list[Query]:
+        call = others | {"layer": layer, "gene_key": gene_key, "check": check}
+        return [Query.of(adata, reference, Options(**call | {"rho": step})) for step in steps]
+
     # Each rho would repeat the warnings and messages of dice.tl.denoise.
     with settings.using(verbosity=0), warnings.catch_warnings(action="ignore", category=DiceWarning), one_reading():
-        queries = [Query.of(cells, prior, Options(**call | {"rho": step})) for step in steps]
+        queries = by_rho(cells, prior, **call)
         found = [(f"rho = {step:.3g}", query.posterior.mean) for step, query in zip(steps, queries, strict=True)]
         return [("PCA projection", queries[0].latents.y), *found]
