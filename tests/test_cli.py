@@ -140,6 +140,8 @@ def test_a_prior_alone_transfers_its_labels(files, tmp_path, capsys):
     assert said["status"] == query.obs["cell_type_dice_status"].value_counts().to_dict()
     found = ad.read_h5ad(tmp_path / "labelled.h5ad")
     assert found.obsm["cell_type_dice_prob"].equals(query.obsm["cell_type_dice_prob"])
+    summary(capsys, "annotate", *command[1:], "--labels", "cell_type")
+    assert "cell_type_dice" in ad.read_h5ad(tmp_path / "labelled.h5ad").obs
 
 
 @pytest.mark.data

@@ -165,7 +165,8 @@ def is_name(source: str | os.PathLike[str]) -> TypeGuard[str]:
     """Return whether this text is the name of a prior. A file of the same name needs a path: ``./pancreas``."""
     if not isinstance(source, str) or NAME.fullmatch(source) is None:
         return False
-    return source in _ready() or _path(source).exists() or not Path(source).exists()
+    # Path.exists would raise an error in a folder that may not be entered.
+    return source in _ready() or os.access(_path(source), os.F_OK) or not os.access(source, os.F_OK)
 
 
 def file_of(source: str | os.PathLike[str]) -> Path:

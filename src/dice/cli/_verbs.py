@@ -41,8 +41,11 @@ def read(path: str | Path, args: argparse.Namespace | None = None) -> Any:
 
 
 def read_reference(path: str, args: argparse.Namespace | None = None) -> Any:
-    """Read a reference with its cells, or a prior by name."""
-    return dice.priors.load(path) if dice.priors.is_name(path) else read(path, args)
+    """Read a reference with its cells, or a prior from a file or by name."""
+    if dice.priors.is_name(path):
+        return dice.priors.load(path)
+    cells = read(path, args)
+    return cells if cells.n_obs else dice.Prior.from_anndata(cells, key=getattr(args, "prior_key", "dice"))
 
 
 def write(cells: Any, path: Path) -> None:
