@@ -386,7 +386,9 @@ def test_what_others_keep_under_the_key_of_the_prior_is_not_replaced(monkeypatch
     reference, query = simulated(100, 50)
     reference.uns["dice"] = theirs = {"score": 1.0}
     never_trains(monkeypatch)
-    with pytest.raises(dice.DiceError, match=r"reference.uns\['dice'\] was not written by dice .*prior_key='dice_prior'"):
+    with pytest.raises(
+        dice.DiceError, match=r"reference.uns\['dice'\] was not written by dice .*prior_key='dice_prior'"
+    ):
         dice.tl.annotate(query, reference, "cell_type")
     assert reference.uns["dice"] is theirs
 
