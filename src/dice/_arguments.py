@@ -1,6 +1,6 @@
-"""Checks of arguments: each returns the value in one form, or raises an error that says what to pass.
+"""Check arguments. Each check returns the value in one form, or raises an error that says what to pass.
 
-Stored calls hold them as plain values.
+:func:`as_plain` and :func:`from_plain` convert arguments to values that files can hold, and back.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def said(value: Any) -> str:
 
 
 def choice(name: str, value: Any, options: tuple[Any, ...]) -> Any:
-    """Return one of the options, which are words, True or False."""
+    """Return a value if it is one of the options, which are words, True or False."""
     if not isinstance(value, str | bool | np.bool_) or value not in options:
         raise InputError(f"`{name}` must be one of {list(options)}, got {said(value)}.")
     return value
@@ -96,14 +96,14 @@ def is_key(value: Any) -> bool:
 
 
 def new_key(name: str, value: Any, example: str) -> str:
-    """Return a name for a slot that is to be written."""
+    """Return the key of a slot to write if files can hold it."""
     if not is_key(value):
         raise InputError(f"`{name}` must be a non-empty name without '/', such as {example!r}, got {said(value)}.")
     return str(value)
 
 
 def known_key(key: Any, keys: Collection[Any], what: str, where: str) -> str:
-    """Return a key that must exist: that of a `what` (a column, a layer) in a slot."""
+    """Return a key if it is one of the `keys`. Errors call it a `what` (column, layer) in `where` (a slot)."""
     if not isinstance(key, str) or key not in keys:
         raise SlotError(f"There is no {what} {said(key)} in {where}; available: {sorted(map(str, keys))[:20]}.")
     return key
@@ -132,7 +132,7 @@ def as_embedding(values: Any) -> Floats:
 
 
 def as_plain(value: Any) -> Any:
-    """Return arguments in a form that files can hold: objects by name and fields, functions by name, no None."""
+    """Return arguments in a form that files can hold: objects as name and fields, functions as names, None left out."""
     if is_dataclass(value) and not isinstance(value, type):
         named = {item.name: getattr(value, item.name) for item in fields(value)}
         return as_plain({"name": type(value).__name__, **named})
@@ -159,5 +159,5 @@ def from_plain(call: Mapping[str, Any], classes: Mapping[str, type]) -> dict[str
 
 
 def _scalar(value: Any) -> Any:
-    """Return a number of Python. Files return numbers of numpy."""
+    """Convert a NumPy number, as read from a file, to a Python number."""
     return value.item() if isinstance(value, np.generic) else value

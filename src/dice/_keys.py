@@ -41,7 +41,7 @@ class Keys:
 class PriorKeys(
     Keys, default="dice", loadings="{key}_loadings", projection="X_{key}_pca", split="{key}_split", genes="{key}_genes"
 ):
-    """Slots of :func:`dice.tl.train_prior`; `genes` are those that :func:`dice.tl.annotate` has chosen."""
+    """Slots of :func:`dice.tl.train_prior`; `genes` marks the genes that :func:`dice.tl.annotate` has chosen."""
 
 
 class DenoiseKeys(
@@ -79,7 +79,7 @@ class ClusterKeys(
 
 
 class AnnotateKeys(Keys, default="dice_annotate", layer="dice_lognorm"):
-    """Slots of :func:`dice.tl.annotate` beside those of its steps; the layer is log-normalised expression."""
+    """Slots of :func:`dice.tl.annotate` beside those of its steps; `layer` holds log-normalised expression."""
 
 
 class FeatureKeys(Keys, mean="{key}", low="{key}_low", high="{key}_high"):

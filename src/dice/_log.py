@@ -27,9 +27,9 @@ _listeners: ContextVar[tuple[list[str], ...]] = ContextVar("listeners", default=
 _shown: set[str] = set()
 #: Rewrites messages, for the command line.
 _wording: ContextVar[Callable[[str], str] | None] = ContextVar("wording", default=None)
-#: Whether a call is a step of a larger one, which has said what it costs.
+#: Whether a call is a step of a larger call, which has already announced its cost.
 within_call: ContextVar[bool] = ContextVar("within_call", default=False)
-#: Minutes and GB from which a call says in advance what it costs.
+#: Minutes and GB from which a call announces its cost.
 MUCH = 0.5, 1.0
 #: CPU seconds and MB of memory for 1,000 cells with 3,000 genes. Seconds were measured on 5,000 to 15,000 simulated
 #: cells, memory on 200,000 cells for labels and clusters, on 15,000 for training; for denoising it is an upper guess.
@@ -65,7 +65,8 @@ def say(message: str, *, result: bool = False) -> None:
     """Log a message that every user should read. It is shown at ``settings.verbosity >= 1``.
 
     It goes to standard error. In a notebook it goes to standard output, because standard error looks like an error.
-    Within `worded`, the caller prints a `result`; a larger call prints a summary of the results of its steps.
+    A `result` is not shown within `worded`, where the caller prints results, or in steps of a larger call, which prints
+    a summary.
     """
     _logger.info(message)
     wording = _wording.get()
@@ -75,7 +76,7 @@ def say(message: str, *, result: bool = False) -> None:
 
 
 def say_cost(step: str, n_cells: int) -> None:
-    """Say at the start of a call on many cells what it takes; steps of a larger call stay silent."""
+    """Announce time and memory at the start of a call on many cells. Steps of a larger call announce nothing."""
     seconds, megabytes = COSTS[step]
     minutes, gigabytes = n_cells * seconds / 60_000, n_cells * megabytes / 1e6
     if (minutes >= MUCH[0] or gigabytes >= MUCH[1]) and not within_call.get():
@@ -149,9 +150,9 @@ def _in_notebook() -> bool:
 
 
 def _depth_outside_package() -> int:
-    """Stack level of the first caller outside of dice, counted as `warnings.warn` in `warn` does.
+    """Return the stack level of the first caller outside of dice, as `warnings.warn` in `warn` counts it.
 
-    Decorated functions and cached properties of dice are called from within these two modules.
+    contextlib and functools are skipped too, because they call decorated functions and cached properties of dice.
     """
     frame, depth, inner = inspect.currentframe(), 0, ("dice", "contextlib", "functools")
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in inner:

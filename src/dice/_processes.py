@@ -1,4 +1,4 @@
-"""Threads and interrupts of the process."""
+"""Control threads and interrupts of the process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Priors with names: ready ones, which are downloaded once, and the user's own.
 
-A prior is one .h5ad file of plain arrays in the cache folder. What it was learned from is part of it, under its
-checksum. Files of ready priors must have the SHA-256 checksum that this version of dice knows.
+A prior is one .h5ad file of plain arrays in the cache folder. The file includes the description of the prior, and its
+checksum covers both. Files of ready priors must have the SHA-256 checksum that this version of dice knows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dice._errors import DiceError, InputError, PriorFormatError
 from dice.datasets._real import DownloadError, cache_folder
 
 __all__ = ["list", "load", "save"]
-#: Fields that a user describes a prior by, stored in ``params["shelf"]`` with its name, and columns of the table.
+#: Fields of a user's description, stored with the name in ``params["shelf"]``, and columns of the table of priors.
 DESCRIBED = ("tissue", "species", "technology", "licence", "source")
 SHELF_COLUMNS = ("tissue", "species", "technology", "cells", "labels", "accuracy", "licence", "source", "size")
 #: Longest text of a description.
@@ -66,7 +66,7 @@ def list() -> pd.DataFrame:  # noqa: A001 - called as dice.priors.list
 
 
 def load(name: str) -> Prior:
-    """The prior of this name, downloaded if it is a ready one that is not in the cache folder yet.
+    """Return the prior of this name. A ready prior is downloaded if it is not in the cache folder yet.
 
     Parameters
     ----------

@@ -22,9 +22,9 @@ from dice._model.counts import normalised
 from dice._model.training_data import ROLES
 from dice._types import Chunk, Codes, Floats
 
-#: Up to this many cells may each come from another donor.
+#: Up to this number of cells, each may come from a batch of its own, for example a donor.
 FEW_CELLS = 20
-#: Largest difference between the expression and log1p of the counts times their factor; rounding makes 1e-5.
+#: Largest difference between the expression and log1p of the counts times their factor; rounding alone causes 1e-5.
 COUNTS_TOLERANCE = 0.05
 
 
@@ -144,7 +144,7 @@ def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple
 
 
 def holds_counts(matrix: Matrix) -> bool:
-    """Return whether a matrix holds raw counts. All of it is read, and a few other values are an error."""
+    """Return whether a matrix holds raw counts. All values are read, and a few that are not counts are an error."""
     if not is_counts(matrix.sample()):
         return False
     matrix.rules.whole = True
@@ -179,7 +179,7 @@ def check_expression(sample: Chunk, *, who: str = "adata") -> None:
 
 
 def factors_of(expression: sparse.csr_array, counts: sparse.csr_array) -> NDArray[np.float64] | None:
-    """Return the factor (n,) from counts to expression, NaN without counts; None if the two do not fit."""
+    """Return the factor (n,) from counts to expm1 of expression, NaN for empty cells; None if the two do not fit."""
     if not expression.data.max(initial=0) <= LARGEST_LOG:
         return None
     sums, totals = (np.asarray(x.sum(1)).ravel() for x in (np.expm1(expression), counts))

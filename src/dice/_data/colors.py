@@ -18,8 +18,8 @@ from dice._types import Codes, Floats, Mask
 MISSING, REFERENCE = "#B8B8B8", "#E4E4E4"
 UNASSIGNED = "unassigned"
 SEQUENTIAL = "viridis"
-#: The safe colours, and 92 more, each as far as possible from all before it in CIELAB, among those that stand out on
-#: white and differ from grey. The two nearest of the first 37 are 22 apart; in scanpy's palette they are 15 apart.
+#: Ten colour-blind safe colours, then 92 more. Each of these is as far as possible in CIELAB from all colours before,
+#: stands out on white and differs from grey. The two nearest of the first 37 are 22 apart (15 in scanpy's palette).
 ALL_COLORS = tuple(
     f"#{code}"
     for code in textwrap.wrap(
@@ -72,7 +72,7 @@ class Colors:
         return [(*entries[code], codes == code) for code in np.unique(codes)]
 
     def rgb(self, cells: Codes) -> list[str]:
-        """Colours of labelled cells."""
+        """Return the colours of `cells`, which must have labels."""
         by_code = list((self.labels or {}).values())
         return [by_code[code] for code in self.codes[cells]]
 
@@ -89,7 +89,7 @@ def read_colors(adata: AnnData, key: str, *, argument: str = "color", step: str 
 
 
 def read_numbers(adata: AnnData, key: str, *, step: str | None) -> Colors:
-    """Return colours for a number per cell, which the call `step` writes."""
+    """Return colours for a column of numbers. `step` is the call that writes the column."""
     numbers = read_colors(adata, key, argument="key", step=step)
     if numbers.labels is not None:
         raise InputError(f"adata.obs[{key!r}] holds labels: set key to a column of numbers.")
@@ -97,7 +97,7 @@ def read_numbers(adata: AnnData, key: str, *, step: str | None) -> Colors:
 
 
 def read_groups(adata: AnnData, key: str, *, argument: str = "groupby") -> Colors:
-    """Return colours for a column of labels, which an argument names."""
+    """Return colours for a column of labels. `argument` is the name of the argument in errors."""
     groups = read_colors(adata, key, argument=argument)
     if groups.labels is None:
         raise InputError(f"adata.obs[{key!r}] holds no labels: set {argument} to a column of labels.")

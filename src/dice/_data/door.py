@@ -1,7 +1,7 @@
 """Check everything in a file before any of it is read.
 
-Anybody may have written a file. It can link to itself without end, name other files, claim to unpack to more than any
-memory holds, or name a codec that runs code. The walk reads names, shapes and types only, and adds up what reading
+Files may come from anybody. A file can hold endless links to itself, name other files, unpack to more than the memory,
+or name a codec that runs code. :class:`Walk` reads names, shapes and types only, and adds up the memory that reading
 would take.
 """
 
@@ -25,15 +25,15 @@ import zarr
 from dice._data import lengths
 from dice._errors import DiceError, InputError
 
-#: Largest prior that is read unless the caller allows more, in bytes: a prior has a few megabytes.
+#: Maximum size in bytes of a prior, unless the caller allows more. A prior has a few megabytes.
 LIMIT = 2**28
-#: Bytes that a file may unpack to for each byte it has: 2 to 6 in ten data sets.
+#: Largest ratio of unpacked to stored bytes of a file. It was 2 to 6 in ten data sets.
 MOST_PACKED = 100
-#: Most groups and arrays of a file, and of a prior, which has about a hundred; how deep they may be nested.
+#: Maximum number of groups and arrays in a file, and in a prior (about a hundred are usual); maximum depth of nesting.
 NODES, DEPTH = (10_000, 1_000), 16
 #: A text of n characters takes up to 4 n bytes in Python, and 64 more for the object.
 PER_CHARACTER, PER_TEXT = 4, 64
-#: Filters and codecs that only pack, those of HDF5 in their order. Other codecs may run code, for example unpickle.
+#: Filters and codecs that only compress; those of HDF5 in the order of their use. Other codecs may run code.
 LZF = h5py.h5z.FILTER_LZF
 PACKED = {h5py.h5z.FILTER_DEFLATE: "zlib", LZF: "lzf"}
 HDF5_FILTERS = (h5py.h5z.FILTER_SHUFFLE, *PACKED, h5py.h5z.FILTER_FLETCHER32)
@@ -41,7 +41,7 @@ ZARR_CODECS = {
     *("VLenUTF8", "VLenUTF8Codec", "BytesCodec", "Crc32cCodec", "Shuffle"),
     *("Blosc", "BloscCodec", "Zstd", "ZstdCodec", "GZip", "GzipCodec", "Zlib", "LZ4"),
 }
-#: Most bytes of a file that describes a store of zarr's.
+#: Maximum size in bytes of a file that describes arrays of a zarr store.
 LONGEST_DESCRIPTION = 2**24
 
 
@@ -79,16 +79,17 @@ def _check_folder(folder: Path, failure: type[DiceError]) -> None:
 
 
 def size_limit(path: Path) -> int:
-    """Return how many bytes a file of cells may unpack to. With more, it is taken for a forgery."""
+    """Return how many bytes a file of cells may unpack to. A file that unpacks to more is refused."""
     files = path.rglob("*") if path.is_dir() else [path]
     return max(LIMIT, MOST_PACKED * sum(file.stat().st_size for file in files if file.is_file()))
 
 
 @dataclass
 class Walk:
-    """A walk through a file that adds up what reading it would take, and refuses what leads out of it.
+    """Walk through a file, add up the memory that reading it would take, and refuse unsafe entries.
 
-    Slots that stay `on_disk`, by their names at the root, are not added up. For priors, `strict` also limits chunks.
+    Slots that stay `on_disk` (names at the root of the file) are not added up. With `strict`, for priors, fewer arrays
+    and only small chunks are allowed.
     """
 
     path: Path
@@ -144,7 +145,7 @@ class Walk:
     def _plain_hdf5(self, data: h5py.Dataset, stays: bool) -> bool:
         """Return whether a dataset is numbers or text inside the file, packed by the usual filters only.
 
-        Chunks are unpacked to see that they hold no more than they should, unless the dataset `stays` on disk.
+        Chunks are unpacked to check their size, unless the dataset `stays` on disk.
         """
         plist = data.id.get_create_plist()
         filters = [plist.get_filter(index)[0] for index in range(plist.get_nfilters())]
@@ -160,7 +161,7 @@ class Walk:
         if any(chunk.size > 2 * size + 1024 for chunk in stored) or (self.strict and size > 2**20):
             return False
         kind = next((one for one in PACKED if one in filters and not stays), None)
-        if kind is None or (kind == LZF and not self.strict):  # To count what LZF unpacks to is slow.
+        if kind is None or (kind == LZF and not self.strict):  # Counting the unpacked bytes of LZF is slow.
             return True
         used = [chunk for chunk in stored if not chunk.filter_mask >> filters.index(kind) & 1]
         chunks = (data.id.read_direct_chunk(chunk.chunk_offset)[1] for chunk in used)
@@ -168,7 +169,7 @@ class Walk:
 
 
 def check_archive(path: Path) -> None:
-    """Refuse an .npz file whose arrays claim more than the checkpoint of a training takes."""
+    """Refuse an .npz file whose arrays would be larger than any checkpoint of a training."""
     with zipfile.ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
     if size > 4 * LIMIT:

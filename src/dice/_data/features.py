@@ -19,11 +19,11 @@ from dice._errors import InputError, SlotError
 from dice._keys import FeatureKeys
 from dice._types import Codes, Floats, Mask
 
-#: Prefixes of the names of layers and modalities.
+#: Prefixes of keys that name a layer or a modality.
 LAYER_PREFIX, MODALITY = "layer:", "mod:"
 #: Fewest cells in which a feature must have been measured.
 FEWEST_MEASURED = 20
-#: Largest value: results are float32, which ends at 3e38, and intervals are wider than any value.
+#: Largest value of a feature. Results are float32 (up to 3e38), and intervals are wider than the values.
 LARGEST_FEATURE = 1e30
 
 
@@ -43,7 +43,7 @@ class Features:
 
 
 def with_cells(reference: Any, prior_key: str) -> AnnData:
-    """Return the object with cells and prior: the reference (a file is read), or a modality of a MuData object."""
+    """Return the AnnData object with cells and prior: the reference, its file, or a modality of a MuData object."""
     from dice._data.store import Prior  # Imports torch, which plots of features do not need.
 
     if isinstance(reference, str | os.PathLike):
@@ -61,7 +61,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
 
 
 def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> Features:
-    """Return the features that a user names; `source` is the argument, and `reference` the cells in it."""
+    """Return the features under `key`. `source` is the user's object or path, and `reference` the cells in it."""
     table = find_table(source, reference, key)
     repeated = table.columns[table.columns.duplicated()].unique()
     if len(repeated):
@@ -93,7 +93,7 @@ def _is_real(kind: Any) -> bool:
 
 
 def title_of(key: str | Sequence[str]) -> str:
-    """Return the name of the results: ``"protein"`` for ``"mod:protein"``, without slashes, which files cannot hold."""
+    """Return the name of the results: ``"protein"`` for ``"mod:protein"``. Slashes become ``_`` for files."""
     if not isinstance(key, str):
         return "features"
     return key.removeprefix(LAYER_PREFIX).removeprefix(MODALITY).replace("/", "_")
@@ -109,7 +109,7 @@ def has_features(adata: AnnData, key: Any) -> bool:
 
 
 def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -> pd.DataFrame:
-    """Return a table (n, F) of the features that a user names; `name` is the object in errors."""
+    """Return a table (n, F) of the features under `key`. `name` is the name of the object in errors."""
     if isinstance(key, bytes) or not isinstance(key, Iterable):
         raise InputError(f"`features_key` must be a key of obsm or columns of obs, got {said(key)}.")
     if not isinstance(key, str):
@@ -192,7 +192,7 @@ class PredictedTable:
     mean: Floats
     low: Floats
     high: Floats
-    #: Correlation (F,) in held-out cells of the reference, and features that cannot be predicted.
+    #: Correlation (F,) in held-out cells of the reference, and mask (F,) of features that cannot be predicted.
     correlation: Floats
     useless: Mask
     alpha: float

@@ -32,7 +32,7 @@ def read(path: str | os.PathLike[str]) -> AnnData:
         _check_cells(group, Path(path))
         if group.attrs.get("encoding-type") == "MuData":
             raise InputError(f"{said(str(path))} holds a MuData object: read it with mudata.read and pass the object.")
-        # A store is read as it was walked: opened again, another of its descriptions might be taken.
+        # Read the store that was checked: opened again, zarr might take another of its descriptions.
         adata = ad.read_zarr(group) if Path(path).is_dir() else ad.read_h5ad(path)
     for matrix in _matrices(adata):
         checked(matrix)
@@ -40,7 +40,7 @@ def read(path: str | os.PathLike[str]) -> AnnData:
 
 
 def _matrices(adata: AnnData) -> Iterator[Any]:
-    """Yield ``X``, that of ``.raw``, and the values of all mappings of arrays."""
+    """Yield ``X``, ``.raw.X`` and all arrays in the slots of `LAZY`."""
     yield adata.X
     if adata.raw is not None:
         yield adata.raw.X
@@ -49,7 +49,7 @@ def _matrices(adata: AnnData) -> Iterator[Any]:
 
 
 def _check_cells(group: Any, path: Path, on_disk: tuple[str, ...] = ()) -> None:
-    """Check a file of cells, except for slots that stay `on_disk`, and more strictly the priors in it."""
+    """Check a file of cells without the slots that stay `on_disk`. Priors in it are checked more strictly."""
     Walk(path, size_limit(path), InputError, on_disk=on_disk).check(group)
     uns = group.get("uns", {})
     for name in uns:

@@ -23,8 +23,8 @@ KNOWN = 0.1
 class Names(NamedTuple):
     """Names of the genes of a species."""
 
-    #: The current symbol and the kind of name, by name: symbols as spelled and in capitals, Ensembl ids, and former
-    #: symbols in capitals.
+    #: Current symbol and kind of name for every known name: symbols (as spelled and in capitals), Ensembl ids, and
+    #: former symbols (in capitals).
     known: dict[str, tuple[str, str]]
     #: Symbols of the one-to-one orthologs in the other species.
     orthologs: dict[str, str]
@@ -59,7 +59,7 @@ def _table() -> pd.DataFrame:
 
 
 def species_of(names: pd.Index) -> Species | None:
-    """Return the species that most names belong to, by symbols as spelled or ids; None if few are known."""
+    """Return the species of most names, from symbols in their usual case and Ensembl ids; None if few are known."""
     bare, kinds = without_versions(names), ("name", "Ensembl id")
     known: dict[Species, int] = {
         species: sum(names_of(species).known.get(name, ("", ""))[1] in kinds for name in bare) for species in PREFIX

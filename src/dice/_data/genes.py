@@ -21,7 +21,7 @@ from dice.options import Options
 
 #: Share of the prior's genes below which a user is warned, and below which a query is refused.
 FEW, TOO_FEW = 0.8, 0.2
-#: Missing genes named in the report.
+#: Number of missing genes listed in the report.
 NAMED_GENES = 10
 #: Ways in which genes with another name are found; the first that applies is reported.
 WAYS = ("ortholog", "former symbol", "Ensembl id")
@@ -109,7 +109,7 @@ def _match(adata: AnnData, genes: Any, gene_key: str | None, species: str = "aut
 
 
 def genes_in_both(adata: AnnData, reference: AnnData, options: Options) -> NDArray[np.bool_]:
-    """Return which genes (n_vars,) of a reference a query has too. It is an error if there are none."""
+    """Return a mask (n_vars,) of the genes of a reference that a query has too. Raise an error if there are none."""
     check_storable(reference.var_names, "reference.var_names")
     match = _match(adata, reference.var_names, options.gene_key, options.check.species)
     if len(match.prior) < TOO_FEW * min(len(match.wanted), len(match.names)):
@@ -130,7 +130,7 @@ def gene_names(adata: AnnData, gene_key: str | None = None) -> pd.Index:
 
 
 def by_name(adata: AnnData, genes: NDArray[Any] | None = None) -> NDArray[np.intp]:
-    """Return positions of genes (a mask, positions, or all) in the order of their names, for any order in the file."""
+    """Return positions of genes (a mask, positions, or all), sorted by name to not depend on the order of the file."""
     positions = np.arange(adata.n_vars) if genes is None else np.arange(adata.n_vars)[genes]
     return positions[np.argsort(adata.var_names.to_numpy(dtype=str)[positions], kind="stable")]
 

@@ -1,4 +1,4 @@
-"""Neighbour graphs of embeddings by scanpy, and two-dimensional maps: computed once, and kept beside the embedding."""
+"""Compute neighbour graphs and UMAPs of embeddings with scanpy. UMAPs are kept beside the embedding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NeighborGraph: TypeAlias = tuple[sparse.csr_matrix, sparse.csr_matrix]
 
 #: Averaged connectivities below this are dropped: edges of few samples and little weight.
 MIN_WEIGHT = 1e-3
-#: Fewer cells have no neighbourhoods to draw: the first two latents are drawn instead.
+#: Minimum number of cells for a UMAP. With fewer cells, the first two latents are drawn instead.
 MIN_CELLS_UMAP = 4
 #: Up to this many cells the neighbours of a map are exact.
 MAX_EXACT = 50_000
@@ -40,7 +40,7 @@ _last_map: dict[str, Map] = {}
 
 
 def leiden(cells: Any, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0) -> Codes:
-    """Return Leiden clusters of an embedding, or of a graph as :func:`neighbor_graph` takes it."""
+    """Return Leiden clusters of an embedding (n, k), or of a graph given as sparse connectivities (n, n)."""
     check_resolutions([resolution])
     return communities(neighbor_graph(cells, n_neighbors), resolution, random_state=random_state)
 
@@ -55,7 +55,7 @@ def neighbor_graph(cells: Any, n_neighbors: int) -> Graph:
 
 
 def umap_layout(values: Floats, n_neighbors: int, random_state: int) -> Floats:
-    """Return the two-dimensional UMAP that scanpy draws."""
+    """Return scanpy's two-dimensional UMAP of an embedding (n, k)."""
     return _drawn(_exact(values, n_neighbors), random_state)
 
 
@@ -74,7 +74,7 @@ def sample_graphs(
 
 
 def average_graph(graphs: Iterable[NeighborGraph]) -> NeighborGraph:
-    """Return mean connectivities of graphs of the same cells, and mean distances over the graphs that have an edge."""
+    """Return mean connectivities of graphs of the same cells, and the mean distance of each edge where it occurs."""
     found = list(graphs)
     weights = sum(connectivities for connectivities, _ in found) / len(found)
     lengths, edges = (sum(parts) for parts in zip(*((d, (d > 0).astype(np.float64)) for _, d in found), strict=True))
@@ -99,7 +99,7 @@ def graph_slots(
 
 
 def _exact(values: Floats, n_neighbors: int) -> ad.AnnData:
-    """Return an object with the exact neighbours of all cells, which do not depend on a seed."""
+    """Return an AnnData object with scanpy's graph of exact neighbours, which does not depend on a seed."""
     n_neighbors = whole_number("n_neighbors", n_neighbors, least=2)
     if len(values) < 2:
         raise InputError(f"A neighbour graph needs two cells or more, got {len(values)}: pass more cells.")
@@ -107,19 +107,19 @@ def _exact(values: Floats, n_neighbors: int) -> ad.AnnData:
 
 
 def _with_neighbors(values: Floats, n_neighbors: int, **search: Any) -> ad.AnnData:
-    """Return the embedding in an object of its own, with scanpy's neighbours."""
+    """Return a new AnnData object with the embedding and scanpy's neighbour graph."""
     import scanpy as sc
 
     cells = ad.AnnData(shape=(len(values), 0), obsm={"X": np.ascontiguousarray(values)})
     with openmp_threads_kept(), warnings.catch_warnings():
-        # Raised if cells coincide; the graph is right.
+        # scipy warns if cells coincide, but the graph is right.
         warnings.simplefilter("ignore", sparse.SparseEfficiencyWarning)
         sc.pp.neighbors(cells, n_neighbors=n_neighbors, use_rep="X", **search)
     return cells
 
 
 def _drawn(cells: ad.AnnData, random_state: int) -> Floats:
-    """Return scanpy's UMAP of an object with neighbours."""
+    """Return scanpy's UMAP of an AnnData object with a neighbour graph."""
     import scanpy as sc
 
     with openmp_threads_kept(), warnings.catch_warnings():
@@ -146,7 +146,7 @@ class Map:
         self.coordinates[order] = _drawn(search(values[order], MAP_NEIGHBORS), random_state=0)
 
     def place(self, values: Floats) -> Floats:
-        """Return coordinates of other cells: the mean of their neighbours' on the map, weighted by 1 / distance."""
+        """Return coordinates of other cells: the mean over their neighbours on the map, weighted by 1 / distance."""
         if not len(values) or self.n_cells < MIN_CELLS_UMAP:
             return _first_two(values)
         from sklearn.neighbors import NearestNeighbors
@@ -167,7 +167,10 @@ class Map:
 
 
 def layout(adata: ad.AnnData, key: str, onto: Map | None = None) -> Floats:
-    """Return the map of ``obsm[key]``, or its place on the map of a reference. ``obsm`` keeps it for the next call."""
+    """Return the UMAP of ``obsm[key]``, or coordinates of its cells on the map of a reference (`onto`).
+
+    The result is kept in ``obsm`` for the next call.
+    """
     values = read.embedding(adata, key)
     slot, reference = f"{key}_umap", ""
     if onto is not None:
@@ -187,13 +190,13 @@ def layout(adata: ad.AnnData, key: str, onto: Map | None = None) -> Floats:
 
 
 def write_umap(adata: ad.AnnData, key: str) -> None:
-    """Set ``obsm["X_umap"]``, which scanpy's plots look for, to the map of an embedding, unless it is there."""
+    """Set ``obsm["X_umap"]``, which scanpy's plots use, to the UMAP of an embedding, unless it exists."""
     if "X_umap" not in adata.obsm:
         write(adata, Slots(obsm={"X_umap": layout(adata, key)}), copy=False)
 
 
 def reference_map(reference: ad.AnnData, key: str, *, name: str = "reference") -> Map:
-    """Return the map of a reference, which is not written to."""
+    """Return the map of a reference. Nothing is written to the reference."""
     values = read.embedding(reference, key, name=name)
     digest = _digest(values)
     if digest not in _last_map:

@@ -1,7 +1,7 @@
-"""Functions of the blocks of dask arrays.
+"""Run functions on the blocks of dask arrays.
 
-dask runs functions over the blocks of its arrays, in threads or on the user's cluster. A function and its data (such as
-a prior) are sent to each worker once.
+dask calls them in threads or on the user's cluster. A function and its data (such as a prior) are sent to each worker
+once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from dice._types import Chunk
 
 #: Chunks of one block, each with the range of cells that it holds.
 Numbered: TypeAlias = Iterator[tuple[Chunk, slice]]
-#: Partial sums that are added up at a time.
+#: Number of partial sums that are added up at a time.
 FAN_IN = 4
 
 
 @dataclass(frozen=True)
 class OnBlock:
-    """A function of one block: `gather` gets the chosen genes of its cells, `size` cells at a time."""
+    """Function of one block. It passes the chosen genes of the cells to `gather`, `size` cells at a time."""
 
     gather: Callable[[Numbered], Any]
     genes: NDArray[np.intp] | None
@@ -50,9 +50,10 @@ class OnBlock:
 
 
 def run(data: Any, function: Callable[[Any, slice], Any], *, desc: str, summed: bool = False) -> list[Any]:
-    """Return ``function(block, rows)`` of the blocks of whole cells in order, or the sum, the same for all workers.
+    """Return ``function(block, rows)`` for every block of cells with all genes, in order, or the sum of all.
 
-    Schedulers of dask in this process show the progress of the blocks; a cluster has a dashboard.
+    The sum does not depend on the number of workers. Schedulers in this process show the progress of the blocks; a
+    cluster has a dashboard.
     """
     import dask
     from dask.callbacks import Callback

@@ -1,7 +1,7 @@
-"""Lengths of texts and of packed chunks, taken from the bytes of a file.
+"""Read the lengths of texts and of packed chunks from the bytes of a file.
 
-Libraries allocate whatever length a file names before they look at the text, and unpack a chunk to the end however long
-it becomes. A text of variable length in HDF5 is stored as a record of 16 bytes: its length, and where it is kept.
+Libraries allocate the length that a file states before they read the text, and unpack a chunk to its end, however long
+it becomes. HDF5 stores a text of variable length as a record of 16 bytes: its length, and its place in the file.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import numcodecs
 import numpy as np
 from zarr.codecs import ShardingCodec
 
-#: Number of a message with an attribute, with a continuation, and with attributes kept elsewhere.
+#: HDF5 types of header messages: an attribute, a continuation, and attributes stored elsewhere.
 ATTRIBUTE, CONTINUATION, IN_HEAP = 0x0C, 0x10, 0x15
-#: Classes of types: numbers, bits, texts, references and enumerations are in the message itself; then variable lengths.
+#: HDF5 classes of types whose values are in the message itself (such as numbers and texts), and of variable lengths.
 INSIDE, VARIABLE = (0, 1, 3, 4, 5, 7, 8), 9
-#: Most blocks of messages of one object.
+#: Maximum number of blocks of header messages of one object.
 MOST_BLOCKS = 1000
 RECORD = np.dtype([("length", "<u4"), ("place", "V12")])
-#: Codecs that pack, as numcodecs names them, and files that describe a zarr store.
+#: Codecs that compress, as numcodecs names them, and files that describe a zarr store.
 PACKERS = ("blosc", "gzip", "lz4", "zlib", "zstd")
 DESCRIPTIONS = {".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"}
-#: Most bytes of the texts in one chunk, and bytes beside the values of a chunk, such as its checksum.
+#: Maximum bytes of the texts in one chunk, and bytes allowed beside the values of a chunk, such as its checksum.
 LONGEST_TEXTS, BESIDE = 2**28, 1024
 
 
@@ -99,7 +99,7 @@ def _attribute(body: bytes) -> int:
 
 def text_bytes(data: h5py.Dataset, path: Path) -> int:
     """Return the bytes of all texts of variable length in a dataset."""
-    # A text that fills what is not stored takes its length for every entry.
+    # A fill text takes its length again for every entry that is not stored.
     filled = data.size and data.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
     if data.chunks is None:
         offset = data.id.get_offset()
@@ -115,13 +115,13 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
     data.id.chunk_iter(lambda chunk: chunks.append(chunk.chunk_offset))
     if filled and len(chunks) < math.prod(-(-n // size) for n, size in zip(data.shape, data.chunks, strict=True)):
         raise UnusualFileError
-    # h5py unpacks the records of a dataset that is declared as bytes.
+    # In a copy that is declared as bytes, h5py unpacks the records instead of the texts.
     with h5py.File("records", "w", driver="core", backing_store=False) as memory:
         total = 0
         for place in chunks:
             skipped, packed = data.id.read_direct_chunk(place)
             used = {name: value for bit, (name, value) in enumerate(packing.items()) if not skipped >> bit & 1}
-            if "shuffle" in used:  # HDF5 leaves texts as they are. A file may say that it did not.
+            if "shuffle" in used:  # HDF5 does not shuffle texts, but a file may claim it.
                 raise UnusualFileError
             twin = memory.create_dataset(None, data.chunks, "V16", chunks=data.chunks, **used)
             twin.id.write_direct_chunk((0,) * data.ndim, packed)
@@ -130,7 +130,7 @@ def text_bytes(data: h5py.Dataset, path: Path) -> int:
 
 
 def unpacked_bytes(kind: str, packed: bytes, most: int) -> int:
-    """Return the bytes that a chunk unpacks to. Deflated chunks do not tell, and are unpacked up to `most` bytes."""
+    """Return the bytes that a chunk unpacks to. Deflated chunks do not state it: they are unpacked, up to `most`."""
     stated = {
         "": len(packed),
         "blosc": int.from_bytes(packed[4:8], "little"),
@@ -175,7 +175,7 @@ def zarr_bytes(data: Any, path: Path) -> int:
     packer, *more = [name for name in names if name in PACKERS] or [""]
     is_text, size, total = data.dtype.kind in "OT", math.prod(data.chunks), 0
     most = LONGEST_TEXTS if is_text else size * data.dtype.itemsize + BESIDE
-    if is_text and data.fill_value:  # It takes its length for every entry that is not stored.
+    if is_text and data.fill_value:  # It takes its length again for every missing entry.
         raise UnusualFileError
     for packed in _zarr_chunks(data, path / data.path, most):
         n_bytes = unpacked_bytes(packer, packed, most)
@@ -190,7 +190,7 @@ def zarr_bytes(data: Any, path: Path) -> int:
 
 
 def _zarr_chunks(data: Any, folder: Path, most: int) -> Iterator[bytes]:
-    """Yield the stored chunks of an array, of which a file (a shard) may hold several."""
+    """Yield the stored chunks of an array. One file (a shard) may hold several."""
     n = math.prod(data.shards or data.chunks) // max(math.prod(data.chunks), 1)
     for file in folder.rglob("*"):
         if file.name in DESCRIPTIONS or not file.is_file():

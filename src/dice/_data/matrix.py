@@ -65,7 +65,7 @@ class Matrix:
             self.data = _get(adata, layer, who)
             sources.check_size(self.data)
         self.genes = np.arange(adata.n_vars) if genes is None else np.asarray(genes)
-        #: Values that break these rules are refused with the names of their cells and genes.
+        #: Values that break these rules raise an error that names their cells and genes.
         self.rules = sources.Rules()
         #: Whether dask can go through the cells, block by block.
         self.is_lazy = sources.is_lazy(self.data) and not sources.by_columns(self.data)
@@ -89,7 +89,7 @@ class Matrix:
         return isinstance(self.data, np.ndarray) or sparse.issparse(self.data)
 
     def slices(self) -> list[slice]:
-        """Consecutive ranges of cells that cover the matrix."""
+        """Return consecutive ranges of cells that cover the matrix."""
         with readable():
             opened = self._opened[0]
         edges = getattr(opened, "edges", np.zeros(1, dtype=np.intp))
@@ -106,9 +106,9 @@ class Matrix:
         return (self.read(rows) for rows in self.slices())
 
     def read(self, rows: slice) -> Chunk:
-        """Cells `rows` as dense or CSR float32, never the user's own memory.
+        """Return the cells `rows` as dense or CSR float32, always as a copy.
 
-        Values that are not finite raise with cell names.
+        Values that are not finite raise an error that names their cells.
         """
         stored, genes = self._opened
         with self._names_in_errors():
@@ -119,7 +119,7 @@ class Matrix:
         return list(chain.from_iterable(self._gathered(partial(listed, function), desc)))
 
     def take(self, cells: Codes) -> Chunk:
-        """Return some cells, in ascending order, as one chunk. Rows in memory are read without the others."""
+        """Return some cells, in ascending order, as one chunk. Of rows in memory, only these cells are read."""
         if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
             genes = self._opened[1]
             with self._names_in_errors():
@@ -139,7 +139,7 @@ class Matrix:
         return total
 
     def _gathered(self, gather: Callable[[lazy.Numbered], T], desc: str, *, summed: bool = False) -> list[T]:
-        """Return what `gather` makes of all chunks, or of those of each block of dask, or the sum over blocks."""
+        """Return the result of `gather` for all chunks, or for each dask block, or the sum over blocks if `summed`."""
         if not self.is_lazy:
             return [gather(self._chunks(desc))]
         genes = None if np.array_equal(self.genes, np.arange(self.data.shape[1])) else self.genes
@@ -155,15 +155,15 @@ class Matrix:
                 bar.update(rows.stop - rows.start)
 
     def check_values(self) -> None:
-        """Raise if a cell has a value that is refused, before other work begins."""
+        """Raise an error if a value is refused, before other work begins."""
         values = self.data.data if sparse.issparse(self.data) else self.data
-        # Usually one look suffices; float64 may be finite and yet too large for float32.
+        # Usually one check of all stored values suffices. float64 may be finite and yet too large for float32.
         if not isinstance(values, np.ndarray) or values.dtype == np.float64 or not self.rules.hold(values):
             self.each(lambda *_: None, desc="Checking")
 
     @contextmanager
     def _names_in_errors(self) -> Iterator[None]:
-        """Name the cells and genes of refused values."""
+        """Raise errors about refused values with the names of their cells and genes."""
         try:
             with readable():
                 yield
@@ -206,7 +206,7 @@ def listed(function: Callable[[Chunk, slice], T], chunks: lazy.Numbered) -> list
 
 
 def summed(cells: NDArray[np.bool_] | None, function: Callable[[Chunk], Sums], chunks: lazy.Numbered) -> Sums:
-    """Return the sum over the chosen cells, or all."""
+    """Return the sum of ``function(chunk)`` over the chosen `cells` (n,), or over all cells."""
     return sources.add_up(function(chunk if cells is None else chunk[cells[rows]]) for chunk, rows in chunks)
 
 

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 Slot = Literal["obs", "obsm", "obsp", "uns", "layers", "varm", "varp"]
-#: With more different values, a column has names of cells rather than labels.
+#: Maximum number of different labels in a column. A column with more values holds names of cells.
 MOST_DISTINCT = 200
 #: Names that files reserve, and the longest name that all files can hold.
 RESERVED, MAX_COLUMN = ("", ".", "..", "_index"), 200
 
 
 def names(adata: AnnData, *slots: Slot) -> list[str]:
-    """Return the keys of one or several slots. ``X``, which is among the layers from AnnData 0.13 on, has no key."""
+    """Return the keys of one or several slots. From AnnData 0.13 on, ``X`` is a layer without a key: it is left out."""
     return [key for slot in slots for key in getattr(adata, slot) if key is not None]
 
 
 def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> pd.Series[Any]:
     """Return one value per cell: a column of ``obs``, a gene, or a column of a table in ``obsm`` ("protein_dice:CD4").
 
-    `step` is the call that writes it, or else `argument` is the argument that names it.
+    For errors, `step` is the call that writes the column, or `argument` is the user's argument.
     """
     if key in adata.obs:
         return adata.obs[key]
@@ -54,7 +54,7 @@ def column(adata: AnnData, key: str, *, step: str | None = None, argument: str =
 
 
 def feature_table(adata: AnnData, key: str) -> pd.DataFrame:
-    """Return ``obsm[key]`` as a table. Names of an array are in ``uns["<key>_names"]``, or else numbers."""
+    """Return ``obsm[key]`` as a table. Columns of an array are named by ``uns["<key>_names"]``, or else numbered."""
     values = adata.obsm[key]
     if isinstance(values, pd.DataFrame):
         return values.set_axis(values.columns.astype(str), axis=1)
@@ -63,7 +63,7 @@ def feature_table(adata: AnnData, key: str) -> pd.DataFrame:
 
 
 def named_table(values: Any, adata: AnnData, names: Any, key: str = "") -> pd.DataFrame:
-    """Return values (n, F) of all cells as a table. Without as many names, features are numbered."""
+    """Return values (n, F) of all cells as a table. Features are numbered unless there are F names."""
     values = np.asarray(values)
     if values.ndim != 2:
         raise InputError(f"obsm[{key!r}] has the shape {values.shape}, and not (cells, features): pass another key.")
@@ -88,7 +88,7 @@ def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any 
 def embedding(
     adata: AnnData, key: Any, *, name: str = "adata", purpose: str = "drawn", dtype: type = np.float32
 ) -> Floats:
-    """Return ``obsm[key]`` of any kind as a finite array; `name` is the user's name of the object."""
+    """Return ``obsm[key]``, which may be sparse or a table, as a finite array. `name` is the object in errors."""
     if not isinstance(key, str) or key not in adata.obsm:
         step = "dice.tl.train_prior" if name == "reference" else "dice.tl.denoise"
         raise SlotError(f"{name}.obsm has no {said(key)}: run {step} first, or name one of {names(adata, 'obsm')}.")
@@ -112,7 +112,7 @@ def as_keys(use_rep: Any) -> list[Any]:
 
 
 def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
-    """Return a column of ``obs``, which an argument names, with None for blank names."""
+    """Return a column of ``obs``, with None for blank names. `argument` is the user's argument in errors."""
     if not isinstance(key, str) or key not in adata.obs:
         raise SlotError(f"adata.obs has no column {said(key)}: set {argument} to one of {names(adata, 'obs')}.")
     values = np.array(adata.obs[key], dtype=object)
@@ -121,7 +121,7 @@ def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
 
 
 def is_blank(name: Any) -> bool:
-    """Return whether a name is empty or blank, as missing values are in tables that were written as text."""
+    """Return whether a name is empty or blank. Tables that were stored as text have such names for missing values."""
     return isinstance(name, str) and not name.strip()
 
 
@@ -135,7 +135,7 @@ def record(adata: AnnData, key: str, *, what: str = "record", step: str | None =
 
 @dataclass(frozen=True)
 class Transferred:
-    """Labels, probabilities and prediction sets of all cells, as of :func:`dice.tl.transfer_labels`."""
+    """Labels, probabilities and prediction sets of all cells, as written by :func:`dice.tl.transfer_labels`."""
 
     #: Labels that the reference has, in its order.
     names: list[str]
@@ -150,7 +150,7 @@ class Transferred:
 
     @property
     def alpha(self) -> float:
-        """The share of errors that the labels were asked for."""
+        """The error rate that the call was given."""
         return float(self.record["call"]["alpha"])
 
     @classmethod
@@ -180,7 +180,7 @@ def read_safe(adata: AnnData, keys: SafeKeys) -> tuple[LabelTree, Codes, dict[st
 
 
 def label_columns(adata: AnnData) -> list[str]:
-    """Return up to three columns that may hold labels, those with a telling name first."""
+    """Return up to three columns that may hold labels, those with names such as "cell_type" first."""
     columns = [name for name in adata.obs if not pd.api.types.is_numeric_dtype(adata.obs[name])]
     columns = [str(name) for name in columns if 2 <= adata.obs[name].nunique() <= MOST_DISTINCT]
     return sorted(columns, key=lambda name: not re.search("type|label|annot", name.lower()))[:3]

@@ -1,4 +1,4 @@
-"""The paper's preprocessing of raw counts and the choice of variable genes, by scanpy; batches of technologies."""
+"""Preprocess raw counts as in the paper, choose variable genes with scanpy, and find columns of technologies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dice._model.counts import TARGET_SUM
 from dice._types import Codes
 
 MITOCHONDRIAL = ("MT-", "mt-")
-#: Genes that must vary within a batch. With fewer than four, the loess fit crashes the interpreter.
+#: Minimum number of varying genes in a batch. With fewer than four, the loess fit crashes the interpreter.
 MIN_VARYING = 10
 #: Share of removed cells above which a warning is shown: damaged cells alone are fewer.
 MANY_LOST = 0.1
@@ -30,12 +30,12 @@ BATCH_WORDS = re.compile(
     r"\b(assay|batch|chemistry|dataset|donor|kit|lane|library|method|modality|plate|platform|project|protocol|run|sample"
     r"|site|source|study|suspension|tech|technology)\b"
 )
-#: Most batches, and fewest cells of one, within which variable genes are worth ranking.
+#: Maximum number of batches, and minimum number of cells per batch, to rank variable genes within batches.
 MOST_TECHNOLOGIES, FEWEST_IN_BATCH = 20, 50
-#: Cells to measure on.
+#: Number of cells from which the explained variance is estimated.
 MEASURED_CELLS = 4000
-#: Smallest share of the variance that technologies explain. Nuclei and cells, and three chemistries, explain .045 to
-#: .174 of it; sites, lanes and donors of one technology at most .037 (four data sets).
+#: Share of the variance from which a column is taken for technologies. Nuclei versus cells, and three chemistries,
+#: explain .045 to .174; sites, lanes and donors of one technology at most .037 (four data sets).
 TECHNOLOGIES = 0.04
 
 
@@ -113,8 +113,8 @@ def variable_genes(
 ) -> NDArray[np.bool_]:  # fmt: skip
     """Return which genes are highly variable; `who` names the data set in errors.
 
-    Counts are used if ``layers["counts"]``, the `layer` or ``X`` has them, and else, or without `counts`, expression.
-    With `batches`, genes are ranked within each.
+    Genes are ranked by counts if ``layers["counts"]``, the `layer` or ``X`` holds them, and otherwise, or with
+    ``counts=False``, by expression. With `batches`, they are ranked within each batch.
     """
     if n_top_genes >= adata.n_vars:
         return np.ones(adata.n_vars, dtype=bool)
@@ -122,7 +122,7 @@ def variable_genes(
     counts = counts and holds_counts(matrix)
     if not counts and any(chunk.min() < 0 for chunk in matrix):
         raise InputError(f"{who} must hold raw counts or log-normalised values, got negative values: pass it unscaled.")
-    # Without the rest of the user's object.
+    # A new object without the user's other slots.
     bare = AnnData(as_matrix(matrix.data), uns={"log1p": adata.uns["log1p"]} if "log1p" in adata.uns else {})
     batch_key = None
     if batches is not None:
@@ -139,7 +139,7 @@ def as_matrix(values: Any) -> Any:
 
 
 def rank_genes(adata: AnnData, flavor: str, *, batch_key: str | None = None, **options: Any) -> Any:
-    """Call ``sc.pp.highly_variable_genes``, by a flavor that is named because presets of scanpy 1.13 choose another."""
+    """Call ``sc.pp.highly_variable_genes``. The flavor is always given: presets of scanpy 1.13 choose another."""
     advice = "use more cells" if batch_key is None else "merge small batches, or batch_key=None"
     if flavor == "seurat_v3":
         counts = adata.X if options.get("layer") is None else adata.layers[options["layer"]]
@@ -158,7 +158,7 @@ def rank_genes(adata: AnnData, flavor: str, *, batch_key: str | None = None, **o
 def find_technologies(
     adata: AnnData, *, layer: str | None = None, labels: Codes | None = None, who: str = "adata"
 ) -> tuple[str, float] | None:
-    """Return the column that explains most of the variance within labels, and its share; None if little."""
+    """Return the batch column that explains the most variance within labels, and its share; None if it is small."""
     columns = batch_columns(adata)
     if not columns:
         return None
@@ -173,7 +173,7 @@ def find_technologies(
 
 
 def batch_columns(adata: AnnData) -> dict[str, Codes]:
-    """Return columns of a few batches as codes, by name. Of columns that divide the cells alike, one is kept."""
+    """Return columns with a few batches as codes, by name. If columns divide the cells alike, only one is kept."""
     found: dict[str, Codes] = {}
     for name in adata.obs:
         words, column = re.sub(r"[^a-z]+", " ", str(name).lower()), adata.obs[name]

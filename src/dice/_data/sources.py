@@ -1,7 +1,7 @@
-"""Blocks of cells as float32, from any kind of matrix.
+"""Read blocks of cells as float32 from any kind of matrix.
 
-CSR is sliced by rows; the chosen genes of a matrix stored by columns are converted once, in memory; lazy matrices are
-computed block by block.
+CSR matrices are sliced by rows. Of a matrix stored by columns, the chosen genes are converted to rows once, in memory.
+Lazy matrices are computed block by block.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from dice._types import Chunk, Floats, Mask
 
 #: Entries of a dense block: 64 MB of float32.
 BLOCK_ENTRIES = 16_000_000
-#: No gene of a cell has more counts: float32 does not tell larger whole numbers apart.
+#: Maximum counts of a gene in a cell. float32 cannot tell larger whole numbers apart.
 MOST_COUNTS = 2.0**24
 
 
 @dataclass
 class Rules:
-    """How values are read: multiplied by `factor` before log1p; refused outside of bounds, or if not `whole`."""
+    """Rules for reading values: a `factor` that rescales them before log1p, and the values that are refused.
+
+    Values outside `smallest` and `largest` are refused or, with `whole`, values that are not counts.
+    """
 
     factor: float = 1.0
     smallest: float = -np.inf
@@ -74,7 +77,7 @@ def check_size(data: Any) -> None:
 
 
 def checked(matrix: Any) -> Any:
-    """Return a block as it is. A sparse one must not have values outside: scipy would read and write other memory."""
+    """Return a block unchanged after checking sparse indices: with wrong ones, scipy would access other memory."""
     if not sparse.issparse(matrix):
         return matrix
     indptr, indices = matrix.indptr, matrix.indices
@@ -86,7 +89,10 @@ def checked(matrix: Any) -> Any:
 
 
 def clean(block: Any, genes: NDArray[np.intp] | None, start: int | NDArray[np.intp], rules: Rules) -> Chunk:
-    """Return the chosen genes of cells, which begin at position `start` or are at these positions."""
+    """Return the chosen genes of a block of cells, after checking the values by the rules.
+
+    `start` is the position of the first cell, or the positions of all cells, for errors.
+    """
     chunk = float32_copy(block)
     if genes is not None:
         chunk = chunk[:, genes]
@@ -110,7 +116,7 @@ def stored_values(chunk: Chunk) -> Floats:
 
 
 def not_whole(values: Floats) -> Mask:
-    """Return which values are no counts: whole numbers from 0 on that float32 can tell apart."""
+    """Return a mask of the values that are not counts. Counts are whole numbers from 0 to `MOST_COUNTS`."""
     with np.errstate(invalid="ignore"):
         return np.asarray((values < 0) | (values > MOST_COUNTS) | (values % 1 != 0))
 
@@ -158,7 +164,7 @@ def to_float32(values: Any) -> NDArray[np.float32]:
 
 
 def add_up(parts: Iterable[Sums]) -> Sums:
-    """Sum of tuples, entry by entry; only the running sum and one part are held at a time."""
+    """Return the sum of tuples, entry by entry. Only the running sum and one part are held at a time."""
     total: list[Any] = []
     for part in parts:
         if not total:
@@ -187,7 +193,7 @@ def by_columns(data: Any) -> bool:
 
 
 def rows_of_columns(data: Any, genes: NDArray[np.intp], rows: Any = slice(None)) -> sparse.csr_array:
-    """Return the ascending `genes` of some `rows` of a matrix stored by columns as rows in memory."""
+    """Return some `rows` and ascending `genes` of a matrix stored by columns, as a CSR array in memory."""
     if is_lazy(data):
         blocks = data.map_blocks(checked, dtype=data.dtype, meta=data._meta)
         return sparse.csr_array(float32_copy(blocks[rows][:, genes].compute()))

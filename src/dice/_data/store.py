@@ -55,7 +55,7 @@ class Prior(core.LearnedPrior):
 
     @classmethod
     def from_arrays(cls, raw: Mapping[str, Any]) -> Self:
-        """Check a stored prior against the schema, then build it. `known_prior` finds it as long as it lives."""
+        """Check a stored prior against the schema, then build it. `known_prior` finds it as long as it is in use."""
         prior = super().from_arrays(raw)
         vars(prior)["sha256"] = str(raw["sha256"])
         _in_use.add(prior)
@@ -108,7 +108,7 @@ def _read_fields(group: Any) -> dict[str, Any]:
         return {}
     version = read_elem(_of_kind(group["format"], "format"))
     if not schema.fits(version, set(group)):
-        # The schema raises the error, without the values.
+        # The schema raises the error. It does not need the values.
         return dict.fromkeys(group) | {"format": version}
     raw: dict[str, Any] = {}
     for name in group:
@@ -122,7 +122,7 @@ def _read_fields(group: Any) -> dict[str, Any]:
 
 
 def _of_kind(leaf: Any, name: str) -> Any:
-    """Return an array of text or numbers. anndata could read more, which a prior must not hold."""
+    """Return an entry if it is text or numbers. anndata could read other types, but a prior must not hold them."""
     allowed = _TEXTS if name in schema.TEXTS else _NUMBERS
     encoding = None if getattr(leaf, "shape", None) is None else leaf.attrs.get("encoding-type")
     if not isinstance(encoding, str) or encoding not in allowed:
@@ -142,8 +142,8 @@ def find_prior(
 ) -> Prior:
     """Return the prior of an AnnData object, a prior itself, or the prior of a file or a name.
 
-    The prior of an object is verified once, and again if it is replaced or edited. It is an error if the `query` has a
-    prior and `source` has none, because they were swapped.
+    The prior of an object is verified once, and again if it is replaced or edited. If the `query` has a prior and
+    `source` has none, the user has swapped them, and an error is raised.
     """
     key = new_key("prior_key", key, "dice")
     if isinstance(source, Prior):
@@ -182,7 +182,7 @@ def known_prior(sha256: str) -> Prior | None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two stored values are equal to the bit, which is faster than verifying."""
+    """Return whether two stored values are equal to the bit. This is faster than verifying a prior."""
     if isinstance(other, Mapping):
         return isinstance(one, Mapping) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in other)
     if type(one) is not type(other):
@@ -193,7 +193,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def own_cells(adata: AnnData, prior: Prior) -> Mask | None:
-    """Return the cells (n,) that the loadings were computed from if `adata` is the reference, else None."""
+    """Return a mask (n,) of the cells that the loadings were computed from if `adata` is the reference, else None."""
     for key, raw in adata.uns.items():
         if isinstance(raw, Mapping) and raw.get("sha256") == prior.sha256 and PriorKeys(key).split in adata.obs:
             return adata.obs[PriorKeys(key).split].isin(["train", "validation"]).to_numpy(dtype=bool)

@@ -1,7 +1,7 @@
-"""What the values of a matrix are: raw counts, logarithms or scaled genes, and whether a query's fit its reference's.
+"""Find out what a matrix holds (raw counts, logarithms or scaled genes), and whether a query fits its reference.
 
-A sample of cells decides. Values that only a few cells hold are mistakes: the pass that reads the matrix refuses them
-with the names of their cells and genes. Bounds were set on real pairs of data (tests/data/test_value_checks.py).
+A sample of cells decides. Values of another kind in only a few cells are mistakes: reading the matrix raises an error
+that names these cells and genes. Bounds were set on real pairs of data (tests/data/test_value_checks.py).
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from dice._types import Chunk, Floats, Mask
 
 #: Larger values cannot be logarithms: their exponentials overflow.
 LARGEST_LOG = 100.0
-#: Fewest values other than zero that tell counts from expression that happens to be whole.
+#: Minimum number of non-zero values to tell counts from expression that happens to be whole.
 FEWEST_COUNTS = 20
-#: Larger than any logarithm: log2 of a million is 20. Matrices without logarithms had maxima of at least 300.
+#: Largest plausible logarithm: log2 of a million is 20. Matrices without logarithms had maxima of at least 300.
 LOGGED = 25.0
-#: Share of the cells that may hold mistakes: among logarithms, values beyond `LOGGED` and at least `WILD_GAP` times the
-#: largest value of all other cells, and below `NEGATIVE` if no other cell has a negative value.
+#: Largest share of cells whose values are taken for mistakes. Among logarithms, these are values above `LOGGED` and at
+#: least `WILD_GAP` times the maximum of all other cells, and values below `NEGATIVE` if no other cell is negative.
 FEW_WILD, WILD_GAP, NEGATIVE = 0.1, 2.0, -1.0
-#: A scaled gene averages out and has a standard deviation of one, each within this bound. Of the genes of pbmc68k and a
-#: pancreas atlas .99 average out once scaled, .22 as they are, and up to .59 corrected by Harmony or ComBat.
+#: A scaled gene has mean 0 and standard deviation 1, both within `CENTRED`; more than `MOST` genes must have them. Mean
+#: 0 is found in .99 of scaled genes of pbmc68k and a pancreas atlas, .22 unscaled, up to .59 after Harmony or ComBat.
 CENTRED, MOST = 0.2, 0.8
-#: Share of the cells that have a gene's smallest value, once its zeros: .11 or more in pbmc68k. Regressed genes have no
-#: such value.
+#: Minimum share of cells with the smallest value of a centred gene, which was zero before: .11 or more in pbmc68k.
+#: Genes after regression have no such common value.
 TIED = 0.05
-#: Cells that show whether all have the same total, the fewest that do, and the fewest values.
+#: Number of cells whose totals are compared, and minimum numbers of non-empty cells and of non-zero values.
 SUM_CELLS, FEWEST_TOTALS, FEWEST_VALUES = 64, 10, 200
 #: Totals of normalised cells agree up to the rounding of the file and a few genes that were filtered later.
 SUM_SPREAD = 0.02
-#: A second logarithm turns a maximum x into about log1p(x), at most 2.3; other maxima were at least 5.8. The limit is
-#: this factor times log1p(x).
+#: A second logarithm turns a maximum x into about log1p(x), at most 2.3; other maxima were at least 5.8. A maximum
+#: below this factor times log1p(x) shows a second logarithm.
 ROOM = 1.3
-#: Factor between the totals of the prior's genes that is warned of if target sums are not known: cell types and
-#: technologies made up to 4.8, and counts per million in place of ten thousand at least 20.
+#: Warn if totals of query and reference over the prior's genes differ by this factor and target sums are unknown. Cell
+#: types and technologies caused factors up to 4.8, counts per million instead of ten thousand at least 20.
 TOTAL_WARNING = 10.0
-#: Fewest cells to compare totals of, and smallest share of the total that the shared genes should have.
+#: Minimum number of cells to compare totals, and minimum share of the shared genes in the total.
 TOTAL_CELLS, TOTAL_SHARE = 20, 0.5
 #: Kinds of normalised expression: name, inverse (which keeps zeros), and the call that makes natural logarithms of it.
 TRANSFORMED: dict[str, tuple[str, Callable[[Floats], Floats], str]] = {
@@ -58,14 +58,14 @@ Statistics = Mapping[str, float]
 
 
 def is_counts(sample: Chunk, *, least: int = 0) -> bool:
-    """Return whether most cells of a sample hold whole numbers from 0 on, with at least `least` above 0 in all."""
+    """Return whether most cells hold only whole numbers from 0 on, and the sample at least `least` non-zero values."""
     values = stored_values(sample)
     filled, odd = (_cells_with(sample, mask).sum() for mask in (values != 0, not_whole(values)))
     return bool(np.count_nonzero(values) >= least and odd <= FEW_WILD * filled)
 
 
 def is_raw(sample: Chunk) -> bool:
-    """Return whether a sample holds raw counts. Zeros, ones and twos alone may be expression as well."""
+    """Return whether a sample holds raw counts. Zeros, ones and twos alone do not show it: they may be expression."""
     values = stored_values(sample)
     return bool(values[~not_whole(values)].max(initial=0) >= 3) and is_counts(sample)
 
@@ -77,7 +77,7 @@ def is_unlogged(sample: Chunk) -> bool:
 
 
 def is_scaled(sample: Chunk) -> bool:
-    """Return whether most genes of a sample were centred, seen by their tied zeros, or scaled to unit variance."""
+    """Return whether most genes are centred, and have unit variance or ties at the values that were zero before."""
     sample = _without_wild(sample)
     if stored_values(sample).min(initial=0) >= 0 or not np.isfinite(stored_values(sample)).all():
         return False
@@ -92,19 +92,19 @@ def is_scaled(sample: Chunk) -> bool:
 
 
 def refuse_wild(matrix: Matrix, sample: Chunk) -> None:
-    """Set the bounds of what a matrix accepts if a `sample` of it, or of its reference, is log-normalised."""
+    """Let a matrix refuse outliers if a `sample` of it, or of its reference, is log-normalised."""
     values = stored_values(_without_wild(sample))
     if values.min(initial=0) >= 0 and values.max(initial=0) <= LOGGED and not is_counts(sample, least=FEWEST_COUNTS):
         matrix.rules.smallest, matrix.rules.largest = NEGATIVE, LOGGED
 
 
 def matrix_statistics(sample: Chunk, genes: NDArray[np.intp] | None = None) -> dict[str, float]:
-    """Return figures of a sample of cells with all genes, to be compared later; none if values are not finite.
+    """Return statistics of a sample of cells with all genes, for later comparisons; empty if a value is not finite.
 
-    Of the `genes` in use (None: all): ``minimum`` and ``maximum``; ``nonzero``, the number of such values; ``counts``,
+    Of the `genes` in use (None: all): ``minimum``, ``maximum``; ``nonzero``, the number of non-zero values; ``counts``,
     1 for whole numbers; ``centred``, 1 for scaled or centred genes; ``cell_total``, the median over cells of the sum of
-    expm1, or 0 if that overflows. Of *all* genes, for each entry of `TRANSFORMED`: ``sum_<name>``, the total that every
-    cell has without the transformation, or 0 if cells differ.
+    expm1, or 0 if it overflows. Of *all* genes, for each entry of `TRANSFORMED`: ``sum_<name>``, the common total of
+    all cells after the transformation is undone, or 0 if totals differ.
     """
     sample = _without_wild(sample)
     used = sample if genes is None else sample[:, genes]
@@ -164,7 +164,7 @@ def check_query(matrix: Matrix, match: GeneMatch, known: Statistics, means: Floa
 
 
 def _problem(ours: Statistics, theirs: Statistics) -> str:
-    """Say how the query differs from the reference, and how to fix it; nothing if they agree."""
+    """Return how the query differs from the reference and how to fix it, as text for an error; empty if they agree."""
     if ours["counts"] and not theirs["counts"]:
         return "The query holds raw counts, but the reference log-normalised expression: call {both} first"
     if ours["centred"] and theirs["minimum"] >= 0:
@@ -179,7 +179,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
         )
     if min(ours["minimum"], theirs["minimum"]) < 0 or ours["nonzero"] < FEWEST_VALUES:
         return ""
-    # Values without logarithm, with two, or with another base are found by the totals of cells, or else by maxima.
+    # A missing, second or different logarithm shows in the totals of cells or, without common totals, in the maxima.
     mine, other = (next((n for n in TRANSFORMED if x[f"sum_{n}"]), "") for x in (ours, theirs))
     if mine and other:
         difference = f"The query holds {TRANSFORMED[mine][0]}, but the reference {TRANSFORMED[other][0]}"
@@ -199,7 +199,7 @@ def _problem(ours: Statistics, theirs: Statistics) -> str:
 
 
 def _excess(ours: Statistics, theirs: Statistics, match: GeneMatch, means: Floats) -> float:
-    """Return the total of a cell in the prior's genes relative to that in the reference; 1 if it is unknown."""
+    """Return the ratio of cell totals over the prior's genes, query to reference; 1 if it is unknown or not needed."""
     one, other = ours["cell_total"], theirs["cell_total"]
     weights = np.expm1(np.maximum(means, 0))
     share = weights[match.prior].sum() / max(weights.sum(), 1e-12)
@@ -216,7 +216,7 @@ def _cells_with(chunk: Chunk, mask: Mask) -> Mask:
 
 
 def _without_wild(sample: Chunk) -> Chunk:
-    """Return a sample without the few cells whose values are larger than all logarithms, or alone are negative."""
+    """Return a sample without outlier cells: a few with values too large for logarithms, or the only negative ones."""
     if is_counts(sample) or not sample.shape[0]:
         return sample
     bounds = (sample.min(1), sample.max(1))
@@ -232,12 +232,12 @@ def _totals(chunk: Chunk, function: Callable[[Floats], Floats]) -> Floats:
     """Return the sum of ``function(x)`` over the genes of every cell; infinite if it overflows."""
     values = (chunk.toarray() if sparse.issparse(chunk) else chunk).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        # In the order of size, so that the order of the genes does not change the rounding.
+        # Values are added in the order of size, so that the order of the genes does not change the rounding.
         return np.sort(function(values), axis=1).sum(1)
 
 
 def _common_total(cells: Chunk, undo: Callable[[Floats], Floats]) -> float:
-    """Return the total that all cells share after `undo`, as a power of ten if one is near; 0 without one."""
+    """Return the common total of all cells after `undo`, rounded to a near power of ten; 0 if totals differ."""
     totals = _totals(cells, undo)
     totals = totals[totals != 0]  # Empty cells have no total.
     if len(totals) < FEWEST_TOTALS or not np.isfinite(totals).all():

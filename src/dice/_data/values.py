@@ -1,9 +1,9 @@
-"""Layers of log-normalised expression, made of raw counts so that query and reference can be compared.
+"""Make layers of log-normalised expression from raw counts, so that query and reference can be compared.
 
-Expression of a panel, with few genes, has totals that are not totals of a transcriptome: a gene's share of 300 genes
-and its share of 20,000 cannot be compared. Query and reference are therefore divided by their counts in the genes that
-both have, times the counts of a median query cell. With ten thousand instead, a single count would be most of the range
-of the logarithm.
+The total of a cell over a panel of few genes is not that of its transcriptome: a gene's share of 300 genes cannot be
+compared with its share of 20,000. Cells of query and reference are therefore divided by their counts in the shared
+genes, and multiplied by the counts of a median query cell. With a factor of ten thousand instead, the first count would
+take up most of the range of the logarithm.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PANEL_GENES = 500
 
 
 def expression_layer(adata: AnnData, layer: str | None, target_sum: float, who: str) -> str | None:
-    """Return the layer with log-normalised values: the one that is named, or a new one if that holds raw counts."""
+    """Return a layer with log-normalised values: `layer` itself, or a new layer if `layer` holds raw counts."""
     matrix = Matrix(adata, layer=layer, who=who)
     if not is_unlogged(matrix.sample()):
         return layer
@@ -104,7 +104,10 @@ def takes_counts(verb: Callable[P, R]) -> Callable[P, R]:
 
 
 def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tuple[str | None, LearnedPrior | None]:
-    """Return the layer for values in memory that must be normalised first, or None, and the prior to be like."""
+    """Return the layer for normalised values (None if values are used as they are) and the prior that they must match.
+
+    `learns` is True for verbs that take no reference.
+    """
     check = arguments.get("check", True)
     as_they_are = arguments.get("layer") is not None or getattr(check, "values", check) is not True
     if as_they_are or not isinstance(adata, AnnData) or not adata.n_obs or adata.isbacked:
@@ -125,7 +128,7 @@ def _like_prior(adata: Any, arguments: Mapping[str, Any], *, learns: bool) -> tu
 
 
 def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, gene_key: str | None) -> str | None:
-    """Return the layer of a query with values like those of a prior; it is new if they must be normalised first."""
+    """Return the layer in which values of a query match those of a prior; a new one if they must be normalised."""
     if prior is None or prior.params.get("layer") != PANEL_LAYER:
         target_sum = TARGET_SUM if prior is None else prior.statistics.get("sum_log") or TARGET_SUM
         return expression_layer(adata, layer, target_sum, "adata")
@@ -138,7 +141,7 @@ def layer_like(adata: AnnData, layer: str | None, prior: LearnedPrior | None, ge
 def comparable_layers(
     adata: AnnData, reference: AnnData, shared: Mask, options: Options
 ) -> tuple[str | None, str | None]:
-    """Return the layers of a query and a reference whose values can be compared; new if they must be normalised."""
+    """Return layers of a query and a reference that can be compared; new ones if values must be normalised."""
     layer = options.layer
     if shares_panel(adata, reference, shared, options):
         key = normalise_pair(adata, reference, shared, options)
@@ -149,16 +152,16 @@ def comparable_layers(
 
 
 def target_sum_of(adata: AnnData, layer: str | None, who: str) -> float:
-    """Return the target sum of log-normalised values if it is visible, else ten thousand."""
+    """Return the target sum of log-normalised values if all cells have the same one, else ten thousand."""
     sample = Matrix(adata, layer=layer, who=who).sample()
     known = 0.0 if is_unlogged(sample) else matrix_statistics(sample).get("sum_log", 0.0)
     return known or TARGET_SUM
 
 
 def shares_panel(adata: AnnData, reference: AnnData, shared: Mask, options: Options) -> bool:
-    """Return whether the genes that both have, a mask (n_vars,) of the reference, should be treated as a panel.
+    """Return whether the `shared` genes, a mask (n_vars,) of the reference, are few and should be treated as a panel.
 
-    Values in a layer that the user names, values outside memory and scaled values are used as they are.
+    Values in a layer that the user gives, values outside memory and scaled values are used as they are.
     """
     few = shared.sum() <= PANEL_GENES and 2 * shared.sum() < max(adata.n_vars, reference.n_vars)
     if not few or options.layer is not None or not options.check.values:
@@ -170,7 +173,7 @@ def shares_panel(adata: AnnData, reference: AnnData, shared: Mask, options: Opti
 def normalise_pair(
     adata: AnnData, reference: AnnData, shared: Mask, options: Options, size_key: str | None = None
 ) -> str:
-    """Normalise both on the genes that they share, a mask (n_vars,) of the reference; return the layer they are in."""
+    """Normalise query and reference on the `shared` genes, a mask (n_vars,) of the reference. Return the new layer."""
     genes = np.flatnonzero(shared)
     match = match_genes(
         adata, reference.var_names.to_numpy(object)[genes], gene_key=options.gene_key, min_overlap=0.0,
@@ -194,9 +197,9 @@ def _median_counts(adata: AnnData, layer: str | None, genes: Codes) -> float:
 def panel_layer(
     adata: AnnData, layer: str | None, genes: Codes, target_sum: float, who: str, size_key: str | None = None
 ) -> str:
-    """Write the layer in which cells sum to `target_sum` over these genes, and return its key. Other genes are zero.
+    """Write a layer that is log-normalised to `target_sum` over these genes, and return its key. Other genes are zero.
 
-    With `size_key`, cells are divided by their size instead of their counts, such that the median cell is the same.
+    With `size_key`, cells are divided by their size instead of their counts. The median cell stays the same.
     """
     matrix = Matrix(adata, layer=layer, who=who)
     sample = matrix.sample()

@@ -70,12 +70,12 @@ def all_or_nothing(*adatas: AnnData) -> Iterator[list[State]]:
 
 
 def _state(adata: AnnData) -> State:
-    """Return the values in all slots, which are replaced and never edited in place."""
+    """Return the values in all slots, without copies: calls replace values and never edit them in place."""
     return _entries(adata, *MAPPINGS) | {"obs": adata.obs.copy(deep=False), "var": adata.var.copy(deep=False)}
 
 
 def stand_in(adata: AnnData, *, expression: bool = True) -> AnnData:
-    """Return a new object with the same matrices and values, or without ``X`` and the layers."""
+    """Return a new object with the same matrices and values; without ``X`` and layers if not `expression`."""
     # AnnData warns of names that are numbers. The user cannot change them here.
     obs, var = (table.set_axis(table.index.astype(str), axis=0) for table in (adata.obs, adata.var))
     slots = _entries(adata, *MAPPINGS, "varp") | ({} if expression else {"layers": None})
@@ -83,13 +83,13 @@ def stand_in(adata: AnnData, *, expression: bool = True) -> AnnData:
 
 
 def _entries(adata: AnnData, *slots: str) -> State:
-    """Return the values in some slots. ``X``, which is among the layers from AnnData 0.13 on, has no key."""
+    """Return the values in some slots. From AnnData 0.13 on, ``X`` is a layer without a key: it is left out."""
     mappings = {name: getattr(adata, name) for name in slots}
     return {name: {key: slot[key] for key in slot if key is not None} for name, slot in mappings.items()}
 
 
 def without_earlier(adata: AnnData, before: State) -> AnnData:
-    """Return an object without the results of calls before this one, which began with the state `before`."""
+    """Return an object without the results of earlier calls. `before` is its state at the start of this call."""
     shown = stand_in(adata)
     records = {key: entry for key, entry in adata.uns.items() if isinstance(entry, Mapping) and "warnings" in entry}
     earlier = {key for key, entry in records.items() if entry is before["uns"].get(key)}
@@ -151,7 +151,7 @@ def embedding_key(adata: AnnData, key_added: Any) -> str:
 
 
 def result_key(adata: AnnData, key_added: Any, example: str, *, besides: str | None = None) -> str:
-    """Return a key for results, which must not be the key of a stored prior or of an embedding."""
+    """Return a key for results. It must not be that of a prior, of an embedding, or of an input (`besides`)."""
     taken = None if besides is None else new_key("use_rep", besides, "X_dice")
     if new_key("key_added", key_added, example) == taken or key_added in _taken(adata):
         raise InputError(f"key_added={said(key_added)} is taken: pass another key, for example {example!r}.")
@@ -171,7 +171,7 @@ def check_free(adata: AnnData, key: str, slots: tuple[str, ...], *, argument: st
 
 
 def _is_record(entry: Any) -> bool:
-    """Return whether an entry of ``uns`` is a record of dice: scanpy's, as of clusters, have parameters alone."""
+    """Return whether an entry of ``uns`` is a record of dice. Records of scanpy hold nothing but parameters."""
     if not isinstance(entry, Mapping):
         return False
     params = entry.get("params", ())

@@ -1,4 +1,4 @@
-"""What label classifiers see: the labelled cells of a reference, and latents and genes of the cells of a query."""
+"""Inputs of the label classifiers: labels of reference cells, and latents and genes of query cells."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from dice.options import Training
 
 #: Maximum number of query cells from which composition, moments and the self-taught regression are learned.
 LABEL_SAMPLE = 4000
-#: Mean number of cells per fine group, maximum number of groups, and maximum number of cells to learn groups from.
+#: Fine groups are small k-means clusters: mean number of cells in one, maximum number of groups, and maximum number of
+#: cells to learn groups from.
 GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
 
 
@@ -42,7 +43,7 @@ class Labelled:
     roles: Codes
     #: Colour of every label, where the reference has them.
     colors: list[str] | None
-    #: The tree of labels, and the node (n,) of cells that are known less finely than by a label, or -1.
+    #: The tree of labels, and the inner node (n,) of cells with only a coarse label; -1 for all other cells.
     tree: Any = None
     coarse: Codes | None = None
 
@@ -110,7 +111,7 @@ class LabelCells:
         """Project and denoise all cells without removing a shift."""
         plain = replace(query, options=replace(query.options, shift=False))
         cells = cls(plain, plain.latents.y, plain.posterior.mean)
-        # Classifiers were trained on clean latents of the measured noise if the prior has a model of it.
+        # If the prior has a model of the measured noise, classifiers were trained on latents denoised by this model.
         read_again = plain.prior.measured and not plain.measured
         return replace(cells, clean=cells.cleaned(cells.y)) if read_again else cells
 
@@ -149,7 +150,7 @@ class LabelCells:
 
     @cached_property
     def fine(self) -> pd.Categorical:
-        """Fine groups (n,) of the cells with expression."""
+        """Fine groups (n,) of the cells with expression: small k-means clusters of noisy latents."""
         return fine_groups(self.y, query_order(self.query))
 
     @cached_property
@@ -195,7 +196,7 @@ class LabelCells:
 
 
 def fine_groups(latents: Floats, order: Codes) -> pd.Categorical:
-    """Return k-means groups (n,) of cells with latents (n, k); none for cells that are not in `order`.
+    """Return k-means groups (n,) of cells with latents (n, k); missing for cells that are not in `order`.
 
     `order` holds the positions of the cells to group. Groups are learned from the first ones, so the order should be
     random and independent of the file.

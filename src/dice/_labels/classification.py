@@ -59,7 +59,7 @@ class _Fitted:
     unexplained: float = 0.0
 
     def packed(self, x: Floats, rows: Codes) -> Floats:
-        """Return the mean, the view as measured, and label and probability of each view as columns (n, 2 C + 2 V)."""
+        """Return columns (n, 2 C + 2 V): mean of the views, cells as measured, and label and probability by view."""
         found = {name: view(x, rows) for name, view in self.views.items()}
         mean, measured = with_ratios(_mean(found, self.weights), self.ratios), next(iter(found.values()))
         labels, likely = (np.stack([pick(found[name], 1) for name in self.weights], 1) for pick in (np.argmax, np.max))
@@ -132,7 +132,7 @@ def _fit(views: Views, averaged: bool) -> _Fitted:
     found = {name: view(cells.sample, rows) for name, view in kept.items()}
     current = np.mean(list(found.values()), axis=0)
     share = unexplained_share(cells.y[rows].mean(0), views.model.centres, current.mean(0), reference)
-    # Labels of few genes are too doubtful to weigh cells by.
+    # Labels from few genes are too uncertain to weight cells by them.
     uneven = 0.0 if cells.prior.is_panel else share
     for _ in range(ROUNDS):
         matched = views.matching(*balanced(current, reference, uneven))

@@ -57,7 +57,7 @@ def find_reasons(
     """Explain the labels of groups (n,) of cells by the d genes that query and prior share.
 
     `classifiers` is the table of the record of the labels, with the weight of each classifier in their mixture.
-    `contrast` (G, C) are the factors of the logits in the score of each group. Returned are weights (G, d) of genes,
+    `contrast` (G, C) are the factors of the logits in the score of each group. Return weights (G, d) of genes,
     standardised means (G, d) without the shift, and the score (G,) minus that of the mean reference cell, which is at
     zero.
     """
@@ -124,10 +124,10 @@ def expression_of(matrix: Matrix, groups: Codes, n_groups: int) -> tuple[Floats,
 def known_expression(
     reference: object, query: Query, model: LabelModel, labels_key: str, prior_key: str
 ) -> tuple[Floats, Floats]:
-    """Return mean and fraction (C, d) of the reference's labels, from its cells or from means stored in the prior."""
+    """Return mean expression and share of expressing cells (C, d) in every label, from reference cells or the prior."""
     if isinstance(reference, AnnData) and reference.n_obs and PriorKeys(prior_key).split in names_of(reference, "obs"):
         labels = read_labels(reference, labels_key, "reference")
-        # A coarse label of the column, which only teaches the labels below it, has no expression of its own.
+        # Cells with a coarse label belong to none of the labels.
         codes = np.append(pd.Index(model.names).get_indexer(labels.categories.astype(str)), -1)[labels.codes]
         layer, genes = query.prior.params.get("layer"), own_genes(reference, query)
         return expression_of(Matrix(reference, layer=layer, genes=genes, who="reference"), codes, len(model.names))

@@ -42,7 +42,8 @@ LEAST_DEPTH = 0.05
 PANEL_DEPTHS, LEAST_OF_PANEL = np.linspace(-np.log(3), np.log(3), 1000, dtype=np.float32), 0.1
 #: Iterations of the regressions on latents.
 LATENT_ITERATIONS = 50
-#: Maximum number of cells on each side, maximum number of query batches, and minimum number of cells per batch.
+#: Comparison of batches: maximum number of cells in a batch and outside of it, maximum number of batches, and minimum
+#: number of cells per batch.
 SIDE_CELLS, MOST_EVIDENCE, EVIDENCE_CELLS = 1500, 5, 50
 EVIDENCE_ITERATIONS = 25
 #: Maximum number of components that stand for the genes in the comparison of batches.

@@ -42,7 +42,7 @@ _ARRAYS = {
     "temperature": "1",
     "batch_evidence": "2",
 }
-#: The same for the classifiers: slopes, offset, and logits of calibration cells.
+#: Axes of the arrays of every classifier: slopes, offset, and logits of calibration cells.
 _OF_CLASSIFIERS = {
     f"{name}_{part}": axes
     for name in REPRESENTATIONS
@@ -82,13 +82,13 @@ class LabelModel:
         return LabelMoments(mean, variance, self.counts)
 
     def weights(self, names: Sequence[str] = REPRESENTATIONS, *, by_loss: bool = False) -> dict[str, float]:
-        """Return the weights of classifiers: equal ones, or inverse to the log-loss on calibration cells."""
+        """Return the weights of classifiers: equal, or `by_loss` inverse to their log-loss on calibration cells."""
         known = [softmax(self.logits[name]) for name in names]
         each = np.array([1 / max(log_loss(p, self.calibration_codes), 1e-3) if by_loss else 1.0 for p in known])
         return dict(zip(names, (each / each.sum()).tolist(), strict=True))
 
     def calibration(self, weights: Mapping[str, float] | None = None) -> Floats:
-        """Weighted mean (m, C) of the probabilities that classifiers give to calibration cells."""
+        """Return the weighted mean (m, C) of the probabilities that classifiers give to calibration cells."""
         parts = (self.weights() if weights is None else weights).items()
         return np.asarray(sum(weight * softmax(self.logits[name]) for name, weight in parts))
 

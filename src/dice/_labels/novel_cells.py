@@ -1,4 +1,4 @@
-"""Test cells and groups of a query for novelty, in comparison with calibration cells."""
+"""Test cells and groups of a query for novelty by comparison with calibration cells."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHALLOW = 0.7
 
 
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats, Codes]:
-    """Return the known groups, the latents of calibration cells by the query's genes, and the groups of these cells."""
+    """Return known groups, and latents and groups of calibration cells. Latents are those of the query's genes."""
     prior, trained = query.prior, query.prior.params.get("labels_key")
     if isinstance(source, AnnData) and PriorKeys(prior_key).split in names(source, "obs"):
         roles = read_roles(source, prior_key)

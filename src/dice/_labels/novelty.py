@@ -1,4 +1,4 @@
-"""Known groups of cells, by label or by cluster, and whether a cell or a group is unlike all of them.
+"""Test whether a cell, or a group of cells, is unlike all known groups (labels or clusters) of a reference.
 
 Novelty is scored on the projection and never on denoised latents: denoising with a large rho maps unseen types onto
 known ones. A cell is novel if it is far from all known groups and if its group is uncertain.
@@ -29,7 +29,7 @@ RIDGE = 1e-3
 LEAST_DOUBT = 1e-3
 #: Minimum number of cells in a tested group, and in a part of a known group.
 LEAST_CELLS, LEAST_KNOWN = 10, 5
-#: Factor of the measured displacement of known groups, and the smallest allowed displacement.
+#: Factor applied to the measured displacement of known groups, and the smallest allowed displacement.
 MARGIN, LEAST_ALLOWED = 1.5, 0.04
 #: Under a shift, a group is called if its displacement and its distance to the nearest known group both exceed this
 #: multiple of the median over groups; and the minimum number of groups. On 8 shifted pairs with each type left out, 13
@@ -105,7 +105,7 @@ class Displaced:
     by_chance: Floats
     #: Effective number of dimensions of the scatter of a group, from 1 to k.
     directions: Floats
-    #: Most probable known group.
+    #: Most probable known group (G,).
     label: NDArray[np.integer]
 
     @property
@@ -167,7 +167,7 @@ def displacement(
 ) -> Displaced:
     """Return the displacement of the groups `codes` (n,) of cells y (n, k); NaN for groups of fewer than `least` cells.
 
-    `scatter` (C,) is that of known groups.
+    `scatter` (C,) is the variance of cells within each known group.
     """
     n_groups = int(codes.max(initial=-1)) + 1
     offsets, shares = groups.offsets(y)

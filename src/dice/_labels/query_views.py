@@ -31,7 +31,7 @@ CERTAIN, FEWEST_TAUGHT = 0.7, 5
 TAUGHT_FOLDS = 5
 #: Largest weight of the regression, and the number of teaching cells of a label at which the weight is half of it.
 WEIGHT, HALF_WEIGHT = 0.5, 20.0
-#: A label that at least this many cells have before the query teaches itself is never lost.
+#: A label that at least this many cells have before self-teaching is never lost by it.
 KEPT_CELLS = 5
 #: Number of nearest cells in a tissue whose labels are averaged.
 TISSUE_NEIGHBORS = 10
@@ -67,15 +67,15 @@ class Views:
         return {name: self._by_classifiers(*self.cells.without(offsets)) for name, offsets in self.offsets.items()}
 
     def matching(self, weights: Floats, composition: Floats) -> dict[str, LabelView]:
-        """Return the views that match query cells of these weights (m,) and the reference at a composition (C,).
+        """Return the views that match query and reference at one composition (C,).
 
-        The view of a name is made by the method of that name.
+        `weights` (m,) are those of the sampled query cells. The method ``_name`` makes the view ``name``.
         """
         own = OwnScale.of(self.cells.sample, self.moments, composition, weights)
         return {name: getattr(self, f"_{name}")(own, weights, composition) for name in self.matched}
 
     def _centered(self, _: OwnScale, weights: Floats, composition: Floats) -> LabelView:
-        """Return the view of cells moved by the difference of weighted cells (m,) to the reference's mean."""
+        """Return the view of cells moved to the mean of the reference. `weights` (m,) are those of sampled cells."""
         expected, rows = composition @ self.model.centres, self.cells.sampled
         # Denoising preserves means, so noisy and clean latents of a label have the same mean.
         away, clean_away = (views.excess_of_mean(z[rows], expected, weights) for z in (self.cells.y, self.cells.clean))
@@ -98,7 +98,7 @@ class Views:
         return view
 
     def _profiles(self, own: OwnScale, *_: Floats) -> LabelView:
-        """Return the view of the cosines of cells and mean profiles of the labels, both without their means."""
+        """Return the view of the cosines between cells and mean profiles of the labels, both centred."""
         scale = self.cells.prior.projection.scale[self.cells.query.match.prior]
         profiles = Profiles.of(own, self.moments, scale, float(self.model.temperature[0]))
         return lambda x, _: profiles(x)
@@ -113,7 +113,7 @@ class Views:
         return total
 
     def _by_classifiers(self, y: Floats, clean: Floats, away: Floats | None) -> LabelView:
-        """Return the weighted mean of classifiers on genes, and on latents (n, k) that are already without `away`."""
+        """Return the view of all classifiers, on genes and on latents (n, k) without the shift `away`."""
         total, weight = self._by_latents(y, clean), self.weights.get("genes", 0.0)
         if not weight:
             return lambda _, rows: total[rows]
@@ -159,7 +159,7 @@ def _check_matched(classifier: Classifier, shift: Shift) -> None:
 
 
 def taught(cells: LabelCells, probabilities: Floats, rows: Codes, among: Mask | None = None) -> Floats:
-    """Return probabilities (n, C) averaged with a regression on the query's scaled latents, or on genes of a panel."""
+    """Return the probabilities (n, C) of cells `rows` after self-teaching on scaled latents, or genes of a panel."""
     if cells.prior.is_panel:
         genes = cells.genes(rows)
         latents = (genes - genes.mean(0)) / np.maximum(genes.std(0), 1e-6)
@@ -206,7 +206,7 @@ def certain_cells(probabilities: Floats) -> Mask:
 
 
 def with_all_labels(taught: Floats, probabilities: Floats) -> Floats:
-    """Restore labels that the views gave to several cells and that no cell has any longer."""
+    """Restore labels that the views gave to several cells and that no cell has after self-teaching."""
     before, n_labels = probabilities.argmax(1), taught.shape[1]
     given = np.bincount(before, minlength=n_labels) >= KEPT_CELLS
     # Restoring a label may remove the last cells of another label, hence the loop.

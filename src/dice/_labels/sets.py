@@ -185,7 +185,8 @@ def with_most_likely(sets: Mask, probabilities: Floats) -> Mask:
 def confident_from(probabilities: Floats, codes: NDArray[np.integer], alpha: float) -> float:
     """Return the probability above which at most a share `alpha` of the best labels are wrong, or infinity.
 
-    Calibration cells have probabilities (m, C) and labels (m,). One more wrong cell is counted: alpha 0.1 takes nine.
+    Calibration cells have probabilities (m, C) and labels (m,). One wrong cell is added to them, so that an alpha of
+    0.1 needs at least nine cells.
     """
     best = probabilities.max(1)
     order = np.argsort(-best, kind="stable")

@@ -1,4 +1,4 @@
-"""Labels by several references: each labels the query by itself, and counts by how well it knows the cells."""
+"""Combine labels by several references. Each labels the query alone, and is weighted by how well it knows the cells."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ P = ParamSpec("P")
 R = TypeVar("R")
 #: Status of cells that no reference explains.
 UNLIKE_ALL = "unlike the references"
-#: The set of a cell joins the sets of all references with at least this share of the largest weight. A less likely
-#: label is never confident.
+#: The set of a cell joins the sets of all references with at least this share of the largest weight. A label with a
+#: smaller probability is never confident.
 HALF = 0.5
 #: Smallest probability that a reference gives to a label, so that no reference alone rules a label out.
 LEAST = 1e-4
-#: Quantile of the novelty of cells that counts as zero: another technology makes all cells of a query novel alike.
+#: Quantile of the novelty of cells that counts as zero, because another technology raises the novelty of all cells.
 EXPLAINED = 0.25
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """What one reference says of n cells."""
+    """Labels and novelty of n query cells by one reference."""
 
     name: str
-    #: Number of its cells with each label. Labels have the names that all references share, here and below.
+    #: Number of reference cells with each label. Here and below, labels have the names that all references share.
     cells: pd.Series
     #: Probabilities and sets (n, labels).
     probabilities: pd.DataFrame
     sets: pd.DataFrame
     status: np.ndarray
-    #: Novelty (n,): the mean of the cell's and of its group's.
+    #: Novelty (n,): the mean of the score of the cell and of the mean score of its group.
     novelty: Floats
     #: Whether the cell, and its group, are called novel (n, 2).
     novel: Mask
 
 
 def takes_several(verb: Callable[P, R]) -> Callable[P, R]:
-    """Let a verb take a list of references, each alone or as a pair with names for its labels."""
+    """Decorate a verb so that it takes a list of references, each alone or as a pair with new names of its labels."""
     signature = inspect.signature(verb)
 
     @functools.wraps(verb)
@@ -82,13 +82,13 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
         _log.say(f"Reference {source.place} of {len(sources)}.")
         reference = source.prior or source.reference
         found = verb(adata, reference, **given | {"labels_key": source.labels_key}, copy=copy)
-        # A copy without cells is false.
+        # `found or adata` would not do, because an object without cells is false.
         return adata if found is None else found
 
     others = [source.opinion(annotated(source, copy=True)) for source in reversed(sources[1:])]
     first, query = sources[0], annotated(sources[0], copy)
     opinions, keys = [first.opinion(query), *reversed(others)], first.keys
-    # Safe labels and labels by view would be those of the first reference alone.
+    # Safe labels and labels by view are removed, because they are those of the first reference alone.
     keys_safe = SafeKeys(keys.key)
     stale = {keys.views, keys_safe.label, keys_safe.level, keys_safe.probability, keys_safe.uns}
     stale |= {name for name in read.names(query, "obs") if name.startswith(keys_safe.at)}
@@ -102,7 +102,7 @@ class Source:
 
     reference: Any
     place: int
-    #: Names that replace those of its labels.
+    #: New names of its labels, by old name.
     renamed: Mapping[str, str]
     labels_key: LabelsKey
     #: The prior of a reference without cells.
@@ -110,7 +110,7 @@ class Source:
 
     @classmethod
     def of(cls, given: Any, place: int, labels_key: LabelsKey | None) -> Source:
-        """Check a reference, alone or as a pair with names for its labels."""
+        """Check a reference, given alone or as a pair with new names of its labels."""
         reference, renamed = given if isinstance(given, tuple) else (given, {})
         if not isinstance(renamed, Mapping):
             raise InputError(f"The new names of labels must be a dict, got {said(renamed)}.")
@@ -152,14 +152,14 @@ class Source:
         return str(named or file)
 
     def opinion(self, adata: AnnData) -> Opinion:
-        """Return the labels of a query that was annotated with this reference."""
+        """Read the labels and the novelty of a query that was annotated with this reference."""
         keys, novelty = self.keys, NoveltyKeys()
         names = self._shared(read.record(adata, keys.uns)["labels"].astype(str))
         tables = (read.feature_table(adata, key).set_axis(names, axis=1) for key in (keys.probability, keys.set))
-        # Labels that are given one name are one label.
+        # Labels with the same new name become one label.
         probabilities, sets = (table.astype(float).T.groupby(level=0, sort=False).sum().T for table in tables)
         cells = self._label_cells()
-        # A label that only coarse labels stand for in the reference has no cells there, and counts as if it had one.
+        # A label that the reference knows only through coarse labels has no cells. It counts as if it had one.
         cells = cells.groupby(self._shared(cells.index)).sum()
         cells = cells.reindex(probabilities.columns, fill_value=0).clip(lower=1)
         score, group = read.column(adata, novelty.score).astype(float), read.column(adata, novelty.group)
@@ -183,7 +183,7 @@ class Source:
         return [str(self.renamed.get(label, label)) for label in labels]
 
     def _label_cells(self) -> pd.Series:
-        """Return its number of cells with each label, or the number that its prior has learned from."""
+        """Return the number of reference cells with each label, or the number that the prior was learned from."""
         if self.prior is None or self.prior.labels is None:
             return read.column(self.reference, self.column).astype(str).value_counts()
         return pd.Series(self.prior.labels.counts, self.prior.labels.names)
@@ -226,11 +226,11 @@ def _tables(opinions: list[Opinion], part: str, names: list[str]) -> Floats:
 def _mixed(opinions: list[Opinion], names: list[str], unlike: Mask) -> tuple[Floats, Floats]:
     """Return combined probabilities (n, C), and the part (R, n, C) of each reference in them.
 
-    The log-probability of a label is a weighted mean over R references. The weight of a reference for a label is the
-    square root of its number of cells with that label, because the standard error of what it has learned falls with
-    them, over its expected error on the query. It is zero for labels that the reference does not have, and for cells
-    that are `unlike` (R, n) this reference but like another one. The probability of a label that only some references
-    have is also multiplied by exp(-novelty): a novel cell may be of a type that the others have.
+    The log-probability of a label is a weighted mean over R references. The weight of a reference for a label is
+    sqrt(n) / error: n is its number of cells with the label (standard errors fall with sqrt(n)), and error its expected
+    error on the query. The weight is zero for labels that the reference does not have, and for cells that are `unlike`
+    (R, n) this reference but like another one. If only some references have a label, its probability is also
+    multiplied by exp(-novelty): a novel cell may be of a type that the others have.
     """
     probabilities = _tables(opinions, "probabilities", names)
     novelty = np.stack([one.novelty for one in opinions])
@@ -244,6 +244,6 @@ def _mixed(opinions: list[Opinion], names: list[str], unlike: Mask) -> tuple[Flo
     evidence = unknown + np.log(np.maximum(probabilities, LEAST))
     agreed = np.exp((shares * evidence).sum(0)) * weights.any(0)
     mixed = agreed / agreed.sum(1, keepdims=True)
-    # Of the probability of a label, every reference has the part that it would have in a plain mean.
+    # Each reference gets the part of a probability that it would have in an arithmetic mean.
     parts = shares * np.exp(evidence)
     return mixed, parts * (mixed / np.maximum(parts.sum(0), 1e-300))

@@ -25,7 +25,7 @@ from dice._labels.sets import JudgedLabels, of_more_likely
 from dice._labels.tree import LabelTree, listed
 from dice._types import Codes, Floats, Mask
 
-#: Number of permutations for the agreement of votes by chance.
+#: Number of permutations from which the agreement by chance is estimated.
 PERMUTATIONS = 20
 
 
@@ -58,7 +58,7 @@ def common_slots(
     keys: LabelKeys, cells: pd.Index[Any], names: list[str], label: pd.Categorical, probabilities: Floats, sets: Mask,
     status: pd.Categorical,
 ) -> Slots:  # fmt: skip
-    """Return the slots that labels by one reference and by several have in common."""
+    """Return the slots of labels that are the same for one reference and for several."""
     top = np.sort(probabilities, axis=1)[:, ::-1].astype(np.float32)
     second = top[:, 1] if len(names) > 1 else 0
     obs = {keys.label: label, keys.probability: top[:, 0], keys.margin: top[:, 0] - second}
@@ -72,7 +72,7 @@ def safe_slots(
     keys: SafeKeys, adata: AnnData, model: LabelModel, probabilities: Floats, confident: Mask, unlike: Mask,
     alpha: float, strength: float,
 ) -> Slots:  # fmt: skip
-    """Return the finest node of the tree that can be trusted, for every cell, and the labels of all levels.
+    """Return the slots of safe labels (the finest node of the tree that can be trusted) and of labels at all levels.
 
     Cells that are `unlike` the reference (n,) have no safe label, and `confident` ones (n,) keep their label.
     """
@@ -110,7 +110,7 @@ def _at(names: Sequence[str], codes: Codes) -> pd.Categorical:
 
 
 def _occurring(words: NDArray[Any], known: Sequence[str]) -> pd.Categorical:
-    """Return one word per cell. Categories are the known words that occur, because scanpy's tests fail on others."""
+    """Return one word per cell. Unused categories are left out, because scanpy's tests fail on them."""
     categories = list(dict.fromkeys(known))
     return pd.Categorical(words.astype(object), categories=categories).remove_unused_categories()
 
@@ -174,9 +174,9 @@ class Votes:
 def count_votes(
     cells: LabelCells, model: LabelModel, probabilities: Floats, groups: pd.Categorical | None, alpha: float
 ) -> tuple[pd.Categorical, dict[str, Any]] | None:
-    """Return the voted label (n,) of every cell, and the table of votes, of the given groups or of fine groups.
+    """Return the voted label (n,) of every cell and the table of votes, by `groups` or, without them, by fine groups.
 
-    Return None if fine groups agree no better than chance.
+    Return None if votes of fine groups, which are small k-means clusters, do not help (:func:`votes_help`).
     """
     voting, tree = cells.fine if groups is None else groups, model.tree
     codes = np.where(cells.seen, voting.codes, -1)

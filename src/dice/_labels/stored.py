@@ -26,7 +26,7 @@ from dice._labels.tree import LabelTree
 from dice._types import Codes
 from dice.options import LabelsKey, Levels
 
-#: Minimum number of genes of a panel, minimum number without a warning, and the F1 of labels that genes tell apart.
+#: Minimum number of genes of a panel, minimum number without a warning, and F1 from which a label counts as told apart.
 FEWEST_GENES, FEW_GENES, TOLD_APART = 15, 30, 0.8
 
 
@@ -133,7 +133,7 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: Lab
 
 
 def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = "reference") -> Labelled:
-    """Return the labels of a reference. With a tree, cells with a label above others are `coarse`."""
+    """Return the labels of a reference. With a tree, cells whose label is an inner node are `coarse`."""
     if levels.flat:
         return labels_of(reference, levels.key, roles, who)
     if levels.hierarchy is None:
@@ -159,7 +159,7 @@ def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Cate
     keys = (*levels.columns, levels.key)
     labels = {key: pd.Series(read_labels(reference, key, who).rename_categories(str), dtype=object) for key in keys}
     for coarse, fine in combinations(keys, 2):
-        # A coarse label that has the name of a finer one too gets its column into its name.
+        # Add the column to the name of a coarse label that is also the name of a finer one.
         twice = labels[coarse].isin(labels[fine].dropna())
         labels[coarse] = labels[coarse].mask(twice, labels[coarse] + f" ({coarse})")
     table = pd.DataFrame(labels)
@@ -199,8 +199,8 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
 def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
     """Return the parent of every label and node, for labels that are ids or exact names of terms of an .obo file.
 
-    In a tree, a term has only one parent. Terms are therefore added from specific to
-    general (few labels first, then many ancestors), and only if their labels are nested in those of earlier terms.
+    In a tree, a term has only one parent. Terms are therefore added from specific to general (few labels first, then
+    many ancestors), and only if their labels are nested in those of earlier terms, contain them, or overlap with none.
     """
     try:
         import networkx as nx  # obonet needs it as well
@@ -222,7 +222,7 @@ def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
     for term, label in own.items():
         for above in (term, *nx.descendants(graph, term)):
             held.setdefault(above, set()).add(label)
-    # Terms of cells come first: their cells should not become a label beside those below them.
+    # Terms that cells have come first, so that they become parents of the labels below them and not labels beside them.
     order = sorted(held, key=lambda t: (t not in own, len(held[t]), -len(nx.descendants(graph, t)), t))
     kept: dict[str, set[str]] = {}
     for term in order:

@@ -24,7 +24,7 @@ from dice._model.prior import LearnedPrior
 from dice._query.shift import DOUBTFUL
 from dice._types import Codes, Floats, Mask
 
-#: Clusters to look at have this number of cells, and this share of doubtful ones, or more; number of labels listed.
+#: Minimum number of cells, and minimum share of unconfident ones, of a cluster to look at; number of labels listed.
 LOOKED_AT, DOUBTED, NAMED = 20, 0.5, 4
 #: A query of fewer cells is small. With fewer genes, or a smaller share of confident labels, a next step is suggested.
 SMALL_QUERY, OF_GENES, WEAK = 200, 500, 0.5
@@ -34,7 +34,7 @@ def summarize(
     adata: AnnData, reference: object, prior: LearnedPrior, *, layer: str | None, genes: str,
     labels_key: str | None, clustered: bool,
 ) -> tuple[str, dict[str, Any]]:  # fmt: skip
-    """Return the summary of an annotated query as text, and the figures in it, of the results of this call alone."""
+    """Return the summary of an annotated query as text, and the figures in it. Only results of this call are used."""
     figures: dict[str, Any] = {"n_cells": adata.n_obs, "n_genes": len(prior.genes)}
     depths, cells = {"query": median_depth(adata, layer)}, f"{adata.n_obs:,} in the query"
     if isinstance(reference, AnnData):
@@ -155,7 +155,7 @@ def median_depth(adata: AnnData, layer: str | None) -> float | None:
 def score_labels(
     found: Transferred, safe: tuple[LabelTree, Codes], labels: Any, key: str, label_map: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Compare labels, and safe nodes (n,) of the tree, with known labels (n,), through a mapping of names."""
+    """Score labels, and safe labels (nodes (n,) of a tree), against known labels (n,). `label_map` translates these."""
     own, (tree, nodes) = pd.Categorical(labels), safe
     names, meanings = [str(name) for name in own.categories], {}
     for name, others in label_map.items():
@@ -165,7 +165,7 @@ def score_labels(
             raise InputError(f"label_map[{said(name)}] must be labels of the reference such as {known}, got {got}.")
     meant = np.zeros((len(names), tree.n_labels), dtype=bool)
     for row, name in zip(meant, names, strict=True):
-        # A coarse label that is the name of a fine one too has its column in its name.
+        # The name of a coarse label that is also a fine label includes its column.
         possible = meanings.get(name, [coarse if (coarse := f"{name} ({key})") in tree.names else name])
         for other in (other for other in possible if other in tree.names[:-1]):
             row |= tree.members[tree.names.index(other)]
@@ -194,7 +194,8 @@ def label_scores_of(
     """Return the scores of all cells with these labels (n,), then of the cells of each known label.
 
     `meant` (T, C) are the reference labels that correspond to each known label. Predicted labels `given` (n,) are -1
-    for unassigned cells. The others are sets (n, C), a mask (n,) of confident cells, and nodes (n,) of safe labels.
+    for unassigned cells. The other arguments are sets (n, C), a mask (n,) of confident cells, and the nodes (n,) of
+    safe labels.
     """
     right, finest = (given >= 0) & meant[truth, given], nodes < tree.n_labels
     columns = {

@@ -39,7 +39,7 @@ class LabelTree:
 
     @cached_property
     def paths(self) -> Codes:
-        """Nodes (N, D) on the path from every node to the root, which fills up short paths."""
+        """Nodes (N, D) on the path from every node to the root. Short paths are filled up with the root."""
         paths = [np.arange(len(self.names))]
         while (self.parents[paths[-1]] != paths[-1]).any():
             paths.append(self.parents[paths[-1]])
@@ -201,13 +201,13 @@ class LabelTree:
 
 
 def _first(values: Any, above: Mask) -> Any:
-    """Return the first value (n,) of every row (n, D) where `above` (n, D) is true, or the last value, of the root."""
+    """Return the first value (n,) of every row (n, D) where `above` (n, D) is true, else the last value (the root)."""
     above[:, -1] = True
     return np.take_along_axis(values, above.argmax(1)[:, None], axis=1)[:, 0]
 
 
 def _path_up(name: str, hierarchy: Mapping[str, str]) -> list[str]:
-    """Return a name and all above it."""
+    """Return a name and the names of all nodes above it."""
     path = [name]
     while path[-1] in hierarchy:
         path.append(hierarchy[path[-1]])

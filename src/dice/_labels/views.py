@@ -33,11 +33,11 @@ COMPOSITION_CELLS, MOMENT_CELLS = 10.0, 10.0
 #: Power applied to probabilities before they are summed to a composition. Otherwise uncertain cells would give a share
 #: to every label of the reference, even to labels that the query lacks.
 SHARPENED = 2.0
-#: Number of cells of a label at which it counts by half where query and reference are matched.
+#: Number of cells at which a label has half its weight when query and reference are matched.
 RARE_CELLS = 20.0
 #: Share of the reference composition in the corrected composition, so that no label is ruled out.
 KEPT_SHARE = 0.1
-#: Power of the standard deviation of a gene that its weight in a profile is. With 1, profiles are those of
+#: The weight of a gene in a profile is its standard deviation to this power. With 1, profiles are those of
 #: log-expression and variable genes decide; with 0, all genes count alike and rare ones add noise.
 PROFILE_POWER = 0.5
 #: Smallest and largest temperature of cosines.
@@ -108,7 +108,7 @@ def composition_of(probabilities: Floats, reference: Floats) -> Floats:
 def balanced(probabilities: Floats, reference: Floats, unexplained: float) -> tuple[Floats, Floats]:
     """Return weights (n,) of query cells with these probabilities (n, C), and the composition (C,) that results.
 
-    A shift that the composition does not explain may be another one in every label. If all cells counted alike, the
+    A shift that the composition does not explain may differ between labels. If all cells counted alike, the
     shift of the most common label would be removed from all others, and would make them look like that label. A label
     of n cells therefore counts by ``n ** (1 - unexplained)``: by its cells if the composition explains the shift, and
     like every other label if it explains nothing. Labels of few cells, which the query may lack, count less.
@@ -180,14 +180,14 @@ def standardized_classifier(classifier: Logistic, own: OwnScale) -> Logistic:
 
 @dataclass(frozen=True)
 class Profiles:
-    """Mean expression of every label, which cells are compared with by their cosine.
+    """Mean expression profile of every label. Cells are compared with the profiles by cosine.
 
-    A regression gives few cells to a label of few cells, and its slopes are those of the reference. A mean profile has
+    A regression rarely predicts a label of few cells, and its slopes are those of the reference. A mean profile has
     no such bias: a label of twenty cells counts like one of a thousand. The cosine does not depend on the size of the
     differences between labels, which technologies change.
     """
 
-    #: Unit profiles (C, d) without the common mean, and that mean (d,) of the cells that are compared.
+    #: Profiles (C, d) of unit length around the mean of the reference, and the mean (d,) of the query.
     directions: Floats
     centre: Floats
     #: Weight (d,) of every gene, and the temperature of the cosines.

@@ -43,7 +43,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 SUFFIXES = (".h5ad", ".zarr")
-#: Arguments of commands that are files.
+#: Names of the arguments that are files.
 INPUTS = ("adata", "reference", "label_map")
 OUTPUTS = ("output", "trained", "report", "table", "checkpoint")
 #: Exit codes: an error with a message, and Ctrl-C (as in a shell). argparse exits with 2 for wrong usage.
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    # Without defaults, the parser of a command keeps what stands before its name.
+    # Without defaults, the parser of a command keeps the options that were given before its name.
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     group = common.add_argument_group("options of every command")
     group.add_argument("--device", help="auto, cpu, cuda or any torch device (default auto)")

@@ -1,4 +1,4 @@
-"""Flags, made from the signatures and docstrings of the verbs, and messages that speak of flags.
+"""Make flags from the signatures and docstrings of the verbs, and rewrite messages in terms of flags.
 
 Signatures are read from the source files: importing a verb would load torch before a help page can be shown.
 """
@@ -28,9 +28,9 @@ VERBS = {
 COMMAND_OF = {verb: command for command, verb in VERBS.items()} | {"tl.denoise_to_zarr": "denoise"}
 #: Parameters whose flags have another name.
 RENAMED = {"labels_key": "labels", "features_key": "features", "truth_key": "truth", "random_state": "seed"}
-#: Parameters that are files in front of the flags, or the output.
+#: Parameters that are positional files, or the output file.
 FILES = ("adata", "reference", "path")
-#: Parameters without a flag of the same value.
+#: Parameters that get no flag from the signature.
 NO_FLAGS = ("label_map", "copy")
 HIERARCHY = "tree of the labels: a .csv file with the columns child and parent, or an .obo file of an ontology"
 _VALUE = r"-?\d[\d.e+-]*(?<![.])|'[^']*'|\"[^\"]*\"|[A-Za-z_]\w*"
@@ -49,18 +49,18 @@ class Parameter:
 
     @property
     def settings(self) -> dict[str, type]:
-        """Settings objects that the parameter takes, by word: ``"student_t"``."""
+        """Settings objects that the parameter takes, by their words on the command line, such as ``"student_t"``."""
         found = {name: cls for name, cls in OBJECTS.items() if name in self.annotation and name != "Mixup"}
         return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): cls for name, cls in found.items()}
 
     @property
     def has_flag(self) -> bool:
-        """Whether the parameter itself has a flag: it takes more than a settings object, and is no file."""
+        """Whether the parameter has a flag. Files, and parameters that take only a settings object, have none."""
         return not self.is_file and self.name not in NO_FLAGS and self.annotation not in OBJECTS
 
     @property
     def fields(self) -> dict[str, Parameter]:
-        """Fields of the settings objects, which are flags. The flag of the parameter sets the first field of one."""
+        """Fields of the settings objects, each with a flag. The parameter's own flag sets the first field of one."""
         found: dict[str, Parameter] = {}
         first = int(self.has_flag and len(self.settings) == 1)
         for cls in self.settings.values():
@@ -104,7 +104,7 @@ class Parameter:
             return text
 
     def value(self, args: argparse.Namespace) -> Any:
-        """Return the value of the flags: a settings object if one of its fields is given. Ellipsis is no value."""
+        """Return the value from the flags: a settings object if one of its fields is given. Ellipsis is no value."""
         word = getattr(args, self.name, ...) if self.has_flag else ...
         given = {name: getattr(args, name) for name in self.fields if hasattr(args, name)}
         if not given:
@@ -169,7 +169,7 @@ def add_arguments(parser: argparse.ArgumentParser, verb: str) -> None:
             nargs = "+" if verb == "tl.annotate" else None if parameter.required else "?"
             parser.add_argument(
                 name, metavar=shown if name == "adata" else None, nargs=None if name == "adata" else nargs,
-                # A path forgets the ./ that tells a file from the name of a prior.
+                # Path would drop the ./ that tells a file from the name of a prior.
                 type=str if name == "reference" else Path, help=f"{first_sentence(parameter.text)} (.h5ad or .zarr)",
             )  # fmt: skip
         elif parameter.has_flag:
@@ -198,7 +198,7 @@ def in_flags(sentence: str) -> str:
 
 @cache
 def _phrases() -> tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]:
-    """Return patterns of messages about Python, each with its words on the command line, in the order of their use."""
+    """Return patterns in messages and what replaces them on the command line, in the order of their use."""
     known = [parameter for verb in VERBS.values() for parameter in parameters(verb).values()]
     flags = {item.name for parameter in known for item in (parameter, *parameter.fields.values()) if item.has_flag}
     names, verbs = "|".join(sorted(flags | {"label_map", "hierarchy"})), "|".join(map(re.escape, COMMAND_OF))
@@ -211,7 +211,7 @@ def _phrases() -> tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]:
         # Fields of settings objects are flags.
         (r"(\w+=)?dice\.[A-Z]\w+\(([^()]*)\)", r"\2"),
         (r"\bcall adata = adata\.to_memory\(\) first", "leave --stream out"),
-        # A plot of its own is for notebooks: in files, the page shows the clusters.
+        # No command draws a single plot: the report shows the clusters.
         (r"dice\.pl\.clusters\b", "dice report --color dice_cluster"),
         (r"\bcall (?=dice\.)", "run "),
         (rf"dice\.({verbs})\b(\([^()]*\))?", _command),

@@ -19,7 +19,7 @@ def clr(
     key_added: str | None = None,
     copy: bool = False,
 ) -> AnnData | None:
-    """Centred log-ratios of protein counts: log1p(count / geometric mean), the mean being that of counts + 1.
+    """Compute centred log-ratios of protein counts: log1p(count / m), where m is the geometric mean of count + 1.
 
     The formula is that of Seurat and muon. They take the mean of every protein across cells by default (Seurat's
     ``margin=1``, muon's ``axis=0``), here ``across="cells"``. The default here is the mean of every cell across its
@@ -44,9 +44,9 @@ def clr(
     None, or the copy. Sets:
 
     ``adata.obsm["protein_clr"]`` DataFrame (n_obs, n_proteins) float32
-        Normalised proteins; those of an array are called as in ``adata.uns["protein_names"]`` or by number.
+        Normalised proteins. Columns of an array are named by ``adata.uns["protein_names"]``, or else numbered.
     ``adata.uns["protein_clr"]``
-        ``params``: the key of the counts and what means were taken over.
+        ``params``: the key of the counts, and `across`.
 
     Examples
     --------

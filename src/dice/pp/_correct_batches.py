@@ -1,4 +1,4 @@
-"""Harmony, carried back to expression."""
+"""Correct expression with Harmony."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def normalize_panel(
 ) -> None:  # fmt: skip
     """Normalise a query of few genes, and its reference, on the genes that both have.
 
-    Cells of both are divided by their counts in these genes, times the counts of a median cell of the query, and
+    Cells of both are divided by their counts in these genes, multiplied by the counts of a median query cell, and
     logged. :func:`dice.tl.annotate` does this by itself. No cell is filtered.
 
     Parameters

@@ -27,7 +27,7 @@ def prepare(
 ) -> AnnData | None:
     """Filter, normalise and log raw counts and mark variable genes: the paper's recipe.
 
-    The same as these scanpy steps, typed by hand::
+    The result is the same as that of these scanpy steps::
 
         sc.pp.filter_cells(adata, min_genes=200)
         sc.pp.filter_genes(adata, min_cells=3)

@@ -15,20 +15,20 @@ from dice._errors import InputError
 
 
 def shared_genes(*adatas: AnnData, n_top_genes: int = 5000) -> pd.Index:
-    """Genes that are highly variable in every one of several data sets; writes nothing.
+    """Return the genes that are highly variable in all of several data sets. Nothing is written.
 
-    The paper's protocol for the neocortex data: of the genes that all data sets have, the most
-    variable ones of each data set, and of these the intersection. scanpy ranks the genes of each
-    data set, with flavor ``"seurat_v3"`` where it holds raw counts (in ``layers["counts"]``, where
-    :func:`prepare` leaves them, or in ``X``), and else with flavor ``"seurat"``, which expects
-    ``X`` to be log-normalised.
+    This is the paper's protocol for the neocortex data: take the genes that all data sets have,
+    choose the most variable ones in each data set, and return their intersection. scanpy ranks the
+    genes of a data set with flavor ``"seurat_v3"`` if it holds raw counts (in ``layers["counts"]``,
+    where :func:`prepare` leaves them, or in ``X``), and otherwise with flavor ``"seurat"``, which
+    expects ``X`` to be log-normalised.
 
     Parameters
     ----------
     *adatas
         Two or more data sets of cells x genes, with names of the same kind in ``var_names``.
     n_top_genes
-        Number of highly variable genes of each data set; if no more genes are shared, all are.
+        Number of highly variable genes per data set. All genes are taken if no more are shared.
 
     Returns
     -------
