@@ -90,8 +90,8 @@ worded = functools.partial(within, _wording)
 def warn(message: str) -> None:
     """Warn the user, and point to the line that called dice. Every call that is under way records the message.
 
-    A message is shown once, or once in a call if the user's filters show warnings always. (Python's own filter "once"
-    forgets when any package changes a filter.)
+    A message is shown once per session, or once per call if the user's filters always show warnings. (Python's own
+    filter "once" forgets when any package changes a filter.)
     """
     listeners = _listeners.get()
     filters = (kind for kind, text, category, *_ in warnings.filters if not text and issubclass(DiceWarning, category))
@@ -101,7 +101,7 @@ def warn(message: str) -> None:
         listener.append(message)
     if not repeated:
         warnings.warn(message, DiceWarning, stacklevel=_depth_outside_package())
-        # Not reached if a filter turns the warning into an error: the next call fails again.
+        # Not reached if a filter turns the warning into an error, so that the next call fails again.
         if action != "ignore":
             _shown.add(message)
 

@@ -1,4 +1,4 @@
-"""Read and check what users name: columns of labels and batches, masks of genes, matrices of counts or expression."""
+"""Read and check columns of labels and batches, masks of genes, and matrices of counts or expression."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def read_roles(reference: AnnData, prior_key: str) -> Codes:
 
 
 def _read_names(adata: AnnData, key: str, who: str) -> pd.Categorical:
-    """Return a column whose values are stored as text. Different values must be different texts."""
+    """Return a column as categories, after checking that files can store different values as different texts."""
     where = f"{who}.obs[{known_key(key, adata.obs, 'column', f'{who}.obs')!r}]"
     found = pd.Categorical(adata.obs[key]).remove_unused_categories()
     texts = found.categories.astype(str)
@@ -128,9 +128,9 @@ def _without_blanks(found: pd.Categorical) -> pd.Categorical:
 
 
 def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple[Codes | None, str | None]:
-    """Return positions of the genes of a mask, None for all genes, and the column of ``var`` that holds the mask.
+    """Return the positions of the genes in a mask (None: all genes), and the column of ``var`` with the mask.
 
-    ``"auto"`` is scanpy's column if it exists, else all genes.
+    ``"auto"`` takes scanpy's column if it exists, else all genes.
     """
     if isinstance(mask_var, str) and mask_var == "auto":
         mask_var = "highly_variable" if "highly_variable" in adata.var else None
@@ -144,7 +144,7 @@ def gene_mask(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple
 
 
 def holds_counts(matrix: Matrix) -> bool:
-    """Return whether a matrix holds raw counts. All values are read, and a few that are not counts are an error."""
+    """Return whether a matrix holds raw counts. All values are read. If only a few are not counts, raise an error."""
     if not is_counts(matrix.sample()):
         return False
     matrix.rules.whole = True
@@ -153,7 +153,7 @@ def holds_counts(matrix: Matrix) -> bool:
 
 
 def check_counts(adata: AnnData, layer: str | None) -> None:
-    """Check that a matrix holds counts, in memory."""
+    """Check that a matrix is in memory and holds counts."""
     matrix = Matrix(adata, layer=layer)
     if not matrix.in_memory:
         raise InputError("The counts are not in memory: call adata = adata.to_memory() first.")

@@ -78,7 +78,7 @@ class Colors:
 
 
 def read_colors(adata: AnnData, key: str, *, argument: str = "color", step: str | None = None) -> Colors:
-    """Return colours for a column of ``obs`` or a gene. `argument` and `step` are named in errors."""
+    """Return colours for a column of ``obs`` or a gene. Errors name the `argument`, or the call (`step`) to run."""
     column = read.column(adata, key, argument=argument, step=step)
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -97,7 +97,7 @@ def read_numbers(adata: AnnData, key: str, *, step: str | None) -> Colors:
 
 
 def read_groups(adata: AnnData, key: str, *, argument: str = "groupby") -> Colors:
-    """Return colours for a column of labels. `argument` is the name of the argument in errors."""
+    """Return colours for a column of labels. Errors name the `argument`."""
     groups = read_colors(adata, key, argument=argument)
     if groups.labels is None:
         raise InputError(f"adata.obs[{key!r}] holds no labels: set {argument} to a column of labels.")

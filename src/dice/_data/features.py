@@ -29,7 +29,7 @@ LARGEST_FEATURE = 1e30
 
 @dataclass(frozen=True)
 class Features:
-    """Values (n, F) of the cells of a reference, NaN if not measured, and the names of the features."""
+    """Values (n, F) of features in the cells of a reference (NaN if not measured), and names of the features."""
 
     values: Floats
     names: list[str]
@@ -61,7 +61,7 @@ def with_cells(reference: Any, prior_key: str) -> AnnData:
 
 
 def read_features(source: Any, reference: AnnData, key: str | Sequence[str]) -> Features:
-    """Return the features under `key`. `source` is the user's object or path, and `reference` the cells in it."""
+    """Return the features under `key`. `source` is the user's argument, and `reference` the AnnData object in it."""
     table = find_table(source, reference, key)
     repeated = table.columns[table.columns.duplicated()].unique()
     if len(repeated):
@@ -109,7 +109,7 @@ def has_features(adata: AnnData, key: Any) -> bool:
 
 
 def find_table(source: Any, cells: AnnData, key: Any, name: str = "reference") -> pd.DataFrame:
-    """Return a table (n, F) of the features under `key`. `name` is the name of the object in errors."""
+    """Return a table (n, F) of the features under `key`. Errors call the object `name`."""
     if isinstance(key, bytes) or not isinstance(key, Iterable):
         raise InputError(f"`features_key` must be a key of obsm or columns of obs, got {said(key)}.")
     if not isinstance(key, str):

@@ -42,7 +42,7 @@ class OnBlock:
     def _chunks(self, block: Any, rows: slice) -> Numbered:
         block = sources.checked(block)
         block = block.tocsr() if sparse.issparse(block) else block
-        # A block without cells is one chunk without cells, whose results have a shape.
+        # A block without cells yields one empty chunk, so that its results have a shape.
         for start in range(rows.start, max(rows.stop, rows.start + 1), self.size):
             stop = min(start + self.size, rows.stop)
             part = block[start - rows.start : stop - rows.start]

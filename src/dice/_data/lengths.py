@@ -20,7 +20,7 @@ from zarr.codecs import ShardingCodec
 
 #: HDF5 types of header messages: an attribute, a continuation, and attributes stored elsewhere.
 ATTRIBUTE, CONTINUATION, IN_HEAP = 0x0C, 0x10, 0x15
-#: HDF5 classes of types whose values are in the message itself (such as numbers and texts), and of variable lengths.
+#: HDF5 type classes with values in the message itself (such as numbers and texts), and that of variable lengths.
 INSIDE, VARIABLE = (0, 1, 3, 4, 5, 7, 8), 9
 #: Maximum number of blocks of header messages of one object.
 MOST_BLOCKS = 1000

@@ -119,7 +119,7 @@ class Matrix:
         return list(chain.from_iterable(self._gathered(partial(listed, function), desc)))
 
     def take(self, cells: Codes) -> Chunk:
-        """Return some cells, in ascending order, as one chunk. Of rows in memory, only these cells are read."""
+        """Return some cells, in ascending order, as one chunk. If rows are in memory, no other cells are read."""
         if isinstance(self.data, np.ndarray) or (sparse.issparse(self.data) and self.data.format == "csr"):
             genes = self._opened[1]
             with self._names_in_errors():
@@ -148,7 +148,7 @@ class Matrix:
             return lazy.run(self.data, on_block, desc=desc, summed=summed)
 
     def _chunks(self, desc: str) -> lazy.Numbered:
-        """Yield all chunks with their rows, with progress."""
+        """Yield all chunks with their rows, and show progress."""
         with _log.progress(total=self.n_cells, desc=desc, unit="cell") as bar:
             for rows in self.slices():
                 yield self.read(rows), rows

@@ -35,7 +35,7 @@ def names(adata: AnnData, *slots: Slot) -> list[str]:
 def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> pd.Series[Any]:
     """Return one value per cell: a column of ``obs``, a gene, or a column of a table in ``obsm`` ("protein_dice:CD4").
 
-    For errors, `step` is the call that writes the column, or `argument` is the user's argument.
+    Errors name the call that writes the column (`step`) or, without it, the `argument` that the user passed.
     """
     if key in adata.obs:
         return adata.obs[key]
@@ -88,7 +88,7 @@ def array(adata: AnnData, key: str, *, step: str = "dice.tl.denoise", rows: Any 
 def embedding(
     adata: AnnData, key: Any, *, name: str = "adata", purpose: str = "drawn", dtype: type = np.float32
 ) -> Floats:
-    """Return ``obsm[key]``, which may be sparse or a table, as a finite array. `name` is the object in errors."""
+    """Return ``obsm[key]``, which may be sparse or a table, as a finite array. Errors call the object `name`."""
     if not isinstance(key, str) or key not in adata.obsm:
         step = "dice.tl.train_prior" if name == "reference" else "dice.tl.denoise"
         raise SlotError(f"{name}.obsm has no {said(key)}: run {step} first, or name one of {names(adata, 'obsm')}.")
@@ -112,7 +112,7 @@ def as_keys(use_rep: Any) -> list[Any]:
 
 
 def labels(adata: AnnData, key: Any, argument: str) -> NDArray[Any]:
-    """Return a column of ``obs``, with None for blank names. `argument` is the user's argument in errors."""
+    """Return a column of ``obs``, with None for blank names. Errors name the `argument` that the user passed."""
     if not isinstance(key, str) or key not in adata.obs:
         raise SlotError(f"adata.obs has no column {said(key)}: set {argument} to one of {names(adata, 'obs')}.")
     values = np.array(adata.obs[key], dtype=object)

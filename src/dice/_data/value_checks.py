@@ -31,8 +31,8 @@ FEW_WILD, WILD_GAP, NEGATIVE = 0.1, 2.0, -1.0
 #: A scaled gene has mean 0 and standard deviation 1, both within `CENTRED`; more than `MOST` genes must have them. Mean
 #: 0 is found in .99 of scaled genes of pbmc68k and a pancreas atlas, .22 unscaled, up to .59 after Harmony or ComBat.
 CENTRED, MOST = 0.2, 0.8
-#: Minimum share of cells with the smallest value of a centred gene, which was zero before: .11 or more in pbmc68k.
-#: Genes after regression have no such common value.
+#: Share of cells with the smallest value of their gene, above which genes were centred: these values were zeros. It is
+#: .11 or more in pbmc68k. After covariates are regressed out, genes have no common smallest value.
 TIED = 0.05
 #: Number of cells whose totals are compared, and minimum numbers of non-empty cells and of non-zero values.
 SUM_CELLS, FEWEST_TOTALS, FEWEST_VALUES = 64, 10, 200
@@ -77,7 +77,7 @@ def is_unlogged(sample: Chunk) -> bool:
 
 
 def is_scaled(sample: Chunk) -> bool:
-    """Return whether most genes are centred, and have unit variance or ties at the values that were zero before."""
+    """Return whether most genes are centred, and have either unit variance or one common value that was zero before."""
     sample = _without_wild(sample)
     if stored_values(sample).min(initial=0) >= 0 or not np.isfinite(stored_values(sample)).all():
         return False
@@ -208,7 +208,7 @@ def _excess(ours: Statistics, theirs: Statistics, match: GeneMatch, means: Float
 
 
 def _cells_with(chunk: Chunk, mask: Mask) -> Mask:
-    """Return the cells (n,) for which a mask of the stored values is True anywhere."""
+    """Return a mask (n,) of the cells with a stored value at which `mask` is True."""
     if not sparse.issparse(chunk):
         return np.asarray(mask.any(axis=1))
     cells = np.repeat(np.arange(chunk.shape[0]), np.diff(chunk.indptr))

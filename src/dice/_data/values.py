@@ -35,7 +35,7 @@ from dice.options import Options
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: A query is a panel if it shares at most this many genes with the reference, and less than half of those of either.
+#: A query is a panel if it shares at most this many genes with the reference, and less than half of the larger number.
 PANEL_GENES = 500
 
 
@@ -199,7 +199,7 @@ def panel_layer(
 ) -> str:
     """Write a layer that is log-normalised to `target_sum` over these genes, and return its key. Other genes are zero.
 
-    With `size_key`, cells are divided by their size instead of their counts. The median cell stays the same.
+    With `size_key`, cells are divided by their size instead of their counts. Sizes are scaled to the median counts.
     """
     matrix = Matrix(adata, layer=layer, who=who)
     sample = matrix.sample()
@@ -223,7 +223,7 @@ def panel_layer(
 
 
 def _sizes(adata: AnnData, size_key: str, totals: Floats) -> Floats:
-    """Return the sizes (n,) of the cells in units of counts."""
+    """Return the sizes (n,) of the cells, scaled to have the median of the counts."""
     sizes = column(adata, size_key, argument="size_key").to_numpy(dtype=np.float64, na_value=np.nan)
     wrong = ~(np.isfinite(sizes) & (sizes > 0))
     if wrong.any():

@@ -53,7 +53,7 @@ def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
 
 @contextmanager
 def all_or_nothing(*adatas: AnnData) -> Iterator[list[State]]:
-    """Yield the state of some objects. If the block fails, all slots of all objects are put back."""
+    """Yield the state of some objects. If the block fails, all slots of all objects are restored."""
     before = [_state(adata) for adata in adatas]
     try:
         yield before
@@ -102,7 +102,7 @@ def without_earlier(adata: AnnData, before: State) -> AnnData:
 
 
 def replace(adata: AnnData, result: AnnData, *, copy: bool) -> AnnData | None:
-    """Replace `adata` by `result`, which may have other cells and genes, and return None; or return `result`."""
+    """Replace `adata` in place by `result`, which may have other cells and genes. With `copy`, return `result`."""
     if copy:
         return result
     AnnData.__init__(adata, result)
@@ -115,7 +115,7 @@ def is_mudata(adata: object) -> bool:
 
 
 def check_writable(adata: Any, *, copy: bool, who: str = "adata", reference: object = None) -> None:
-    """Check that results can be written, before the work: copies and views of objects on disk cannot.
+    """Check before the work that results can be written. They cannot be to copies and views of objects on disk.
 
     A `reference` must be another object.
     """

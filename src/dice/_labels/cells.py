@@ -77,7 +77,7 @@ def check_roles(reference: AnnData, labels_key: str, training: Training, seed: i
 def labels_of(
     reference: AnnData, labels_key: str, roles: Codes, who: str = "reference", labels: pd.Categorical | None = None
 ) -> Labelled:
-    """Return labels, colours and roles of reference cells, without labels of a single cell. `who` is used in errors."""
+    """Return labels, colours and roles of reference cells. Labels of a single cell are left out; errors name `who`."""
     labels = read_labels(reference, labels_key, who) if labels is None else labels
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     if (counts == 1).any():

@@ -21,8 +21,8 @@ from dice.options import Classifier, Shift
 
 #: Number of rounds that alternate between the composition and the matched views.
 ROUNDS = 2
-#: Separation (AUC) of query and reference up to which calibration cells apply in full, and from which they do not
-#: apply. Sets change gradually between the two.
+#: Up to the first separation (AUC) of query and reference, calibration cells apply in full. From the second on, they do
+#: not apply. Sets change gradually between the two.
 LIKE, UNLIKE_AUC = 0.6, 0.7
 #: Number of standard errors added to the measured AUC.
 POSSIBLE = 3.0
@@ -48,7 +48,7 @@ class Classified:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """Views fitted on a sample of the query, with the view of cells as measured first."""
+    """Views fitted on a sample of the query. The view of cells as measured comes first."""
 
     views: Mapping[str, LabelView]
     #: Weights of the views that are averaged.

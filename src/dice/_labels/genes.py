@@ -1,4 +1,4 @@
-"""Contributions of genes to the label of groups of query cells."""
+"""Explain the labels of groups of query cells by contributions of genes."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def find_reasons(
 ) -> tuple[Floats, Floats, Floats]:
     """Explain the labels of groups (n,) of cells by the d genes that query and prior share.
 
-    `classifiers` is the table of the record of the labels, with the weight of each classifier in their mixture.
-    `contrast` (G, C) are the factors of the logits in the score of each group. Return weights (G, d) of genes,
-    standardised means (G, d) without the shift, and the score (G,) minus that of the mean reference cell, which is at
-    zero.
+    `classifiers` is a table in the record of the labels, with the weight of each classifier in their mixture.
+    `contrast` (G, C) holds the factors by which logits are added to the score of each group. Return weights (G, d) of
+    genes, standardised means (G, d) without the shift, and the score (G,) minus that of the mean reference cell, which
+    is at zero.
     """
     likelihood, scale, n_groups = cells.query.likelihood, cells.prior.latent_scale, len(contrast)
     n = np.maximum(np.bincount(groups[groups >= 0], minlength=n_groups), 1)[:, None]

@@ -109,7 +109,7 @@ def _drawn(possible: Codes | Mask, probabilities: Floats, seed: int) -> Codes:
 def _evidence(
     reference: AnnData, latents: Floats, components: Floats, rows: Codes, codes: Codes, labelled: Labelled, seed: int
 ) -> tuple[Floats, dict[str, Any]]:
-    """Return the label errors between batches of the reference (2,), and their entries for the card."""
+    """Return numbers of wrong and of expected wrong labels (2,) between reference batches, and entries for the card."""
     columns = {name: batches[rows] for name, batches in batch_columns(reference).items() if name != labelled.key}
     name = widest_batches(latents, columns, codes)
     if name is None:
@@ -206,7 +206,7 @@ def widest_batches(latents: Floats, columns: dict[str, Codes], labels: Codes) ->
 def batch_evidence(
     latents: Floats, components: Floats, labels: Codes, batches: Codes, n_labels: int, seed: int
 ) -> Floats:
-    """Return the numbers of wrong and of expected wrong labels (2,), with the largest batches as queries.
+    """Return the numbers of wrong and of expected wrong labels (2,) if the largest batches are labelled by the others.
 
     Cells have scaled latents (n, k), leading components (n, r), a label (n,) and a batch (n,).
     """

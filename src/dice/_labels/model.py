@@ -106,7 +106,10 @@ class LabelModel:
 
     @property
     def confusion(self) -> Floats:
-        """Mean probability (C, C) of every label for calibration cells of each; rows without cells are certain."""
+        """Mean probability (C, C) of every label (columns) in calibration cells of each label (rows).
+
+        For a label without calibration cells, its own probability is 1.
+        """
         found, codes = np.eye(len(self.names)), self.calibration_codes
         probabilities = self.calibration()
         for label in np.unique(codes):

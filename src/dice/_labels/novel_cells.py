@@ -40,7 +40,7 @@ SHALLOW = 0.7
 
 
 def known_groups(source: object, query: Query, labels_key: str | None, prior_key: str) -> tuple[Groups, Floats, Codes]:
-    """Return known groups, and latents and groups of calibration cells. Latents are those of the query's genes."""
+    """Return known groups, and latents and groups of calibration cells. Latents use only the query's genes."""
     prior, trained = query.prior, query.prior.params.get("labels_key")
     if isinstance(source, AnnData) and PriorKeys(prior_key).split in names(source, "obs"):
         roles = read_roles(source, prior_key)

@@ -32,10 +32,10 @@ LEAST_CELLS, LEAST_KNOWN = 10, 5
 #: Factor applied to the measured displacement of known groups, and the smallest allowed displacement.
 MARGIN, LEAST_ALLOWED = 1.5, 0.04
 #: Under a shift, a group is called if its displacement and its distance to the nearest known group both exceed this
-#: multiple of the median over groups; and the minimum number of groups. On 8 shifted pairs with each type left out, 13
-#: of 14 called groups were new, and no group was called with nothing left out (docs/novelty.md).
+#: multiple of the median over groups. This needs a minimum number of groups. On 8 shifted pairs with each type left
+#: out, 13 of 14 called groups were new, and no group was called with nothing left out (docs/novelty.md).
 FARTHER, FEWEST_GROUPS = 5.0, 8
-#: Weight, in calibration cells, of the common scatter in the scatter of a label.
+#: Weight, in calibration cells, of the variance common to all labels when the variance within one label is estimated.
 COMMON_CELLS = 10
 
 
@@ -144,7 +144,7 @@ def compare_groups(
     # The variance of calibration cells around each known group, shrunk to the common variance.
     scatter = (shares.T @ squares + COMMON_CELLS * squares.mean()) / (shares.sum(0) + COMMON_CELLS)
     found = displacement(groups, query, codes, scatter, LEAST_CELLS)
-    # A cluster may be a part of a known group, so known groups are split into as many parts as they have clusters.
+    # A cluster may be a part of a known group, so each known group is split into as many parts as the query has in it.
     n_parts = np.bincount(found.known().label, minlength=len(groups.means))
     parts = displacement(groups, calibration, split(calibration @ groups.whiten, known, n_parts), scatter).known()
     if not len(parts.square):
@@ -157,7 +157,7 @@ def compare_groups(
     larger = max(MARGIN * usual / allowed, 1.0)
     allowed, spread = larger * allowed, larger**2 * spread
     # The allowance is estimated from few parts, hence an F test. With a chi-squared test, 140 held-out blood cells with
-    # 56 calibration cells had a false group, and 20 % of 20 k-means clusters of bmmc were false (13 % now).
+    # 56 calibration cells had a false group, and 20 % of 20 k-means clusters of bmmc were false (F: 13 %).
     ratio, freedom = found.square / (allowed + found.by_chance), found.freedom(allowed, spread)
     return stats.f.sf(ratio, freedom, known_freedom), found.excess, allowed
 

@@ -1,8 +1,8 @@
 """Prediction sets and status of labels, and the error to expect.
 
-Split conformal prediction ranks how badly a label fits a cell among calibration cells with their true labels. The rank
-is a p-value, and a set holds every label whose p-value is above alpha. It holds the true label with probability
-1 - alpha if the cell is exchangeable with the calibration cells.
+Split conformal prediction scores how badly a label fits a cell. The rank of this score among those of calibration cells
+with their true labels is a p-value, and the set of a cell holds every label whose p-value is above alpha. The set holds
+the true label with probability 1 - alpha if the cell is exchangeable with the calibration cells.
 
 Under a shift, the error is estimated from the averaged probabilities of the views, which are flat where views disagree.
 Labels are wrong more often than these probabilities say (docs/labels.md).
@@ -69,8 +69,8 @@ def judge(
     strength = 0.0 if settings.per_class else found.strength
     ranks = _p_values(settings, found, calibration, codes, cells)
     sets = joint_sets(ranks, probabilities, alpha, strength, set_threshold(probabilities[seen], alpha))
-    # Few calibration cells give a threshold that is never reached. Under a shift, they do not apply: a confident label
-    # must then be more likely than all others together.
+    # With few calibration cells, the calibrated threshold is never reached. Under a shift, calibration cells do not
+    # apply: a confident label must then be more likely than all others together.
     calibrated = min(confident_from(calibration, codes, alpha), NEVER)
     least = max((1 - found.strength) * calibrated + found.strength * LIKELY, min_probability)
     confident, sets = widened(with_most_likely(sets, probabilities), probabilities, least)
@@ -142,9 +142,10 @@ def adaptive_scores(probabilities: Floats, uniform: Floats) -> Floats:
 def label_p_values(
     scores: Floats, calibration: Floats, codes: NDArray[np.integer], *, per_class: bool = False
 ) -> Floats:
-    """Return the p-value (n, C) of every label, from scores (n, C) and those (m, C) of calibration cells.
+    """Return the p-value (n, C) of every label, from scores (n, C) and `calibration` scores (m, C).
 
-    `codes` (m,) are the true labels of these cells. With `per_class`, a label is compared only with its own cells.
+    `codes` (m,) are the true labels of calibration cells. With `per_class`, a label is only compared with calibration
+    cells of the same label.
     """
     true = calibration[np.arange(len(codes)), codes]
     if not per_class:
@@ -216,7 +217,7 @@ def error_ratio(evidence: Floats, least: float = ERROR_RATIO) -> float:
 
 
 def expected_error(probabilities: Floats, ratio: float, strength: float) -> float:
-    """Return the expected share of wrong labels of cells with these probabilities (n, C), averaged over views.
+    """Return the expected share of wrong labels, given the probabilities (n, C) of cells, averaged over views.
 
     `ratio` is the number of wrong labels per expected one under a shift, whose `strength` is between 0 and 1.
     """

@@ -114,7 +114,7 @@ class Source:
         reference, renamed = given if isinstance(given, tuple) else (given, {})
         if not isinstance(renamed, Mapping):
             raise InputError(f"The new names of labels must be a dict, got {said(renamed)}.")
-        # The file of a prior may be read as an object without cells.
+        # An object without cells may have been read from the file of a prior.
         prior = None if isinstance(reference, AnnData) and reference.n_obs else find_prior(reference)
         own, asked = labels_key if prior is None else prior.params.get("labels_key"), Levels.of(labels_key)
         if prior is not None and asked is not None and own not in (None, asked.key):
@@ -135,17 +135,17 @@ class Source:
 
     @property
     def column(self) -> str:
-        """Column of its labels, or of the finest ones."""
+        """Column of its labels. Of several levels, it is the finest."""
         return cast("Levels", Levels.of(self.labels_key)).key
 
     @property
     def keys(self) -> LabelKeys:
-        """Keys of the labels that it gives."""
+        """Keys of the labels that it gives to the query."""
         return LabelKeys(f"{self.column}_dice")
 
     @property
     def name(self) -> str:
-        """Name of the reference among the results."""
+        """Name of the reference in the results."""
         shelf = None if self.prior is None else self.prior.params.get("shelf")
         named = shelf.get("name") if isinstance(shelf, dict) else None
         file = Path(self.reference).stem if isinstance(self.reference, str) else f"reference {self.place}"
@@ -171,7 +171,7 @@ class Source:
         return Opinion(self.name, cells, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), novel)
 
     def known_labels(self) -> set[str]:
-        """Return the names of its labels, with coarse ones."""
+        """Return the names of its labels, including coarse ones."""
         if self.prior is not None and self.prior.labels is not None:
             return set(self.prior.labels.names)
         levels, who = cast("Levels", Levels.of(self.labels_key)), f"reference {self.place}"
@@ -179,7 +179,7 @@ class Source:
         return {str(name) for column in columns for name in column}
 
     def _shared(self, labels: Iterable[str]) -> list[str]:
-        """Return the names of its labels that all references share."""
+        """Return its labels under the names that all references share."""
         return [str(self.renamed.get(label, label)) for label in labels]
 
     def _label_cells(self) -> pd.Series:

@@ -142,7 +142,7 @@ def most_likely(known: list[str], probabilities: Floats, min_probability: float 
 
 
 def _colors_of(label: pd.Categorical, model: LabelModel, slot: str) -> dict[str, list[str]]:
-    """Return the colours of the categories, if the reference has colours of its labels. Its card may hold anything."""
+    """Return the colours of the categories if the reference has any. Its card may come from an untrusted file."""
     colors = model.card.get("colors")
     if not isinstance(colors, list) or len(colors) != len(model.names) or not are_colors(colors):
         return {}
@@ -214,7 +214,7 @@ def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArra
 
     Votes that change more labels than are expected to be wrong, by the probabilities (n, C), add more errors than they
     correct. `voted` (G,) is the label of every group. Cells without a group (-1) are left out. Agreement is the share
-    of cells with the most frequent label of their group; groups by chance have the same sizes.
+    of cells with the most frequent label of their group. Agreement by chance is that of permuted labels.
     """
     from sklearn.metrics.cluster import contingency_matrix
 

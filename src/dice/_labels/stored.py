@@ -94,7 +94,7 @@ def check_model(model: LabelModel, prior: Any) -> None:
 
 
 def _without_cells(prior: Any, levels: Levels) -> LabelModel:
-    """Return the label model of a prior, with the tree that is asked for."""
+    """Return the label model of a prior, with the tree of `levels`."""
     model, trained = prior.labels, prior.params.get("labels_key")
     if model is None or levels.key != trained:
         raise InputError(
@@ -222,7 +222,7 @@ def _parents_in_ontology(path: str, labels: list[str]) -> dict[str, str]:
     for term, label in own.items():
         for above in (term, *nx.descendants(graph, term)):
             held.setdefault(above, set()).add(label)
-    # Terms that cells have come first, so that they become parents of the labels below them and not labels beside them.
+    # Terms that are labels of cells come first, to become parents of the labels below them, not labels beside them.
     order = sorted(held, key=lambda t: (t not in own, len(held[t]), -len(nx.descendants(graph, t)), t))
     kept: dict[str, set[str]] = {}
     for term in order:

@@ -191,11 +191,11 @@ def score_labels(
 def label_scores_of(
     truth: Codes, meant: Mask, given: Codes, sets: Mask, confident: Mask, tree: LabelTree, nodes: Codes
 ) -> pd.DataFrame:
-    """Return the scores of all cells with these labels (n,), then of the cells of each known label.
+    """Return the scores of all cells, then of the cells of each known label.
 
-    `meant` (T, C) are the reference labels that correspond to each known label. Predicted labels `given` (n,) are -1
-    for unassigned cells. The other arguments are sets (n, C), a mask (n,) of confident cells, and the nodes (n,) of
-    safe labels.
+    `truth` (n,) are known labels, and `meant` (T, C) the reference labels that correspond to each of them. Predicted
+    labels `given` (n,) are -1 for unassigned cells. The other arguments are sets (n, C), a mask (n,) of confident
+    cells, and the nodes (n,) of safe labels.
     """
     right, finest = (given >= 0) & meant[truth, given], nodes < tree.n_labels
     columns = {

@@ -2,8 +2,8 @@
 
 A cell starts at its most likely label and moves towards the root until the probability of the node exceeds a
 threshold. Nodes along this path are nested, so that a larger threshold can only turn wrong nodes into right ones. The
-threshold for an error rate is therefore a quantile: of calibration cells with known labels (split conformal
-prediction, exact for exchangeable cells), or the value at which the probabilities themselves expect that rate.
+threshold for an error rate is therefore either a quantile over calibration cells with known labels (split conformal
+prediction, exact for exchangeable cells), or the value at which the probabilities themselves imply that rate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LabelTree:
     #: Parent (N,) of every node; the root is its own.
     parents: Codes
     n_labels: int
-    #: Names of the levels, from coarse to fine, if every label is as many steps below the root as there are levels.
+    #: Names of the levels, from coarse to fine, if every label is that many steps below the root.
     levels: tuple[str, ...] = ()
     #: Whether the tree was learned from the reference.
     learned: bool = False

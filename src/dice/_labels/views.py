@@ -85,7 +85,7 @@ class OwnScale:
         return cls(share * own_mean + (1 - share) * mean, own_deviation, mean, deviation)
 
     def matched(self, x: Floats) -> Floats:
-        """Return query cells (n, d) with the moments of the reference."""
+        """Return query cells (n, d) rescaled to the moments of the reference."""
         scaled = (x - self.mean) * (self.reference_deviation / self.deviation) + self.reference_mean
         return scaled.astype(np.float32)
 

@@ -60,7 +60,7 @@ class Parameter:
 
     @property
     def fields(self) -> dict[str, Parameter]:
-        """Fields of the settings objects, each with a flag. The parameter's own flag sets the first field of one."""
+        """Fields of the settings objects that get flags. The parameter's own flag may set the first one instead."""
         found: dict[str, Parameter] = {}
         first = int(self.has_flag and len(self.settings) == 1)
         for cls in self.settings.values():
@@ -104,7 +104,7 @@ class Parameter:
             return text
 
     def value(self, args: argparse.Namespace) -> Any:
-        """Return the value from the flags: a settings object if one of its fields is given. Ellipsis is no value."""
+        """Return the value from the flags: a settings object if one of its fields is given. Ellipsis means none."""
         word = getattr(args, self.name, ...) if self.has_flag else ...
         given = {name: getattr(args, name) for name in self.fields if hasattr(args, name)}
         if not given:

@@ -34,9 +34,9 @@ def correct_batches(
     """Remove batch effects with Harmony, and carry the correction back to expression.
 
     Genes are scaled to unit variance and capped at 10, as in the paper. Harmony moves a cell in the
-    space of the leading principal components from z to z*, and its expression moves along, to
-    x + ((z* - z) V') s with the loadings V and the standard deviations s of the genes. What the
-    components do not span stays as it was measured.
+    space of the leading principal components from z to z*. Its expression x becomes
+    x + ((z* - z) V') s, with the loadings V and the standard deviations s of the genes. Variation
+    outside of these components does not change.
 
     Parameters
     ----------
