@@ -1,4 +1,4 @@
-"""Find the clusters of a query: partition its cells finely, measure them again, and join what is not separate."""
+"""Find the clusters of a query: partition its cells finely, measure them again, join clusters that overlap."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from dice._model.likelihood import Latents
 from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats, Mask
 
-#: Resolution of the fine partition that the tree begins with. Resolutions 2 to 8 gave the same clusters within noise.
+#: Resolution of the fine partition at the leaves of the tree. Resolutions 2 to 8 gave the same clusters within noise.
 FINE = 3.0
-#: Largest number of cells whose counts are split several times. With more cells, one split is precise enough.
+#: Maximum number of cells to split the counts of several times. With more cells, one split is precise enough.
 SPLIT_CELLS = 20_000
 
 
 @dataclass(frozen=True)
 class Found:
-    """The tree of clusters, and the leaf of every cell and of every half of its counts."""
+    """The tree of clusters, with the leaf of every cell and of every half of its counts."""
 
     tree: Tree
-    #: Leaf of every cell and of its 2 s halves (n, 1 + 2 s); -1 for cells without expression.
+    #: Leaf of every cell, then of its 2 s halves (n, 1 + 2 s); -1 for cells without expression.
     leaves: NDArray[np.int16]
-    #: Connectivities and distances (n, n).
+    #: Connectivities and distances (n, n) of the cells.
     graph: tuple[sparse.csr_matrix, sparse.csr_matrix]
 
 
@@ -49,11 +49,11 @@ def find_clusters(
     query: Query, batches: NDArray[np.str_] | None, *, n_splits: int, n_neighbors: int, flavor: Flavor,
     random_state: int,
 ) -> Found:  # fmt: skip
-    """Return the tree of clusters of all cells with expression, which may be of several `batches` (n,)."""
+    """Return the tree of clusters of all cells with expression. The cells may come from several `batches` (n,)."""
     n, some = len(query.latents), np.flatnonzero(~query.latents.empty)
     check_enough_cells(len(some), n_neighbors)
     _log.say_cost("cluster", len(some))
-    # Sort by cell seed: Leiden and the choice of tested cells must not depend on the order in the file.
+    # Sort by seed, so that Leiden and the choice of tested cells do not depend on the order in the file.
     some = some[np.argsort(query.seeds[some], kind="stable")]
     cells = remeasured(query, n_splits if len(some) <= SPLIT_CELLS else 1)[some]
     if batches is not None:
@@ -67,7 +67,7 @@ def find_clusters(
         codes = np.unique(codes, return_inverse=True)[1]
         bar.update()
         bar.set_description("Comparing clusters")
-        # Batches differ in their profiles of counts: clusters of several batches are told apart by latents only.
+        # Profiles of counts differ between batches, so clusters of several batches are compared by latents only.
         counts = (cells.first, cells.second) if batches is None else ()
         about = (cells.spaces, 2.0, counts) if query.measured else ((), 1.0)
         tree = grow(codes, graph, Measured(cells.whole, cells.halves, *about).apart)
@@ -80,7 +80,7 @@ def find_clusters(
 
 
 def _placed(codes: Codes, halves: Floats) -> Codes:
-    """Return the leaf of every half (n, 2 s): the nearest mean of halves, relative to their spread within leaves."""
+    """Return the leaf of every half (n, 2 s): the one with the nearest mean, in units of the spread within leaves."""
     n, k = len(codes), halves.shape[-1]
     values = halves.reshape(n, -1, k).astype(np.float64)
     member = sparse.csr_matrix((np.ones(n), (codes, np.arange(n))))
@@ -95,29 +95,29 @@ def _placed(codes: Codes, halves: Floats) -> Codes:
 class Remeasured:
     """Cells and repeated measurements of them, in PCA units."""
 
-    #: The denoised cells (n, k), and the two halves of every split of their counts (n, n_splits, 2, k).
+    #: Denoised cells (n, k), and the denoised halves of every split of their counts (n, n_splits, 2, k).
     whole: Floats
     halves: Floats
-    #: Counts (n, d) of the two halves of the first split; without genes if the query has no counts.
+    #: Counts (n, d) of the two halves of the first split; d is 0 if the query has no counts.
     first: sparse.csr_array
     second: sparse.csr_array
     #: Projections (n, k) of the cells.
     projection: Floats
-    #: Simulated cells (n, k) with the same depths and one common profile, denoised and projected.
+    #: Simulated cells (n, k) with the same depths and one common profile: denoised ones, then their projections.
     alike: Floats
     alike_projection: Floats
 
     @property
     def spaces(self) -> tuple[tuple[Floats, Floats], ...]:
-        """Real beside simulated cells, denoised and projected, to tell clusters from differences in depth.
+        """Pairs of real and simulated cells, denoised and projected, to tell clusters from differences in depth.
 
-        Both are needed. If depth predicts the type, the denoiser gives a simulated cell of that depth the features of
-        that type. Projections in turn move far with depth alone.
+        Both pairs are needed. If depth predicts the cell type, the denoiser moves a simulated cell of that depth to
+        that type. Projections, in contrast, change much with depth alone.
         """
         return (self.whole, self.alike), (self.projection, self.alike_projection)
 
     def corrected(self, shift: Floats) -> Remeasured:
-        """Return the cells and their halves, each moved by the shift (n, k) of its cell."""
+        """Return the cells and their halves, both moved by the `shift` (n, k) of the cell."""
         shift = shift.astype(np.float32)
         return replace(self, whole=self.whole + shift, halves=self.halves + shift[:, None, None])
 
@@ -126,9 +126,9 @@ class Remeasured:
 
 
 def remeasured(query: Query, n_splits: int) -> Remeasured:
-    """Measure all cells again by halves of their counts.
+    """Measure all cells again, by splitting their counts into halves.
 
-    Without counts, posterior samples take the place of the halves. They show how certain the posterior is, not whether
+    Without counts, posterior samples replace the halves. They show how certain the posterior is, but not whether
     another measurement would agree.
     """
     n, k, projection = query.matrix.n_cells, query.likelihood.n_latent, np.asarray(query.latents.y)
@@ -153,10 +153,10 @@ def remeasured(query: Query, n_splits: int) -> Remeasured:
 
 @dataclass(frozen=True)
 class CellReader:
-    """Compute the halves of a chunk of cells from its expression."""
+    """Function that splits the counts of a chunk of cells and denoises the halves."""
 
     inference: Inference
-    #: Cells (n,) that the loadings were computed from.
+    #: Mask (n,) of the cells that the loadings were computed from.
     own: Mask
     n_splits: int
     #: Share (d,) of every gene in the expression of all cells.
@@ -174,18 +174,18 @@ class CellReader:
             found.append(self.inference(latents, rows).mean)
         same = self._read(replace(cells, counts=alike(cells, self.profile, seeds)))[1]
         found += [self.inference(same, rows).mean, np.asarray(same.y)]
-        # Cells without counts have one measurement only.
+        # Cells that do not consist of counts have one measurement only.
         counted = cells.whole & ~np.isnan(cells.factor)
         if not counted.all():
             once = self.inference(likelihood.latents(chunk), rows).mean
             found = [np.where(counted[:, None], part, once) for part in found]
-        # Halves share the places of their entries: copies can lose zeros.
+        # Zeros are removed from copies, because both halves share the arrays of their sparse entries.
         first, second = (part.counts.copy() for part in parts[:2])
         first.eliminate_zeros()
         second.eliminate_zeros()
         return np.stack(found, axis=1), first, second
 
     def _read(self, part: CellCounts) -> tuple[Chunk, Latents]:
-        """Return the expression of parts of cells and its latents."""
+        """Return the expression of random parts of cells, and its latents."""
         expression = part.expression
         return expression, self.inference.likelihood.latents(expression, log_depth=part.log_depth)

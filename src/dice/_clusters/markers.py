@@ -1,7 +1,7 @@
 """Test the genes of every split of a tree on counts that were not used to place the cells.
 
-Both halves of the counts of a cell are placed in the tree on their own. Cells are grouped by one half, and genes are
-compared by the other one. Counts are Poisson given the cell, so that the halves are independent given the cell.
+The two halves of a cell's counts are placed in the tree separately. Cells are grouped by one half, and genes are
+compared on the other half. The halves are independent given the cell, because counts are Poisson given the cell.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SMALLEST_TAIL = 1e-300
 
 @dataclass(frozen=True)
 class SideSums:
-    """Sums over the cells of every leaf, for every half of the counts: (h, leaves) or (h, leaves, d)."""
+    """Sums over the cells of every leaf, for each half of the counts: (h, leaves) or, by gene, (h, leaves, d)."""
 
     cells: Floats
     depth: Floats
@@ -42,7 +42,7 @@ class SideSums:
 
 @dataclass(frozen=True)
 class LeafSums:
-    """Compute the sums of a chunk: the `leaves` (n, h) of one half place the cells, and the other half is summed."""
+    """Function that sums a chunk by leaf. The `leaves` (n, h) of one half group the cells, the other half is summed."""
 
     leaves: NDArray[np.integer]
     n_leaves: int
@@ -66,11 +66,12 @@ class LeafSums:
 
 
 def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
-    """Return scores (d,), positive for genes that the first group has more of, and log2 fold changes over all halves.
+    """Return scores (d,) and log2 fold changes (d,) of genes; both are positive if the first group has more counts.
 
-    Given the counts of a gene in both groups, those of the first are binomial, with its share of the depth. Counts are
-    divided by their dispersion within the groups if it is above one. The score is the mean of the standard normal
-    deviates of all halves. This mean varies at most as much as one deviate, so the test is conservative.
+    Under the null hypothesis, each count of a gene falls into the first group with a probability equal to that group's
+    share of the depth, so the group's counts are binomial. If counts are overdispersed within the groups, they are
+    divided by their dispersion. The score is the mean of the standard normal deviates over all halves. This mean varies
+    at most as much as one deviate, so the test is conservative.
     """
     share = (first.depth / (first.depth + second.depth))[:, None]
     spread: Floats = np.zeros_like(first.counts)
@@ -89,7 +90,10 @@ def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
 
 
 def split_genes(query: Query, cut: Cut, leaves: NDArray[np.integer], n_genes: int | None) -> pd.DataFrame:
-    """Return the genes of both sides of every split above a cut, by the `leaves` (n, h) of the halves of the cells."""
+    """Return the marker genes of both sides of every split above a cut.
+
+    `leaves` (n, h) holds the leaves of the halves of every cell.
+    """
     tree = cut.tree
     parts = query.matrix.each(LeafSums(leaves, tree.n_leaves, query.seeds), desc="Comparing genes")
     sums = SideSums(*(np.sum(part, axis=0) for part in zip(*(vars(part).values() for part in parts), strict=True)))

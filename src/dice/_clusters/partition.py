@@ -1,4 +1,4 @@
-"""Partitions of cells: nearest neighbours and communities of a neighbour graph."""
+"""Nearest neighbours of cells, and communities of a neighbour graph."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PartitionMethod = Literal["leiden", "louvain"]
 Flavor = Literal["igraph", "leidenalg"]
 
 _igraph_lock = threading.Lock()
-#: Largest number of cells with an exact search. The approximate search has to be compiled first, which takes 9 s.
+#: Maximum number of cells for an exact search. The approximate search has to be compiled first, which takes 9 s.
 EXACT_CELLS = 20_000
 #: Smallest weight of an edge, as in Seurat: cells that share hardly any neighbour are not connected.
 LEAST_SHARED = 1 / 15
 
 
 def nearest(cells: Floats, n_neighbors: int, random_state: int = 0) -> tuple[Codes, Floats]:
-    """Return the neighbours (n, n_neighbors) of cells (n, k), each cell itself first, and their distances."""
+    """Return the neighbours (n, n_neighbors) of cells (n, k) and their distances. The first one is the cell itself."""
     cells = np.ascontiguousarray(cells, dtype=np.float32)
     if len(cells) <= EXACT_CELLS:
         from sklearn.neighbors import NearestNeighbors
@@ -46,7 +46,7 @@ def nearest(cells: Floats, n_neighbors: int, random_state: int = 0) -> tuple[Cod
 
 
 def shared_neighbors(found: NDArray[np.intp]) -> sparse.csr_matrix:
-    """Return the Jaccard index (n, n) of the neighbourhoods of two cells. Small ones are dropped."""
+    """Return the Jaccard index (n, n) of the neighbourhoods of any two cells. Small values are dropped."""
     n, k = found.shape
     member = sparse.csr_matrix((np.ones(n * k, np.float32), found.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
     shared = sparse.csr_matrix(member @ member.T)
@@ -62,7 +62,7 @@ def distance_matrix(found: NDArray[np.intp], distances: Floats) -> sparse.csr_ma
     n, k = found.shape
     other = (found != np.arange(n)[:, None]).ravel()
     rows = np.repeat(np.arange(n), k)[other]
-    # Two equal cells have an edge too, so their distance must not be a zero that sparse matrices drop.
+    # Equal cells have an edge, too. Their distance must not be zero, because sparse matrices drop zeros.
     values = np.maximum(distances.ravel()[other], np.finfo(np.float64).tiny)
     return sparse.csr_matrix((values, (rows, found.ravel()[other])), shape=(n, n))
 
@@ -80,7 +80,7 @@ def communities(
     graph: Graph, resolution: float, *, method: PartitionMethod = "leiden", random_state: int = 0,
     flavor: Flavor = "igraph",
 ) -> Codes:  # fmt: skip
-    """Return the cluster of every node by modularity, with two iterations of Leiden, as scanpy advises."""
+    """Return the cluster of every node, found by modularity. Leiden takes two iterations, as scanpy advises."""
     if flavor == "leidenalg":
         import leidenalg
 
@@ -106,7 +106,7 @@ def check_resolutions(resolutions: Sequence[float]) -> None:
 
 @contextmanager
 def _igraph_seed(random_state: int) -> Iterator[None]:
-    """Seed igraph's random numbers for a while. The process has one generator for all threads, hence the lock."""
+    """Seed igraph's random numbers within a block. A lock is needed, because all threads share one generator."""
     import igraph
 
     with _igraph_lock:

@@ -23,16 +23,16 @@ MARKER_COLUMNS = ("group", "reference", "names", "scores", "logfoldchanges", "pv
 
 @dataclass(frozen=True)
 class Tree:
-    """Merges of `n_leaves` fine clusters.
+    """Tree of merges of `n_leaves` fine clusters.
 
-    Merge i joins the clusters ``joined[i]`` (m, 2) into cluster ``n_leaves + i``, as in scipy's linkage. `separation`
-    (m,) ascends; merges of clusters that no edge connects are infinite.
+    Merge i joins the two nodes ``joined[i]`` into node ``n_leaves + i``, as in scipy's linkage; `joined` is (m, 2).
+    `separation` (m,) ascends. It is infinite for merges of clusters that no edge connects.
     """
 
     n_leaves: int
     joined: NDArray[np.intp]
     separation: Floats
-    #: Cells of every leaf.
+    #: Number of cells of every leaf.
     sizes: Floats
 
     def size(self, node: int) -> float:
@@ -59,11 +59,11 @@ class Tree:
         return codes
 
     def names(self, least: float) -> list[str]:
-        """Return a name for every node that is the same in all cuts.
+        """Return the names of all nodes. They are the same for any cut that is shown.
 
-        Nodes of the cut at `least` are numbered from the largest to the smallest. A node below them has the name of its
-        parent and ``.1``, or ``.2`` for the smaller one; a node above them has the names of those that it joins:
-        ``0+3``.
+        Nodes of the cut at separation `least` are numbered from the largest to the smallest. A node below this cut has
+        the name of its parent with ``.1`` for the larger part and ``.2`` for the smaller one. A node above it has the
+        names of the clusters that it joins, for example ``0+3``.
         """
         names = {node: str(rank) for rank, node in enumerate(self.cut(least))}
         made = int(np.searchsorted(self.separation, least))
@@ -77,9 +77,10 @@ class Tree:
 
 
 def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes], float]) -> Tree:
-    """Join fine clusters (n,) until one is left: at each step the pair with the smallest ``apart(cells, cells)``.
+    """Join fine clusters (n,) until one is left, at each step the pair with the smallest separation.
 
-    Only clusters that are connected by edges of the `graph` (n, n) are compared.
+    ``apart(cells, cells)`` returns the separation of two clusters. Only clusters that are connected by edges of the
+    `graph` (n, n) are compared.
     """
     n_leaves = int(codes.max()) + 1
     cells = {code: np.flatnonzero(codes == code) for code in range(n_leaves)}
@@ -91,7 +92,7 @@ def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes],
     levels: list[float] = []
 
     def order(pair: tuple[int, int]) -> tuple[float, float, tuple[int, int]]:
-        # Clusters of a few cells have no separation from any other. They join the cluster with most of their edges.
+        # Clusters of a few cells have separation 0 from all others. Most edges decide which cluster they join.
         return found.get(pair, np.inf), -weight[pair] / min(len(cells[one]) for one in pair), pair
 
     while len(cells) > 1:
@@ -110,13 +111,13 @@ def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes],
 
 
 Level: TypeAlias = Literal["fine", "default", "coarse"] | float
-#: Share of the cells of any two clusters that a second measurement would place alike. The default, .92, is that of the
-#: two halves of an even continuum.
+#: Levels of a cut: the share of the cells of any two clusters that a second measurement would place alike. The default,
+#: .92, is the share for the two halves of an even continuum.
 CUT_LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.99}
 
 
 def level_of(level: Any) -> float:
-    """Return the agreement for a `level` of the user."""
+    """Return the share for a `level` that the user passed, a name or a number."""
     value = CUT_LEVELS.get(level, 0.0) if isinstance(level, str) else level
     if not is_number(value) or not 0.5 < value < 1:
         raise InputError(
@@ -133,7 +134,7 @@ class Cut:
     level: float
     #: Whether the repeated measurements are halves of counts. Otherwise they are posterior samples.
     measured: bool = True
-    #: Leaves that hold cells; None for all leaves. A subset of the cells keeps the tree of all cells.
+    #: Leaves that hold cells; None if all do. A subset of the cells keeps the tree of all cells.
     filled: frozenset[int] | None = None
 
     @cached_property
@@ -160,9 +161,10 @@ class Cut:
         return [self.node_names[node] for node in self.shown]
 
     def place(self, leaves: NDArray[np.integer]) -> tuple[Codes, Floats]:
-        """Return the cluster (n,) of every cell, and the share (n,) of its halves in the same cluster.
+        """Return the cluster (n,) of every cell, and the share (n,) of its halves that are in the same cluster.
 
-        `leaves` (n, 1 + halves) holds the leaves of cells and halves. Cells with leaf -1 have no cluster (-1).
+        `leaves` (n, 1 + halves) holds the leaf of every cell, then those of its halves. A cell with leaf -1 has the
+        cluster -1, which means none.
         """
         placed = np.append(self.tree.members(self.shown), -1)[np.asarray(leaves)]
         kept = (placed[:, 1:] == placed[:, :1]).mean(1)
@@ -170,18 +172,18 @@ class Cut:
 
     @cached_property
     def closest(self) -> int | None:
-        """The next merge above the cut. If there is one cluster, the last merge, or None without merges."""
+        """Number of the first merge above the cut. If there is one cluster, the last merge; None without merges."""
         merges = [i for i, pair in enumerate(self.tree.joined.tolist()) if all(map(self._holds_cells, pair))]
         return merges[-max(len(self.shown) - 1, 1)] if merges else None
 
     @property
     def agreement(self) -> float:
-        """The agreement on the two closest clusters. If there is one cluster, on its two clearest parts."""
+        """Agreement on the two closest clusters or, if there is only one cluster, on its two parts."""
         return 0.5 if self.closest is None else float(agreement(self.tree.separation[self.closest]))
 
     @property
     def why(self) -> str:
-        """The number of clusters and its reason, in a sentence."""
+        """Sentence that tells the number of clusters and the reason for it."""
         second = "a second measurement" if self.measured else "posterior samples"
         if self.closest is None:
             return "All cells are one cluster, which the tree does not divide."
@@ -197,7 +199,7 @@ class Cut:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return plain arrays for ``.uns``."""
+        """Return the tree and its cut as plain arrays for ``.uns``."""
         tree, n_clusters = self.tree, len(self.shown)
         choice = {"n_clusters": n_clusters, "why": self.why, "level": self.level, "agreement": self.agreement}
         stored = {"joined": tree.joined, "separation": tree.separation, "agreement": agreement(tree.separation)}
@@ -206,7 +208,10 @@ class Cut:
 
 
 def stored_cut(record: Mapping[str, Any], level: float | None = None, filled: NDArray[np.integer] | None = None) -> Cut:
-    """Return the stored cut of a tree in ``.uns``, or its cut at another level. Cells are in the `filled` leaves."""
+    """Return the cut of a tree that is stored in ``.uns``, or its cut at another `level`.
+
+    `filled` are the leaves that hold cells.
+    """
     stored, choice = record["tree"], record["choice"]
     sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))
     tree = Tree(len(sizes), np.asarray(stored["joined"], dtype=np.intp).reshape(-1, 2), separations, sizes)

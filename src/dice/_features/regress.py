@@ -1,11 +1,11 @@
-"""Candidates that predict features from latents, their weights, and the error to expect of each cell.
+"""Prediction of features from latents by several methods, their weighted mean, and its expected error in each cell.
 
-Candidates are ridge regression with a Gaussian kernel and nearest neighbours. Both use the projection and the posterior
-samples, which gives four candidates. Features may be missing in some cells (NaN). Each feature is learned from the
-cells that have it.
+There are four candidates: ridge regression with a Gaussian kernel and nearest neighbours, each on the projection and on
+the clean latents (posterior mean and samples). Features may be missing in some cells (NaN). Each feature is learned
+from the cells that have it.
 
-The weights of candidates minimise the error of the weighted mean on held-out cells. They are shrunk to equal weights by
-a pseudo-count, because few held-out cells cannot tell candidates apart.
+The weights of the candidates minimise the error of the weighted mean on held-out cells. A pseudo-count shrinks them
+towards equal weights, because few held-out cells cannot tell candidates apart.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from sklearn.neighbors import NearestNeighbors
 from dice._model.arrays import subsample
 from dice._types import Codes, Floats
 
-#: Maximum number of kernel centres. Median correlation of proteins (bmmc, random split, one seed) with 1,500
-#: of them .718, with all 3,600 cells .722; the time of a fit grows with the square.
+#: Maximum number of kernel centres. The median correlation of proteins (bmmc, random split, one seed) was .718 with
+#: 1,500 centres and .722 with all 3,600 cells. The time of a fit grows with the square of the number.
 MOST_CENTRES = 1000
-#: Width of the kernel in units of the mean standard deviation of the latents, and penalty. bmmc / Liu, random split,
-#: one seed: widths 1, 2 and 4 have .722 / .581, .706 / .571 and .688 / .558; plain ridge .682 / .551.
+#: Width of the kernel, in units of the mean standard deviation of the latents, and ridge penalty. Widths of 1, 2 and 4
+#: gave correlations of .722 / .581, .706 / .571 and .688 / .558 (bmmc / Liu, random split, one seed). Plain ridge
+#: regression gave .682 / .551.
 KERNEL_WIDTH, PENALTY = 1.0, 0.5
-#: Number of neighbours. With 15 or 30 of them: .528 or .540 on Liu, .679 or .671 on bmmc.
+#: Number of neighbours. With 15 and 30 neighbours, correlations were .528 and .540 on Liu, .679 and .671 on bmmc.
 REGRESSION_NEIGHBORS = 20
-#: Pseudo-count of equal weights, in cells. Accuracy / macro-F1 over 14 pairs of technologies: .803 / .742 without it,
-#: .822 / .755 with 100 cells, .820 / .750 with equal weights; over four random splits .867 / .802, .873 / .802 and
-#: .871 / .798 (one seed).
+#: Pseudo-count of equal weights, in cells. Without it, with 100 cells and with equal weights, accuracy / macro-F1 of
+#: labels were .803 / .742, .822 / .755 and .820 / .750 over 14 pairs of technologies, and .867 / .802, .873 / .802 and
+#: .871 / .798 over four random splits (one seed).
 BLEND_CELLS = 100.0
-#: Smallest spread, as a share of the mean error. Neighbours may agree by chance.
+#: Smallest spread, as a share of the mean error. Without this limit it could be 0, because neighbours agree by chance.
 SMALLEST_SPREAD = 0.2
 CANDIDATES = ("ridge on projection", "ridge on denoised", "neighbours on projection", "neighbours on denoised")
-#: Number of folds in which cells are held out.
+#: Number of cross-validation folds.
 FOLDS = 5
-#: Pairs of training and test cells.
+#: Pairs (training cells, test cells), one for each fold.
 Folds: TypeAlias = list[tuple[Codes, Codes]]
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """Ridge regression with a Gaussian kernel. The prediction is kernel(cell, centres) @ slopes + offset."""
+    """Fitted ridge regression with a Gaussian kernel. Predictions are kernel(cells, centres) @ slopes + offset."""
 
     #: Centres (m, k) in units of `scale`, the scale of the latents.
     centres: Floats
@@ -57,9 +58,9 @@ class Ridge:
 
     @classmethod
     def fit(cls, x: Floats, values: Floats, *, penalty: float = PENALTY) -> Ridge:
-        """Learn features (n, F) of cells (n, k), with all cells or a subsample as centres.
+        """Fit features (n, F) of cells (n, k), with all cells or a subsample as centres.
 
-        With all cells as centres this is kernel ridge regression: slopes (K + penalty I)^-1 values.
+        With all cells as centres, this is kernel ridge regression with slopes (K + penalty I)^-1 values.
         """
         scale = float(np.sqrt(x.var(0).mean())) or 1.0
         x = x / scale
@@ -70,7 +71,7 @@ class Ridge:
             part, target = inputs[cells], values[np.ix_(cells, features)].astype(np.float64)
             offset[features] = target.mean(0)
             normal = part.T @ part + penalty * inner
-            # Cells may be identical, and rounding must not make the matrix indefinite.
+            # Identical cells make the matrix singular. The ridge keeps it positive definite after rounding.
             normal[np.diag_indices_from(normal)] += 1e-8 * np.trace(normal) / len(normal)
             slopes[:, features] = linalg.solve(normal, part.T @ (target - offset[features]), assume_a="pos")
         return cls(centres, scale, slopes, offset)
@@ -81,13 +82,16 @@ class Ridge:
 
 
 def kernel(a: Floats, b: Floats) -> Floats:
-    """Return the Gaussian kernel (n, m) of cells. Its width grows with the number of latents, as distances do."""
-    # In double precision: the normal equations of float32 kernels are not positive definite.
+    """Return the Gaussian kernel (n, m) of cells a (n, k) and b (m, k).
+
+    Its width grows with the number of latents k, as distances do.
+    """
+    # In double precision, because the normal equations of float32 kernels are not positive definite.
     return rbf_kernel(a.astype(np.float64), b.astype(np.float64), gamma=1 / (2 * KERNEL_WIDTH**2 * a.shape[1]))
 
 
 def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
-    """Yield sets of features that were measured in the same cells, as (cells, features)."""
+    """Yield pairs (cells, features) of features that were measured in the same cells, and these cells."""
     patterns, which = np.unique(~np.isnan(values), axis=1, return_inverse=True)
     for i in np.flatnonzero(patterns.any(0)):
         yield np.flatnonzero(patterns[:, i]), np.flatnonzero(which.ravel() == i)
@@ -95,15 +99,15 @@ def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
 
 @dataclass(frozen=True)
 class Neighbors:
-    """Nearest-neighbour prediction from known cells (m, k) and their features (m, F)."""
+    """Prediction by nearest neighbours among known cells (m, k) with features (m, F)."""
 
     cells: Floats
     values: Floats
 
     def __call__(self, samples: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation (n, F) of features among the neighbours of all samples (n, S, k).
+        """Return mean and standard deviation (n, F) of the features among the neighbours of all samples (n, S, k).
 
-        The deviation is small only if the posterior is certain and similar cells have similar features.
+        The standard deviation is small only if the posterior is certain and similar cells have similar features.
         """
         weights, known = neighbor_weights(samples, self.cells), ~np.isnan(self.values)
         filled, n_cells = np.nan_to_num(self.values), np.maximum(known.sum(0), 1)
@@ -116,7 +120,7 @@ class Neighbors:
 
 
 def neighbor_weights(samples: Floats, cells: Floats) -> sparse.csr_array:
-    """Return the share (n, m) of each known cell (m, k) among the neighbours of a cell's samples (n, S, k)."""
+    """Return the share (n, m) of each known cell (m, k) among the neighbours of the samples (n, S, k) of each cell."""
     n, _, k = samples.shape
     if not n:
         return sparse.csr_array((0, len(cells)))
@@ -128,7 +132,7 @@ def neighbor_weights(samples: Floats, cells: Floats) -> sparse.csr_array:
 
 @dataclass(frozen=True)
 class View:
-    """Inputs of the candidates: scaled projection (n, k), posterior mean (n, k) and samples (n, S, k)."""
+    """Inputs of the candidates in scaled units: projection (n, k), posterior mean (n, k) and samples (n, S, k)."""
 
     y: Floats
     mean: Floats
@@ -155,7 +159,7 @@ class Candidates:
         return cls(ridges, (Neighbors(cells.y, values), Neighbors(cells.mean, values)))
 
     def __call__(self, cells: View) -> tuple[Floats, Floats]:
-        """Return the predictions (J, n, F) for other cells, and measures of their uncertainty (B, n, F).
+        """Return the predictions (J, n, F) of J candidates for other cells, and B measures of uncertainty (B, n, F).
 
         Predictions from clean latents are averaged over posterior samples.
         """
@@ -163,7 +167,7 @@ class Candidates:
         near, spread = self.neighbors[0](cells.y[:, None])
         clean, clean_spread = self.neighbors[1](cells.samples)
         values = np.stack([self.ridges[0](cells.y), denoised, near, clean])
-        # The spread among neighbours, and the spread among candidates.
+        # The measures of uncertainty are the spread among neighbours and the spread among candidates.
         return values, np.stack([np.sqrt((spread**2 + clean_spread**2) / 2), values.std(0)])
 
 
@@ -173,7 +177,7 @@ def mixed(weights: Floats, predicted: Floats) -> Floats:
 
 
 def folds_of(cells: Codes, seed: int, batches: NDArray[np.integer] | None = None) -> Folds:
-    """Return pairs of training and test cells, with whole batches (n,) in a fold if they are given."""
+    """Split `cells` into folds of training and test cells. With `batches` (n,), a fold holds out whole batches."""
     rng = np.random.default_rng(seed)
     if batches is None:
         cells, fold = rng.permutation(cells), np.arange(len(cells)) % FOLDS
@@ -189,18 +193,18 @@ def blend_values(residuals: Floats, *, pseudo: float = BLEND_CELLS) -> Floats:
 
     Weights are not negative and sum to 1, so the error of the weighted mean is the weighted mean of the errors.
 
-    `residuals` (J, n, F) are errors on held-out cells; NaN where a feature was not measured. `pseudo` is the weight of
-    equal weights, in cells.
+    `residuals` (J, n, F) are the errors on held-out cells, NaN where a feature was not measured. `pseudo` is the number
+    of cells that the pull towards equal weights counts as.
     """
     n_candidates = len(residuals)
     known = np.nan_to_num(np.asarray(residuals, dtype=np.float64))
     products = np.einsum("inf,jnf->fij", known, known)
     n_cells = np.maximum((~np.isnan(residuals[0])).sum(0), 1)
     size = np.trace(products, axis1=1, axis2=2)
-    # If all candidates predict a feature exactly, a pull of any size gives equal weights.
+    # If all candidates predict a feature exactly, the pull is set to 1. Any size gives equal weights.
     pull = np.where(size > 0, pseudo * size / n_candidates / n_cells, 1.0)
     a = products + pull[:, None, None] * np.eye(n_candidates)
-    # Scaled to the sum 1, the weights that minimise w'aw - 2 (1'w) minimise w'aw among all weights with this sum.
+    # Minimise w'aw - 2 (1'w), then scale to the sum 1. The result minimises w'aw among all weights with the sum 1.
     weights = best_weights(a, np.ones(a.shape[:2]))
     return weights / weights.sum(1, keepdims=True)
 
@@ -214,34 +218,35 @@ def best_weights(a: Floats, b: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Spread:
-    """Expected absolute error: a constant plus a weighted sum of uncertainties, with weights (F, 1 + B)."""
+    """Expected absolute error of cells: a constant plus a weighted sum of B uncertainties, with weights (F, 1 + B)."""
 
     shares: Floats
     least: Floats
 
     @classmethod
     def fit(cls, errors: Floats, doubts: Floats) -> Spread:
-        """Fit non-negative weights that predict the size of errors (n, F) from uncertainties (B, n, F)."""
+        """Fit non-negative weights that predict the size of `errors` (n, F) from uncertainties `doubts` (B, n, F)."""
         known = ~np.isnan(errors)
         inputs = np.stack([np.ones_like(errors), *doubts]) * known
         size = np.abs(np.nan_to_num(errors))
         n_cells = np.maximum(known.sum(0), 1)
         products = np.einsum("inf,jnf->fij", inputs, inputs) / n_cells[:, None, None]
-        # Uncertainties may be constant over cells; the ridge keeps the problem solvable.
+        # If uncertainties are constant over cells, only this ridge makes the problem solvable.
         products += 1e-6 * np.maximum(np.trace(products, axis1=1, axis2=2), 1e-12)[:, None, None] * np.eye(len(inputs))
         shares = best_weights(products, np.einsum("inf,nf->fi", inputs, size) / n_cells[:, None])
         return cls(shares, np.maximum(SMALLEST_SPREAD * size.sum(0) / n_cells, 1e-12))
 
     def __call__(self, doubts: Floats) -> Floats:
-        """Return the spread (n, F) of other cells."""
+        """Return the expected absolute error (n, F) of other cells, given their uncertainties (B, n, F)."""
         found = self.shares[:, 0] + np.einsum("fb,bnf->nf", self.shares[:, 1:], doubts)
         return np.maximum(found, self.least)
 
 
 def conformal_quantile(scores: Floats, alpha: float) -> Floats:
-    """Return the score (F,) that a new cell exceeds with probability at most alpha, from scores (m, F) of m cells.
+    """Return the value (F,) that the score of a new cell exceeds with probability at most alpha.
 
-    It is the ceil((m + 1)(1 - alpha))-th smallest score, or infinity if there are too few scores. NaN are ignored.
+    Given the scores (m, F) of m cells, it is the ceil((m + 1)(1 - alpha))-th smallest score, or infinity if there are
+    too few. NaN are ignored.
     """
     n = (~np.isnan(scores)).sum(0)
     rank = np.ceil((n + 1) * (1 - alpha) - 1e-9).astype(np.intp)

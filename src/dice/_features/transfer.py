@@ -1,8 +1,8 @@
 """Transfer features from a reference to a query, with conformal intervals.
 
-Errors are divided by the expected error of the cell, its spread. The width of the intervals, in units of the spread, is
-a quantile of these ratios in held-out cells. Coverage is exact for exchangeable cells and any spread. A good spread
-makes intervals narrow where predictions are certain.
+The expected error of a cell is called its spread. Each error in held-out cells is divided by the spread of its cell. A
+quantile of these ratios is the half width of the intervals in units of the spread. Coverage is exact for exchangeable
+cells, whatever the spread. A good spread makes intervals narrow where predictions are certain.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from dice._types import Codes, Floats, Mask
 N_SAMPLES = 5
 #: Maximum number of reference cells of each role, evenly spaced.
 MOST_FITTED = 20_000
-#: Factor of the intervals if the query differs from the reference. Protein staining varies between batches, and
-#: expression does not show it. Over 25 pairs of sites and batches (bmmc, Liu; one seed), intervals with a coverage of
-#: .90 in the reference had .50 to .88 (mean .75) in the query, and had to be 1.1 to 2.7 times as wide (median 1.6) for
-#: .90. A factor of 1.5 is enough for .85 on 21 of the 25.
+#: Factor by which intervals are widened if the query differs from the reference. Protein staining varies between
+#: batches, which expression does not show. Over 25 pairs of sites and batches (bmmc, Liu; one seed), intervals with a
+#: coverage of .90 in the reference had a coverage of .50 to .88 (mean .75) in the query. For .90 they had to be 1.1 to
+#: 2.7 times as wide (median 1.6). A factor of 1.5 gives at least .85 on 21 of the 25 pairs.
 WIDER = 1.5
-#: A feature is useless if its intervals are at least this share of those without a prediction, and if its correlation
-#: is no better than normal errors with such intervals imply. Both are required: if few cells have a protein at all, the
-#: interval without a prediction is narrow because it leaves these cells out. Probability that a useless feature has a
-#: smaller correlation in the query than another one, on Liu, Liu 1 -> 3 and bmmc 1-3 -> 4 (one seed): .99, .95 and .92
-#: with both conditions, .91, .90 and .69 with widths alone.
+#: A feature is useless if two conditions hold. Its intervals are at least this share of the intervals of a constant
+#: prediction, and its correlation is no larger than such intervals imply for normal errors. The width alone does not
+#: suffice: if few cells have a protein, the interval of a constant prediction is narrow because it leaves out these
+#: cells. The probability that a useless feature has a smaller correlation in the query than another feature was .99,
+#: .95 and .92 with both conditions, and .91, .90 and .69 with the width alone (Liu, Liu 1 -> 3 and bmmc 1-3 -> 4; one
+#: seed).
 USELESS = 0.9
-#: Number of cells predicted at once.
+#: Number of cells to predict at once.
 CHUNK = 4096
 
 
@@ -62,9 +63,9 @@ CHUNK = 4096
 class Judged:
     """Quality of the predictions of features (F,) in held-out cells."""
 
-    #: NaN for features that do not vary.
+    #: Correlation of predicted and measured values; NaN for features that do not vary.
     correlation: Floats
-    #: Mean width of the intervals, and the width for a constant prediction.
+    #: Mean width of the intervals, and width of the intervals of a constant prediction.
     width: Floats
     marginal_width: Floats
     #: Number of held-out cells with a value.
@@ -72,7 +73,7 @@ class Judged:
 
     @property
     def useless(self) -> Mask:
-        """Mask (F,) of features that cannot be predicted and must not be used."""
+        """Mask (F,) of features that cannot be predicted and should not be used."""
         alike = ~(self.width < USELESS * self.marginal_width)
         unknown = np.isnan(self.correlation) | np.isinf(self.width)
         return unknown | (alike & ~(self.correlation > np.sqrt(1 - USELESS**2)))
@@ -80,7 +81,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """Predicts F features of cells, with intervals."""
+    """Fitted model that predicts F features of cells, with intervals."""
 
     candidates: Candidates
     #: Weights (F, J) of the candidates.
@@ -88,7 +89,7 @@ class FeatureModel:
     spread: Spread
     #: Half widths (F,) of the intervals in units of the spread.
     factor: Floats
-    #: Centre and scale (F,) of the features. All other fields are in these units.
+    #: Centre and scale (F,) that standardise the features. All other fields refer to standardised features.
     centre: Floats
     scale: Floats
     judged: Judged
@@ -97,10 +98,10 @@ class FeatureModel:
     def learn(
         cls, cells: View, values: Floats, fit: Codes, calibration: Codes, folds: Folds, alpha: float
     ) -> FeatureModel:
-        """Learn features (n, F) of reference cells, NaN where a feature was not measured, from the cells `fit`.
+        """Learn features (n, F) of reference cells from the cells `fit`. NaN means that a feature was not measured.
 
-        Errors on the test cells of `folds` determine the weights of candidates and the spread. They also calibrate the
-        intervals, with the errors on the cells `calibration`, because few of these give an imprecise coverage.
+        Errors on the test cells of `folds` determine the weights of candidates and the spread. The intervals are
+        calibrated on these errors and on those of the cells `calibration`, which alone may be too few.
         """
         centre, scale = np.nanmean(values[fit], axis=0), np.nanstd(values[fit], axis=0)
         # Features that vary less than the precision of float32 are treated as constant.
@@ -136,7 +137,7 @@ class FeatureModel:
 
 @dataclass(frozen=True)
 class PredictedFeatures:
-    """Predictions (n, F) for a query, half widths of their intervals (n, F), the model, and figures of the call."""
+    """Predictions (n, F) for a query, half widths of their intervals (n, F), the model, and numbers about the call."""
 
     mean: Floats
     half: Floats
@@ -147,7 +148,7 @@ class PredictedFeatures:
 def predict_features(
     query: Query, reference: AnnData, features: Features, batch_key: str | None, alpha: float, prior_key: str
 ) -> PredictedFeatures:
-    """Learn features from reference cells, read with the query's genes and depth, and predict the query."""
+    """Learn features from reference cells, which are read with the query's genes and depth, and predict the query."""
     seed, roles = query.options.random_state, read_roles(reference, prior_key)
     train, validation, calibration = (
         subsample(cells_of(roles, features.known, role), MOST_FITTED) for role in ("train", "validation", "calibration")
@@ -164,7 +165,8 @@ def predict_features(
     share = _depth_share(query)
     known, new = _view(as_query(reference, query, roles, share=share)), _view(query)
     model = FeatureModel.learn(known, features.values, fit, calibration, folds, alpha)
-    # Training cells are projected with cross-fitted loadings, so that they are comparable to the query.
+    # Training cells can be compared with the query, because their latents are corrected for their own influence on the
+    # loadings.
     auc = measure_shift(query, new.y, known.y[calibration if len(calibration) else fit], seed)
     widened = WIDER if auc > DOUBTFUL and batch_key is None else 1.0
     mean, half = model(new)
@@ -178,7 +180,10 @@ def predict_features(
 
 
 def _check_folds(features: Features, fit: Codes, folds: Folds, batch_key: str | None) -> None:
-    """Raise an error for a single batch, and for features with too few measured cells or with none outside a batch."""
+    """Raise an error if there is a single batch, or if a feature is measured in too few cells or batches.
+
+    Each feature needs measured cells outside of every batch that is held out.
+    """
     if not folds:
         raise InputError(
             f"reference.obs[{batch_key!r}] holds a single batch, which cannot be held out: pass "
@@ -199,7 +204,7 @@ def _check_folds(features: Features, fit: Codes, folds: Folds, batch_key: str | 
 
 
 def _depth_share(query: Query) -> float:
-    """Return the share of counts that thins a typical reference cell to the median depth of the query."""
+    """Return the share of counts to keep, so that a typical reference cell has the median depth of the query."""
     depths = query.latents.log_depth
     if not query.measured or np.isnan(depths).all():
         return 1.0
@@ -208,7 +213,7 @@ def _depth_share(query: Query) -> float:
 
 
 def _view(query: Query) -> View:
-    """Return the inputs of the candidates: cells without their shift, scaled."""
+    """Return the inputs of the candidates: cells in scaled units, without the shift."""
     scale, posterior, offsets = query.prior.latent_scale, query.posterior, query.plan.offsets
     y = query.latents.y if offsets is None else query.latents.y - offsets.of(query.latents.y, slice(None))
     return View(y / scale, posterior.mean / scale, posterior.samples / scale)
@@ -235,7 +240,7 @@ def _warn(judged: Judged, auc: float, widened: float, names: list[str], batch_ke
 
 
 def feature_slots(keys: FeatureKeys, adata: AnnData, names: list[str], found: PredictedFeatures, record: Any) -> Slots:
-    """Return the results of feature transfer as slots of an AnnData object."""
+    """Return the results of feature transfer as slots to write into `adata`."""
     frame = {"index": adata.obs_names, "columns": column_names(names)}
     judged, weights = found.model.judged, found.model.weights
     candidates = {"candidate": np.array(CANDIDATES), "weight": weights.mean(0), "weights": weights.astype(np.float32)}

@@ -1,4 +1,4 @@
-"""Small functions of arrays: subsamples, probabilities, correlations, regression, and regions of samples."""
+"""Small statistical tools on arrays: subsamples, softmax, correlations, logistic regression, credible regions."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ def subsample(rows: NDArray[Number], most: int) -> NDArray[Number]:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Probabilities (..., C) of logits."""
+    """Return the probabilities (..., C) of logits."""
     powers = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True, initial=-np.inf))
     return powers / powers.sum(-1, keepdims=True)
 
 
-#: Results of a function for one chunk: numbers and arrays that are added up over chunks.
+#: What a function returns for one chunk of cells. The numbers and arrays are added up over chunks.
 Sums: TypeAlias = tuple[Any, ...]
-#: Sums a function over all chunks of cells in double precision, in memory, on disk or by workers.
+#: A callable that applies a function to every chunk of cells and adds up the results in double precision. The chunks
+#: may be in memory, on disk or at workers.
 Total: TypeAlias = Callable[[Callable[[Chunk], Sums]], Sums]
 
 
 def correlations(found: Floats, truth: Floats) -> Floats:
-    """Return Pearson's correlation (F,) of every feature over cells with a value; NaN for constant features."""
+    """Return Pearson's correlation (F,) of every feature, over the cells that have a value; NaN if it is constant."""
     known = ~np.isnan(truth)
     n = np.maximum(known.sum(0), 1)
     centred = [np.where(known, x - np.where(known, x, 0).sum(0) / n, 0) for x in (found, truth)]
@@ -48,49 +49,49 @@ def correlations(found: Floats, truth: Floats) -> Floats:
     return np.where(varies, (centred[0] * centred[1]).sum(0) / np.where(varies, size, 1), np.nan)
 
 
-#: Inverse penalty of the regression, for standardised genes and for scaled latents.
+#: Inverse of the regression's penalty, for standardised genes and for scaled latents.
 GENE_STRENGTH, LATENT_STRENGTH = 0.1, 0.5
-#: Iterations of the regression on genes. Stopping early is a second penalty: on five pairs of technologies 15
-#: iterations were as accurate as 100 or better (.830 against .807 on the mean, one seed), at a fifth of the price.
+#: Iterations of the regression on genes. Stopping early acts as a second penalty: on five pairs of technologies, 15
+#: iterations were at least as accurate as 100 (mean accuracy .830 against .807, one seed) and took a fifth of the time.
 GENE_ITERATIONS = 15
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """A fitted regression: logits are x @ slopes + offset."""
+    """A fitted logistic regression: the logits are x @ slopes + offset."""
 
     #: Slopes (p, C) and offset (C,).
     slopes: Floats
     offset: Floats
 
     def logits(self, x: Floats) -> Floats:
-        """Logits (n, C) of cells (n, p)."""
+        """Return the logits (n, C) of cells (n, p)."""
         return np.asarray(x, dtype=np.float32) @ self.slopes + self.offset
 
     def __call__(self, x: Floats) -> Floats:
-        """Class probabilities (n, C) of cells (n, p)."""
+        """Return the class probabilities (n, C) of cells (n, p)."""
         return softmax(self.logits(x))
 
 
 def fit_logistic(
     x: Floats, codes: NDArray[np.integer] | Mask, n_classes: int, *, strength: float, max_iter: int = 100
 ) -> Logistic:
-    """Multinomial logistic regression with an L2 penalty, by L-BFGS. Classes without cells are unlikely.
+    """Fit a multinomial logistic regression with an L2 penalty by L-BFGS. Classes without cells get low probabilities.
 
     Parameters
     ----------
     x
-        Cells (n, p), features of comparable size.
+        Features (n, p) of the cells, of comparable size.
     codes
-        Class (n,) of every cell, or the classes (n, C) that it may have: their probabilities are then summed.
+        Class (n,) of every cell, or a mask (n, C) of its possible classes, whose probabilities are then summed.
     n_classes
         Number of classes C.
     strength
-        Inverse of the penalty per cell, as scikit-learn's ``C``.
+        Inverse of the penalty per cell, like scikit-learn's ``C``.
     max_iter
-        Most iterations.
+        Maximum number of iterations.
     """
-    import torch  # plots import this module and have no use for torch
+    import torch  # not at the top: plots import this module and do not need torch
 
     centre = x.mean(0)
     cells = torch.as_tensor(np.ascontiguousarray(x - centre), dtype=torch.float32)
@@ -113,7 +114,7 @@ def fit_logistic(
 
 
 def _loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean log-loss for the class (n,) of every cell, or for its possible classes (n, C)."""
+    """Return the mean log-loss for the class (n,) of every cell, or for a mask (n, C) of its possible classes."""
     from torch.nn.functional import cross_entropy
 
     if labels.ndim == 1:
@@ -122,17 +123,16 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
     return (logits.logsumexp(1) - possible.logsumexp(1)).mean()
 
 
-#: Maximum number of cells of each side for the regression that separates two sides, and folds of the cross-fit.
+#: Maximum number of cells of the query and of the reference in `separation`, and its number of cross-fitting folds.
 CELLS_PER_SIDE, SHIFT_FOLDS = 5000, 5
 DOMAIN_PENALTY = 0.1
 
 
 def separation(reference: Floats, query: Floats, seed: int) -> float:
-    """Return how well a logistic regression separates query cells (n, p) from reference cells (m, p), as an AUC.
+    """Return the AUC of a logistic regression that separates query cells (n, p) from reference cells (m, p).
 
-    The AUC is the probability that a random query cell looks more like a query than a random reference cell does: 0.5
-    for cells of one distribution, 1 for cells that do not overlap. The regression overfits its own cells, so the cells
-    of each fold are judged by a regression on the other four.
+    The AUC is 0.5 if both have the same distribution and 1 if they do not overlap. A regression overfits the cells that
+    it is fitted to, so the cells of each fold are scored by a regression on the other folds.
     """
     sides = reference, query
     if min(map(len, sides)) < SHIFT_FOLDS:
@@ -142,7 +142,7 @@ def separation(reference: Floats, query: Floats, seed: int) -> float:
     logits = [np.empty(len(cells)) for cells in sides]
     for fold in range(SHIFT_FOLDS):
         parts = [cells[_some(np.flatnonzero(f != fold), rng)] for cells, f in zip(sides, folds, strict=True)]
-        # Both sides have equal weight.
+        # Query and reference have equal weight.
         size = max(map(len, parts))
         x = np.concatenate([part[np.arange(size) % len(part)] for part in parts])
         predict = fit_logistic(x, np.repeat([0, 1], size), 2, strength=DOMAIN_PENALTY)
@@ -154,7 +154,7 @@ def separation(reference: Floats, query: Floats, seed: int) -> float:
 
 
 def auc(low: Floats, high: Floats) -> float:
-    """Return the probability that a value of `high` exceeds one of `low`; ties count half."""
+    """Return the probability that a random value of `high` exceeds a random value of `low`; ties count half."""
     ordered = np.sort(low)
     below = (np.searchsorted(ordered, high, "left") + np.searchsorted(ordered, high, "right")) / 2
     return float(below.mean() / max(len(low), 1)) if len(high) else 0.5
@@ -166,12 +166,12 @@ def _some(positions: Codes, rng: np.random.Generator) -> Codes:
 
 @dataclass(frozen=True)
 class CredibleRegion:
-    """Region around the posterior samples of a cell: points whose distance to the samples is typical for a sample.
+    """Credible region of a cell: all points that are as close to its posterior samples as most samples are.
 
-    Half of the samples give the region its shape, which may have several parts; the other half set its radius. If the
-    samples come from the true posterior, the truth is one more draw, and the region covers it with probability `level`
-    or slightly more. For counts the samples are Gaussian with a learned variance, and coverage is approximate
-    (docs/posterior.md).
+    Half of the samples set the shape of the region, which may have several parts. The other half set its radius. If
+    the samples come from the true posterior, the true latents are one more draw from it, and the region contains them
+    with probability `level` or slightly more. For counts, samples are Gaussian with a learned variance, and coverage is
+    approximate (docs/posterior.md).
     """
 
     shape: NDArray[np.float32]
@@ -181,7 +181,7 @@ class CredibleRegion:
 
     @classmethod
     def from_samples(cls, samples: NDArray[np.floating], level: float) -> CredibleRegion:
-        """The region of one cell from its posterior samples (S, k)."""
+        """Build the region of one cell from its posterior samples (S, k)."""
         shape, rest = samples[::2], samples[1::2]
         rank = math.ceil((len(rest) + 1) * level)
         if rank > len(rest):
@@ -192,11 +192,11 @@ class CredibleRegion:
         return cls(np.asarray(shape), float(radius), level, n_neighbors)
 
     def contains(self, points: NDArray[np.floating]) -> NDArray[np.bool_]:
-        """Whether each of `points` (m, k) lies in the region."""
+        """Return whether each of the `points` (m, k) lies in the region."""
         return _distance(self.shape, np.atleast_2d(points), self.n_neighbors) <= self.radius
 
 
 def _distance(shape: NDArray[np.floating], points: NDArray[np.floating], n_neighbors: int) -> NDArray[np.floating]:
-    """Distance of each point to its n-th nearest sample."""
+    """Return the distance of each point to its n-th nearest sample."""
     distances, _ = KDTree(shape).query(points, k=[n_neighbors])
     return np.asarray(distances)[:, 0]

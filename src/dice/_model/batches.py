@@ -1,4 +1,4 @@
-"""Differences between batches: how much of the variance they explain, and latents without them."""
+"""Differences between batches: the share of the variance that they explain, and their removal by Harmony."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dice._types import Chunk, Codes, Floats
 
 
 def harmony(latents: Floats, batches: NDArray[np.str_], random_state: int) -> Floats:
-    """Return latents (n, k) of cells of several `batches` (n,) after Harmony."""
+    """Return the latents (n, k) of cells after Harmony has removed the differences between `batches` (n,)."""
     from harmonypy import run_harmony
 
-    # The default of harmonypy rounds to zero for fewer than 15 cells.
+    # The default of harmonypy rounds to zero clusters for fewer than 15 cells.
     n_clusters = max(1, min(round(len(latents) / 30), 100))
     options = {"nclust": n_clusters, "random_state": short_seed(random_state, 31), "verbose": False}
     found = run_harmony(latents.astype(np.float64), {"batch": batches}, "batch", **options)
@@ -25,15 +25,15 @@ def harmony(latents: Floats, batches: NDArray[np.str_], random_state: int) -> Fl
     return corrected
 
 
-#: Labels with fewer cells are not used to compare batches.
+#: Labels with fewer cells than this are not used to compare batches.
 FEWEST_IN_GROUP = 10
 
 
 def explained_by_batches(x: Chunk, batches: Codes, labels: Codes | None = None) -> float:
-    """Share of the variance of expression (n, d) within labels (n,) that batches (n,) explain, beyond chance.
+    """Return the share of the variance of expression (n, d) within labels (n,) that batches (n,) explain.
 
-    The omega squared of a one-way analysis of variance, with sums of squares taken over labels and genes. Cells
-    without a label (-1) are left out. Batches that share no label explain nothing.
+    This is the omega squared of a one-way analysis of variance, which is 0 on average by chance. Sums of squares run
+    over all labels and genes. Cells without a label (-1) are left out. Batches that share no label explain nothing.
     """
     strata = np.zeros(len(batches), dtype=np.intp) if labels is None else np.asarray(labels)
     size = np.bincount(strata[strata >= 0], minlength=strata.max(initial=0) + 1)
@@ -53,7 +53,7 @@ def explained_by_batches(x: Chunk, batches: Codes, labels: Codes | None = None) 
 
 
 def _between(values: sparse.csr_array, codes: Codes) -> tuple[float, int]:
-    """Sum over groups of the squared sum of their cells by their number, and how many groups there are."""
+    """Return the sum over groups of their size times their squared mean, and the number of groups."""
     n_groups = int(codes.max()) + 1
     member = sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(n_groups, len(codes)))
     sums = (member @ values).power(2).sum(1)

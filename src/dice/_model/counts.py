@@ -1,8 +1,8 @@
-"""Counts and depth of cells out of their log-normalised values.
+"""Recover the counts and the depth of cells from their log-normalised values.
 
-A value is log1p(c f) for a count c and the factor f = T / t of a cell with t counts and the target sum T. It is
-smallest for c = 1, so that the smallest positive expm1 of a cell is f. Division by f gives the counts. The target sum,
-the total and the missing genes need not be known. The depth of a cell is -log f: its total in units of the target sum.
+A value is log1p(c f), where c is the count and f = T / t is the factor of a cell with t counts in total, normalised to
+the target sum T. The smallest value of a cell has c = 1, so its expm1 is f. Division by f gives all other counts. The
+target sum, the total and the missing genes need not be known. The log depth of a cell is -log f = log(t / T).
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from scipy import sparse
 
 from dice._types import Chunk, Floats, Mask
 
-#: Distance from a whole number that rounding of float32 values may make: at most 3e-5 on six data sets; values that
-#: were corrected, scaled or smoothed are 0.1 and more away.
+#: Largest distance from a whole number that is taken for a rounding error. Rounding to float32 made at most 3e-5 on
+#: six data sets; values that were corrected, scaled or smoothed are 0.1 and more away.
 WHOLE = 1e-2
-#: Above this count, rounding grows with the count.
+#: Above this count, the accepted rounding error grows with the count.
 EXACT = 1000.0
-#: Largest count of a gene that is accepted; with larger ratios the smallest value is not a count.
+#: Largest accepted count of a gene. If a value is a larger multiple of the smallest one, the smallest is not a count.
 LARGEST_COUNT = 1e7
-#: Counts that are tried for the smallest value of a cell. All cells of five UMI data sets have a 1 among 1,500 genes;
-#: deep cells may lack one.
+#: Counts that the smallest value of a cell may stand for, tried in this order. In five UMI data sets every cell has a
+#: count of 1 among 1,500 genes; deep cells may lack one.
 SMALLEST_COUNTS = (1, 2, 3, 4, 5, 6)
 
 
-#: Share of the cells with expression that must be counts. All cells of six data sets are, and a quarter of the cells of
-#: scanpy's pbmc68k_reduced, whose values were corrected.
+#: Share of the cells with expression that must consist of counts. All cells of six data sets do, but only a quarter of
+#: the cells of scanpy's pbmc68k_reduced, whose values were corrected.
 MOSTLY = 0.9
 
 
 def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata") -> tuple[bool, str]:
-    """Return whether a data set holds counts, and a warning if some cells (with a depth of NaN) do not."""
+    """Return whether a data set consists of counts, and a warning if some of its cells do not (their depth is NaN)."""
     stray = np.isnan(log_depth[~empty])
     counted = bool(len(stray)) and stray.mean() <= 1 - MOSTLY
     if not stray.any():
@@ -44,9 +44,9 @@ def judge_counts(log_depth: NDArray[np.float32], empty: Mask, who: str = "adata"
 
 @dataclass(frozen=True)
 class CellCounts:
-    """Counts (n, d) of cells, or of random parts of cells, as CSR, and the factor (n,) that normalises each.
+    """Counts (n, d) of cells, or of random parts of them, as CSR, and the factor (n,) that normalises each cell.
 
-    `whole` (n,) are the cells that are made of counts. The counts of all others are zero.
+    `whole` (n,) is True for cells that consist of counts. All other cells have zeros instead of counts.
     """
 
     counts: sparse.csr_array
@@ -55,7 +55,7 @@ class CellCounts:
 
     @property
     def log_depth(self) -> NDArray[np.float32]:
-        """Depth -log f (n,) of every cell; NaN for empty cells and for cells that are not counts."""
+        """Log depth -log f (n,) of every cell; NaN for empty cells and for cells that do not consist of counts."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.whole, -np.log(self.factor), np.nan).astype(np.float32)
 
@@ -65,15 +65,15 @@ class CellCounts:
         return normalised(self.counts, np.nan_to_num(self.factor))
 
     def joined(self, other: CellCounts) -> CellCounts:
-        """Two parts of the same cells together; they have the same entries."""
+        """Add the counts of another part of the same cells. Both parts must have the same sparse entries."""
         counts = self.counts.copy()
         counts.data = self.counts.data + other.counts.data
-        # Factors are inverse to totals, and totals add up.
+        # The factor of a cell is inverse to its total, and the totals of both parts add up.
         return replace(self, counts=counts, factor=1 / (1 / self.factor + 1 / other.factor))
 
 
 def recover(chunk: Chunk) -> CellCounts:
-    """Counts of log-normalised cells (n, d), cell by cell. A cell without expression is whole and has no depth."""
+    """Recover the counts of log-normalised cells (n, d). A cell without expression has zero counts and no depth."""
     matrix = sparse.csr_array(chunk)
     if not matrix.data.all():
         matrix = matrix.copy()
@@ -85,7 +85,7 @@ def recover(chunk: Chunk) -> CellCounts:
     smallest = np.full(n, np.nan)
     smallest[filled] = np.minimum.reduceat(values, matrix.indptr[:-1][filled]) if filled.any() else np.nan
     counts, factor, whole = np.zeros_like(values), smallest.copy(), ~filled
-    # Negative values and values that overflow are not counts.
+    # Cells with negative values, or with values that overflow, do not consist of counts.
     hopeless = (smallest <= 0) | (np.bincount(cell, weights=~np.isfinite(values), minlength=n) > 0)
     for tried in SMALLEST_COUNTS:
         entries = np.flatnonzero(~(whole | hopeless)[cell])
@@ -104,25 +104,25 @@ def recover(chunk: Chunk) -> CellCounts:
 
 
 def normalised(counts: sparse.csr_array, factor: NDArray[np.floating]) -> sparse.csr_array:
-    """log1p(counts * factor), cell by cell."""
+    """Return log1p(counts * factor), with one factor per cell."""
     factors = np.repeat(factor.astype(np.float32), np.diff(counts.indptr))
     values = np.log1p(counts.data.astype(np.float32) * factors)
     return sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
 
 
-#: Assumed target sum of the normalisation: counts per ten thousand. It gives the number of counts in missing genes, so
-#: that a part can be normalised by its own total.
+#: Assumed target sum of the normalisation: counts per ten thousand. It tells how many counts of a cell are in missing
+#: genes, so that a random part of a cell can be normalised by its own total.
 TARGET_SUM = 1e4
 #: Cells that would keep more than this share of their counts keep all of them.
 WHOLE_SHARE = 0.9
-#: Purposes of random numbers, in the upper word of a cell's key.
+#: Purposes of random numbers. Each is the upper word of a cell's key, so that its random numbers are its own.
 THINNED, HALVES, ALIKE = 0, 1 << 64, 2 << 64
 
 
 def split(
     cells: CellCounts, shares: Floats, rng: np.random.Generator, *, target_sum: float = TARGET_SUM
 ) -> list[CellCounts]:
-    """Disjoint random parts of every cell's counts.
+    """Split the counts of every cell at random into disjoint parts.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def split(
     outside, total = _totals(cells, target_sum)
     parts, rest = [], np.ones(n)
     for share in shares.T:
-        # Relative to the counts that earlier parts have left.
+        # The share of this part among the counts that earlier parts have left.
         chance = np.minimum(share / np.maximum(rest, 1e-12), 1.0)
         taken, taken_outside = binomial(left, chance[cell], rng), rng.binomial(outside, chance)
         left, outside, rest = left - taken, outside - taken_outside, rest - share
@@ -152,12 +152,12 @@ def split(
 def halves(
     cells: CellCounts, seeds: NDArray[np.int64], n_splits: int, *, target_sum: float = TARGET_SUM
 ) -> list[tuple[CellCounts, CellCounts]]:
-    """Two halves of every cell's counts, `n_splits` times, each cell by random numbers of its own seed."""
+    """Split the counts of every cell into two halves, `n_splits` times. The seed of a cell determines its halves."""
     return _in_two(cells, np.full(len(seeds), 0.5), seeds, HALVES, n_splits, target_sum)
 
 
 def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:
-    """Counts (n, d) of cells that differ in depth only, drawn from one `profile` (d,)."""
+    """Simulate cells (n, d) with the same totals as `cells`, but with counts drawn from one common `profile` (d,)."""
     cumulative, n_genes = np.cumsum(profile), len(profile)
     genes, counts, lengths = [], [], []
     for seed, total in zip(seeds, np.asarray(cells.counts.sum(1)).ravel().astype(np.int64), strict=True):
@@ -166,7 +166,7 @@ def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> spars
             drawn = rng.multinomial(total, profile)
             found = np.flatnonzero(drawn)
             drawn = drawn[found]
-        else:  # One gene for every count: 20 times faster for shallow cells.
+        else:  # Draw a gene for every count: 20 times faster for shallow cells.
             places = np.minimum(np.searchsorted(cumulative, rng.random(total)), n_genes - 1)
             found, drawn = np.unique(places, return_counts=True)
         genes.append(found)
@@ -182,7 +182,8 @@ def thinned(
 ) -> sparse.csr_array:
     """Keep a random share (n,) of the counts of every cell, and return log-normalised expression (n, d).
 
-    `seeds` (n,) determine which counts are kept. Cells without counts keep their expression in `strays` (n, d).
+    `seeds` (n,) determine which counts are kept. Cells that do not consist of counts keep their expression, which is
+    taken from `strays` (n, d).
     """
     shares = np.where(shares < WHOLE_SHARE, shares, 1.0)
     ((kept, _),) = _in_two(cells, shares, seeds, THINNED, 1, target_sum)
@@ -195,9 +196,9 @@ def thinned(
 def _in_two(
     cells: CellCounts, shares: Floats, seeds: NDArray[np.int64], purpose: int, n_splits: int, target_sum: float
 ) -> list[tuple[CellCounts, CellCounts]]:
-    """Random shares (n,) of the counts of every cell and the rest, `n_splits` times.
+    """Split the counts of every cell into a random share (n,) and the rest, `n_splits` times.
 
-    They depend on the counts and the seed of a cell only, not on chunks or the order of cells.
+    The result of a cell depends on its counts and its seed only, not on chunks or the order of cells.
     """
     matrix, n = cells.counts, cells.counts.shape[0]
     counts, bounds = matrix.data.astype(np.int64), matrix.indptr
@@ -215,12 +216,15 @@ def _in_two(
 
 
 def _own_generator(seed: np.int64, purpose: int) -> np.random.Generator:
-    """Random numbers of one cell for one purpose."""
+    """Return the random generator of one cell for one purpose."""
     return np.random.Generator(np.random.Philox(key=int(seed) % 2**64 + purpose))
 
 
 def _totals(cells: CellCounts, target_sum: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Counts (n,) of every cell in missing genes, 0 if its values are not counts, and in all genes."""
+    """Return the number of counts of every cell (n,) in missing genes, and in all genes.
+
+    The first is 0 for cells that do not consist of counts.
+    """
     inside = cells.counts.sum(1, dtype=np.float64).astype(np.int64)
     factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
     total = np.maximum(np.round(target_sum / factor), inside).astype(np.int64)
@@ -228,17 +232,20 @@ def _totals(cells: CellCounts, target_sum: float) -> tuple[NDArray[np.int64], ND
 
 
 def _share(cells: CellCounts, taken: NDArray[np.int64], own: NDArray[np.int64], total: NDArray[np.int64]) -> CellCounts:
-    """The part `taken` (entries) of the counts, `own` (n,) of the `total` (n,) of every cell."""
+    """Return a part of every cell: the counts `taken`, one for every sparse entry, with factors to match.
+
+    `own` (n,) is the number of counts of the part and `total` (n,) that of the cell, both with missing genes.
+    """
     whole = cells.counts
     counts = sparse.csr_array((taken.astype(np.float32), whole.indices, whole.indptr), shape=whole.shape)
     return CellCounts(counts, cells.factor * total / np.maximum(own, 1), cells.whole)
 
 
 def binomial(counts: NDArray[np.int64], share: Floats, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Binomial(counts, share), entry by entry (m,).
+    """Draw from Binomial(counts, share), entry by entry (m,).
 
-    Most counts of single cells are one, which needs a single comparison: 10 ms instead of numpy's 27 ms for the 0.9
-    million entries of bmmc.
+    Most counts of single cells are one and need a single comparison. This takes 10 ms, instead of numpy's 27 ms, for
+    the 0.9 million entries of bmmc.
     """
     kept = (rng.random(len(counts), dtype=np.float32) < share).astype(np.int64)
     many = np.flatnonzero(counts != 1)

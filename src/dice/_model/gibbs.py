@@ -1,8 +1,8 @@
 """Split Gibbs, the paper's Algorithm 1: draw Z | x, U from the likelihood, and U | Z from the prior by diffusion.
 
-At fixed rho the chain leaves U distributed as the posterior whose noise is that of the likelihood plus rho^2 in every
-direction. Draws of Z are in :mod:`dice._model.steps`, and the reverse diffusion in :mod:`dice._model.sampler`, which
-needs no chain where the noise is the same in all directions. Everything is in scaled units.
+At fixed rho the chain samples U from the posterior under the noise of the likelihood plus rho^2 in every direction.
+Draws of Z are in :mod:`dice._model.steps` and the reverse diffusion is in :mod:`dice._model.sampler`. If the noise is
+the same in all directions, the sampler alone gives the posterior, without a chain. All values are in scaled units.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dice._model.sampler import CHAINS, CellNoise, Posterior, as_column
 from dice._model.steps import GaussianStep, LikelihoodStep
 from dice.options import Gibbs
 
-#: Longest chain that is chosen without being asked for.
+#: Maximum length of a chain, unless the user sets the length.
 MAX_ITERATIONS = 100
 
 
@@ -36,10 +36,10 @@ def split_gibbs(
     literal: bool = False,
     tell: Callable[[], object] = bool,
 ) -> Posterior:
-    """Run independent chains from the state U = `start` (n, k); the last states of `n_samples` chains are samples.
+    """Run independent chains from the state U = `start` (n, k). The last states of `n_samples` chains are the samples.
 
-    `rhos` has the coupling of every iteration. With `literal`, the prior step is the network's own ``draw`` instead of
-    the few-step sampler. `tell` is called after every iteration; ``bool`` does nothing.
+    `rhos` holds the rho of every iteration. With `literal`, the prior step is the network's own ``draw`` instead of the
+    few-step sampler. `tell` is called after every iteration; the default ``bool`` does nothing.
     """
     draw = denoiser.draw if literal else denoiser.posterior_sample
     n_chains, smoothed = max(settings.n_chains, n_samples), settings.average == "rao-blackwell"
@@ -65,7 +65,7 @@ def split_gibbs(
 
 
 def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geometric: bool = False) -> np.ndarray:
-    """rho of every iteration: a constant, a (start, end) pair to interpolate, or all of them."""
+    """Return the rho of every iteration, given a constant, a pair (start, end) to interpolate, or all values."""
     values = np.atleast_1d(np.asarray(rho, dtype=np.float64))
     if not len(values) or not (values > 0).all():
         raise InputError(f"`rho` must be positive in split Gibbs, or a sequence of positive numbers, got {rho}.")
@@ -78,12 +78,12 @@ def rho_schedule(rho: float | Sequence[float], n_iterations: int | None, *, geom
 
 
 def fastest_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor, float]:
-    """Step, start (n, k) and rho of the fastest chain with the same stationary law, for a constant rho.
+    """Return step, start (n, k) and rho of the fastest chain with the same stationary distribution, at constant rho.
 
-    The division of the noise between the two steps changes the mixing, not the stationary law. The part that is common
-    to all directions, a^2 = rho^2 + the smallest variance, goes into the prior step, and the likelihood keeps the rest.
-    With isotropic noise the rest is zero, and one iteration equals the direct method. Chains start at the posterior
-    mean for standard normal latents.
+    How the noise is divided between the two steps changes the speed of mixing, not the stationary distribution. The
+    prior step takes the part that all directions share, rho^2 plus the smallest variance, and the likelihood step keeps
+    the rest. With isotropic noise the rest is zero, and one iteration equals the direct method. Chains start at the
+    posterior mean under standard normal latents.
     """
     total = step.variances + rho**2
     common = total.min()
@@ -92,10 +92,10 @@ def fastest_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor,
 
 
 def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tuple[int, int]:
-    """Iterations and burn-in of the fastest chain, from the smallest and largest noise variance.
+    """Return iterations and burn-in of the fastest chain, given the smallest and largest noise variance.
 
-    The mean of Z carries at most the share 1 - smallest / largest of U's error over to the next iteration. The prior
-    reduces this share further, so that it is an upper bound. The caller warns if the length is `MAX_ITERATIONS`.
+    In one iteration, at most the share 1 - smallest / largest of the error of U is left in the mean of Z. The prior
+    step reduces the error further. The caller warns if the number of iterations reaches `MAX_ITERATIONS`.
     """
     carried = min(max(1 - smallest / max(largest, 1e-30), 1e-6), 0.999)
     burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)
@@ -106,7 +106,7 @@ def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tu
 class Moments:
     """Running mean and variance of states (n, k) by Welford's method.
 
-    A difference of sums of squares would lose a spread that is a thousandth of the latents to rounding.
+    A difference of sums of squares would lose a spread of a thousandth of the latents to rounding.
     """
 
     def __init__(self, like: Tensor) -> None:
@@ -123,5 +123,5 @@ class Moments:
 
     @property
     def variance(self) -> Tensor:
-        """Variance of all states, unbiased if they are independent."""
+        """Variance (n, k) over all states; unbiased if the states are independent."""
         return (self._squares / max(self.n - 1, 1)).clamp_min(0)

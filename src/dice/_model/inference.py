@@ -1,4 +1,4 @@
-"""The posterior of a chunk of cells: the decisions of a call, and the computation from latents or expression."""
+"""The posterior of a chunk of cells: the decisions of a call, and their application to latents or expression."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from dice._model.steps import GaussianStep, LangevinStep, LikelihoodStep, likeli
 from dice._types import Chunk, Floats, Mask
 from dice.options import Gaussian, Gibbs, LogDensity, Method, Options, StudentT, torch_device
 
-#: The likelihood of "auto" if noise was not measured, and the number of cells that go through the network at once.
+#: The likelihood that "auto" stands for if noise is not that of counts, and the number of cells per network call.
 GAUSSIAN, NETWORK_CHUNK = Gaussian(), 8192
-#: Default rho in latent scales: with the noise of counts, and with assumed noise (docs/rho.md).
+#: Default rho in units of the latent scale: with the noise of counts, and with assumed noise (docs/rho.md).
 COUNTED_RHO, ASSUMED_RHO = 0.0, 0.5
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Decisions of a call, before single cells are computed; PCA units.
+    """Decisions of a call, made before cells are denoised; in PCA units.
 
     ``method`` is ``"direct"`` (one evaluation of the denoiser), ``"split"`` (the fastest chain for anisotropic Gaussian
     noise) or ``"gibbs"`` (Algorithm 1 as printed, with `rhos` as its schedule).
@@ -43,10 +43,10 @@ class Plan:
     gibbs: Gibbs
     n_samples: int
     uncertainty: bool
-    #: Noise of the data set, and that of the latents, to which filled-in genes add.
+    #: Standard deviation of the noise of the data set, and of the noise of the latents: filled-in genes add to it.
     noise: float
     level: float
-    #: Whether the noise is that of counts, given by the depth of a cell; otherwise it is Gaussian.
+    #: Whether the noise is that of counts, which follows from the depth of a cell. Otherwise it is Gaussian.
     measured: bool = False
     #: The shift of the query, and its record in ``.uns``.
     offsets: Offsets | None = None
@@ -58,12 +58,12 @@ class Plan:
 
     @property
     def n_steps(self) -> int:
-        """Steps that every cell takes: iterations of all chains, or one."""
+        """Number of steps for every cell: the iterations of all its chains, or 1 for the direct method."""
         return 1 if self.method == "direct" else max(self.gibbs.n_chains, self.n_samples) * len(self.rhos)
 
     @property
     def needs_genes(self) -> bool:
-        """Whether the steps need single genes, beyond the latents of a cell."""
+        """Whether the steps need the expression of a cell, not only its latents."""
         return callable(self.likelihood) or (isinstance(self.likelihood, StudentT) and self.likelihood.per_gene)
 
     @classmethod
@@ -77,10 +77,10 @@ class Plan:
         measured: bool,
         **shift: Any,
     ) -> Plan:
-        """The plan of a call on cells with these latents; `shift` are the fields of the shift.
+        """Make the plan of a call on cells with these latents; `shift` holds the fields ``offsets`` and ``shift``.
 
-        A ``burn_in`` of None becomes a third of the iterations, or follows from the mixing. rho is at most the largest
-        that the network was trained for.
+        If ``burn_in`` is None, it is a third of the iterations or, for the fastest chain, follows from its mixing. rho
+        is limited to the largest value that the network was trained for.
         """
         scale, kind = prior.latent_scale, GAUSSIAN if isinstance(options.likelihood, str) else options.likelihood
         noise = likelihood.noise(latents, options)
@@ -106,22 +106,25 @@ class Plan:
 
 @dataclass(frozen=True)
 class Inference:
-    """Computes the posterior of any chunk of cells."""
+    """Function that computes the posterior of any chunk of cells."""
 
     prior: LearnedPrior
     likelihood: GaussianLikelihood
     plan: Plan
-    #: Cell seeds (n,) of all cells.
+    #: Seeds (n,) of all cells.
     seeds: NDArray[np.int64]
     #: Name of the device.
     device: str
-    #: Cells (n,) that the loadings were computed from.
+    #: Mask (n,) of the cells that the loadings were computed from.
     own: Mask | None = None
     #: Called with the number of cells after each step (see `Plan.n_steps`); ``bool`` does nothing.
     tell: Callable[[int], object] = bool
 
     def __call__(self, latents: Latents, rows: slice, chunk: Chunk | None = None) -> Posterior:
-        """Posterior of the cells at positions `rows` as arrays in PCA units; `chunk` if the plan needs genes."""
+        """Return the posterior of the cells at `rows` as arrays in PCA units.
+
+        `chunk` is their expression; it is needed only if the plan needs genes.
+        """
         parts = []
         for start in range(0, max(len(latents), 1), NETWORK_CHUNK):
             part = slice(start, min(start + NETWORK_CHUNK, len(latents)))
@@ -134,10 +137,10 @@ class Inference:
         x = self.likelihood.standardizer(chunk).dense() if plan.needs_genes else None
         y = latents.y
         if plan.measured and self.own is not None:
-            # The reference's own cells, as if the loadings had been computed without them.
+            # Correct the reference's own cells: their latents are as if the loadings had been computed without them.
             y = self.likelihood.honest(latents, self.own[rows])
         if offsets is not None and not plan.measured:
-            # The shift lies in the span of the loadings. The residual does not change.
+            # The shift lies in the span of the loadings, so it does not change the residual.
             away = offsets.of(y, rows)
             y, x = y - away, None if x is None else x - away @ self.likelihood.loadings.T
         noise, scaled = self._random(self.seeds[rows]), self._tensor(y) / scale
@@ -149,7 +152,7 @@ class Inference:
         found = found if plan.uncertainty else replace(found, variance=None)
         result = found.map(lambda part, power: (part * scale**power).cpu().numpy())
         if offsets is not None and plan.measured:
-            # Depth describes the cell as measured, so that the shift is removed from the clean latents.
+            # The denoiser knows the noise of cells as they were measured, so the shift is removed after denoising.
             away = offsets.of(result.mean, rows)
             samples = None if result.samples is None else result.samples - away[:, None]
             result = replace(result, mean=result.mean - away, samples=samples)
@@ -164,14 +167,14 @@ class Inference:
         plan, scale, depth = self.plan, self.prior.latent_scale, None
         if plan.measured:
             level = torch.tensor(plan.rho / scale, device=y.device)
-            # Empty cells have no depth and get the prior. Cells that are not counts get the typical depth.
+            # Empty cells have no depth; they get the prior later. Cells that are not counts get the typical depth.
             depth = self._tensor(self.prior.known_depth(latents.log_depth))
         else:
             level = torch.tensor(np.hypot(plan.level, plan.rho) / scale, dtype=torch.float32, device=y.device)
         found = direct(self._denoiser, y, level, noise, depth, plan.n_samples, uncertainty=plan.uncertainty)
         if found.variance is None or not plan.measured:
             return found
-        # The variance of filled-in genes is multiplied by the squared slope of the filter.
+        # The denoiser multiplies the noise of filled-in genes by its slope, and their variance by its square.
         added = self._tensor(self.likelihood.added / scale**2) * self._denoiser.slope.to(y.device).square()
         return replace(found, variance=found.variance + float(added.mean()))
 

@@ -1,7 +1,7 @@
-"""The likelihood of a query: the latents and the noise that its expression gives, without the prior.
+"""The likelihood of a query: latents and their noise, computed from expression without the prior.
 
 Every Gaussian likelihood N(x; V U, s_i^2 diag(psi)) over any subset of the genes reduces to a point y_i and a
-covariance s_i^2 C in the latent space: A = V' W V, C = A^-1, y = C V' W x with W = diag(1 / psi).
+covariance s_i^2 C in the latent space. With W = diag(1 / psi), C = (V' W V)^-1 and y = C V' W x.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from dice._model.projection import Projection, Standardizer, without_self
 from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Options, StudentT
 
-#: Smallest gene noise as a share of the mean, so that a single gene cannot dominate.
+#: Smallest noise of a gene, as a share of the mean over genes, so that a single gene cannot dominate.
 MIN_GENE_NOISE = 0.05
 
 
 @dataclass(frozen=True)
 class Latents:
-    """Latents, residuals and depths of cells, without the prior; PCA units."""
+    """Latents, residuals and depths of cells, computed without the prior; in PCA units."""
 
     #: Noisy latents (n, k).
     y: NDArray[np.float32]
-    #: Residual energy per degree of freedom (n,).
+    #: Residual variance (n,): the sum of squares that the latents do not explain, per degree of freedom.
     residual: NDArray[np.float32]
-    #: Cells without any expression (n,).
+    #: Mask (n,) of cells without any expression.
     empty: NDArray[np.bool_]
-    #: Log depth (n,); NaN for cells that are not counts.
+    #: Log depth (n,); NaN for cells that do not consist of counts.
     log_depth: NDArray[np.float32]
-    #: Sum (d,) of the expression of every gene over the cells, without logarithm.
+    #: Sum (d,) of expm1(expression) of every gene over the cells.
     gene_sums: Floats | float = 0.0
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Latents:
 
     @classmethod
     def joined(cls, parts: Sequence[Latents], n_latent: int) -> Latents:
-        """The cells of several chunks, one after the other."""
+        """Concatenate the latents of several chunks."""
         nothing = np.empty(0, np.float32)
         none = cls(np.empty((0, n_latent), np.float32), nothing, np.empty(0, bool), nothing)
         columns = ([getattr(part, name) for part in (none, *parts)] for name in ("y", "residual", "empty", "log_depth"))
@@ -58,20 +58,20 @@ class Latents:
 class GaussianLikelihood:
     """Gaussian likelihood over the observed genes, with the same relative noise per gene for all cells.
 
-    Unobserved genes are left out or filled in by their conditional mean. Under x = V U + e with the reference's latent
+    Unobserved genes are left out, or filled in by their conditional mean. Under x = V U + e with the reference's latent
     variances, the conditional mean of the latents given the observed genes o is w = (V_o'V_o + s^2 / variances)^-1
-    V_o' x_o, and that of the missing genes is V_u w. The completed cell is projected to V_o' x_o + (I - V_o'V_o) w:
-    the projection that all genes would give, with more noise of known size.
+    V_o' x_o. The conditional mean of the unobserved genes u is V_u w. The completed cell has the projection
+    V_o' x_o + (I - V_o'V_o) w. This estimates the projection of all genes, with additional noise of known size.
     """
 
     projection: Projection
-    #: Positions (d,) of the observed genes among those of the prior, in its order.
+    #: Positions (d,) of the observed genes among the prior's genes, in the prior's order.
     genes: Codes
     #: Whether genes are weighted by their noise in the reference.
     per_gene: bool = False
     #: Whether a cell of zeros is empty; in data with negative values zeros are ordinary values.
     zero_is_empty: bool = True
-    #: Variances (k,) of the latents for filling in missing genes; None leaves the missing genes out.
+    #: Variances (k,) of the reference's latents, to fill in missing genes. None leaves missing genes out.
     fill_in: Floats | None = None
 
     @cached_property
@@ -85,7 +85,7 @@ class GaussianLikelihood:
 
     @cached_property
     def weights(self) -> Floats | None:
-        """Inverse noise (d,) of the observed genes, relative to the mean gene; None if all have the same noise."""
+        """Inverse noise (d,) of the observed genes, relative to their mean noise; None if all have the same noise."""
         noise = self.projection.gene_noise
         relative = noise[self.genes] / max(noise.mean(), 1e-12)
         return 1 / np.maximum(relative, MIN_GENE_NOISE) if self.per_gene else None
@@ -102,7 +102,7 @@ class GaussianLikelihood:
 
     @property
     def isotropic(self) -> bool:
-        """Whether C is the identity, so that one evaluation gives the posterior."""
+        """Whether C is the identity, so that one evaluation of the denoiser gives the posterior."""
         return self.filled or (self.complete and not self.per_gene)
 
     @property
@@ -126,7 +126,7 @@ class GaussianLikelihood:
 
     @cached_property
     def covariance(self) -> Floats:
-        """C (k, k): covariance of y around U for noise of level 1."""
+        """C (k, k): covariance of y around U if the noise has standard deviation 1."""
         if self.isotropic:
             return np.eye(self.n_latent, dtype=np.float32)
         # Directions without observed genes get a large finite variance.
@@ -134,13 +134,13 @@ class GaussianLikelihood:
         return np.linalg.inv(self._precision + floor * np.eye(self.n_latent)).astype(np.float32)
 
     def noise_range(self, level: float) -> tuple[float, float]:
-        """Smallest and largest noise variance over the directions of the latent space, at noise `level`."""
+        """Return the smallest and largest noise variance over all directions of the latent space, at noise `level`."""
         spread = np.linalg.eigvalsh(self.covariance) * level**2
         return float(spread[0]), float(spread[-1])
 
     @cached_property
     def filter(self) -> Floats:
-        """Conditional mean (k, k) of the latents as a map of V_o' x_o; zero if nothing is filled in."""
+        """Matrix (k, k) that maps V_o' x_o to the conditional mean of the latents; zero if nothing is filled in."""
         if not self.filled:
             return np.zeros((self.n_latent, self.n_latent), np.float32)
         ratio = max(self.projection.noise, 1e-6) ** 2 / np.maximum(np.asarray(self.fill_in), 1e-12)
@@ -155,7 +155,7 @@ class GaussianLikelihood:
 
     @cached_property
     def _maps(self) -> tuple[Floats, Floats]:
-        """Maps A and B (k, k) of products P = x W V: noisy latents are P A, and the explained energy is P B P'."""
+        """Matrices A and B (k, k): for p = x W V, noisy latents are p A and the explained sum of squares is p B p'."""
         if not self.filled:
             return self.covariance, self.covariance
         identity, gram = np.eye(self.n_latent), self._precision
@@ -169,9 +169,9 @@ class GaussianLikelihood:
         return self._weighted @ self._maps[0]
 
     def read(self, chunk: Chunk) -> tuple[Floats, Floats]:
-        """Noisy latents y (n, k) of a chunk of the observed genes, and each cell's noise variance (n,).
+        """Return noisy latents y (n, k) of a chunk of the observed genes, and the noise variance (n,) of every cell.
 
-        The variance is the weighted residual energy per degree of freedom.
+        The variance is the weighted residual sum of squares per degree of freedom.
         """
         x = self.standardizer(chunk)
         products = x @ self._weighted
@@ -180,15 +180,15 @@ class GaussianLikelihood:
         return np.asarray(y, dtype=np.float32), energy / self.degrees_of_freedom
 
     def latents(self, chunk: Chunk, rows: slice | None = None, *, log_depth: Floats | None = None) -> Latents:
-        """Latents of a chunk, at any `rows`; cells without any expression are at the origin.
+        """Return the latents of a chunk. Cells without any expression are at the origin.
 
-        `log_depth` (n,) is recovered from the values unless it is given.
+        `log_depth` (n,) is recovered from the values unless it is given. `rows` has no effect.
         """
         y, residual = self.read(chunk)
         empty = (np.asarray(abs(chunk).sum(1)).ravel() == 0) & self.zero_is_empty
         y[empty] = 0
         depth = recover(chunk).log_depth if log_depth is None else log_depth
-        with np.errstate(over="ignore"):  # Values that are not logarithms may be large.
+        with np.errstate(over="ignore"):  # Values that are not log-normalised may be large.
             sums = np.asarray(np.expm1(chunk).sum(0), dtype=np.float64).ravel()
         return Latents(y, residual.astype(np.float32), empty, depth, gene_sums=sums)
 
@@ -197,7 +197,10 @@ class GaussianLikelihood:
         return latents.residual * self.degrees_of_freedom + np.square(latents.y).sum(1)
 
     def honest(self, latents: Latents, own: Mask) -> Floats:
-        """Latents (n, k); those of the reference's `own` cells as if the loadings had been computed without them."""
+        """Return latents (n, k), with the reference's `own` cells corrected by :func:`without_self`.
+
+        Their latents are then as if the loadings had been computed without them.
+        """
         if not self.complete:
             return np.asarray(latents.y)
         energy = self.energy(latents)
@@ -205,7 +208,10 @@ class GaussianLikelihood:
         return np.where(own[:, None], honest, latents.y)
 
     def honest_part(self, part: Latents, expression: Chunk, whole: Chunk, own: Mask) -> Latents:
-        """Latents of parts of cells with this `expression`, with `own` cells corrected as in :meth:`honest`."""
+        """Correct the latents of parts of cells, as :meth:`honest` does for whole cells.
+
+        `expression` (n, d) is that of the parts, and `whole` (n, d) that of the whole cells.
+        """
         if not self.complete or not own.any():
             return part
         x, cells = (self.standardizer(sparse.csr_array(chunk)) for chunk in (expression, whole))
@@ -214,13 +220,13 @@ class GaussianLikelihood:
         return replace(part, y=np.where((own & ~part.empty)[:, None], y, part.y))
 
     def noise(self, latents: Latents, options: Options) -> float:
-        """Standard deviation of the noise of the data set per standardised gene."""
+        """Return the standard deviation of the noise of a standardised gene in the data set."""
         if not isinstance(options.noise, str):
             return float(options.noise)
         kind, measured = options.likelihood, latents.residual[~latents.empty]
         # The scale of Student-t noise is smaller than its standard deviation.
         factor = np.sqrt(max(kind.df - 2, 0.5) / kind.df) if isinstance(kind, StudentT) else 1.0
         if len(self.loadings) < 2 * self.n_latent:
-            # Too few genes leave no residual, so that the noise of the reference is used.
+            # So few genes leave no reliable residual. The noise of the reference is used instead.
             return float(factor * self.projection.noise)
         return float(factor * np.sqrt(measured.mean())) if len(measured) else 0.0

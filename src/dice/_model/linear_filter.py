@@ -1,8 +1,8 @@
-"""The linear filter that the default network starts at: the Wiener filter at every depth and noise level.
+"""The linear filter that the training of the default network starts at: the Wiener filter at any depth and noise level.
 
-Principal components are uncorrelated, so that noise of standard deviation s on top turns a latent of variance v into
-one of variance v + s^2, and multiplies its filter by v / (v + s^2). The filter is therefore fitted once, at s = 0, by a
-regression of the rest of a cell's counts on a part of them. At other levels it follows from this formula.
+The filter is fitted once, without Gaussian noise (s = 0), by a regression of one part of a cell's counts on another
+part. Its form at other noise levels is known: principal components are uncorrelated, so Gaussian noise of standard
+deviation s turns a latent of variance v into one of variance v + s^2, and multiplies its filter by v / (v + s^2).
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from torch import Tensor, nn
 
 from dice._model.training_data import Rows
 
-#: Standardised log depths are clipped here: nothing was learned beyond.
+#: Standardised log depths are clipped at this value, because training has hardly seen larger ones.
 FARTHEST_DEPTH = 3.0
-#: Ridges of the filter, in rows of unit variance. Held-out cells choose; without them the middle one is used. For two
-#: profiles in 1,000 cells, k-means of the clean latents was right for .87 with the first and .99 with the fourth. With
-#: thousands of cells the ridge hardly matters.
+#: Ridge penalties of the filter, in numbers of rows. The one with the smallest held-out error is used; without held-out
+#: cells, the middle one. For 1,000 cells of two profiles, k-means of the clean latents was right for .87 of the cells
+#: with the first penalty and for .99 with the fourth. With thousands of cells the penalty hardly matters.
 RIDGES = (1e1, 1e2, 1e3, 1e4, 1e5)
-#: Smallest posterior variance of a latent as a share of its mean one.
+#: Smallest posterior variance of a latent: this multiple of its variance in the targets, or of the filter's variance.
 LEAST_VARIANCE = 1e-3
-#: Number of depths at which the variance of noisy latents is measured, and the quantile that defines the deepest.
+#: Number of depth groups in which the variance of noisy latents is measured, and the quantile of log depths that stands
+#: for the deepest cell.
 N_DEPTHS, DEEPEST = 8, 0.98
-#: Rows within this distance of the mean standardised log depth give the posterior variance.
+#: The posterior variance is measured on rows whose standardised log depth is at most this far from the mean.
 MIDDLE = 0.5
 
 
 class LinearFilter(nn.Module):
-    """Linear in latents, in latents times depth, and in depth and its square; scaled units.
+    """Linear map of latents, latents times log depth, log depth and its square; in scaled units.
 
-    Without counts the filter is 1 / (1 + s^2), the filter of latents of unit variance. With the variances of single
-    latents the network stayed at the filter and did not learn the two clusters of the paper's Setup 1.
+    Without counts the filter is 1 / (1 + s^2), as if all latents had variance 1. With the true variance of each latent,
+    the network stayed at the filter and did not learn the two clusters of the paper's Setup 1.
     """
 
     counted: Tensor
@@ -56,20 +57,20 @@ class LinearFilter(nn.Module):
         self.linear = nn.Linear(3 * n_latent + 4, n_latent)
 
     def forward(self, z: Tensor, depth: Tensor, s: Tensor) -> Tensor:
-        """Filtered latents (n, k) at standardised depths (n, 2) and noise levels (n or 1, 1)."""
+        """Return filtered latents (n, k) at standardised log depths (n, 2) and noise levels (n or 1, 1)."""
         return self.linear(self._features(z, depth, s))
 
     def standardised(self, depths: Tensor | None, n: int) -> Tensor:
-        """Log depths (n, 2) in units of their spread over the rows; zero without depths."""
+        """Standardise log depths (n, 2) by their mean and spread in training. Return zeros without depths."""
         if depths is None:
             return self.depth_mean.new_zeros(n, 2)
         return ((depths - self.depth_mean) / self.depth_sd).clamp(-FARTHEST_DEPTH, FARTHEST_DEPTH)
 
     def variance(self, s: Tensor, depth: Tensor) -> Tensor:
-        """Posterior variance (n, k) that the filter leaves at noise levels (n or 1, 1) and standardised depths (n, 2).
+        """Return the posterior variance (n, k) at noise levels (n or 1, 1) and standardised log depths (n, 2).
 
-        This is the variance of a Gaussian prior under Gaussian noise. The noise of counts is inverse to depth; its size
-        gives the measured variance at the mean depth.
+        It is that of a Gaussian prior under Gaussian noise. The variance of the noise of counts is inverse to depth.
+        Its size is chosen so that the posterior variance at the mean depth is the measured one.
         """
         prior, posterior = self.prior_variance, self.posterior_variance
         counts = prior * posterior / (prior - posterior) * (-self.depth_sd[0] * depth[:, :1]).exp()
@@ -77,12 +78,12 @@ class LinearFilter(nn.Module):
         return prior * noise / (prior + noise)
 
     def weight(self, s: Tensor, depths: Tensor | None) -> Tensor:
-        """Weight (n,) of rows at noise levels (n, 1) and log depths (n, 2): inverse to their expected squared error.
+        """Return the weight (n,) of rows at noise levels (n, 1) and log depths (n, 2).
 
-        The expected error is that of the filter plus the noise of the target, which is inverse to its depth. Weights
-        inverse to the variance give a regression its smallest error. Both are taken for a cell of typical depth with
-        the same shares of counts, so that all cells count alike: by their own depths the deepest cells of a reference
-        of several technologies would decide.
+        The weight is inverse to the expected squared error of a row, which gives a regression its smallest error. This
+        error is the filter's variance plus the noise of the target, which is inverse to the target's depth. Both are
+        computed as if every cell had the typical depth. With their own depths, the deepest cells of a reference of
+        several technologies would dominate.
         """
         if depths is not None:
             depths = depths + (self.typical - torch.logaddexp(depths[:, 0], depths[:, 1]))[:, None]
@@ -92,7 +93,7 @@ class LinearFilter(nn.Module):
 
     @torch.no_grad()
     def fit(self, rows: Rows, held_out: Rows | None, typical: float | None) -> None:
-        """Fit everything in closed form; `typical` is the log depth of a typical cell, None without counts."""
+        """Fit all parameters in closed form. `typical` is the log depth of a typical cell, None without counts."""
         if typical is None or rows.depths is None:
             self._fit_identity()
             return
@@ -105,7 +106,7 @@ class LinearFilter(nn.Module):
         self._fit_variances(rows.noisy, depth[:, 0])
         zero = torch.zeros(1, 1, device=depth.device)
         self._fit_weights(self._features(rows.noisy, depth, zero), rows.target, held_out)
-        # Cells of one to three counts have few depths, and none of them may be near the mean.
+        # If cells have one to three counts, few depths occur and all may be far from the mean: take the nearest.
         middle = depth[:, 0].abs() < max(MIDDLE, float(depth[:, 0].abs().min()) + 1e-6)
         filtered = self(rows.noisy, half, zero)
         products = ((rows.first - filtered) * (rows.second - filtered))[middle].mean(0)
@@ -123,10 +124,10 @@ class LinearFilter(nn.Module):
         self.linear.weight.zero_()
         self.linear.weight[:, : self.n_latent].fill_diagonal_(1.0)
         self.linear.bias.zero_()
-        self.linear.requires_grad_(False)  # At s = 0 there is no noise to remove.
+        self.linear.requires_grad_(False)  # At s = 0 there is no noise, so the filter must stay the identity.
 
     def _fit_variances(self, noisy: Tensor, depth: Tensor) -> None:
-        """Variance of noisy latents as a log-linear function of depth."""
+        """Fit the log variance of noisy latents as a linear function of log depth."""
         parts = depth.argsort().tensor_split(N_DEPTHS)
         logs = torch.stack([noisy[part].var(0).clamp_min(1e-6).log() for part in parts])
         places = torch.stack([depth[part].mean() for part in parts])
@@ -155,12 +156,12 @@ class LinearFilter(nn.Module):
         self.linear.bias.copy_(weights[-1])
 
     def _features(self, z: Tensor, depth: Tensor, s: Tensor) -> Tensor:
-        """Features (n, 3 k + 4) of the linear map."""
+        """Return the inputs (n, 3 k + 4) of the linear map."""
         variance = (self.log_variance + self.log_variance_slope * depth[:, :1]).exp()
         z = z * variance / (variance + s.square())
         return torch.cat([z, z * depth[:, :1], z * depth[:, 1:], depth, depth.square()], dim=1)
 
     def is_sound(self) -> bool:
-        """Whether spreads and variances are positive."""
+        """Return whether spreads and variances are positive."""
         positive = bool((self.depth_sd > 0).all() and (self.prior_variance > self.posterior_variance).all())
         return positive and bool((self.posterior_variance >= 0).all() and (self.target_noise >= 0).all())

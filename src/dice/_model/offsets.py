@@ -1,12 +1,12 @@
-"""The shift of a query: an offset in the latent space, of all cells or of each soft cluster.
+"""The shift of a query: an offset in the latent space, for all cells or for each soft cluster.
 
-An offset of every gene moves all cells of a query by one vector: x = V U + a + e projects to y = U + delta + noise with
-delta = V'a. The fit alternates between denoising y - delta and setting delta to the mean change by denoising, at
-falling noise levels. The means of query and reference are matched first, and the cells of each type later.
+If every gene of a query has an offset a, all cells move by one vector: x = V U + a + e has the latents y = U + delta +
+noise with delta = V'a. The fit alternates between two steps: denoise y - delta, and set delta to the mean change by
+denoising. The noise level falls, so that the means of query and reference are matched first, then the cell types.
 
-The offsets of soft clusters are differences of cluster means between query and reference. They are reduced by the
-difference that another composition of the cluster could cause, and limited to a multiple of the median offset: a
-technology changes all types, and a single type that is far away may be new. Constants are explained in docs/shift.md.
+The offset of a soft cluster is the difference of its means in query and reference. It is reduced by the difference that
+another composition of the cluster could cause, and limited to a multiple of the median offset: a technology changes all
+types, so a single type that is far away may be new. docs/shift.md explains the constants.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 #: Largest number of clusters: 30, 50, 100 and 200 differ by less than .01 of macro-F1 over 14 pairs (docs/shift.md).
 MAX_CLUSTERS = 100
-#: Smallest number of cells per cluster, whose mean then has an error of a third of its spread; most cells for k-means.
+#: Smallest mean number of cells per cluster (the error of a cluster mean is then a third of its spread), and maximum
+#: number of cells for k-means.
 MIN_CLUSTER, KMEANS_CELLS = 10, 20_000
 #: Width of the soft assignment in squared distance of unit vectors, as in Harmony and Symphony.
 WIDTH = 0.1
@@ -36,10 +37,10 @@ WIDTH = 0.1
 
 @dataclass(frozen=True)
 class SoftClusters:
-    """Directions (c, k) of clusters of the reference, with their means (c, k) and variances (c, k) in PCA units.
+    """Soft clusters of the reference: directions (c, k), means (c, k) and variances (c, k), in PCA units.
 
     Cells of low depth or another technology lie nearer to the origin than cells of the same type in the reference, but
-    in the same direction. Cells belong to clusters in shares, by the angle between them.
+    in the same direction. Each cell therefore belongs to the clusters in shares that follow from angles only.
     """
 
     directions: NDArray[np.float32]
@@ -48,7 +49,7 @@ class SoftClusters:
 
     @classmethod
     def learn(cls, latents: Floats, seed: int) -> Self | None:
-        """Clusters of cells with these latents (n, k); None if there are too few cells for two clusters."""
+        """Cluster cells with these latents (n, k). Return None if there are too few cells for two clusters."""
         if len(latents) > KMEANS_CELLS:
             latents = latents[np.random.default_rng(seed).choice(len(latents), KMEANS_CELLS, replace=False)]
         angles = unit(np.asarray(latents, dtype=np.float64))
@@ -64,47 +65,49 @@ class SoftClusters:
         return cls(*(x.astype(np.float32) for x in (directions, means, variances)))
 
     def shares(self, y: Floats) -> Floats:
-        """Shares (n, c) of cells with latents y (n, k) in each cluster."""
+        """Return the shares (n, c) by which cells with latents y (n, k) belong to each cluster."""
         return soft_assignment(unit(y), self.directions)
 
 
 def unit(x: Floats) -> Floats:
-    """Rows scaled to length one, except the origin."""
+    """Scale every row to length one; rows of zeros stay zero."""
     return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
 def soft_assignment(angles: Floats, directions: Floats) -> Floats:
-    """Shares (n, c) of unit vectors (n, k) in directions (c, k), summing to one."""
+    """Return shares (n, c) of unit vectors (n, k) in the directions (c, k). They sum to one for each vector."""
     return softmax(2 / WIDTH * (angles @ directions.T))
 
 
-#: Noise levels of the alternation in latent scales. At lower levels cells move to the nearest type: with last levels
-#: 1.4, 1.0 and 0.5, the offset of three known types was off by 5.0, 5.2 and 6.5 %.
+#: Noise levels of the alternating fit, in units of the latent scale. At lower levels cells move to the nearest type:
+#: with a last level of 1.4, 1.0 and 0.5, the offset of three known types was off by 5.0, 5.2 and 6.5 %.
 LEVELS = (4.0, 2.8, 2.0, 1.4, 1.0)
-#: Rounds at each level. With one round, cells of a single new type look shifted (tests/tl/test_shift.py).
+#: Number of rounds at each level. With one round, cells of a single new type look shifted (tests/tl/test_shift.py).
 OFFSET_ROUNDS = 2
-#: Pseudo-counts of a batch, in cells with the offset of the query, and of a soft cluster, in cells without an offset.
+#: Numbers of pseudo-cells that shrink offsets: those of a batch towards the offset of the whole query, and that of the
+#: query towards zero; the second number is for soft clusters.
 PSEUDO_CELLS, PSEUDO_CLUSTER_CELLS = 20.0, 5.0
-#: Variances of a cluster by which another composition may move its mean. Macro-F1 over 14 pairs with 1, 2, 3, 5: .743,
-#: .739, .737, .735, and the smallest gain on any pair -.031, -.019, -.015, -.010.
+#: Squared distance by which another composition may move the mean of a cluster, in units of its variance. With 1, 2, 3
+#: and 5, macro-F1 over 14 pairs was .743, .739, .737 and .735, and the smallest gain on a pair was -.031, -.019, -.015
+#: and -.010.
 COMPOSITION = 2.0
-#: Longest offset of a cluster, as a multiple of the median cell's (docs/shift.md).
+#: Maximum length of a cluster's offset, as a multiple of the median over cells (docs/shift.md).
 FARTHEST = 3.0
 TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """Offsets of the cells of a query from their places in the reference, in PCA units."""
+    """Offsets of query cells from their places in the reference, in PCA units."""
 
-    #: Offsets (b, c, k) of every batch, one for each soft cluster; with c = 1, one for all cells.
+    #: Offsets (b, c, k) for every batch and soft cluster. With c = 1, all cells of a batch share one offset.
     offsets: NDArray[np.float32]
     #: Batch of every cell (n,).
     batches: Codes
     clusters: SoftClusters | None = None
 
     def of(self, y: NDArray[np.float32], rows: slice) -> NDArray[np.float32]:
-        """Return the offset (n, k) of the cells at `rows` with latents y (n, k), averaged over their soft clusters."""
+        """Return the offsets (n, k) of the cells at `rows` with latents y (n, k), averaged over their soft clusters."""
         batch = self.batches[rows]
         if self.clusters is None or self.offsets.shape[1] == 1:
             return self.offsets[batch, 0]
@@ -116,7 +119,7 @@ class Offsets:
 
 
 def fit_offset(prior: LearnedPrior, y: Floats, batches: Codes, n_batches: int = 1) -> Floats:
-    """Fit offsets (b, k) of the batches of cells y (n, k) by alternation with the denoiser; PCA units."""
+    """Fit the offset of every batch (b, k) to latents y (n, k) by alternating with the denoiser; in PCA units."""
     offsets: Floats = np.zeros((n_batches, y.shape[1]))
     for level in LEVELS:
         for _ in range(OFFSET_ROUNDS):
@@ -126,32 +129,35 @@ def fit_offset(prior: LearnedPrior, y: Floats, batches: Codes, n_batches: int = 
 
 
 def shrunken_means(values: Floats, batches: Codes, n_batches: int = 1) -> Floats:
-    """Mean (b, k) of every batch, shrunk by its number of cells."""
+    """Return the mean (b, k) of every batch, shrunk the more the fewer cells it has."""
     member = (np.arange(n_batches)[:, None] == batches).astype(np.float64)
     return _shrunken(member @ values, member.sum(1)[:, None], PSEUDO_CELLS)[1]
 
 
 def _shrunken(sums: Floats, n: Floats, pseudo_cells: float) -> tuple[Floats, Floats]:
-    """Mean of all cells, shrunk to zero, and means of batches (b, ...), shrunk to the mean of all; `n` counts cells."""
+    """Return the mean of all cells, shrunk towards zero, and batch means (b, ...), shrunk towards the mean of all.
+
+    `sums` and `n` are the sums and the numbers of cells of every batch.
+    """
     whole = sums.sum(0) / (n.sum(0) + pseudo_cells)
     return whole, whole[None] if len(sums) == 1 else (sums + pseudo_cells * whole) / (n + pseudo_cells)
 
 
 def fit_cluster_offsets(clusters: SoftClusters, y: Floats, batches: Codes, n_batches: int = 1) -> NDArray[np.float32]:
-    """Offsets (b, c, k) of the soft clusters in the batches of cells y (n, k), PCA units."""
+    """Fit an offset (b, c, k) of every soft cluster in every batch to latents y (n, k); in PCA units."""
     shares = clusters.shares(y)
     n = np.stack([shares[batches == b].sum(0) for b in range(n_batches)])[:, :, None]
     sums = np.stack([shares[batches == b].T @ y[batches == b] for b in range(n_batches)]) - n * clusters.means
     both = _shrunken(sums, n, PSEUDO_CLUSTER_CELLS)
     whole, found = (_beyond_composition(x, clusters.variances) for x in both)
-    # The whole query sets the limit: in a batch of one new type the median cell would be new as well.
+    # The median is over the whole query: in a batch that has one new type only, the median cell would be new as well.
     longest = FARTHEST * _weighted_median(np.linalg.norm(whole, axis=1), n.sum(0)[:, 0])
     lengths = np.linalg.norm(found, axis=2, keepdims=True)
     return (found * (longest / np.maximum(lengths, max(longest, TINY)))).astype(np.float32)
 
 
 def _beyond_composition(offsets: Floats, variances: Floats) -> Floats:
-    """Return offsets (..., c, k), shrunk by the part that a different composition of each cluster could explain."""
+    """Shrink offsets (..., c, k) by the part that a different composition of each cluster could explain."""
     squares = np.square(offsets)
     return offsets * squares / np.maximum(squares + COMPOSITION * variances, TINY)
 
@@ -162,7 +168,7 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
     return float(values[order[min(middle, len(order) - 1)]])
 
 
-#: Cells that offsets are learned from, and that the network looks at.
+#: Maximum number of cells that offsets are learned from, and of those that the network denoises for this.
 SAMPLED_CELLS, NETWORK_CELLS = 4000, 1000
 
 Strategy = Literal["offset", "clusters", "mean"]
@@ -171,10 +177,10 @@ Strategy = Literal["offset", "clusters", "mean"]
 def find_offsets(
     prior: LearnedPrior, y: NDArray[np.float32], batches: Codes, strategy: Strategy, n_batches: int = 1
 ) -> Offsets:
-    """The offsets of a query by a strategy of :class:`dice.Shift`.
+    """Find the offsets of a query by a strategy of :class:`dice.Shift`.
 
-    `y` are latents (m, k) of sampled cells in PCA units, in random order, and `batches` (m,) their batches. A batch
-    without sampled cells has the offsets of the whole query.
+    `y` holds the latents (m, k) of sampled cells in PCA units, in random order, and `batches` (m,) their batches. A
+    batch without sampled cells gets the offsets of the whole query.
     """
     clusters = prior.soft_clusters
     if strategy == "clusters":
@@ -185,12 +191,12 @@ def find_offsets(
             )
         return Offsets(fit_cluster_offsets(clusters, y, batches, n_batches), batches, clusters)
     few, codes = y[:NETWORK_CELLS], batches[:NETWORK_CELLS]
-    # The mean of the reference is zero.
+    # For "mean" the mean of the query is its offset, because the mean of the reference is zero.
     found = fit_offset(prior, few, codes, n_batches) if strategy == "offset" else shrunken_means(few, codes, n_batches)
     return Offsets(found[:, None].astype(np.float32), batches)
 
 
-#: Strategies with offsets, which a record of a call holds.
+#: Strategies whose offsets are stored in the record of a call.
 STORED = ("offset", "clusters", "mean")
 
 

@@ -1,8 +1,8 @@
-"""PCA of the reference: exact, deterministic, chunk by chunk.
+"""Exact, deterministic PCA of the reference, chunk by chunk.
 
-The matrix is read three times: for the moments, for the Gram matrix of the standardised and capped values (the cap
-needs the moments), and for the projection. The first two passes are sums over chunks, so that any number of workers
-can share them. Memory is O(chunk x genes + genes^2) for each.
+The matrix is read three times: for mean and variance of the genes, for the Gram matrix of the standardised and capped
+values, and for the projection. The first two passes are sums over chunks, which any number of workers can share. Each
+worker needs memory of O(chunk x genes + genes^2).
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from dice._model.arrays import Sums, Total
 from dice._model.projection import Projection, Standardizer
 from dice._types import Chunk, Floats
 
-#: Values of a scaled gene are capped here, as in the paper.
+#: Values of scaled genes are capped at this value, as in the paper.
 CAP = 10.0
-#: Beyond this many genes the Gram matrix (8 bytes x genes^2) gives way to subspace iteration.
+#: With more genes than this, subspace iteration is used instead of the Gram matrix, which takes 8 bytes x genes^2.
 MAX_GRAM_GENES = 8000
-#: Leading singular values that are computed at least, and examined for an elbow.
+#: Number of leading singular values that are searched for an elbow, and computed in any case.
 SPECTRUM = 100
 
 
 def fit_projection(
     total: Total, *, n_latent: int | str, scale: bool = True, max_gram: int = MAX_GRAM_GENES
 ) -> Projection:
-    """PCA of all cells.
+    """Compute the PCA of all cells.
 
     Parameters
     ----------
     total
-        Sums a function of chunks, dense or CSR, over all cells.
+        Callable that sums a function of chunks (dense or CSR) over all cells.
     n_latent
         Number k of latents, or ``"elbow"``.
     scale
-        Divide every gene by its standard deviation and cap at 10; else centre only.
+        Whether to divide every gene by its standard deviation and cap values at 10, or only to centre them.
     max_gram
-        Number of genes up to which the Gram matrix is formed.
+        Maximum number of genes for which the Gram matrix is computed.
     """
     standardizer, n_cells = fit_standardizer(total, scale=scale)
     n_genes = len(standardizer.mean)
@@ -50,7 +50,7 @@ def fit_projection(
     spectrum = solve(total, standardizer, size)
     k = elbow(spectrum.singular_values) if n_latent == "elbow" else int(n_latent)
     loadings = spectrum.vectors[:, :k]
-    # The variances of genes that the loadings leave unexplained are noise.
+    # The variance of a gene that the loadings do not explain is noise.
     explained = loadings**2 @ (spectrum.singular_values[:k] ** 2 / (n_cells - 1))
     gene_noise = np.maximum(spectrum.variances - explained, 0)
     free = max(np.count_nonzero(spectrum.variances) - k, 1)
@@ -80,7 +80,7 @@ class Spectrum:
     powers: tuple[float, float] | None = None
 
     def bulk(self, k: int) -> float:
-        """Mean of the eigenvalues beyond the k-th, weighted by their own size."""
+        """Return the mean of the eigenvalues beyond the k-th, each weighted by itself."""
         eigenvalues = np.square(self.singular_values, dtype=np.float64)
         first, second = self.powers or (eigenvalues.sum(), np.square(eigenvalues).sum())
         beneath, weighted = first - eigenvalues[:k].sum(), second - np.square(eigenvalues[:k]).sum()
@@ -89,7 +89,10 @@ class Spectrum:
 
 
 def fit_standardizer(total: Total, *, scale: bool) -> tuple[Standardizer, int]:
-    """Mean and standard deviation (ddof 1; 1 for constant genes) of every gene in one pass, and the number of cells."""
+    """Measure mean and standard deviation of every gene in one pass. Return the standardiser and the number of cells.
+
+    The standard deviation has ddof 1. Constant genes are divided by 1.
+    """
     n, mean, variance = _moments(total, lambda chunk: chunk)
     deviation = np.sqrt(variance)
     constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
@@ -100,7 +103,7 @@ def fit_standardizer(total: Total, *, scale: bool) -> tuple[Standardizer, int]:
 
 
 def _moments(total: Total, values_of: Callable[[Chunk], Chunk]) -> tuple[int, Floats, Floats]:
-    """Number of cells, and mean and variance (ddof 1) of every gene of the values of a chunk."""
+    """Return the number of cells, and the mean and variance (ddof 1) of the values that `values_of` makes of chunks."""
 
     def sums(chunk: Chunk) -> Sums:
         values = values_of(chunk).astype(np.float64)
@@ -113,7 +116,7 @@ def _moments(total: Total, values_of: Callable[[Chunk], Chunk]) -> tuple[int, Fl
 
 
 def _eigen_gram(total: Total, standardizer: Standardizer, size: int) -> Spectrum:
-    """The leading `size` components by the Gram matrix of the genes."""
+    """Compute the leading `size` components from the Gram matrix of the genes."""
 
     def products(chunk: Chunk) -> Sums:
         values = standardizer(chunk).dense()
@@ -124,7 +127,7 @@ def _eigen_gram(total: Total, standardizer: Standardizer, size: int) -> Spectrum
     gram -= n * np.outer(center, center)
     variances = np.maximum(np.diagonal(gram), 0) / (n - 1)
     powers = float(np.trace(gram)), float(np.square(gram).sum())
-    # Only the leading eigenvectors: all of them take three times as long.
+    # Compute only the leading eigenvectors. All of them would take three times as long.
     leading = [len(gram) - size, len(gram) - 1]
     eigenvalues, vectors = linalg.eigh(gram, subset_by_index=leading, overwrite_a=True, check_finite=False)
     singular_values = np.sqrt(np.maximum(eigenvalues[::-1], 0))
@@ -132,10 +135,10 @@ def _eigen_gram(total: Total, standardizer: Standardizer, size: int) -> Spectrum
 
 
 def _eigen_subspace(total: Total, standardizer: Standardizer, size: int, *, max_passes: int = 30) -> Spectrum:
-    """The leading `size` components by block subspace iteration, which reads the cells once per iteration.
+    """Compute the leading `size` components by block subspace iteration, which reads all cells once per iteration.
 
-    It needs no genes x genes matrix, has a fixed start, and stops once the singular values have settled to a relative
-    1e-6.
+    It needs no genes x genes matrix. It starts from a fixed basis and stops when the singular values change by less
+    than 1e-6 of their size.
     """
     n_genes = len(standardizer.mean)
     _, center, variances = _moments(total, lambda chunk: standardizer(chunk).dense())
@@ -161,7 +164,10 @@ def _eigen_subspace(total: Total, standardizer: Standardizer, size: int, *, max_
 
 
 def elbow(singular_values: Floats) -> int:
-    """Number of latents at the elbow of the scree plot (its leading `SPECTRUM` values): farthest below the chord."""
+    """Return the number of latents at the elbow of the scree plot, its farthest point below the chord.
+
+    Only the leading `SPECTRUM` values are used.
+    """
     values = np.asarray(singular_values[:SPECTRUM], dtype=np.float64)
     if len(values) < 3 or values[0] == values[-1]:
         return max(len(values), 1)
@@ -174,7 +180,8 @@ def elbow(singular_values: Floats) -> int:
 def fix_signs(vectors: Floats) -> Floats:
     """Flip every component so that its loading of largest magnitude is positive.
 
-    If several loadings are equal up to rounding, the first one is used: rounding depends on the storage of the matrix.
+    If several loadings are largest up to rounding, the first one counts, because rounding depends on how the matrix is
+    stored.
     """
     magnitudes = np.abs(vectors)
     largest = (magnitudes >= (1 - 1e-4) * magnitudes.max(0)).argmax(0)

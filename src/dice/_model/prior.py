@@ -1,4 +1,4 @@
-"""A learned prior: projection, denoiser and statistics of the reference, to and from plain arrays."""
+"""A learned prior: projection, denoiser and statistics of the reference, and their form as plain arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AS_STORED = ("genes", "latent_scale", "history", "statistics", "params", "calib
 
 @dataclass(frozen=True, eq=False)
 class LearnedPrior:
-    """A reference as a query needs it: projection, denoiser, statistics and labels.
+    """All that a query needs of a reference: projection, denoiser, statistics and labels.
 
     Parameters
     ----------
@@ -40,20 +40,20 @@ class LearnedPrior:
     denoiser
         D(z; depth, s) in units of `latent_scale`, in inference mode.
     latent_scale
-        Number that latents, noise and rho are divided by for the denoiser.
+        Factor between PCA units and scaled units: latents, noise and rho are divided by it for the denoiser.
     preset
         Name of the preset.
     history
-        Training and held-out loss by step.
+        Training loss and held-out loss by step.
     statistics
-        Statistics of the matrix of the reference, which a query is compared with.
+        Statistics of the reference's matrix, to compare a query with.
     params
         Arguments of the call that trained the prior.
     calibration
-        Latents ``y`` (m, k) and residual variances ``residual`` (m,) of calibration cells in PCA units, or None. They
-        were not used for training.
+        Latents ``y`` (m, k) and residual variances ``residual`` (m,) of calibration cells in PCA units, or None. The
+        training does not use these cells.
     soft_clusters
-        Soft clusters of the reference; None with too few cells.
+        Soft clusters of the reference; None if it has too few cells.
     labels
         Label model of the reference; None without labels.
     """
@@ -71,7 +71,7 @@ class LearnedPrior:
     labels: LabelModel | None = None
 
     def __str__(self) -> str:
-        """The prior, and the card of its labels."""
+        """Describe the prior, and its labels by their card."""
         return repr(self) if self.labels is None else f"{self!r}\n{describe(self.labels.card)}"
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class LearnedPrior:
 
     @property
     def is_panel(self) -> bool:
-        """Whether the prior was learned on the values of a panel."""
+        """Whether the prior was learned from values of :func:`dice.pp.normalize_panel`."""
         return bool(self.params.get("layer") == PANEL_LAYER)
 
     @property
@@ -94,12 +94,12 @@ class LearnedPrior:
 
     @property
     def noise(self) -> float:
-        """Noise s_r of the reference in PCA units."""
+        """Standard deviation of the noise of the reference, in PCA units."""
         return self.projection.noise
 
     @property
     def measured(self) -> bool:
-        """Whether the noise of counts was learned, so that the depth of a cell tells its noise."""
+        """Whether the noise of counts was learned, so that the noise of a cell follows from its depth."""
         return self.denoiser.counted
 
     @property
@@ -108,9 +108,9 @@ class LearnedPrior:
         return self.denoiser.typical
 
     def denoise(self, y: Tensor, s: Tensor | float, log_depth: Tensor | None = None) -> Tensor:
-        """D in PCA units: E[U | y] for y (n, k) with Gaussian noise s, () or (n,), and that of counts at a depth (n,).
+        """Return E[U | y] in PCA units for y (n, k) with Gaussian noise of standard deviation s, () or (n,).
 
-        Without depths, s is the only noise of y.
+        With log depths (n,), y also has the noise of counts at these depths.
         """
         level = torch.as_tensor(s, dtype=y.dtype, device=y.device)
         return self.denoiser(y / self.latent_scale, level / self.latent_scale, log_depth) * self.latent_scale
@@ -118,22 +118,25 @@ class LearnedPrior:
     def mean(
         self, y: NDArray[np.floating], log_depth: NDArray[np.floating] | None = None, rho: float = 0.0
     ) -> NDArray[np.float32]:
-        """Posterior mean (n, k) of cells as arrays in PCA units. Cells of unknown depth (NaN) get the typical depth."""
+        """Return the posterior mean (n, k) of cells as an array in PCA units.
+
+        Cells of unknown depth (NaN) are treated as cells of typical depth.
+        """
         with torch.inference_mode():
             depths = None if log_depth is None else torch.as_tensor(self.known_depth(log_depth))
             return self.denoise(torch.as_tensor(np.asarray(y, np.float32)), rho, depths).numpy()
 
     def known_depth(self, log_depth: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Log depths (n,), with the typical depth for cells without counts."""
+        """Return log depths (n,) with NaN, for cells that are not counts, replaced by the typical log depth."""
         return np.where(np.isnan(log_depth), self.typical, log_depth).astype(np.float32)
 
     def denoiser_on(self, device: torch.device) -> Denoiser:
-        """The denoiser on `device`; a copy if it is on another one."""
+        """Return the denoiser on `device`: itself if it is there, otherwise a copy."""
         here = next(iter(self.denoiser.state_dict().values())).device
         return self.denoiser if here == device else deepcopy(self.denoiser).to(device)
 
     def to_arrays(self) -> dict[str, Any]:
-        """The prior as plain arrays, numbers and strings, with format number and checksum."""
+        """Return the prior as plain arrays, numbers and strings, with format number and checksum."""
         cap = self.projection.cap
         config = {
             "preset": self.preset,
@@ -179,7 +182,7 @@ class LearnedPrior:
 
 
 def _weights(network: nn.Module) -> dict[str, NDArray]:
-    """Weights by name, without the step counters of batch normalisation."""
+    """Return the weights by name, without the step counters of batch normalisation."""
     return {
         name: tensor.detach().cpu().numpy().astype(np.float32)
         for name, tensor in network.state_dict().items()

@@ -1,15 +1,15 @@
-"""The posterior of latents seen through noise, without a chain: mean, samples, variance, and random numbers of cells.
+"""The posterior of noisy latents without a chain: mean, samples, variance, and the random numbers of cells.
 
-Where the noise is the same in all directions, the stationary law of split Gibbs (:mod:`dice._model.gibbs`) is that of
-Gaussian denoising at the level s = sqrt(s_x^2 + rho^2), and no chain is needed: the mean is one evaluation of the
-denoiser, samples are independent runs of the reverse diffusion from y, and the covariance is s^2 dD/dy (second-order
-Tweedie). With the noise of counts, the depth of a cell replaces s_x: the denoiser has learned the noise at that depth.
-Everything is in scaled units.
+Split Gibbs (:mod:`dice._model.gibbs`) needs a chain only if the noise differs between directions. Otherwise its
+stationary distribution is the posterior under Gaussian noise of level s = sqrt(s_x^2 + rho^2). The mean is then one
+evaluation of the denoiser, samples are independent runs of the reverse diffusion from y, and the covariance is
+s^2 dD/dy (second-order Tweedie formula). With the noise of counts, the depth of a cell replaces s_x, because the
+denoiser has learned the noise at that depth. All values are in scaled units.
 
-Random numbers are addressed by (seed, cell name, stream, dimension). A cell's draws depend on nothing but this address:
-not on the chunk it is in, its neighbours in the file, or the number of workers. Every 64-bit word is the SplitMix64
-finaliser (Steele, Lea & Flood 2014) of the cell's key and a counter, so any part of the sequence is computed directly,
-for all cells at once, on any device.
+Random numbers are addressed by (seed, cell name, stream, dimension). The draws of a cell depend on this address only,
+not on its chunk, the order of the file or the number of workers. Every 64-bit word is the SplitMix64 finaliser (Steele,
+Lea & Flood 2014) of the cell's key and a counter. Any part of the sequence can therefore be computed directly, for all
+cells at once, on any device.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from torch import Tensor
 if TYPE_CHECKING:
     from dice._model.networks import Denoiser
 
-#: Largest noise level in scaled units: latents of variance 1 leave hardly a trace beneath it.
+#: Largest noise level in scaled units. Latents, whose variance is about 1, can hardly be seen through it.
 MAX_NOISE = 10.0
 #: Streams of :class:`CellNoise`.
 PROBES, SAMPLES, CHAINS = 0, 1, 2
 #: Last noise level of the few-step sampler: far below the spread of any cell type.
 NOISE_FLOOR = 0.02
-#: Random probes of the posterior covariance's trace, two evaluations each.
+#: Number of random probes for the trace of the posterior covariance. Each takes two evaluations.
 N_PROBES = 2
-#: Step of the differences in units of the noise level.
+#: Step of the central differences, in units of the noise level.
 DIFFERENCE = 0.05
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior of cells: mean (n, k), samples (n, S, k) and variance per latent (n,).
+    """Posterior of cells: mean (n, k), samples (n, S, k) and variance (n,), averaged over latents.
 
-    They are tensors in scaled units while they are computed, and arrays in PCA units afterwards.
+    The fields are tensors in scaled units during the computation, and arrays in PCA units afterwards.
     """
 
     mean: Any
     samples: Any = None
     variance: Any = None
-    #: Share of accepted Langevin moves, where there were any.
+    #: Share of accepted Langevin moves; None without such moves.
     acceptance: float | None = None
 
     def map(self, function: Callable[[Any, int], Any]) -> Posterior:
-        """Apply ``function(part, power)`` to every part; `power` is 1 for means and samples, and 2 for the variance."""
+        """Apply ``function(part, power)`` to mean and samples, with `power` 1, and to the variance, with `power` 2."""
         parts = ((self.mean, 1), (self.samples, 1), (self.variance, 2))
         mean, samples, variance = (None if part is None else function(part, power) for part, power in parts)
         return Posterior(mean, samples, variance, self.acceptance)
@@ -80,10 +80,10 @@ def direct(
     *,
     uncertainty: bool = True,
 ) -> Posterior:
-    """Posterior of noisy latents y (n, k) at Gaussian noise levels s () or (n,), without a chain.
+    """Compute the posterior of noisy latents y (n, k) at Gaussian noise levels s, () or (n,), without a chain.
 
-    `log_depth` (n,) is for cells with the noise of counts; without it, s is all the noise. The variance is that of the
-    samples if there are two or more of them and no depths.
+    Pass `log_depth` (n,) for cells with the noise of counts. Without it, y has Gaussian noise only, and the variance is
+    that of the samples if there are at least two.
     """
     y, s = within_reach(y, s)
     draws = [denoiser.posterior_sample(y, s, noise.spawn(SAMPLES, draw), log_depth) for draw in range(n_samples)]
@@ -96,31 +96,31 @@ def direct(
 
 
 def within_reach(y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace a noise level s beyond the training range by the largest level of that range.
+    """Limit noise levels s to `MAX_NOISE`, and scale y so that the posterior hardly changes.
 
-    At such levels the posterior is the prior, apart from a pull of y / s^2, which is kept.
+    At larger levels the posterior is almost the prior. It depends on y only through y / s^2, which does not change.
     """
     share = (MAX_NOISE / as_column(s, y).clamp_min(1e-12)).clamp_max(1)
     return y * share.square(), torch.as_tensor(s, dtype=y.dtype, device=y.device).clamp_max(MAX_NOISE)
 
 
 def as_column(s: Tensor, like: Tensor) -> Tensor:
-    """Noise levels as a (1, 1) or (n, 1) column in the precision and on the device of `like`."""
+    """Return noise levels as a (1, 1) or (n, 1) column, in the precision and on the device of `like`."""
     return torch.as_tensor(s, dtype=like.dtype, device=like.device).reshape(-1, 1)
 
 
 def noise_grid(start: Tensor, n_steps: int) -> Tensor:
-    """Levels (n_steps, n or 1, 1) that fall from `start` (n or 1, 1), evenly in their cube root."""
+    """Return noise levels (n_steps, n or 1, 1) that fall from `start` (n or 1, 1) in even steps of their cube root."""
     end = torch.minimum(torch.full_like(start, NOISE_FLOOR), 0.2 * start)
     share = torch.linspace(0, 1, n_steps, dtype=start.dtype, device=start.device)[:, None, None]
     return (start.pow(1 / 3) + share * (end.pow(1 / 3) - start.pow(1 / 3))).pow(3)
 
 
 def sample_sde(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise, *, n_steps: int = 10) -> Tensor:
-    """One posterior draw (n, k) for each cell by DPM-Solver++(2M) for the reverse SDE.
+    """Draw once from the posterior of each cell (n, k), by DPM-Solver++(2M) for the reverse SDE (Lu et al. 2022).
 
-    It starts *at* z, which already is the clean latent plus noise of level s (Lu et al. 2022). The
-    probability-flow ODE from the same start would give every draw the same value.
+    The diffusion starts at z, which is the clean latent plus noise of level s. The probability-flow ODE would give the
+    same value in every draw.
     """
     levels = noise_grid(as_column(s, z), n_steps)
     x = z
@@ -131,7 +131,7 @@ def sample_sde(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise, *, n_
         h, e2 = torch.log(a / b), (b / a).square()
         x = e2 * x + (1 - e2) * mean
         if previous is not None:
-            # Second order: the denoised value is extrapolated linearly in the log noise level.
+            # Second order: extrapolate the denoised value linearly in the log noise level.
             last_mean, last_h = previous
             x = x + (1 - e2) / 2 * (h / last_h) * (mean - last_mean)
         x = x + b * (1 - e2).sqrt() * noise.normal(step, z.shape[1])
@@ -140,10 +140,10 @@ def sample_sde(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise, *, n_
 
 
 def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
-    """Mean posterior variance per latent (n,): s^2 tr(dD/dy) / k by Hutchinson probes.
+    """Estimate the posterior variance (n,), averaged over latents: s^2 tr(dD/dy) / k by Hutchinson probes.
 
-    Products with dD/dy are central differences over a twentieth of the noise level. Torch's forward-mode
-    differentiation would do the same work, but keeps a global level that threads cannot share.
+    Products with dD/dy are central differences. Torch's forward-mode differentiation would take the same work, but its
+    global state cannot be shared by threads.
     """
     level = as_column(s, y)
     step = DIFFERENCE * level
@@ -156,14 +156,14 @@ def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -
     return (level[:, 0].square() * trace / (N_PROBES * y.shape[1])).clamp_min(0)
 
 
-# Signed forms of 0xBF58476D1CE4E5B9 and 0x94D049BB133111EB: torch has no unsigned arithmetic, and
-# multiplication modulo 2^64 does not care.
+# 0xBF58476D1CE4E5B9 and 0x94D049BB133111EB as signed numbers. Torch has no unsigned arithmetic, but multiplication
+# modulo 2^64 is the same for both.
 _MIX_1, _MIX_2 = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _MASK_32 = 0xFFFFFFFF
 
 
 def cell_seeds(names: Iterable[str], seed: int) -> NDArray[np.int64]:
-    """One 64-bit seed for every cell. Cells with the same name have different seeds."""
+    """Return a 64-bit seed for every cell name. Cells with the same name get different seeds."""
     seen: dict[str, int] = {}
     keys = []
     for name in names:
@@ -174,14 +174,14 @@ def cell_seeds(names: Iterable[str], seed: int) -> NDArray[np.int64]:
 
 
 class CellNoise:
-    """Standard normal and uniform variables of a set of cells.
+    """Random numbers of a set of cells: normal variables, uniform variables and signs.
 
     Parameters
     ----------
     keys
         Keys (n,) of the cells from :func:`cell_seeds`.
     stream
-        Numbers that name what the draws are for (a sample, a chain); different streams are independent.
+        Numbers that name the purpose of the draws, such as a sample or a chain. Different streams are independent.
     """
 
     def __init__(self, keys: Tensor, *stream: int) -> None:
@@ -189,11 +189,11 @@ class CellNoise:
         self.stream = stream
 
     def spawn(self, *stream: int) -> CellNoise:
-        """The same cells in a stream below this one."""
+        """Return the random numbers of the same cells in a substream."""
         return CellNoise(self.keys, *self.stream, *stream)
 
     def normal(self, step: int, size: int) -> Tensor:
-        """Standard normal variables (n, size), float32, by the Box-Muller transform."""
+        """Draw standard normal variables (n, size), float32, by the Box-Muller transform."""
         words = self._words(step, (size + 1) // 2)
         radius = torch.sqrt(-2 * torch.log(_unit(words >> 32)))
         angle = 2 * torch.pi * _unit(words)
@@ -201,11 +201,11 @@ class CellNoise:
         return pairs.flatten(1)[:, :size]
 
     def uniform(self, step: int, size: int) -> Tensor:
-        """Uniform variables (n, size) in (0, 1], float32."""
+        """Draw uniform variables (n, size) in (0, 1], float32."""
         return _unit(self._words(step, size))
 
     def signs(self, step: int, size: int) -> Tensor:
-        """Independent signs -1 and 1 (n, size), float32."""
+        """Draw independent signs -1 and 1 (n, size), float32."""
         return (self._words(step, size) & 1).float() * 2 - 1
 
     def _words(self, step: int, size: int) -> Tensor:
@@ -216,17 +216,17 @@ class CellNoise:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """The SplitMix64 finaliser: a bijection of 64-bit words whose output bits look independent."""
+    """Apply the SplitMix64 finaliser, a bijection of 64-bit words whose output bits look independent."""
     x = (x ^ _shift(x, 30)) * _MIX_1
     x = (x ^ _shift(x, 27)) * _MIX_2
     return x ^ _shift(x, 31)
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical right shift; torch's own copies the sign bit."""
+    """Shift bits to the right and fill with zeros. Torch's own shift copies the sign bit."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _unit(words: Tensor) -> Tensor:
-    """The low 32 bits as a number in (0, 1]."""
+    """Return the low 32 bits as a number in (0, 1]."""
     return ((words & _MASK_32).double() + 0.5).mul_(2.0**-32).float()

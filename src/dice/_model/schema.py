@@ -1,4 +1,4 @@
-"""The closed schema of a stored prior: every field that it may have is listed here, and all others are refused.
+"""The schema of a stored prior. It lists all fields that a prior may have; other fields are refused.
 
 A prior may come from any file. Names, types, shapes, bounds, finiteness and the checksum are verified on the raw values
 before anything is built from them. Nothing is executed or unpickled.
@@ -17,31 +17,31 @@ from dice._arguments import is_text
 from dice._errors import PriorFormatError
 from dice._model.projection import is_orthonormal
 
-#: The one format that is written and read.
+#: Number of the only format that is written and read.
 FORMAT = 5
 MAX_GENES = 200_000
 MAX_LATENT = 1_000
-#: Largest number of bytes and arrays of a stored prior, checked before anything is read.
+#: Maximum number of bytes and of arrays of a stored prior, checked before anything is read.
 MAX_BYTES, MAX_ARRAYS = 2 * 2**30, 10_000
-#: Largest length of the name of a gene, of all names together, and of other text.
+#: Maximum length of the name of a gene, of all names together, and of other text.
 MAX_NAME, MAX_NAMES, MAX_TEXT = 1_000, 20_000_000, 1_000_000
-#: Magnitudes of expression and of values computed from it, with a wide margin. Larger ones overflow.
+#: Largest and smallest accepted magnitude of expression and of values computed from it. Larger values would overflow.
 LARGEST, SMALLEST = 1e12, 1e-12
 
 #: Fields that are tables of arrays, and those that are text.
 TABLES = ("weights", "history", "statistics", "calibration", "soft_clusters", "labels")
 TEXTS = ("config", "params", "sha256", "genes", "card")
-#: Numbers, and vectors with an entry for every gene.
+#: Fields that are numbers, and fields that are vectors with an entry for every gene.
 _SCALARS, _PER_GENE = ("noise", "bulk", "latent_scale"), ("mean", "scale", "center", "gene_noise")
 FIELDS = {"format", "loadings", "singular_values", *TABLES, *TEXTS, *_SCALARS, *_PER_GENE}
-#: Tables that a prior may lack: columns (True: as wide as the latents), and the largest length.
+#: Tables that a prior may lack, with their columns (True: k numbers per row, False: one) and maximum number of rows.
 PARTS: dict[str, tuple[dict[str, bool], int]] = {
     "calibration": ({"y": True, "residual": False}, 100_000),
     "soft_clusters": ({"directions": True, "means": True, "variances": True}, 1_000),
 }
-#: Fields that a prior may lack; labels and their card come together.
+#: Fields that a prior may lack. It has both or none of ``labels`` and their ``card``.
 OPTIONAL = {*PARTS, "labels", "card"}
-#: Smallest value of some fields. The others are at least -`LARGEST`, and none is larger than `LARGEST`.
+#: Smallest accepted values of some fields; for all other fields it is -`LARGEST`. The largest is always `LARGEST`.
 _LEAST = {"latent_scale": SMALLEST, "scale": SMALLEST}
 _LEAST |= dict.fromkeys(("noise", "bulk", "gene_noise", "singular_values"), 0.0)
 _LEAST |= dict.fromkeys(("calibration/residual", "soft_clusters/variances"), 0.0)
@@ -49,7 +49,7 @@ _LEAST |= dict.fromkeys(("labels/counts", "labels/gene_variances", "labels/batch
 
 
 def fits(version: Any, names: set[str]) -> bool:
-    """Whether these are the fields of a prior of this format."""
+    """Return whether a stored prior has this format and the right fields."""
     return bool(version == FORMAT) and names | OPTIONAL == FIELDS and ("labels" in names) == ("card" in names)
 
 
@@ -87,7 +87,7 @@ def validate(raw: Any) -> dict[str, Any]:
 
 
 def check_arrays(arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], table: str) -> None:
-    """Refuse a table of arrays that has other names or shapes than these."""
+    """Raise an error if a table of arrays has other names or shapes than `shapes`."""
     _same_names(set(arrays), set(shapes), f"entries of {table!r}")
     for name, shape in shapes.items():
         _array(arrays[name], f"{table}/{name}", shape)
@@ -121,7 +121,7 @@ def _config(text: Any) -> dict[str, Any]:
     cap, size = config["cap"], config["denoiser"]
     sound = isinstance(config["preset"], str) and isinstance(config["kind"], str)
     sound &= cap is None or (isinstance(cap, float) and SMALLEST <= cap <= LARGEST)
-    # The size holds the constructor arguments of a network.
+    # `size` holds the constructor arguments of the network.
     sound &= isinstance(size, dict) and all(type(value) is int for value in size.values())
     _require(sound and 0 < size.get("n_latent", 0) <= MAX_LATENT, "config", "has values that are out of bounds")
     return config
@@ -161,13 +161,16 @@ def _number(value: Any, name: str) -> float:
 
 
 def _bounded(value: Any, name: str) -> None:
-    """Refuse values that are not finite, too small or too large."""
+    """Raise an error if values are not finite, too small or too large."""
     least = _LEAST.get(name, -LARGEST)
     _require(np.all((value >= least) & (value <= LARGEST)), name, f"is not between {least:g} and {LARGEST:g}")
 
 
 def _table(value: Any, name: str) -> dict[str, Any]:
-    """Named numbers (``statistics``) or float arrays; ``history`` may hold NaN, for steps without a measurement."""
+    """Return a table of numbers (``statistics``) or of float arrays, if it is valid.
+
+    ``history`` may contain NaN, for steps without a measurement.
+    """
     named = isinstance(value, Mapping) and len(value) <= MAX_ARRAYS and all(is_text(key, MAX_NAME) for key in value)
     _require(named, name, "is not a table of arrays")
     if name == "statistics":
@@ -181,7 +184,7 @@ def _table(value: Any, name: str) -> dict[str, Any]:
 
 
 def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
-    """A table of `PARTS`: latents or a number for every cell or soft cluster."""
+    """Return one of the tables of `PARTS`, if it is valid: latents or a number for every cell or soft cluster."""
     columns, most = PARTS[name]
     whole = isinstance(value, Mapping) and set(value) == set(columns)
     (n, *_) = (*(getattr(value[next(iter(columns))], "shape", None) or ()), 0) if whole else (0,)
@@ -191,9 +194,10 @@ def _part(value: Any, name: str, n_latent: int) -> dict[str, np.ndarray]:
 
 
 def checksum(raw: Mapping[str, Any]) -> str:
-    """SHA-256 over every field but the checksum itself.
+    """Return the SHA-256 of all fields except the checksum itself.
 
-    It reads values in a fixed order, not the bytes of a file, so that it is the same in every file format.
+    It is computed from the values in a fixed order, not from the bytes of a file. It is therefore the same in every
+    file format.
     """
     digest = hashlib.sha256()
     for name, value in _flatten(raw):
@@ -211,7 +215,7 @@ def _flatten(raw: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _canonical(value: Any) -> bytes:
-    """Bytes of a value that do not depend on how a file format stored it."""
+    """Return bytes for a value that are the same for every file format."""
     if isinstance(value, str):
         return b"text" + value.encode()
     array = np.asarray(value)
@@ -224,7 +228,7 @@ def _canonical(value: Any) -> bytes:
 
 
 def has_plain_text(value: Any, longest: int) -> bool:
-    """Return whether files can store all text of a JSON value, which may contain surrogates."""
+    """Return whether files can store all text of a JSON value. They cannot store Unicode surrogates."""
     if isinstance(value, dict):
         return all(has_plain_text(part, longest) for pair in value.items() for part in pair)
     if isinstance(value, list):

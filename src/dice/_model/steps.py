@@ -1,6 +1,7 @@
 """The likelihood step of split Gibbs: draws of Z given the expression x and the latents U, in scaled units.
 
-Each step draws from a density proportional to f(x - V Z) exp(-|Z - U|^2 / 2 rho^2), or leaves it invariant.
+The target density is proportional to f(x - V Z) exp(-|Z - U|^2 / 2 rho^2). A step draws from it exactly, or makes a
+move that leaves it invariant.
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ ResidualDensity = Callable[[Tensor], Tensor]
 
 
 class LikelihoodStep(Protocol):
-    """Draws Z. `z` is its last value, which only some steps use."""
+    """Step of a chain that draws Z."""
 
     def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
-        """New Z (n, k) given U (n, k) and rho (1 or n, 1)."""
+        """Draw Z (n, k) given U (n, k) and rho (1 or n, 1). `z` is the last Z, which only some steps use."""
         ...
 
 
 @dataclass(frozen=True)
 class GaussianStep:
-    """Conjugate step for y = U + N(0, Q diag(variances) Q'), the reduced Gaussian likelihood (Proposition 3.1)."""
+    """Exact step for the Gaussian likelihood in the latent space, y = Z + N(0, Q diag(variances) Q').
+
+    This is the paper's Proposition 3.1.
+    """
 
     #: Latent points (n, k), variances (k,) along the axes, and the axes Q (k, k).
     y: Tensor
@@ -40,7 +44,7 @@ class GaussianStep:
     axes: Tensor
 
     def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
-        """Exact draw; a direction without noise stays at the data."""
+        """Draw Z exactly. In a direction without noise, Z equals y."""
         return self._weighted(u, rho, noise, self.variances)
 
     def _weighted(self, u: Tensor, rho: Tensor, noise: CellNoise, variances: Tensor) -> Tensor:
@@ -53,10 +57,10 @@ class GaussianStep:
 
 @dataclass(frozen=True)
 class StudentCellStep:
-    """Multivariate t noise: one Gamma-distributed precision for each cell, then the Gaussian step."""
+    """Step for multivariate t noise: draw one Gamma-distributed precision for each cell, then take a Gaussian step."""
 
     gaussian: GaussianStep
-    #: Residual energy outside of the loadings, in units of the noise scale squared (n,).
+    #: Residual sum of squares (n,) that the loadings cannot explain, in units of the squared noise scale.
     energy: Tensor
     n_genes: int
     df: float
@@ -71,7 +75,7 @@ class StudentCellStep:
 
 @dataclass(frozen=True)
 class StudentGeneStep:
-    """Independent t noise for every gene: a precision for each entry, then a weighted Gaussian step."""
+    """Step for independent t noise of every gene: draw a precision for each entry, then take a Gaussian step."""
 
     #: Standardised expression (n, d), scaled loadings (d, k), noise variances (n, d).
     x: Tensor
@@ -95,11 +99,11 @@ class StudentGeneStep:
 
 @dataclass
 class LangevinStep:
-    """Any differentiable log f: Langevin moves with the quadratic part integrated exactly, and a Metropolis test.
+    """Step for any differentiable log f: Langevin moves with a Metropolis test.
 
-    Without the likelihood, the proposal is an Ornstein-Uhlenbeck step, which leaves N(U, rho^2) invariant for every
-    step size. The gradient of log f tilts it, and the Metropolis test removes the error. The step size of a cell adapts
-    during the warm-up and is constant afterwards.
+    A proposal is an Ornstein-Uhlenbeck step, which leaves N(U, rho^2) invariant for every step size, tilted by the
+    gradient of log f. The Metropolis test removes the error of the tilt. The step size of a cell adapts during the
+    warm-up and is constant afterwards.
     """
 
     x: Tensor
@@ -123,7 +127,7 @@ class LangevinStep:
             proposal = forward + spread * noise.normal(2 * move, u.shape[1])
             new_value, new_gradient = self._likelihood(proposal)
             backward = u + decay * (proposal - u) + tilt * new_gradient
-            # Ratio of targets and of proposals, both ways.
+            # Log of the Metropolis ratio: target densities, then proposal densities in both directions.
             ratio = new_value - value + ((z - u).square() - (proposal - u).square()).sum(1) / (2 * rho[:, 0] ** 2)
             ratio += ((proposal - forward).square() - (z - backward).square()).sum(1) / (2 * spread[:, 0] ** 2)
             accept = (noise.uniform(2 * move + 1, 1)[:, 0].log() < ratio)[:, None]
@@ -148,7 +152,7 @@ class LangevinStep:
         return torch.as_tensor(self.accepted) / max(self.moves - self.warm_up, 1)
 
     def _likelihood(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """log f(x - V Z) (n,) and its gradient in Z (n, k)."""
+        """Return log f(x - V Z) (n,) and its gradient in Z (n, k)."""
         with torch.enable_grad():
             point = z.detach().clone().requires_grad_()
             value = self.log_density(self.x - point @ self.loadings.T)
@@ -170,7 +174,11 @@ def likelihood_step(
     x: Floats | None,
     scale: float,
 ) -> LikelihoodStep:
-    """The step of a likelihood of this `kind`, for cells with these residuals (n,), their noise, and genes x (n, d)."""
+    """Return the step for a likelihood of this `kind`.
+
+    `residual` (n,) holds the residual variances of the cells, `noise` is the scale of the noise, and `x` (n, d) is the
+    standardised expression, for steps that need it.
+    """
     tensor = partial(torch.as_tensor, dtype=torch.float32, device=gaussian.y.device)
     if isinstance(kind, Gaussian):
         return gaussian
@@ -186,10 +194,10 @@ def likelihood_step(
 
 
 def draw_gamma(shape: float, rate: Tensor, noise: CellNoise, *, n_rounds: int = 8) -> Tensor:
-    """Gamma variables with one `shape` >= 1 and `rate` (n, m), by Marsaglia and Tsang's method.
+    """Draw Gamma variables with one `shape` >= 1 and `rate` (n, m), by Marsaglia and Tsang's method.
 
-    The number of rounds is fixed: eight leave fewer than one in 10^10 variables undecided, which keep their last
-    proposal. Every round has its own random numbers, so that the result of a cell does not depend on the others.
+    The number of rounds is fixed, so that the result of a cell does not depend on other cells. After eight rounds fewer
+    than one in 10^10 variables have no accepted proposal; these keep their last one.
     """
     d = shape - 1 / 3
     c = (9 * d) ** -0.5

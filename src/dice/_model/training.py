@@ -1,7 +1,7 @@
-"""Training of a denoiser: a loop that the caller drives, one step at a time.
+"""Training of a denoiser, one step at a time, driven by the caller.
 
-The state of the trainer (weights, averages, optimiser, random generator, best weights so far) can be saved as plain
-arrays and loaded again. The steps that follow are then the same to the bit.
+The state of the trainer (weights, averaged weights, optimiser, random generator, best weights so far) can be saved as
+plain arrays. After it is loaded again, training continues as if it had not been interrupted, to the bit.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from dice.options import Mixup
 
 
 class Trainer:
-    """Minimises the loss of a denoiser over batches and stops on held-out cells.
+    """Loop that minimises the loss of a denoiser over batches, and stops when the held-out loss no longer falls.
 
     Parameters
     ----------
     denoiser
-        Network to train in place. It ends with the best weights.
+        Network to train in place. It has the best weights at the end.
     batches
         Batches of rows or latents.
     held_out
-        Evaluated every ``config.evaluate_every`` steps, or None to train to the end.
+        Held-out loss, evaluated every ``config.evaluate_every`` steps. None trains to the end.
     config
-        How to train.
+        Settings of the training.
     seed
         Seed of batches and noise.
     """
@@ -66,13 +66,13 @@ class Trainer:
 
     @property
     def finished(self) -> bool:
-        """Whether the last step was taken or patience ran out."""
+        """Whether the last step was taken, or the held-out loss has not improved for too long."""
         waited = (self.step - self.best_step) / self.config.evaluate_every
         impatient = bool(self.config.patience) and waited >= self.config.patience
         return self.step >= self.config.max_steps or impatient
 
     def steps(self) -> Iterator[int]:
-        """Take steps until finished, and yield their numbers. The denoiser ends with the best weights."""
+        """Take steps until the training is finished, and yield their numbers. Then load the best weights."""
         self.denoiser.train()
         while not self.finished:
             self._step()
@@ -82,7 +82,7 @@ class Trainer:
         self.restore_best()
 
     def evaluate(self) -> None:
-        """Check the losses since the last evaluation, and keep the averaged weights if they are the best.
+        """Record the losses, and keep the averaged weights if they are the best so far.
 
         Without patience or held-out cells, the last weights are kept.
         """
@@ -102,7 +102,7 @@ class Trainer:
         self.denoiser.eval()
 
     def rate(self, step: int) -> float:
-        """Learning rate of a step, counted from 0: a short linear rise, then half a cosine."""
+        """Return the learning rate of a step, counted from 0. It rises linearly, then falls as half a cosine."""
         config = self.config
         rise = min(1.0, (step + 1) / max(config.warmup, 1))
         return config.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * step / config.max_steps))
@@ -117,12 +117,12 @@ class Trainer:
         norm = nn.utils.clip_grad_norm_(self.denoiser.parameters(), self.config.clip_norm)
         self.optimizer.step()
         self.average.update_parameters(self.denoiser)
-        # The loss becomes NaN with a gradient that is not finite, which would ruin the weights unseen.
+        # If a gradient is not finite, the loss becomes NaN too. Otherwise nothing would show that weights are ruined.
         self._losses.append(loss.detach() + 0 * norm)
         self.step += 1
 
     def _mean_loss(self) -> float:
-        """Mean loss since the last evaluation, read from the device in one transfer."""
+        """Return the mean loss since the last evaluation, read from the device in one transfer."""
         if not self._losses:
             return math.nan
         losses = torch.stack(self._losses).cpu().numpy()
@@ -141,7 +141,7 @@ class Trainer:
         )
 
     def state(self) -> dict[str, NDArray]:
-        """The state of the training as plain arrays."""
+        """Return the state of the training as plain arrays."""
         parts = {"best": self.best, "model": self.denoiser.state_dict(), "average": self.average.state_dict()}
         parts |= {f"optimizer/{index}": slots for index, slots in self.optimizer.state_dict()["state"].items()}
         arrays = {
@@ -154,7 +154,7 @@ class Trainer:
         return arrays
 
     def load_state(self, arrays: dict[str, NDArray]) -> None:
-        """Load the arrays of :meth:`state`, made with the same denoiser and arguments."""
+        """Load arrays that :meth:`state` of a trainer with the same denoiser and arguments returned."""
         device = self.batches.data.device
 
         def part(prefix: str) -> dict[str, Tensor]:
@@ -190,14 +190,14 @@ def make_trainer(
     seed: int = 0,
     **overrides: Any,
 ) -> Trainer:
-    """The trainer of a preset.
+    """Return the trainer of a preset.
 
     Parameters
     ----------
     preset, data
         Name of a preset that is trained, and its data.
     noise
-        Noise of the reference in scaled units. Without counts, no smaller noise is ever denoised.
+        Noise of the reference in scaled units. Without counts, the held-out loss covers noise levels from here on.
     labels, mixup
         Label of every training cell, and mixup within labels.
     seed
@@ -221,12 +221,12 @@ def make_trainer(
     held_out = HeldOut.of(data, denoiser, noise, seed)
     trainer = Trainer(denoiser, Batches(data.train, labels, mixup), held_out, config, seed=seed)
     if held_out is not None and denoiser.counted:
-        trainer.best_loss = 1.0  # The loss of the linear filter, which the network starts at.
+        trainer.best_loss = 1.0  # The relative loss of the linear filter, where training starts.
     return trainer
 
 
 def _ema(decay: float) -> Callable[..., None]:
-    """Exponential average of the weights, with a decay that grows from 0.1 to `decay`."""
+    """Return a function that averages weights exponentially, with a decay that grows from 0.1 to `decay`."""
 
     def update(averages: list[Tensor], current: list[Tensor], n_averaged: Tensor | int) -> None:
         n = int(n_averaged)

@@ -1,8 +1,8 @@
 """The data that a denoiser learns from: roles of cells, thinned copies, batches, and the held-out loss.
 
-A denoiser learns from rows. A row is a thinned copy of one cell: the noisy latents of a random share of its counts, the
-latents of the rest, which the network predicts, the latents of two halves of the rest, which give the variance, and the
-log depths of these parts. Without counts a row is the latents of a cell.
+A denoiser learns from rows. A row holds one thinned copy of a cell, in four parts: the latents of a random share of its
+counts (the input), the latents of the remaining counts (the target), the latents of two halves of the target (for the
+variance), and the log depths of input, target and halves. Without counts, a row holds the latents of a cell.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 
 #: Roles of cells in the order of their codes.
 ROLES = ("train", "validation", "calibration")
-#: Gaussian noise levels of the held-out loss with counts, in units of the spread of the latents.
+#: Gaussian noise levels of the held-out loss for priors of counts, in units of the latents' spread.
 COUNTED_LEVELS = (0.0, 0.5)
-#: Range of the input's share of a cell's counts, log-uniform. The target is the rest: no counts are wasted, whole cells
-#: are hardly deeper than the deepest input, and the depth of the target varies enough to be learned.
+#: Smallest and largest share of a cell's counts that is the input; shares are log-uniform. The target is the rest. No
+#: counts are wasted, whole cells are hardly deeper than the deepest inputs, and the depth of targets varies enough for
+#: the network to learn its effect.
 SMALLEST_SHARE, LARGEST_SHARE = 0.05, 0.8
-#: Thinned copies of every cell, up to this number of rows. Held-out error after 300 steps with 2, 4, 8 copies of 4,000
-#: cells: bmmc .209, .205, .203; TEA-seq .300, .294, .292. Against the exact posterior of twelve profiles, 16 copies
-#: leave 97 to 99 % of the error that 8 leave (four seeds).
+#: Maximum number of thinned copies of a cell, and number of rows to aim at. With 2, 4 and 8 copies of 4,000 cells, the
+#: held-out error after 300 steps was .209, .205 and .203 (bmmc) or .300, .294 and .292 (TEA-seq). Against the exact
+#: posterior of twelve profiles, 16 copies had 97 to 99 % of the error of 8 copies (four seeds).
 MAX_COPIES, ROWS = 16, 64_000
-#: Largest number of cells that are copied.
+#: Maximum number of cells that are copied.
 MAX_MEASURED = 16_000
 
 
 class Rows:
-    """Rows (n, 4 k + 3) of thinned copies, or latents (n, k) without counts, by the names of their parts."""
+    """Access by name to the parts of rows: thinned copies (n, 4 k + 3), or latents (n, k) without counts."""
 
     def __init__(self, values: Tensor, n_latent: int) -> None:
         self.values, self.n_latent = values, n_latent
@@ -51,18 +52,18 @@ class Rows:
             return
         k = n_latent
         self.target, self.first, self.second = values[:, k : 4 * k].split(k, dim=1)
-        #: Log depths (n, 2) of input and target, and of input and halves.
+        #: Log depths (n, 2) of input and target, and log depths (n, 2) of input and halves.
         self.depths, self.half_depths = values[:, 4 * k : 4 * k + 2], values[:, [4 * k, 4 * k + 2]]
 
     def __len__(self) -> int:
         return len(self.values)
 
     def every_second(self) -> Rows:
-        """Half of the rows."""
+        """Return every second row."""
         return Rows(self.values[::2], self.n_latent)
 
     def clean_scale(self) -> float:
-        """Root mean variance of the clean latents: the covariance of two halves is free of the noise of counts."""
+        """Return the root mean variance of clean latents: the halves' covariance is free of the noise of counts."""
         first, second = self.first - self.first.mean(0), self.second - self.second.mean(0)
         return float((first * second).mean().clamp_min(1e-12).sqrt())
 
@@ -74,12 +75,12 @@ class Rows:
 
 
 def n_copies(n_cells: int) -> int:
-    """Number of thinned copies of every cell."""
+    """Return the number of thinned copies to make of every cell."""
     return int(np.clip(-(-ROWS // max(n_cells, 1)), 2, MAX_COPIES))
 
 
 def make_rows(projection: Projection, cells: CellCounts, rng: np.random.Generator, *, target_sum: float) -> Tensor:
-    """Rows (copies, n, 4 k + 3) of cells of the reference, read as if the loadings had been computed without them."""
+    """Make rows (copies, n, 4 k + 3) of reference cells, with latents corrected by :func:`without_self`."""
     whole = projection.standardizer(cells.expression)
     own, energy = whole @ projection.loadings, whole.squared_norms()
 
@@ -101,22 +102,22 @@ def make_rows(projection: Projection, cells: CellCounts, rng: np.random.Generato
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Training data in scaled units: rows of thinned copies, or latents for values that are not counts."""
+    """Training data in scaled units: rows of thinned copies or, without counts, latents."""
 
     train: Tensor
     #: Data of held-out cells; None if there are none.
     held_out: Tensor | None
-    #: Scale that latents were divided by.
+    #: Number that latents in PCA units were divided by.
     scale: float
     n_latent: int
     #: Positions of the training cells among all cells.
     cells: NDArray[np.intp]
-    #: Typical log depth; None without counts.
+    #: Log depth of a typical cell; None without counts.
     typical: float | None = None
 
 
 def assign_roles(n_cells: int, validation: float, calibration: float, seed: int) -> NDArray[np.int8]:
-    """Random role (n,) of every cell, as a code in `ROLES`, for given shares of the cells."""
+    """Return a random role (n,) of every cell, as a code in `ROLES`, for given shares of validation and calibration."""
     order = np.random.default_rng(seed).permutation(n_cells)
     # At least two cells are left for training.
     n_validation = min(round(validation * n_cells), max(n_cells - 2, 0))
@@ -128,7 +129,7 @@ def assign_roles(n_cells: int, validation: float, calibration: float, seed: int)
 
 
 def plain_data(latents: NDArray[np.floating], roles: NDArray[np.int8], device: torch.device) -> TrainingData:
-    """Latents (n, k) in PCA units as training data without counts; calibration cells are left out."""
+    """Make training data from latents (n, k) in PCA units, without counts. Calibration cells are left out."""
     cells, held_out = np.flatnonzero(roles == 0), np.flatnonzero(roles == 1)
     scale = float(np.sqrt(latents[(roles == 0) | (roles == 1)].var(0).mean()))
     values = torch.as_tensor(latents / scale, dtype=torch.float32, device=device)
@@ -138,7 +139,7 @@ def plain_data(latents: NDArray[np.floating], roles: NDArray[np.int8], device: t
 
 
 def thinned_data(copies: Tensor, cells: Codes, roles: NDArray[np.int8], n_latent: int, typical: float) -> TrainingData:
-    """Thinned copies (copies, n, 4 k + 3) of `cells` (n,) with these roles, in PCA units, as training data."""
+    """Make training data from thinned copies (copies, n, 4 k + 3) in PCA units of `cells` (n,) with these roles."""
     learned, judged = (Rows(copies[:, roles == role].flatten(0, 1), n_latent) for role in (0, 1))
     scale = learned.clean_scale()
     held_out = judged.scaled(scale) if len(judged) else None
@@ -146,30 +147,29 @@ def thinned_data(copies: Tensor, cells: Codes, roles: NDArray[np.int8], n_latent
 
 
 class Batches:
-    """Batches of training data (n, m), drawn with replacement; all cells if the batch is larger.
+    """Batches of training data (n, m), drawn with replacement. A batch that would be larger than the data is the data.
 
     Parameters
     ----------
     data
         Rows or latents, on the device to train on.
     labels
-        Label code (n,) of every cell for a mixup, -1 for cells that are never mixed (missing labels).
+        Label code (n,) of every cell, for a mixup; -1 for cells without a label, which are never mixed.
     mixup
-        Replace cells by Dirichlet mixtures of themselves and cells of their label. With five cells and equal
-        weights on average, a mixture has one third of the variance of its label. The learned prior is then sharper than
-        the training cells.
+        Settings to replace cells by random mixtures with cells of their label. With the default settings, a mixture has
+        one third of the variance within its label, so labels differ more clearly in the prior than in the data.
     """
 
     def __init__(self, data: Tensor, labels: Codes | None = None, mixup: Mixup | None = None) -> None:
         self.data, self.labels, self.mixup = data, labels, mixup
         if labels is not None:
-            # Cells of a label are adjacent in `order`, so that a random offset gives another one.
+            # Cells of a label are adjacent in `order`, so a random offset from its start gives a cell of the label.
             self.order = np.argsort(labels, kind="stable")
             _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
             self.starts, self.counts = (np.cumsum(counts) - counts)[codes], counts[codes]
 
     def draw(self, size: int, generator: torch.Generator) -> Tensor:
-        """One batch (size, m), mixed if there is a mixup."""
+        """Draw one batch (size, m), mixed if there is a mixup."""
         n, device = len(self.data), self.data.device
         if size >= n:
             cells = torch.arange(n, device=device)
@@ -179,13 +179,13 @@ class Batches:
 
     def _mixed(self, cells: Tensor, mixup: Mixup, generator: torch.Generator) -> Tensor:
         assert self.labels is not None
-        # Torch draws Gamma variables from its global generator only, so that numpy draws the weights.
+        # numpy draws the weights, because torch draws Gamma variables from its global generator only.
         seed = torch.randint(2**62, (), generator=generator, device=cells.device)
         rng, own = np.random.default_rng(int(seed)), cells.cpu().numpy()
         weights = rng.dirichlet(np.full(mixup.points, mixup.concentration), len(own))
         offsets = rng.random((len(own), mixup.points - 1)) * self.counts[own, None]
         parts = np.column_stack([own, self.order[self.starts[own, None] + offsets.astype(np.intp)]])
-        # A cell that is not mixed has the weight 1 in its own mixture.
+        # A cell that is not mixed has the weight 1, and the others in its mixture 0.
         stays = (rng.random(len(own)) >= mixup.probability) | (self.labels[own] < 0)
         weights[stays] = np.eye(1, mixup.points)
         shares = torch.as_tensor(weights, dtype=self.data.dtype, device=cells.device)
@@ -195,11 +195,11 @@ class Batches:
 class HeldOut:
     """Denoising error of held-out cells at the noise levels of inference, relative to a linear denoiser.
 
-    The noise is drawn once, so that evaluations differ by the weights only.
+    The noise is drawn once, so that evaluations differ only by the weights of the network.
     """
 
     def __init__(self, rows: Tensor, levels: Tensor, linear: Tensor | None, denoiser: Denoiser, seed: int) -> None:
-        """`linear` are the errors (levels,) of the linear denoiser; None measures those of `denoiser`."""
+        """Draw the noise. `linear` holds the errors (levels,) to compare with; None takes those of `denoiser` now."""
         self.rows, self.levels = rows, levels
         generator = torch.Generator(rows.device).manual_seed(seed)
         shape = (len(levels), len(rows), denoiser.n_latent)
@@ -208,19 +208,23 @@ class HeldOut:
 
     @classmethod
     def of(cls, data: TrainingData, denoiser: Denoiser, noise: float, seed: int) -> HeldOut | None:
-        """The loss relative to the linear filter with counts, and to the Wiener filter without; None without cells."""
+        """Return the held-out loss, or None without held-out cells.
+
+        With counts it is relative to the `denoiser` as it is now, the linear filter; without counts, to the Wiener
+        filter.
+        """
         if data.held_out is None:
             return None
         if data.typical is not None:
             return cls(data.held_out, data.train.new_tensor(COUNTED_LEVELS), None, denoiser, seed)
         levels = data.train.new_tensor(np.geomspace(float(np.clip(noise, 0.05, 0.5)), 2.0, num=6))
-        # Equal cells have no variance, and the loss would not be a number.
+        # If all cells are equal, the variances are zero and the loss would be NaN.
         variances, squares = data.train.var(0).clamp_min(1e-6), levels.square()[:, None]
         return cls(data.held_out, levels, (variances * squares / (variances + squares)).mean(1), denoiser, seed)
 
     @torch.no_grad()
     def errors(self, denoiser: Denoiser) -> Tensor:
-        """Mean squared error at every level."""
+        """Return the mean squared error at every noise level."""
         pairs = zip(self.levels, self.noise, strict=True)
         return torch.stack([denoiser.error(self.rows, level, noise) for level, noise in pairs])
 

@@ -1,4 +1,4 @@
-"""Panels, figures with `show` and `save` as in scanpy, texts that docstrings of plots share, and the page as a file."""
+"""Tools for plots: panels, `show` and `save` as in scanpy, shared texts of docstrings, and the interactive page."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
 else:
-    # The first plot imports matplotlib.
+    # Only the first plot imports matplotlib.
     Axes = Figure = Any
 
-#: Figure and axes, as functions under :func:`plot` return them.
+#: Figure and axes. Functions that :func:`plot` decorates return both.
 Drawn = tuple[Figure, Any]
-#: Side of a panel, and largest width of a row of panels, in inches.
+#: Side of a panel and maximum width of a row of panels, in inches.
 PANEL, PAGE = 3.2, 11.0
 #: Backends that only write files; all others can show a figure.
 _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template"})
-#: Scripts of the page, in the order in which they need each other.
+#: Scripts of the page. Each needs only those before it.
 SCRIPTS = ("data", "levels", "map", "selection", "corrections", "panels", "sections", "main")
 
-#: A line ``{name}`` among the parameters of a docstring stands for one of these.
+#: Shared texts. A line ``{name}`` in the docstring of a plot is replaced by the text of this name.
 SHARED_TEXTS = {
     "reference_map": """
 reference_rep
@@ -78,13 +78,13 @@ def panels(
     ncols
         Number of panels in a row. None takes as many as fit on a page.
     size
-        Width and height of a panel in inches. The figure grows by all that is around the panels.
+        Width and height of a panel in inches. Titles, legends and colour bars are added to the size of the figure.
     widths
         Widths of the columns in inches, if they differ.
     same_limits
         Use the same limits in all panels.
     square
-        Whether all panels are square maps, which are moved close together.
+        Whether all panels are square maps. They are then moved close together.
     """
     import matplotlib.pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -102,18 +102,18 @@ def panels(
 
 
 def columns(n_panels: int, width: float) -> int:
-    """Return the number of panels in a row, so that rows are about equally full and fit on a page."""
+    """Return the number of panels per row. Rows fit on a page and are about equally full."""
     n_rows = math.ceil(n_panels / max(PAGE // width, 1))
     return math.ceil(n_panels / n_rows)
 
 
 def outermost(axes: Sequence[Axes]) -> Axes:
-    """Return the first panel of the last column, beside which a legend parts no panels."""
+    """Return the first panel of the last column. A legend beside it does not come between panels."""
     return max(axes, key=lambda ax: ax.get_subplotspec().colspan.start)  # type: ignore[union-attr]
 
 
 def _make_room(figure: Figure) -> None:
-    """Enlarge a figure by the titles, names, legends and colour bars around its panels, which so keep their size."""
+    """Enlarge a figure to make room for titles, names, legends and colour bars, so that panels keep their size."""
     columns, rows = defaultdict[int, float](float), defaultdict[int, float](float)
     for ax in figure.axes:
         cell, outside = ax.get_subplotspec(), ax.get_tightbbox()
@@ -126,17 +126,17 @@ def _make_room(figure: Figure) -> None:
 
 
 def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> list[str]:
-    """Return the titles, one per name, or the names if there are no titles."""
+    """Return the titles, of which there must be one per name, or the names if there are no titles."""
     if titles is not None and len(titles) != len(names):
         raise InputError(f"`titles` must be {len(names)} titles, one for each of the {what}, got {len(titles)}.")
     return names if titles is None else list(titles)
 
 
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
-    """Let a function that returns a figure and its axes save, show or return them as scanpy's plots do.
+    """Decorate a function that returns a figure and its axes: save, show or return them as scanpy's plots do.
 
-    A figure that is neither saved nor shown stays open for ``plt.savefig``. The shared texts are put into the
-    docstring, where :func:`help` and Sphinx find them.
+    A figure that is neither saved nor shown stays open for ``plt.savefig``. The shared texts are inserted into the
+    docstring, so that :func:`help` and Sphinx show them.
     """
 
     @wraps(function)
@@ -159,19 +159,19 @@ def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
         if show is False:
             return axes
         if show or plt.get_backend().lower() not in _FILE_BACKENDS:
-            # Not closed afterwards: if show does not block, closing would remove the window.
+            # The figure stays open: if `show` does not block, closing would remove the window.
             plt.show()
         elif save is not None:
             plt.close(figure)
         return None
 
-    # Sphinx looks for the defaults of all parameters in the source, so that it must show none.
+    # Sphinx reads the defaults of parameters from the source of `__wrapped__`, which lacks the added parameters.
     del drawn.__wrapped__
     own, manners = inspect.signature(function), list(inspect.signature(drawn).parameters.values())[1:-1]
     parameters = [*own.parameters.values(), *manners]
     drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
     if drawn.__doc__ is not None:  # None under ``python -OO``
-        # Python removes the indentation from 3.13 on.
+        # Before 3.13, Python does not remove the indentation itself.
         drawn.__doc__ = inspect.cleandoc(drawn.__doc__)
         for name, entries in SHARED_TEXTS.items():
             drawn.__doc__ = drawn.__doc__.replace(f"\n{{{name}}}", entries)
@@ -180,26 +180,26 @@ def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, repr=False)
 class Page:
-    """A page that notebooks show, and that :meth:`save` writes to a file."""
+    """An interactive page. Notebooks show it, and :meth:`save` writes it to a file."""
 
     content: dict[str, Any]
     title: str = "dice"
 
     @property
     def html(self) -> str:
-        """The page as text."""
+        """The page as HTML."""
         folder = files("dice._plot").joinpath("page_files")
         template, style = (folder.joinpath(name).read_text("utf-8") for name in ("page.html", "page.css"))
         script = "\n".join(["", *(folder.joinpath(f"{name}.js").read_text("utf-8") for name in SCRIPTS)])
-        # The browser itself then refuses the network, and every script but this one.
+        # With this policy the browser itself refuses the network and all scripts except this one.
         policy = (
             f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
             "base-uri 'none'; form-action 'none'"
         )
-        # A label may hold "</script>": without "<" nothing can end the element or start another.
+        # A label may contain "</script>". Without "<", it cannot end this element or start another one.
         data = json.dumps(self.content, allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
         slots = {"policy": policy, "style": style, "script": script, "data": data, "title": escape(self.title)}
-        # In one pass: inserted text is never searched again.
+        # One pass, so that inserted text is not searched for further slots.
         return re.sub(r"\{\{(\w+)\}\}", lambda found: slots[found[1]], template)
 
     def save(self, path: str | os.PathLike[str]) -> None:

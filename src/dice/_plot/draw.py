@@ -1,4 +1,4 @@
-"""Maps of cells: points, frame, legend, colour bar and names of groups for all plots."""
+"""Parts of maps of cells that all plots share: points, frame, legend, colour bar and names of groups."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from dice._types import Codes, Floats, Mask
 
 #: Titles of representations.
 TITLES = {"X_dice_pca": "PCA projection", "X_dice": "DICE"}
-#: Style of a line that marks a value.
+#: Style of lines that mark a value.
 MARK: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
 ROWS_PER_LEGEND_COLUMN = 16
-#: More groups than this are named on the map instead of in a legend. A legend of two columns of long names is as wide
-#: as a panel. Chosen by looking at plots.
+#: With more groups than this, names are on the map instead of in a legend. A legend with two columns of long names
+#: would be as wide as a panel. The value was chosen by looking at plots.
 MANY = 20
-#: Width and height of a letter, as shares of the font size. Estimated for bold DejaVu, the font of matplotlib.
+#: Width and height of a letter as shares of the font size, estimated for bold DejaVu, the font of matplotlib.
 LETTER, LINE = 0.7, 1.25
-#: Costs of a name over all cells and of overlapping names, relative to that of a distance as long as the map, and the
-#: gap between names in shares of the map. Chosen by looking at maps of 37 and 60 groups.
+#: Cost of a name that covers all cells and cost of overlapping names, if a name that is as far from its group as the
+#: map is wide costs 1; and the gap between names as a share of the map. Chosen by looking at maps of 37 and 60 groups.
 COVERED, CROSSED, GAP = 2.0, 5e3, 0.01
-#: Places that are compared along each side, cells that they may cover, and the length of short names.
+#: Number of places to try along each side of the map, number of cells to count as covered, and length of short names.
 PLACES, POINTS, SHORT = 48, 400, 3
 
 
 def point_size(n_cells: int, size: float | None = None) -> float:
-    """Return the area of a point: the given one, or one that fits the number of cells."""
+    """Return the area of a point: `size` if given, otherwise an area that fits the number of cells."""
     return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20)) if size is None else size
 
 
 def scatter(ax: Axes, where: Floats, *, label: str, size: float, zorder: int, **kwargs: Any) -> Any:
-    """Draw points, without edges by default, and as an image, because vector formats grow with every point."""
+    """Draw points, by default without edges. They are rasterised, because vector files grow with every point."""
     look: dict[str, Any] = {"linewidths": 0, "rasterized": True} | kwargs
     return ax.scatter(where[:, 0], where[:, 1], s=size, label=label, zorder=zorder, **look)
 
@@ -50,7 +50,7 @@ def scatter_reference(ax: Axes, where: Floats, *, label: str = "reference") -> A
 def scatter_colored(
     ax: Axes, where: Floats, colors: Colors | None, *, size: float | None = None, alpha: float | None = None
 ) -> Any:
-    """Draw cells in their colours. Cells without a value are below the others, high values on top."""
+    """Draw cells in their colours, with high values on top and cells without a value below all others."""
     look: dict[str, Any] = {"size": point_size(len(where), size), "alpha": alpha}
     if colors is None:
         return scatter(ax, where, label="cells", zorder=3, color=SAFE[0], **look)
@@ -58,7 +58,7 @@ def scatter_colored(
         scatter(ax, where[colors.missing], label="NA", zorder=2, color=MISSING, **look)
     known = np.flatnonzero(~colors.missing)
     if colors.labels is not None:
-        # In file order, one label would cover another if labels come in blocks.
+        # In file order, labels that come in blocks would cover each other.
         known = np.random.default_rng(0).permutation(known)
         look |= {"color": colors.rgb(known)}
     else:
@@ -73,9 +73,10 @@ def row(
     maps: list[tuple[str, Floats]],
     ground: Floats | None = None,
 ) -> None:
-    """Draw maps with titles in the same colours, over the reference at `ground`, and a legend beside them.
+    """Draw a row of maps (title, coordinates) in the same colours, and a legend beside them.
 
-    If there are many labels, they are named on the maps instead.
+    The reference, with coordinates `ground`, is drawn below the cells. Many labels are named on the maps instead of in
+    a legend.
     """
     for ax, (title, where) in zip(axes, maps, strict=True):
         if ground is not None:
@@ -93,7 +94,7 @@ def row(
 
 
 def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
-    """Return the groups (name, colour, cells) that are named on the map: all if there are many, else none."""
+    """Return the groups (name, colour, cells) that are named on the map: all if there are many, otherwise none."""
     # Unassigned cells are everywhere, so their name has no good place.
     unnamed = ("NA", UNASSIGNED)
     named = [] if colors is None else [group for group in colors.groups if group[0] not in unnamed]
@@ -106,13 +107,13 @@ def map_size(colors: Colors | None) -> tuple[float, float]:
 
 
 def legend_of(colors: Colors | None) -> dict[str, str]:
-    """Return the colours of the names in the legend: labels that are not named on the map."""
+    """Return names and colours for the legend: all labels that are not named on the map."""
     named = {name for name, *_ in named_on_map(colors)}
     return {} if colors is None else {name: ink for name, ink in colors.legend.items() if name not in named}
 
 
 def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
-    """Make a square panel without ticks, because distances on the map have no unit."""
+    """Make a panel square and remove its ticks, because distances on a map have no unit."""
     axis = "UMAP" if n_cells >= MIN_CELLS_UMAP else "latent"
     ax.set(title=title, xticks=[], yticks=[], box_aspect=1)
     ax.set_xlabel(f"{axis} 1", loc="left")
@@ -120,7 +121,7 @@ def style_map(ax: Axes, *, title: str, n_cells: int) -> None:
 
 
 def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
-    """Name the rows, the first at the top, and return their heights."""
+    """Name the rows of a panel, the first at the top, and return their positions on the y axis."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 1 + edge, -edge)
     return np.arange(len(names))
@@ -135,7 +136,7 @@ def dots(colors: dict[str, str], **style: Any) -> list[Any]:
 
 
 def add_legend(ax: Axes, handles: Sequence[Any] | None = None, *, title: str = "", low: bool = False) -> None:
-    """Add a legend to the right of a panel, or with `low` below its colour bar. The default has all labelled items."""
+    """Add a legend to the right of a panel or, with `low`, below its colour bar. The default is all labelled items."""
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     if not handles:
         return
@@ -153,28 +154,28 @@ def add_colorbar(ax: Axes, points: Any, *, label: str = "") -> None:
 
 
 def side(n_groups: int) -> float:
-    """Side of a map in inches; more names of groups need a larger map."""
+    """Return the side of a map in inches. A map with more names of groups is larger."""
     return PANEL if n_groups <= MANY else PANEL + min(n_groups / 20, 2.5)
 
 
 def name_groups(
     ax: Axes, groups: Sequence[tuple[str, str, Mask]], where: Floats, *, zorder: float = 5, ink: str = "black"
 ) -> None:
-    """Write the name of every group (name, colour, cells) at its middle cell or beside it, without overlaps.
+    """Write the name of every group (name, colour, cells) on or beside the middle of the group, without overlaps.
 
-    The limits of the panel must be final.
+    Call this when the limits of the panel are final.
     """
     if not groups:
         return
     from matplotlib import patheffects
 
     ax.autoscale_view()
-    # Places are in shares of the panel.
+    # Convert data coordinates to shares of the panel.
     shares = ax.transData - ax.transAxes
     starts = shares.transform([_middle(where[cells]) for *_, cells in groups])
     size = 9 if len(groups) <= MANY else 7 if len(groups) <= 40 else 6
     half = size / 144 / side(len(groups)) * np.array([(LETTER * len(name), LINE) for name, *_ in groups])
-    # Short names, such as cluster numbers, hide few cells and stay on them.
+    # Short names, such as cluster numbers, hide few cells and stay on their group.
     short = all(len(name) <= SHORT for name, *_ in groups)
     placed = starts if short else place_boxes(starts, half, shares.transform(subsample(where, POINTS)))
     look: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": ink, "ha": "center", "va": "center"}
@@ -187,15 +188,16 @@ def name_groups(
 
 
 def _middle(own: Floats) -> Floats:
-    """Return the cell nearest to the median, because the median itself may lie between two islands."""
+    """Return the place of the cell nearest to the median. The median itself may lie between two parts of a group."""
     return own[np.square(own - np.median(own, axis=0)).sum(1).argmin()]
 
 
 def place_boxes(centres: Floats, half: Floats, points: Floats) -> Floats:
-    """Return centres (n, 2) of boxes of `half` sides (n, 2) near their wanted centres, in a unit square with points.
+    """Return places (n, 2) for the centres of boxes in the unit square, near their wanted `centres` (n, 2).
 
-    Boxes are placed one after the other. Each takes the place with the least cost: its distance, the points (m, 2) that
-    it covers and the boxes that it overlaps, which costs most.
+    `half` (n, 2) holds half of the width and height of every box. Boxes are placed one after the other, each at the
+    place of least cost. The cost is the distance, plus costs for covered `points` (m, 2) and, most of all, for boxes
+    that overlap.
     """
     lattice = np.linspace(0, 1, PLACES)
     places = np.stack(np.meshgrid(lattice, lattice), axis=-1).reshape(-1, 2)
@@ -203,7 +205,7 @@ def place_boxes(centres: Floats, half: Floats, points: Floats) -> Floats:
     for index, (centre, own) in enumerate(zip(centres, half, strict=True)):
         at = np.clip(np.vstack([centre, places]), own, np.maximum(1 - own, own))
         away = np.abs(at - centre)
-        # The distance to the box counts most, because long names are placed beside their group.
+        # The distance to the edge of the box counts most, because long names are placed beside their group.
         cost = np.linalg.norm(np.maximum(away - own, 0), axis=1) + np.linalg.norm(away, axis=1) / 4
         cost += COVERED * (np.abs(at[:, None] - points) < own).all(-1).mean(1)
         overlap = own + half[:index] + GAP - np.abs(at[:, None] - found[:index])

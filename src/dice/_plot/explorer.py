@@ -1,4 +1,4 @@
-"""The data of a page: maps, columns, labels and clusters with their trees, genes, and records of calls."""
+"""The data of the interactive page: maps, columns, labels and clusters with their trees, genes, records of calls."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from dice._labels.tree import LabelTree
 from dice._plot import draw
 from dice._types import Floats
 
-#: More labels than this are shown without colours, which could not be told apart.
+#: More labels than this are shown without colours, because so many colours could not be told apart.
 MAX_LABELS = 256
-#: More cells than this are not drawn.
+#: Maximum number of cells that are drawn.
 MOST_ON_MAP = 50_000
-#: Labels of a cell whose probabilities the page holds, the most likely first, and genes whose expression it holds.
+#: Number of labels per cell whose probabilities are on the page (the most likely ones), and maximum number of genes
+#: whose expression is on the page.
 KEPT_LABELS, KEPT_GENES = 16, 64
-#: Columns that are shown when the mouse is over a cell, and endings of the names of others.
+#: Columns that are shown when the mouse is over a cell, and endings of names of further such columns.
 HOVER = ("dice_uncertainty", "dice_novelty")
 HOVER_ENDS = ("_dice", "_dice_prob", "_dice_set", "_dice_status")
-#: Labels that can be used are pale, and doubtful labels are bright.
+#: Colours of the status of labels: pale for labels that can be used, bright for doubtful ones.
 STATUS_COLORS = {CONFIDENT: "#7fa8c4", AMBIGUOUS: "#e69f00", UNLIKE: "#b5305f"}
 
 
@@ -45,7 +46,7 @@ def read_columns(adata: AnnData, color: str | None) -> list[Colors]:
 
 
 def transferred(adata: AnnData) -> list[str]:
-    """Return the keys of transferred labels whose slots are complete."""
+    """Return the keys of all transferred labels in `adata` whose slots are complete."""
     there, tables = read.names(adata, "obs"), read.names(adata, "obsm")
     records = {key: read.record(adata, key) for key in read.names(adata, "uns") if key in there}
     return [
@@ -57,7 +58,11 @@ def transferred(adata: AnnData) -> list[str]:
 
 
 def first_color(adata: AnnData, columns: list[Colors], *, status: bool = False) -> str | None:
-    """Return the column of transferred labels or their `status`. Without one, return the first with 2 to 100 labels."""
+    """Return the column that colours the map first.
+
+    This is the column of transferred labels or, with `status`, of their status. Without transferred labels, it is the
+    first column with 2 to 100 labels.
+    """
     labels = [LabelKeys(key).status if status else key for key in transferred(adata)]
     groups = [column.name for column in columns if 1 < len(column.legend) <= 100]
     return next(iter([*labels, *groups]), None)
@@ -108,7 +113,7 @@ def labels_of(adata: AnnData, key: str, genes: pd.DataFrame | None = None) -> di
 
 
 def _tree(adata: AnnData, key: str, names: list[str]) -> LabelTree:
-    """The tree of :func:`dice.tl.safe_labels`, or else one with all labels at its root."""
+    """Return the tree of :func:`dice.tl.safe_labels`. Without one, return a tree with all labels below its root."""
     if SafeKeys(key).uns in read.names(adata, "uns"):
         tree = LabelTree.from_plain(read.record(adata, SafeKeys(key).uns))
         if list(tree.names[: tree.n_labels]) == names:
@@ -117,7 +122,7 @@ def _tree(adata: AnnData, key: str, names: list[str]) -> LabelTree:
 
 
 def _views(adata: AnnData, keys: LabelKeys, record: Mapping[str, Any], names: list[str]) -> dict[str, Any] | None:
-    """Return the label that every view gives to every cell, and its probability."""
+    """Return the label that each view of the query gives to every cell, and its probability."""
     if keys.views not in read.names(adata, "obsm"):
         return None
     table, views = read.feature_table(adata, keys.views), [str(view) for view in np.ravel(record["views"]["view"])]
@@ -132,7 +137,7 @@ def _views(adata: AnnData, keys: LabelKeys, record: Mapping[str, Any], names: li
 
 
 def clusters_of(adata: AnnData) -> dict[str, Any] | None:
-    """The tree of :func:`dice.tl.cluster`, its cut, and the leaf of every cell."""
+    """Return the tree of :func:`dice.tl.cluster`, its cut, and the leaf of every cell."""
     keys = ClusterKeys()
     record = read.record(adata, keys.uns)
     tables = read.names(adata, "obsm")
@@ -151,7 +156,7 @@ def clusters_of(adata: AnnData) -> dict[str, Any] | None:
 
 
 def expression_of(adata: AnnData, genes: Sequence[str], layer: str | None) -> dict[str, Any] | None:
-    """Expression of a few genes in all cells, in 1/255 of the largest value."""
+    """Return the expression of a few genes in all cells, in units of 1/255 of the largest value."""
     from dice._data.matrix import Matrix
 
     found = [gene for gene in dict.fromkeys(genes) if gene in adata.var_names][:KEPT_GENES]
@@ -164,7 +169,7 @@ def expression_of(adata: AnnData, genes: Sequence[str], layer: str | None) -> di
 
 
 def records(adata: AnnData) -> dict[str, dict[str, Any]]:
-    """Return the records of calls in ``uns`` as text."""
+    """Return the records of calls that are stored in ``uns``, as text."""
     found = {key: read.record(adata, key) for key in read.names(adata, "uns")}
     return {
         key: _texts(record)
@@ -174,7 +179,7 @@ def records(adata: AnnData) -> dict[str, dict[str, Any]]:
 
 
 def _texts(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters, warnings, genes and summaries of a call."""
+    """Return parameters, warnings, genes and summaries of a call as text."""
     shown: dict[str, Any] = {
         part: {str(name): _plain(value) for name, value in sorted(record[part].items())}
         for part in ("params", "call")
@@ -197,12 +202,12 @@ def _plain(value: Any) -> str:
 
 
 def encode(values: NDArray[Any]) -> str:
-    """Numbers as base64, little-endian."""
+    """Encode numbers as base64, little-endian."""
     return base64.b64encode(values.astype(values.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 
 
 def _pixels(where: Floats) -> str:
-    """Coordinates in 1/65535 of the longer side: all x, then all y, centred."""
+    """Encode centred coordinates in units of 1/65535 of the longer side, first all x, then all y."""
     if not len(where):
         return ""
     low, high = where.min(0), where.max(0)
@@ -212,7 +217,7 @@ def _pixels(where: Floats) -> str:
 
 
 def _column(column: Colors) -> dict[str, Any]:
-    """Return a column for the script: numbers, or codes of labels, in which the number of labels means missing."""
+    """Return a column for the page: numbers, or codes of labels. The number of labels is the code of a missing one."""
     name, given, labels = column.name, np.asarray(column.values), column.labels
     if labels is None:
         numbers = given.astype(np.float32)

@@ -1,4 +1,4 @@
-"""A query under a prior: read the cells once, decide shift and noise, then compute the posterior."""
+"""A query and its posterior under a prior: read the cells once, find shift and noise, then denoise."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Gaussian, Gibbs, Options, Shift
 
 T = TypeVar("T")
-#: Results of this context with the warnings that came with them, and objects whose identity is part of a key.
+#: Results of this context by key. Each comes with its warnings and with the objects whose identity is part of the key.
 _known: ContextVar[dict[Hashable, tuple[Any, list[str], tuple[object, ...]]] | None] = ContextVar("known", default=None)
 
 
 def one_reading() -> AbstractContextManager[object]:
-    """Within this block, all calls on one query share one reading. Results do not change."""
+    """Return a context in which all calls on a query share one reading of it. Results do not change."""
     return _log.within(_known, {})
 
 
 def once(key: Hashable, function: Callable[[], T], *keep: object) -> T:
-    """Call a function once within `one_reading`, and repeat its warnings for every caller.
+    """Return the result of a function, which is called only once within `one_reading`.
 
-    Outside `one_reading` the function is called each time. Objects whose `id` is part of the key are kept alive, so
-    that no other object gets the same `id`.
+    Later callers get the stored result and the same warnings. Outside `one_reading` the function is called each time.
+    The objects `keep`, whose `id` is part of the key, are kept alive, so that no other object gets the same `id`.
     """
     known = _known.get()
     if known is None:
@@ -64,9 +64,9 @@ def opened(
     adata: AnnData, options: Options, genes: NDArray[np.object_], known: Statistics, means: Floats | None = None, *,
     who: str = "adata",
 ) -> tuple[GeneMatch, Matrix, pd.Categorical | None]:  # fmt: skip
-    """Match `genes` of the reference in a query, and open the matrix and the batches.
+    """Find the `genes` of the reference in a query, and open its matrix and its batches.
 
-    Values are compared with the statistics `known` of the reference, and with its `means` if they are given.
+    The values are compared with the statistics `known` of the reference and, if given, with the `means` of its genes.
     """
     named = {"gene_key": options.gene_key, "species": options.check.species}
     place, overlap = (id(adata), "\0".join(map(str, genes)), *named.values()), options.check.min_gene_overlap
@@ -84,19 +84,19 @@ def opened(
 
 @dataclass(frozen=True)
 class Query:
-    """The inputs of a call on a query. Everything else is computed from them."""
+    """The inputs of a call on a query, and all that is computed from them."""
 
     prior: Prior
     options: Options
     match: GeneMatch
     matrix: Matrix
-    #: Batches of the cells. Each has its own shift.
+    #: Batches of the cells. Each batch has a shift of its own.
     batches: pd.Categorical | None = None
-    #: Cells (n,) that the loadings were computed from, if the query is the reference itself.
+    #: Mask (n,) of the cells that the loadings were computed from, if the query is the reference itself.
     own: Mask | None = None
-    #: The likelihood of the genes at hand. Missing genes are filled in, unless a chain leaves them out.
+    #: The likelihood of the observed genes. Missing genes are filled in by the direct method and left out by a chain.
     likelihood: GaussianLikelihood = field(init=False)
-    #: Cell seeds (n,), which determine the random numbers of each cell.
+    #: Seeds (n,), which determine the random numbers of each cell.
     seeds: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,18 +116,18 @@ class Query:
 
     @classmethod
     def of(cls, adata: AnnData, prior: Prior, options: Options, *, who: str = "adata", **more: Any) -> Self:
-        """Match the genes and compare the values with the reference's. `who` names the object in errors."""
+        """Make the query: match its genes and compare its values with the reference's. `who` names it in errors."""
         found = opened(adata, options, prior.genes, prior.statistics, prior.projection.mean, who=who)
         return cls(prior, options, *found, **{"own": own_cells(adata, prior)} | more)
 
     @cached_property
     def order(self) -> Codes:
-        """All cells in the order of their seeds. Its first cells are a sample, the same for any order in the file."""
+        """All cells in the order of their seeds. The first ones are a sample, the same for any order in the file."""
         return np.argsort(self.seeds, kind="stable")
 
     @cached_property
     def latents(self) -> Latents:
-        """Noisy latents of all cells, from one pass that also finds the noise."""
+        """Noisy latents of all cells, with the residuals that tell the noise, from one reading."""
         key = ("latents", id(self.matrix), id(self.likelihood))
         latents = once(key, self._projected, self.matrix, self.likelihood)
         self.warn_of_empty(latents)
@@ -139,7 +139,7 @@ class Query:
 
     @cached_property
     def measured(self) -> bool:
-        """Whether the noise is that of counts: the prior has learned it, and the depths of the query are known."""
+        """Whether to use the noise of counts: the prior has learned it, and the depths of the query are known."""
         latents = self.latents
         if not self.prior.measured or not self.options.measurable:
             return False
@@ -149,20 +149,20 @@ class Query:
         return counted
 
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
-        """Return the expression of a chunk as it was measured. Subclasses may thin it."""
+        """Return the expression of a chunk as it was measured. Subclasses may thin it to a lower depth."""
         return chunk
 
     def warn_of_empty(self, latents: Latents) -> None:
-        """Warn of cells without any expression of the prior's genes, if there are some."""
+        """Warn if some cells express none of the prior's genes."""
         n, names = latents.empty.sum(), list(self.matrix.names[latents.empty][:5])
         if n:
             _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
 
     @cached_property
     def plan(self) -> Plan:
-        """The decisions of the call: shift, noise, rho and method."""
+        """The decisions of the call on shift, noise, rho and method."""
         options, given = self.options, (self.prior, self.likelihood, self.latents)
-        # Only labels show which shift to remove, so an embedding is moved only on request (docs/shift.md).
+        # Without labels it is unknown which shift to remove, so embeddings are moved only on request (docs/shift.md).
         left = options.shift is False or (isinstance(options.shift, Shift) and options.shift.strategy == "auto")
         offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self, options.shift)
         plan = Plan.of(options, *given, measured=self.measured, offsets=offsets, shift=shift)
@@ -180,12 +180,12 @@ class Query:
 
     @cached_property
     def inference(self) -> Inference:
-        """The posterior of a chunk of cells, as a function."""
+        """The function that computes the posterior of a chunk of cells."""
         return Inference(self.prior, self.likelihood, self.plan, self.seeds, self.options.device, self.own)
 
     @cached_property
     def posterior(self) -> Posterior:
-        """The posterior of all cells. Expression is read again only if the plan needs genes."""
+        """The posterior of all cells. Expression is read a second time only if the plan needs genes."""
         inference, plan, n = self.inference, self.plan, len(self.latents)
         parts = []
         with _log.progress(total=n * plan.n_steps, desc="Denoising", unit="step") as bar:
@@ -196,7 +196,7 @@ class Query:
         return Posterior.joined(parts)
 
     def slots(self, keys: DenoiseKeys, warned: list[str]) -> Slots:
-        """Return the slots that denoising writes: the posterior, and the record of call, decisions and genes."""
+        """Return the slots that denoising writes: the posterior, and a record of arguments, decisions and genes."""
         latents, posterior = self.latents, self.posterior
         obsm = {keys.mean: posterior.mean, keys.projection: latents.y}
         obs = {keys.empty: latents.empty} if latents.empty.any() else {}

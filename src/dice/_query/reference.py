@@ -1,4 +1,4 @@
-"""The reference's own cells, processed as if they were a query."""
+"""The reference's own cells, read as if they were a query."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from dice.options import Gaussian
 
 
 def cells_of(roles: Codes, known: Mask, *wanted: str) -> Codes:
-    """Return the positions of the known cells (n,) with one of the `wanted` roles."""
+    """Return the positions of the cells in the mask `known` (n,) that have one of the `wanted` roles."""
     return np.flatnonzero(np.isin(roles, [ROLES.index(role) for role in wanted]) & known)
 
 
 @dataclass(frozen=True)
 class LikeQuery:
-    """Reads reference cells as if they had been measured like the query; each by random numbers of its own."""
+    """Reader of reference cells as if they had been measured like the query. A cell's seed determines its result."""
 
     likelihood: GaussianLikelihood
-    #: Log depths of the query's cells, in ascending order; empty to keep all counts.
+    #: Log depths of the query's cells, in ascending order. An empty array keeps all counts.
     depths: Floats
-    #: Cell seeds (n,) of the reference, and cells (n,) that the loadings were computed from.
+    #: Seeds (n,) of the reference's cells, and a mask (n,) of those that the loadings were computed from.
     seeds: NDArray[np.int64]
     trained: Mask
-    #: Share of its counts that every cell keeps, regardless of depths.
+    #: Share of its counts that every cell keeps; if given, `depths` have no effect.
     share: float | None = None
-    #: Target sum of the normalisation, which gives the number of counts in missing genes.
+    #: Target sum of the normalisation, which tells the number of counts in missing genes.
     target_sum: float = TARGET_SUM
 
     def expression(self, chunk: Chunk, rows: slice | Codes) -> Chunk:
-        """Log-normalised expression of a chunk, as shallow as the query's."""
+        """Return the log-normalised expression of a chunk, thinned to the depth of the query."""
         if not len(self.depths) and self.share is None:
             return chunk
         cells = recover(chunk)
         return thinned(cells, self._shares(cells, self.seeds[rows]), self.seeds[rows], self.target_sum, strays=chunk)
 
     def latents(self, chunk: Chunk, rows: slice) -> Latents:
-        """Return the thinned cells of a chunk as latents."""
+        """Return the latents of a chunk's cells after thinning."""
         shallow = self.expression(chunk, rows)
         latents = self.likelihood.latents(shallow)
         return self.likelihood.honest_part(latents, shallow, chunk, self.trained[rows])
 
     def _shares(self, cells: CellCounts, seeds: NDArray[np.int64]) -> Floats:
-        """Share (n,) of its counts that every cell keeps to be as deep as a random cell of the query."""
+        """Return the share (n,) of counts to keep, so that every cell is as deep as a random cell of the query."""
         if self.share is not None:
             return np.full(len(seeds), self.share)
         ranks = (seeds.astype(np.uint64) % np.uint64(len(self.depths))).astype(np.intp)
@@ -65,20 +65,20 @@ class LikeQuery:
 class ReferenceQuery(Query):
     """The reference's own cells, seen through the query's genes and at its depth."""
 
-    #: As in `LikeQuery`.
+    #: Log depths and share as in `LikeQuery`.
     depths: Floats = field(kw_only=True)
     trained: Mask = field(kw_only=True)
     share: float | None = field(kw_only=True)
 
     @cached_property
     def reader(self) -> LikeQuery:
-        """Reads chunks of the reference. Workers get it instead of the whole query."""
+        """Reader of chunks of the reference. It is sent to workers instead of the whole query."""
         target_sum = self.prior.statistics.get("sum_log") or TARGET_SUM
         return LikeQuery(self.likelihood, self.depths, self.seeds, self.trained, self.share, target_sum)
 
     @cached_property
     def latents(self) -> Latents:
-        """Latents of all cells, in memory."""
+        """Latents of all cells after thinning."""
         parts = self.matrix.each(self.reader.latents, desc="Projecting")
         return Latents.joined(parts, self.likelihood.n_latent)
 
@@ -87,7 +87,7 @@ class ReferenceQuery(Query):
 
 
 def own_genes(reference: AnnData, query: Query) -> Codes:
-    """Return the positions in a reference of the genes that its prior shares with a query."""
+    """Return the positions in a reference of those genes of its prior that the query has."""
     names = query.prior.genes[query.match.prior].astype(str)
     positions = reference.var_names.astype(str).get_indexer(names)
     if (positions < 0).any():
@@ -106,14 +106,14 @@ def as_query(
     depths: NDArray[np.float32] | None = None,
     share: float | None = None,
 ) -> ReferenceQuery:
-    """Return the cells of the reference, with these `roles`, as if they had been measured like the query.
+    """Return the cells of the reference as a query, as if they had been measured like `query`.
 
     Cells are thinned to the log depths of the query, or to other `depths` in ascending order; an empty array keeps all
-    counts. With a `share`, every cell keeps this share of its counts instead.
+    counts. With a `share`, every cell keeps this share of its counts instead. `roles` are the roles of the cells.
     """
     prior, match = query.prior, query.match
     layer, positions = prior.params.get("layer"), own_genes(reference, query)
-    # Query and reference must be read with the same kind of noise, measured or assumed: their latents differ.
+    # Read the reference with the query's kind of noise, measured or assumed. The two kinds give different latents.
     asked = query.options.likelihood
     assumed = Gaussian() if isinstance(asked, str) and not query.measured else asked
     options = replace(query.options, layer=layer, gene_key=None, check=False, shift=False, likelihood=assumed)

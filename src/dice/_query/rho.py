@@ -1,7 +1,7 @@
-"""Choosing rho: the cells to score, the loss of every value, and its curve.
+"""Choice of rho by a loss on held-out data.
 
-A criterion gives a loss (n, m) for n cells at the m values of a grid, in PCA units. The estimator is that of
-:func:`dice.tl.denoise`: with counts the depth of a cell gives its noise.
+A criterion gives the loss (n, m) of n cells at the m values of a grid, in PCA units. Cells are denoised as by
+:func:`dice.tl.denoise`: with counts, the noise of a cell follows from its depth.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from dice._query.query import Query
 from dice._types import Chunk, Codes, Floats
 from dice.options import check_rho
 
-#: Default grid in units of the latent scale of the prior, and the maximum number of cells.
+#: Default grid, in units of the prior's latent scale.
 GRID = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 N_CELLS = 1000
 
 
 def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None) -> dict[str, Any]:
-    """Return the best rho and the loss of every rho in a grid, with its standard error over cells.
+    """Return the best rho, and the loss of every rho in a grid with its standard error over cells.
 
-    At most `N_CELLS` cells are scored, chosen by the seed and the names of the cells. :func:`dice.pl.rho` draws it.
+    At most `N_CELLS` cells are scored. The seed and the names of the cells determine which. :func:`dice.pl.rho` draws
+    the result.
     """
     prior = query.prior
     asked = np.array(GRID) * prior.latent_scale if grid is None else grid
@@ -43,7 +44,7 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
         raise InputError("rho cannot be tuned, because no cell expresses a gene of the prior: set rho to a number.")
     noise, genes = float(np.sqrt(latents.residual[~latents.empty].mean())), query.match.prior
     beneath = recover(chunk)
-    # As in dice.tl.denoise: counts, or Gaussian noise.
+    # Use the noise of counts or Gaussian noise, as in dice.tl.denoise.
     measured = prior.measured and judge_counts(beneath.log_depth, latents.empty)[0]
     if criterion == "auto":
         criterion = "counts" if measured else "genes"
@@ -60,17 +61,16 @@ def find_curve(query: Query, criterion: str, grid: Sequence[float] | None = None
     return {"rho": best, "criterion": criterion, "grid": values, "loss": loss, "error": error, "n_cells": n}
 
 
-#: Expected counts are at least this share of the mean of their gene, so that the loss of a zero is finite.
+#: Expected counts are at least this share of the mean of their gene, so that the loss is always finite.
 SMALLEST_MEAN = 0.05
 
 
 def by_genes(
     prior: LearnedPrior, chunk: Chunk, genes: Codes, grid: Floats, noise: float, rng: np.random.Generator
 ) -> Floats:
-    """Squared error of one half of the standardised genes, predicted from the other half, both ways.
+    """Return the squared error of standardised genes, each half predicted from the other half, under Gaussian noise.
 
-    For Gaussian noise: half of the genes leave noise that is nearly the same in all directions, and its mean stands
-    for all of them.
+    The noise of half of the genes differs little between directions, so its mean is used for all directions.
     """
     order = rng.permutation(len(genes))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
@@ -90,10 +90,10 @@ def by_genes(
 def by_counts(
     prior: LearnedPrior, cells: CellCounts, genes: Codes, grid: Floats, rng: np.random.Generator, *, measured: bool
 ) -> Floats:
-    """Poisson loss of one half of the counts, predicted from the other half; cells without counts are left out.
+    """Return the Poisson loss of one half of the counts, predicted from the other half.
 
-    Binomial thinning makes two independent halves of Poisson counts. With `measured` noise each half is denoised at its
-    own depth, else at the noise that its genes leave unexplained.
+    Binomial thinning splits Poisson counts into two independent halves. With `measured` noise, half cells are denoised
+    at their depth, otherwise at the noise of their residuals. Cells without counts are left out.
     """
     counts, factors = cells.counts.toarray(), np.nan_to_num(cells.factor)
     full = counts.sum(1) > 0
@@ -113,7 +113,7 @@ def by_counts(
         values = prior.mean(y, depths, noise) @ loadings.T + standardizer.center
         logged = np.clip(values * standardizer.scale + standardizer.mean, 0, 20)
         expected = np.expm1(logged) / scale[:, None]
-        # The exponential of a mean logarithm is too small: every gene is scaled to its total in the seen half.
+        # The exponential of a mean logarithm is too small. Scale every gene to its total in the half that was seen.
         expected = np.maximum(expected * (half.sum(0) / np.maximum(expected.sum(0), 1e-12)), least)
         losses.append((expected - other * np.log(expected)).mean(1))
     return np.stack(losses, axis=1)

@@ -25,7 +25,7 @@ Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 def posterior_samples(
     adata: AnnData, reference: Reference | None, n_samples: int, key: str, prior_key: str = "dice"
 ) -> NDArray[np.float32]:
-    """Return stored samples (n, n_samples, k), or draw new ones with the arguments of the stored embedding."""
+    """Return stored samples (n, n_samples, k), or draw new ones with the arguments that made the stored embedding."""
     keys = DenoiseKeys(new_key("use_rep", key, "X_dice"))
     if keys.samples in read.names(adata, "obsm"):
         stored = read.array(adata, keys.samples, rows=(slice(None), slice(n_samples)))
@@ -40,7 +40,10 @@ def posterior_samples(
 def denoised_query(
     adata: AnnData, reference: Reference | None, key: str, prior_key: str = "dice", **wanted: Any
 ) -> Query | None:
-    """Return the query with the arguments of the stored embedding `key` and the options `wanted`, or None."""
+    """Return the query with the arguments that made the embedding `key`, and the options `wanted` on top.
+
+    Return None if no such embedding is stored.
+    """
     record = read.record(adata, DenoiseKeys(new_key("use_rep", key, "X_dice")).uns)
     if record is None:
         return None
@@ -62,7 +65,7 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
             "with this function."
         )
     call = from_plain(record["call"], OBJECTS)
-    # Shift and noise were estimated from all cells; a subset of the cells must not estimate them again.
+    # Shift and noise were estimated from all cells. They must not be estimated again from a subset of the cells.
     call |= {"shift": record["shift"], "check": False}
     assumed = call["likelihood"] if likelihood != "auto" else Gaussian()
     if not found["measured"] and assumed.noise == "estimate" and found["noise"] > 0:
@@ -71,7 +74,7 @@ def stored_call(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prior_of(adata: AnnData, reference: Reference | None, record: Mapping[str, Any], prior_key: str) -> Prior:
-    """Return the prior that made the embedding: that of `reference`, or one in memory or in `adata`."""
+    """Return the prior that made the embedding: the one of `reference`, one in memory, or the one in `adata`."""
     made_by = str(record["params"].get("prior", ""))
     prior = known_prior(made_by) if reference is None else find_prior(reference, key=prior_key)
     if prior is None and PriorKeys(prior_key).uns in read.names(adata, "uns"):

@@ -1,4 +1,4 @@
-"""What separates a query from its reference: offsets to remove, and how well a classifier separates the two."""
+"""Differences between a query and its reference: offsets to remove, and how well a classifier separates the two."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from dice.options import FOR_LABELS, Shift
 if TYPE_CHECKING:
     from dice._query.query import Query
 
-#: AUC above which the query differs from the reference (docs/labels.md).
+#: AUC above which a query counts as different from the reference (docs/labels.md).
 DOUBTFUL = 0.65
 
 
 def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets | None, dict[str, Any]]:
-    """Return the offsets of a query's cells and their record for ``.uns``; `wanted` may be an earlier record."""
+    """Return the offsets of a query's cells and their record for ``.uns``.
+
+    `wanted` is a strategy, or the record of an earlier call, whose offsets are used again.
+    """
     batches, latents = query.batches, query.latents
     codes = np.zeros(query.matrix.n_cells, np.intp) if batches is None else np.asarray(batches.codes, np.intp)
     names = None if batches is None else [str(name) for name in batches.categories]
@@ -56,5 +59,5 @@ def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> 
 
 
 def query_order(query: Query) -> Codes:
-    """Return the positions of the cells with expression, in the order of their seeds, which belong to the cells."""
+    """Return the positions of the cells with expression, in the order of their seeds."""
     return query.order[~query.latents.empty[query.order]]

@@ -1,4 +1,4 @@
-"""The cells of a reference: from their matrix to latents, and to the data that a denoiser learns from."""
+"""The cells of a reference: their matrix, their latents, and the data that a denoiser learns from."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ from dice._train.genes import learned_genes
 from dice._types import Codes
 from dice.options import Training
 
-#: Default number of latents (docs/prior.md); at most half of the genes, so that the noise can be measured.
+#: Default number of latents (docs/prior.md). It is at most half of the genes, so that the noise can be measured.
 AUTO_LATENT = 50
-#: Labels with fewer cells are reported as rare, because fewer than two of their cells are calibration cells.
+#: Labels with fewer cells than this are reported as rare: fewer than two of their cells are calibration cells.
 RARE = 20
-#: Calibration cells that are kept inside the prior.
+#: Maximum number of calibration cells that are stored in the prior.
 CALIBRATION_CELLS = 2000
-#: Smallest number of cells for measured noise; with fewer cells the noise is assumed.
+#: Smallest number of cells to learn the noise of counts from. With fewer cells, Gaussian noise is assumed.
 MIN_CELLS = 100
 
 
 @dataclass(frozen=True)
 class ReferenceCells:
-    """The cells of a reference before they are projected."""
+    """The cells of a reference before projection."""
 
     matrix: Matrix
     #: Label code (n,) of every cell, -1 where it is missing; None without labels.
     labels: Codes | None
     #: Role (n,) of every cell, a code in `ROLES`.
     roles: NDArray[np.int8]
-    #: Figures of the matrix, which those of a query are compared with.
+    #: Statistics of the matrix, to compare a query with.
     statistics: dict[str, float]
 
     @classmethod
@@ -77,7 +77,7 @@ class ReferenceCells:
         mask_var: str | NDArray[np.bool_] | None,
         check: bool,
     ) -> Self:
-        """Open the matrix, check a sample of it and assign roles; the cells are not read yet."""
+        """Open the matrix, check a sample of it and assign roles to the cells. The full matrix is not read yet."""
         check_storable(adata.var_names, "adata.var_names")
         named = None if labels_key is None else read_labels(adata, labels_key)
         labels = None if named is None else np.asarray(named.codes, dtype=np.intp)
@@ -95,11 +95,11 @@ class ReferenceCells:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """Mask (n,) of all cells but those kept for calibration."""
+        """Mask (n,) of all cells except the calibration cells."""
         return self.roles < ROLES.index("calibration")
 
     def n_latent(self, wanted: int | str) -> int | str:
-        """The number of latents, or ``"elbow"``."""
+        """Return the number of latents, or ``"elbow"``."""
         n_cells, n_genes = int(self.seen.sum()), self.matrix.n_genes
         if isinstance(wanted, str) and wanted == "auto":
             wanted = max(min(AUTO_LATENT, n_cells // 2, n_genes // 2), 1)
@@ -107,7 +107,7 @@ class ReferenceCells:
         return wanted
 
     def slots(self, prior: Prior, latents: NDArray[np.float32], keys: PriorKeys) -> Slots:
-        """The prior, its loadings, and the projection and roles of the cells."""
+        """Return the slots that training writes: the prior, its loadings, and the projection and roles of the cells."""
         loadings = np.zeros((len(self.matrix.gene_names), prior.n_latent), dtype=np.float32)
         loadings[self.matrix.genes] = prior.projection.loadings
         return Slots(
@@ -129,7 +129,7 @@ def check_n_latent(n_latent: int | str, n_cells: int, n_genes: int) -> None:
 
 
 def _introduction(matrix: Matrix, which: str, roles: NDArray[np.int8], labels: pd.Categorical | None) -> str:
-    """One sentence about cells, genes, roles and labels."""
+    """Return a sentence about cells, genes, roles and labels."""
     train, stop, calibrate = ((roles == code).sum() for code in range(len(ROLES)))
     text = (
         f"Prior of {matrix.n_genes:,} of {len(matrix.gene_names):,} genes ({which}) and {matrix.n_cells:,} cells "
@@ -144,7 +144,7 @@ def _introduction(matrix: Matrix, which: str, roles: NDArray[np.int8], labels: p
 
 @dataclass(frozen=True)
 class Reduced:
-    """Latents of a reference; PCA units."""
+    """Projection of a reference, with the latents of its cells in PCA units."""
 
     projection: Projection
     likelihood: GaussianLikelihood
@@ -155,7 +155,7 @@ class Reduced:
 
 
 def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduced:
-    """Compute the loadings from all cells but those kept for calibration, and project all cells."""
+    """Compute the loadings from all cells except the calibration cells, and project all cells."""
     matrix, seen = cells.matrix, cells.seen
     projection = fit_projection(partial(matrix.total, cells=seen), n_latent=n_latent, scale=scale)
     likelihood = GaussianLikelihood(projection, np.arange(matrix.n_genes))
@@ -172,7 +172,7 @@ def reduce(cells: ReferenceCells, *, n_latent: int | str, scale: bool) -> Reduce
 def training_data(
     cells: ReferenceCells, reduced: Reduced, preset: str, seed: int, device: torch.device
 ) -> TrainingData:
-    """Thinned copies if the preset learns from counts and the reference consists of counts, else latents."""
+    """Return thinned copies if the preset learns from counts and the reference has counts, otherwise latents."""
     usable = cells.seen & ~np.isnan(reduced.latents.log_depth)
     counted = judge_counts(reduced.latents.log_depth, reduced.latents.empty)[0] and usable.sum() >= MIN_CELLS
     if not networks.by_preset()[preset][1].counts or not counted:
@@ -190,9 +190,9 @@ def training_data(
 
 
 def clean_latents(prior: LearnedPrior, cells: ReferenceCells, reduced: Reduced) -> NDArray[np.float32]:
-    """Denoised latents (n, k) of all cells of the reference, as if the loadings had been computed without them.
+    """Denoise all cells of the reference (n, k), as if the loadings had been computed without them.
 
-    Without counts, and for single cells that are not counts, these are the noisy latents.
+    Cells that do not consist of counts keep their noisy latents.
     """
     latents = reduced.latents
     if not prior.measured:

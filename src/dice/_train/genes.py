@@ -1,4 +1,4 @@
-"""The genes that a prior is learned from, and whether a stored prior has those of a query."""
+"""Choice of the genes that a prior is learned from, and of a stored prior whose genes a query has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dice.options import Options
 
 
 def learned_genes(adata: AnnData, mask_var: str | NDArray[np.bool_] | None) -> tuple[Codes, str]:
-    """Return positions of the genes to learn from, in the order of their names, and a description of them."""
+    """Return the positions of the genes to learn from, sorted by gene name, and a description of them."""
     genes, column = gene_mask(adata, mask_var)
     if genes is None:
         return by_name(adata), "all"
@@ -35,13 +35,13 @@ def choose_genes(
     reference: AnnData, shared: NDArray[np.bool_], *, n_top_genes: int, batch_key: str | None, layer: str | None,
     labels: Codes | None,
 ) -> tuple[Mask, str]:  # fmt: skip
-    """A mask of the most variable of the genes (n_vars,) that a query has too, and a description of them.
+    """Return a mask (n_vars,) of the most variable of the `shared` genes, and a description of them.
 
-    They are ranked within batches where the reference mixes any.
-
-    By the log-normalised values (scanpy's flavor "seurat"). Accuracy / macro-F1 of labels over atlas -> Baron, cells ->
-    nuclei and bmmc sites (one seed): .819 / .774 over all cells and .831 / .785 within technologies or sites; by counts
-    ("seurat_v3") .806 / .753 and .836 / .792. The first pair alone lost by it: .958 / .931 and .947 / .900.
+    Genes are ranked by log-normalised values (scanpy's flavor "seurat"), within the batches of the reference if it has
+    several. Over atlas -> Baron, cells -> nuclei and bmmc sites (one seed), accuracy / macro-F1 of labels were
+    .819 / .774 with ranks over all cells and .831 / .785 with ranks within technologies or sites. With ranks by counts
+    ("seurat_v3") they were .806 / .753 and .836 / .792. Ranks within batches were worse for the first pair only:
+    .947 / .900 instead of .958 / .931.
     """
     n_shared = int(shared.sum())
     if n_top_genes >= n_shared:
@@ -65,9 +65,9 @@ def choose_genes(
 def fitting_prior(
     adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, options: Options
 ) -> Prior | None:
-    """Return the prior of a reference if the query has its genes, or None if a new one must be trained.
+    """Return the stored prior of a reference if the query has its genes, or None if a new one must be trained.
 
-    A prior or a file without cells is used as it is.
+    A reference that is a prior without cells, or a file of one, is always used.
     """
     if not isinstance(reference, AnnData):
         return find_prior(reference, key=prior_key)
@@ -87,9 +87,9 @@ def fitting_prior(
 
 
 def look_ahead(adata: AnnData, reference: AnnData, genes: Mask, options: Options, layer: str | None) -> None:
-    """Check both objects before a prior is trained on some `genes` (n_vars,) of the reference.
+    """Check query and reference before a prior is trained on the `genes` (n_vars,) of the reference.
 
-    `layer` is that of the reference. The calls that use the prior would fail with the same errors, minutes later.
+    Otherwise the same errors would occur minutes later, when the prior is used. `layer` is the layer of the reference.
     """
     known = Matrix(reference, layer=layer, genes=by_name(reference, genes), who="reference")
     if options.check.values:

@@ -1,4 +1,4 @@
-"""Training of a denoiser: settings, progress bar, Ctrl-C and checkpoints."""
+"""Training of a denoiser with settings, a progress bar, Ctrl-C and checkpoints."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from dice._processes import interrupts, one_torch_thread
 from dice._types import Floats
 from dice.options import Mixup, Training
 
-#: Format of checkpoints; files of another one are refused.
+#: Format number of checkpoints. Files with another number are refused.
 CHECKPOINT_FORMAT = 5
 #: A checkpoint is written every `EVERY_STEPS` steps, or every `EVERY_SECONDS` seconds if steps are slow.
 EVERY_STEPS, EVERY_SECONDS = 200, 60.0
-#: Networks with fewer weights are trained on one thread. The paper's network for cells has 35 million weights, all
-#: others have less than one million.
+#: Networks with fewer weights than this are trained on one thread. The paper's network for cells has 35 million
+#: weights; all others have less than one million.
 SMALL_NETWORK = 2_000_000
-#: Smallest number of held-out rows for a training on counts.
+#: Smallest number of held-out rows to train on counts.
 MIN_HELD_OUT = 40
 #: Settings of `dice.Training` that replace those of a preset.
 OVERRIDES = ("max_steps", "batch_size", "learning_rate")
 
 
 def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | None) -> Mixup | None:
-    """Check the settings of a training against its preset, and return its mixup; None trains without mixtures."""
+    """Check the settings of a training against its preset. Return the mixup, or None to train without mixtures."""
     recipes = networks.by_preset()
     recipe = recipes[choice("preset", preset, tuple(recipes))][1]
     if not isinstance(training, Training):
@@ -66,7 +66,7 @@ def check_settings(preset: Any, training: Any, mixup: Any, labels_key: str | Non
 
 
 def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[str, Any]:
-    """The arguments of a call as its prior stores them, without the path of the checkpoint."""
+    """Return the arguments of a call as the prior stores them, without the path of the checkpoint."""
     mixed = {} if mixup is None else {f"mixup_{name}": value for name, value in asdict(mixup).items()}
     return as_plain(arguments | mixed | asdict(training) | {"checkpoint": None})
 
@@ -74,9 +74,9 @@ def record(training: Training, mixup: Mixup | None, **arguments: Any) -> dict[st
 def train_denoiser(
     preset: str, data: TrainingData, training: Training, *, seed: int, **more: Any
 ) -> tuple[Denoiser, dict[str, Floats]]:
-    """Fit or train the denoiser of a preset; return it on the CPU, in inference mode, with its history.
+    """Fit or train the denoiser of a preset. Return it on the CPU, in inference mode, with its history.
 
-    `more` are the noise of the reference, labels and mixup, as in :func:`dice._model.training.make_trainer`.
+    `more` holds the noise of the reference, labels and mixup, as in :func:`dice._model.training.make_trainer`.
     """
     network, recipe = networks.by_preset()[preset]
     if recipe.training is None:
@@ -106,7 +106,7 @@ def _frozen(denoiser: Denoiser) -> Denoiser:
 
 
 def drive(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
-    """Train to the end. Ctrl-C ends the call after the step, and its state is in the checkpoint."""
+    """Train to the end. On Ctrl-C, finish the current step, save the checkpoint and stop."""
     small = sum(weights.numel() for weights in trainer.denoiser.parameters()) < SMALL_NETWORK
     with (
         one_torch_thread() if small else nullcontext(),
@@ -125,7 +125,7 @@ def drive(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
 
 
 def fingerprint(trainer: Trainer, seed: int) -> str:
-    """SHA-256 of everything that a training depends on: data, network, settings and seed."""
+    """Return the SHA-256 of all that a training depends on: data, network, settings and seed."""
     batches, held_out, network = trainer.batches, trainer.held_out, trainer.denoiser
     settings = CHECKPOINT_FORMAT, network.kind, network.config, trainer.config, batches.mixup, seed
     digest = hashlib.sha256(repr((*settings, batches.data.device.type)).encode())
@@ -142,7 +142,7 @@ def fingerprint(trainer: Trainer, seed: int) -> str:
 class Checkpoint:
     """The state of a training in one .npz file of plain arrays.
 
-    The file need not exist yet. `key` is the fingerprint of its training.
+    The file need not exist yet. `key` is the fingerprint of the training.
     """
 
     def __init__(self, trainer: Trainer, path: Path, key: str) -> None:
@@ -178,7 +178,7 @@ class Checkpoint:
         return self.trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS
 
     def save(self) -> None:
-        """Write the file now; warn if that fails, so that a full disk does not end the training."""
+        """Write the file now. Only warn if that fails, so that a full disk does not end the training."""
         try:
             with atomic(self.path) as draft, draft.open("wb") as stream:
                 arrays: dict[str, Any] = {"fingerprint": np.array(self.key), **self.trainer.state()}

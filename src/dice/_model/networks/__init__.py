@@ -1,11 +1,11 @@
 """The denoiser D(z; depth, s): the interface of a network for training, storage and inference.
 
-It is the posterior mean E[U | z] of clean latents U. z carries the noise of counts at the depth of a cell, if the
-network knows depth, and Gaussian noise of standard deviation s on top. Latents and noise levels are in scaled units
-(divided by the prior's ``latent_scale``); depths are the log depths of :mod:`dice._model.counts`.
+D is the posterior mean E[U | z] of clean latents U. The noisy latents z carry Gaussian noise of standard deviation s
+and, if the network reads depth, also the noise of counts at the depth of the cell. Latents and noise levels are in
+scaled units (divided by the prior's ``latent_scale``). Depths are the log depths of :mod:`dice._model.counts`.
 
-A new network is one file of this folder with a subclass of :class:`Denoiser`: every file that is here is imported, and
-the class that it defines is registered by its `kind`. No other file changes.
+To add a network, add one file with a subclass of :class:`Denoiser` to this folder. All files of the folder are
+imported, and each class is registered by its `kind`. No other file changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from dice._model.sampler import CellNoise, probe_variance, sample_sde
 
-#: Largest magnitude of denoised latents, whose variance is 1, and smallest variance that is accepted.
+#: Largest accepted magnitude of denoised latents (their variance is about 1), and smallest accepted variance.
 LARGEST_VALUE, SMALLEST_VARIANCE = 1e6, 1e-12
 #: Networks by their name in stored priors; subclasses of `Denoiser` register themselves.
 NETWORKS: dict[str, type[Denoiser]] = {}
@@ -31,10 +31,10 @@ NETWORKS: dict[str, type[Denoiser]] = {}
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How to train.
+    """Settings of the training of a network.
 
-    ``patience`` evaluations without a better held-out loss end the training; 0 trains to the end and keeps
-    the last weights, as the paper does. ``ema_decay`` 0 turns weight averaging off.
+    Training stops after ``patience`` evaluations without a better held-out loss. With ``patience`` 0 it runs to the end
+    and keeps the last weights, as in the paper. ``ema_decay`` 0 turns weight averaging off.
     """
 
     max_steps: int = 1500
@@ -53,9 +53,9 @@ class TrainingConfig:
 class Preset:
     """The size of a network and its training.
 
-    Without `training` the network is fitted in closed form by its ``fit``. ``epochs`` counts passes over the data, as
-    in the paper, and replaces ``training.max_steps``. With ``mixup`` the network may be trained on mixtures of cells.
-    With ``counts`` it learns the noise of counts if the reference has counts. Otherwise it learns the latents and
+    Without `training`, the network's ``fit`` finds the weights in closed form. ``epochs`` is a number of passes over
+    the data, as in the paper, and replaces ``training.max_steps``. With ``mixup``, the network may be trained on
+    mixtures of cells. With ``counts``, it learns the noise of counts if the reference consists of counts. Otherwise it
     assumes Gaussian noise.
     """
 
@@ -67,14 +67,14 @@ class Preset:
 
 
 class Denoiser(nn.Module, ABC):
-    """Posterior of a latent seen through the noise of counts and isotropic Gaussian noise of standard deviation s.
+    """Base class of networks: the posterior of latents under the noise of counts and isotropic Gaussian noise.
 
-    Its constructor takes whole numbers only.
+    The arguments of a constructor must be whole numbers.
     """
 
     #: Name in stored priors.
     kind: ClassVar[str]
-    #: Largest value of each constructor argument but `n_latent`; all are whole numbers from 1 on.
+    #: Largest value of each constructor argument other than `n_latent`. The smallest value is 1.
     bounds: ClassVar[Mapping[str, int]]
 
     n_latent: int
@@ -92,21 +92,21 @@ class Denoiser(nn.Module, ABC):
 
     @property
     def config(self) -> dict[str, int]:
-        """Constructor arguments: with the weights, all that is needed to rebuild the network."""
+        """Arguments of the constructor. They and the weights are all that is needed to rebuild the network."""
         return {name: getattr(self, name) for name in ("n_latent", *self.bounds)}
 
     @classmethod
     def empty(cls, config: Mapping[str, int]) -> Self:
-        """A network without values, to be initialised or loaded.
+        """Return a network without weights, to be initialised or loaded.
 
-        Torch's own constructors would draw from the global random state, which is not ours.
+        Torch's own constructors would draw weights from the global random state, which belongs to the user.
         """
         with torch.device("meta"):
             network = cls(**config)
         return network.to_empty(device="cpu")
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Torch's default initialisation, drawn from `generator`."""
+        """Draw torch's default initial weights from `generator`."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 bound = module.in_features**-0.5
@@ -117,9 +117,9 @@ class Denoiser(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
-        """Posterior mean for z (n, k) at noise level s, one for all cells () or one each (n,).
+        """Return the posterior mean for z (n, k) at the noise level s, of shape () for all cells or (n,) for each.
 
-        `log_depth` (n,) is the log depth of the cells. Without it, s is the only noise of z.
+        `log_depth` (n,) is the log depth of the cells. Without it, z has Gaussian noise only.
         """
 
     @property
@@ -134,51 +134,54 @@ class Denoiser(nn.Module, ABC):
 
     @property
     def slope(self) -> Tensor:
-        """Slope (k,) of the output in each latent at typical depth and s = 0."""
+        """Derivative (k,) of every output by its own latent, at typical depth and s = 0."""
         return torch.ones(self.n_latent)
 
     def is_sound(self) -> bool:
-        """Whether the weights give finite values of a plausible size.
+        """Return whether the weights give finite outputs of a plausible size.
 
-        Evaluated at the origin and away from it, at noise levels of inference.
+        The network is evaluated at the origin and away from it, at the noise levels of inference.
         """
         with torch.inference_mode():
             latents = torch.tensor([0.0, 1.0, -10.0])[:, None].expand(-1, self.n_latent)
             return bool((torch.stack(self.outputs(latents)).abs() < LARGEST_VALUE).all())
 
     def outputs(self, latents: Tensor) -> list[Tensor]:
-        """What :meth:`is_sound` looks at: all outputs (n, k) for latents (n, k) at several noise levels."""
+        """Return the outputs (n, k) that :meth:`is_sound` checks, for latents (n, k) at several noise levels."""
         return [self(latents, torch.tensor(level)) for level in (1e-3, 1.0, 10.0)]
 
     def variance(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
-        """Mean posterior variance per latent (n,); by default from random probes of the slope."""
+        """Return the posterior variance (n,) of every cell, averaged over latents.
+
+        By default it is estimated from random probes of the network's derivative.
+        """
         return probe_variance(self, z, s, noise)
 
     def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
-        """One draw (n, k) from the posterior; by default a few steps of reverse diffusion."""
+        """Draw once from the posterior of every cell (n, k). The default takes a few steps of reverse diffusion."""
         return sample_sde(self, z, s, noise)
 
     def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
-        """The prior step of Algorithm 1: one draw (n, k) from p(U | z) at the noise level s, the same for all cells.
+        """Take the prior step of Algorithm 1: draw (n, k) from p(U | z), with the same noise level s for all cells.
 
-        By default the few-step sampler.
+        The default is the few-step sampler.
         """
         return self.posterior_sample(z, s, noise)
 
     def start(self, train: Tensor, held_out: Tensor | None, typical: float | None) -> None:
-        """Fit the parts that have a closed form; `typical` is the typical log depth, None without counts."""
+        """Fit the parts that have a closed form. `typical` is the typical log depth, None without counts."""
 
     def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
-        """Training loss of a batch of rows or latents; only for networks that are trained."""
+        """Return the training loss of a batch of rows or latents. Networks with a closed form have none."""
         raise TypeError(f"{type(self).__name__} is fitted in closed form, not trained.")
 
     def error(self, rows: Tensor, s: Tensor, noise: Tensor) -> Tensor:
-        """Mean squared error () at one noise level (), with standard normal `noise` (n, k) on rows or latents."""
+        """Return the mean squared error () on rows or latents, with Gaussian noise s * `noise` (n, k) added."""
         return (self(rows + s * noise, s) - rows).square().mean()
 
     @classmethod
     def fit(cls, train: Tensor, held_out: Tensor | None, seed: int) -> tuple[Self, dict[str, list[float]]]:
-        """A denoiser of clean latents (n, k), ready for use, and its history; for presets without training."""
+        """Fit a denoiser to clean latents (n, k) in closed form, and return it with its history."""
         raise TypeError(f"{cls.__name__} is trained, not fitted in closed form.")
 
 
@@ -189,7 +192,7 @@ def discover() -> None:
 
 
 def by_preset() -> dict[str, tuple[type[Denoiser], Preset]]:
-    """All presets by name, each with its network."""
+    """Return all presets by name, each with its network."""
     return {name: (network, preset) for network in NETWORKS.values() for name, preset in network.presets.items()}
 
 

@@ -1,10 +1,11 @@
-"""The default network: D(z; depth, rho), the mean of clean latents given noisy ones.
+"""The default network: D(z; depth, s), the mean of clean latents given noisy latents.
 
-A noisy latent carries the noise of counts, which the depth of its cell tells, and Gaussian noise of standard deviation
-s on top. The network learns both at once: from thinned copies of the reference's cells with Gaussian noise added
-(:mod:`dice._model.training_data`), or, without counts, from latents with Gaussian noise alone. log1p bends with
-depth, so that the mean latents of a cell differ between depths. The depth of the target is therefore a coordinate as
-well, and the network predicts all cells at one depth, the typical depth of the reference.
+Noisy latents carry the noise of counts, which follows from the depth of the cell, and Gaussian noise of standard
+deviation s on top. The network learns both at once, from thinned copies of the reference's cells with Gaussian noise
+added (:mod:`dice._model.training_data`). Without counts it learns from latents with Gaussian noise alone.
+
+log1p is not linear, so the mean latents of a cell type change with depth. The network therefore also reads the depth of
+its target. In use, all cells are predicted at one depth, the typical depth of the reference.
 """
 
 from __future__ import annotations
@@ -22,29 +23,31 @@ from dice._model.networks import Denoiser, Preset, TrainingConfig
 from dice._model.sampler import CellNoise, as_column
 from dice._model.training_data import Rows
 
-#: The depth of the prediction is at least this share and at most this multiple of the depth of the cell: training has
-#: hardly seen others.
+#: The depth of the prediction is at least this share and at most this multiple of the depth of the cell, because
+#: training has hardly seen other ratios.
 LEAST_ASKED, MOST_ASKED = 0.5, 20.0
-#: Noise levels of training are log-normal and cover those of inference. With counts, two thirds of the rows have the
-#: noise of counts only.
+#: Noise levels of training are log-normal and cover the levels of inference. With counts, two thirds of the rows have
+#: no Gaussian noise, only the noise of counts.
 LOG_NOISE_MEAN, LOG_NOISE_SD, WITHOUT_NOISE = -0.8, 1.4, 2 / 3
 #: Range of noise levels that the network distinguishes.
 LEAST_NOISE, MOST_NOISE = 5e-3, 10.0
-#: Beyond this noise level the posterior mean approaches the prior mean, and the correction of the network fades.
+#: Beyond this noise level the posterior mean approaches the prior mean, and the network's correction fades out.
 FADING = 2.5
-#: Features of depth and noise level that modulate the blocks.
+#: Number of features of depth and noise level that modulate the blocks.
 N_CONDITIONS = 32
 #: softplus of this is 1.
 SOFTPLUS_ONE = 0.5413248546129181
-#: 400 steps at 4e-3 take two thirds of the time of 600 at 3e-3 and leave the same error, relative to that of the noisy
-#: latents, against the exact posterior of twelve profiles: .057 at 5 % of the depth to .15 at 50 % (three seeds).
+#: 400 steps at 4e-3 take two thirds of the time of 600 steps at 3e-3 and leave the same error. Measured against the
+#: exact posterior of twelve profiles, relative to the error of noisy latents, it is .057 at 5 % of the depth and .15 at
+#: 50 % (three seeds).
 DEPTH_TRAINING = TrainingConfig(max_steps=400, learning_rate=4e-3, warmup=30, ema_decay=0.99, patience=4)
 
 
 class DepthDenoiser(Denoiser):
-    """A linear filter in closed form, a residual MLP that reads the filtered latents, and a variance.
+    """A linear filter, a residual MLP that corrects it, and an MLP for the posterior variance.
 
-    The filter is the Wiener filter at every depth and noise level, and the MLP starts at zero.
+    The Wiener filter is fitted in closed form. The residual MLP reads the filtered latents, and its correction is zero
+    at the start of training.
 
     Parameters
     ----------
@@ -74,7 +77,7 @@ class DepthDenoiser(Denoiser):
         self.spread = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, n_latent))
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Torch's default from `generator`, an MLP that starts at zero and a variance that starts at the filter's."""
+        """Draw initial weights such that the correction of the filter is zero and the variance is the filter's."""
         super().initialize(generator)
         last = self.spread[-1]
         assert isinstance(last, nn.Linear)
@@ -83,7 +86,7 @@ class DepthDenoiser(Denoiser):
             nn.init.zeros_(layer.bias)
 
     def start(self, train: Tensor, held_out: Tensor | None, typical: float | None) -> None:
-        """Fit the linear filter; `typical` is the log depth that cells are asked for."""
+        """Fit the linear filter. `typical` is the log depth at which cells are predicted."""
         judged = None if held_out is None or not len(held_out) else Rows(held_out, self.n_latent)
         self.filter.fit(Rows(train, self.n_latent), judged, typical)
 
@@ -106,17 +109,17 @@ class DepthDenoiser(Denoiser):
         return self.moments(z, s, log_depth)[1].mean(1)
 
     def moments(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Posterior mean and variance (n, k)."""
+        """Return the posterior mean and variance, both (n, k)."""
         level, depths = as_column(s, z), self._depths(z, log_depth)
         mean, hidden = self._mean(z, depths, level)
         return mean, self.filter.variance(level, self.filter.standardised(depths, len(z))) * self._ratio(hidden)
 
     def posterior_sample(self, z: Tensor, s: Tensor, noise: CellNoise, log_depth: Tensor | None = None) -> Tensor:
-        """One draw (n, k): from a Gaussian of the learned variance with depths, by reverse diffusion without.
+        """Draw once for every cell (n, k): by reverse diffusion or, given depths, from a Gaussian of learned variance.
 
-        For cells with 5, 10, 20 and 50 % of the depth of twelve known profiles, 90 % regions of these draws cover .89,
-        .89, .88 and .97. With reverse diffusion in depth they cover .76, .89, .94 and .99, and averaged graphs of four
-        data sets are no better (docs/measured_noise.md).
+        For cells with 5, 10, 20 and 50 % of the depth of twelve known profiles, 90 % regions of Gaussian draws cover
+        .89, .89, .88 and .97. Regions from reverse diffusion in depth cover .76, .89, .94 and .99, and neighbour graphs
+        averaged over such draws are no better on four data sets (docs/measured_noise.md).
         """
         if log_depth is None:
             return super().posterior_sample(z, s, noise)
@@ -124,7 +127,7 @@ class DepthDenoiser(Denoiser):
         return mean + variance.sqrt() * noise.normal(0, self.n_latent)
 
     def _depths(self, z: Tensor, log_depth: Tensor | None) -> Tensor | None:
-        """Log depths (n, 2) of cells and of their predictions; without `log_depth` cells are the deepest."""
+        """Return log depths (n, 2) of cells and of their predictions; the deepest of training without `log_depth`."""
         if not self.counted:
             return None
         own = self.filter.deepest.expand(len(z)) if log_depth is None else log_depth
@@ -132,29 +135,30 @@ class DepthDenoiser(Denoiser):
         return torch.stack([own, self.filter.typical.expand_as(own).clamp(least, most)], dim=1)
 
     def loss(self, batch: Tensor, generator: torch.Generator) -> Tensor:
-        """Squared error of the mean plus that of the variance, with rows weighted by the inverse of their error."""
+        """Return the weighted squared error of the mean (see `LinearFilter.weight`) plus that of the variance."""
         rows = Rows(batch, self.n_latent)
         s = self._levels(len(batch), generator, batch.device)
         z = rows.noisy + s * torch.randn(rows.noisy.shape, generator=generator, device=batch.device)
         mean = self._mean(z, rows.depths, s)[0]
         error = (rows.target - mean).square().mean(1) * self.filter.weight(s, rows.depths)
-        # Every second row is enough for the variance, which reads the hidden state of the mean and does not change it.
+        # The variance reads the hidden state of the mean without training it. Every second row is enough for it.
         rows, z, s = rows.every_second(), z[::2], s[::2]
         with torch.no_grad():
             mean, hidden = self._mean(z, rows.half_depths, s)
-        # The product of two independent errors is the posterior variance without any noise of the measurement, on
-        # average; single ones are noisy and may be negative, which a squared error bears and a likelihood does not.
+        # The two halves of the target have independent noise, so the mean product of their errors is the posterior
+        # variance without that noise. Single products may be negative: a squared error can handle them, a likelihood
+        # cannot.
         depth = self.filter.standardised(rows.half_depths, len(rows))
         product = (rows.first - mean) * (rows.second - mean) / self.filter.variance(s, depth)
-        # Every latent in units of its own products: in common units latents of small variance are not learned.
+        # Each latent is in units of its own products. In common units, latents of small variance are not learned.
         spread = (product - self._ratio(hidden)).square().mean(0) / product.square().mean(0).clamp_min(1e-12)
         return error.mean() + spread.mean()
 
     def _levels(self, n: int, generator: torch.Generator, device: torch.device) -> Tensor:
-        """Noise levels (n, 1) of a batch, stratified over their distribution, which steadies the gradient."""
+        """Draw noise levels (n, 1) for a batch, stratified over their distribution for a less noisy gradient."""
         n_noisy = n - int(n * WITHOUT_NOISE) if self.counted else n
         jitter = torch.rand(n_noisy, generator=generator, device=device)
-        # In random order: a small reference is one batch, whose cells always stand in the same places.
+        # In random order: the batches of a small reference always hold all cells in the same order.
         order = torch.randperm(n, generator=generator, device=device)
         quantile = ((torch.arange(n_noisy, device=device) + jitter) / n_noisy).clamp(1e-6, 1 - 1e-6)
         levels = torch.zeros(n, device=device)
@@ -166,36 +170,36 @@ class DepthDenoiser(Denoiser):
         return (parts.target - self._mean(parts.noisy + level * noise, parts.depths, level)[0]).square().mean()
 
     def _mean(self, z: Tensor, depths: Tensor | None, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean (n, k) for depths (n, 2) and noise levels (n or 1, 1), and the hidden state behind it."""
+        """Return the posterior mean (n, k) and its hidden state, for log depths (n, 2) and noise levels (n or 1, 1)."""
         depth = self.filter.standardised(depths, len(z))
         filtered = self.filter(z, depth, s)
         level = ((s.clamp_max(MOST_NOISE) + LEAST_NOISE).log() / 4).expand(len(z), -1)
         conditions = self.conditions(torch.cat([depth, depth.square(), level], dim=1))
-        # The filter shrinks noisy latents; this restores their size.
+        # The filter shrinks noisy latents. The factor restores their size.
         hidden = self.inlet(filtered * (1 + s.square()).sqrt())
         for block in self.blocks:
             hidden = block(hidden, conditions)
         hidden = self.norm(hidden)
-        # At s = 0 there is no noise to remove without counts, and the noise of counts with them.
+        # At s = 0 the correction is off without counts, because there is no noise. With counts their noise remains.
         reach = ((self.filter.counted + s.square()) / (1 + s.square()) / (1 + (s / FADING).square())).sqrt()
         return filtered + reach * self.outlet(hidden), hidden
 
     def _ratio(self, hidden: Tensor) -> Tensor:
-        """Posterior variance as a multiple of the filter's."""
+        """Return the posterior variance as a multiple of the filter's variance."""
         return nn.functional.softplus(self.spread(hidden) + SOFTPLUS_ONE).clamp_min(LEAST_VARIANCE)
 
     def is_sound(self) -> bool:
         return self.filter.is_sound() and super().is_sound()
 
     def outputs(self, latents: Tensor) -> list[Tensor]:
-        """Means and variances at several noise levels and log depths."""
+        """Return means and variances at several noise levels and log depths."""
         places = product((0.0, 1.0, 10.0), (-20.0, 0.0, 20.0))
         pairs = (self.moments(latents, torch.tensor(s), torch.full((len(latents),), t)) for s, t in places)
         return [part for pair in pairs for part in pair]
 
 
 class FilmBlock(nn.Module):
-    """Residual MLP block whose normalised input is scaled and shifted by depth and noise level (FiLM)."""
+    """Residual MLP block (FiLM): depth and noise level set a scale and a shift of its normalised input."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""The closed-form prior: a Gaussian mixture, whose posterior under Gaussian noise is a mixture too.
+"""A prior in closed form: a Gaussian mixture. Its posterior under Gaussian noise is a Gaussian mixture, too.
 
-It is the ``"gmm"`` preset, a benchmark row, and what the tests compare with. With S_c = Q_c diag(l_c) Q_c'
-every quantity for every noise level s needs only the eigenvalues l_c + s^2, so that each cell may have
-a noise level of its own.
+It is the ``"gmm"`` preset; benchmarks and tests compare other networks with it. With the covariances
+S_c = Q_c diag(l_c) Q_c', the eigenvalues under noise of level s are l_c + s^2, so every cell may have its own level.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class MixtureDenoiser(Denoiser):
 
     @classmethod
     def from_moments(cls, weights: Tensor, means: Tensor, covariances: Tensor) -> Self:
-        """Build from weights (C,), means (C, k) and covariances (C, k, k), in their precision."""
+        """Build from weights (C,), means (C, k) and covariances (C, k, k). The result has their float precision."""
         mixture = cls(means.shape[1], means.shape[0]).to(means.dtype)
         variances, axes = torch.linalg.eigh(covariances)
         mixture.weights.copy_(weights / weights.sum())
@@ -62,10 +61,10 @@ class MixtureDenoiser(Denoiser):
 
     @classmethod
     def fit(cls, train: Tensor, held_out: Tensor | None, seed: int) -> tuple[Self, dict[str, list[float]]]:
-        """Gaussian mixture by expectation maximisation; held-out likelihood chooses its size.
+        """Fit a Gaussian mixture by expectation maximisation, and return it with its history.
 
-        Sizes double until the held-out log-likelihood falls. Covariances are shrunk a little towards their
-        diagonal mean, which keeps components of few cells invertible.
+        The number of components doubles until the held-out log-likelihood falls. A small ridge keeps the covariances of
+        components with few cells invertible.
         """
         from sklearn.mixture import GaussianMixture
 
@@ -92,11 +91,11 @@ class MixtureDenoiser(Denoiser):
         return positive and abs(total - 1) < 1e-3 and is_orthonormal(self.axes.numpy()) and super().is_sound()
 
     def forward(self, z: Tensor, s: Tensor, log_depth: Tensor | None = None) -> Tensor:
-        """E[U | U + s n = z]: the responsibility-weighted component means."""
+        """Return E[U | U + s n = z], the posterior means of the components weighted by their responsibilities."""
         return torch.einsum("nc,nck->nk", *self.components(z, s))
 
     def components(self, z: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mixture of each cell: weights (n, C) and means (n, C, k)."""
+        """Return weights (n, C) and means (n, C, k) of the posterior mixture of each cell."""
         total = self.variances + as_column(s, z).square()[:, None]
         along = torch.einsum("nck,ckj->ncj", z[:, None] - self.means, self.axes)
         responsibilities = torch.softmax(self._log_joint(along, total), dim=1)
@@ -104,6 +103,6 @@ class MixtureDenoiser(Denoiser):
         return responsibilities, means
 
     def _log_joint(self, along: Tensor, total: Tensor) -> Tensor:
-        """Log of pi_c N(z; mu_c, S_c + s^2 I) without the 2 pi, from coordinates along the axes."""
+        """Return log pi_c N(z; mu_c, S_c + s^2 I) up to a constant, from coordinates along the eigenvectors."""
         quadratic = (along.square() / total).sum(-1)
         return self.weights.log() - 0.5 * (quadratic + total.log().sum(-1))

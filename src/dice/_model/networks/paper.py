@@ -1,7 +1,7 @@
-"""The paper's network and noise schedule (its appendix C), behind the common denoiser interface.
+"""The paper's network and noise schedule (appendix C of the paper), as a `Denoiser`.
 
-The network predicts the noise of x_t = sqrt(abar_t) u + sqrt(1 - abar_t) eps. A latent seen through noise of
-standard deviation s is such an x_t up to the factor sqrt(1 + s^2), at the t where abar_t = 1 / (1 + s^2).
+The network predicts the noise eps of x_t = sqrt(abar_t) u + sqrt(1 - abar_t) eps. A latent with noise of standard
+deviation s, divided by sqrt(1 + s^2), is such an x_t at the step t with abar_t = 1 / (1 + s^2).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Schedule:
         self.noise = np.sqrt(1 / self.alpha_bar - 1)
 
     def start(self, rho: float) -> int:
-        """t0(rho): the step whose alpha_bar is nearest to 1 / (1 + rho^2), at least 1."""
+        """Return t0(rho), the step whose alpha_bar is nearest to 1 / (1 + rho^2), at least 1."""
         return max(int(np.abs(self.alpha_bar - 1 / (1 + rho**2)).argmin()), 1)
 
 
 SCHEDULE = Schedule()
 LOG_NOISE = torch.as_tensor(np.log(SCHEDULE.noise[1:]), dtype=torch.float32)
 
-#: Appendix C: AdamW 1e-4 with cosine decay, batches of 4048, no averaging, no early stop.
+#: Appendix C: AdamW at 1e-4 with cosine decay, batches of 4048 cells, no weight averaging, no early stopping.
 PAPER_TRAINING = TrainingConfig(
     batch_size=4048,
     learning_rate=1e-4,
@@ -52,7 +52,7 @@ PAPER_TRAINING = TrainingConfig(
 
 
 class PaperDenoiser(Denoiser):
-    """TabularDiffusionMLP: noise prediction by residual blocks with batch normalisation.
+    """The paper's TabularDiffusionMLP, which predicts noise by residual blocks with batch normalisation.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class PaperDenoiser(Denoiser):
         self.head = nn.Sequential(nn.Linear(2 * width, width), nn.SiLU(), nn.Linear(width, n_latent))
 
     def predict_noise(self, x: Tensor, t: Tensor) -> Tensor:
-        """eps(x_t, t) for x (n, k) and steps t (n or 1,), between steps by their fraction."""
+        """Predict the noise eps of x_t (n, k) at steps t (n or 1,), which may be fractions."""
         features = self.time(_sinusoidal(t / N_STEPS)).expand(len(x), -1)
         hidden = torch.cat([self.inlet(x), features], dim=1)
         for block in self.blocks:
@@ -92,7 +92,7 @@ class PaperDenoiser(Denoiser):
         return self.head(hidden)
 
     def loss(self, clean: Tensor, generator: torch.Generator) -> Tensor:
-        """Mean squared error of the predicted noise at uniformly drawn steps."""
+        """Return the mean squared error of the predicted noise at uniformly drawn steps."""
         t = torch.randint(1, N_STEPS + 1, (len(clean),), generator=generator, device=clean.device)
         s = LOG_NOISE.to(clean)[t - 1].exp()[:, None]
         noise = torch.randn(clean.shape, generator=generator, device=clean.device)
@@ -107,9 +107,9 @@ class PaperDenoiser(Denoiser):
         return z - s * noise
 
     def draw(self, z: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
-        """The paper's prior step: x_{t-1} from x_t by Eq. 6, for t = t0, ..., 1 of the 512-step table.
+        """Take the paper's prior step: draw x_{t-1} from x_t by Eq. 6, for t = t0, ..., 1 of the 512 steps.
 
-        Starts from x_t0 = sqrt(abar_t0) Z (the print has U in place of Z).
+        The start is x_t0 = sqrt(abar_t0) Z (the printed paper has U in place of Z).
         """
         start = SCHEDULE.start(float(as_column(s, z).max()))
         x = z * float(SCHEDULE.alpha_bar[start]) ** 0.5
@@ -121,7 +121,7 @@ class PaperDenoiser(Denoiser):
         return x
 
     def steps(self, s: Tensor) -> Tensor:
-        """Fractional step t(s), linear in ln s between the steps of the table and clipped to it."""
+        """Return the fractional step t of noise levels s, linear in ln s between the steps of the schedule."""
         table = LOG_NOISE.to(s)
         log_s = s.reshape(-1).log().clamp(table[0], table[-1])
         upper = torch.searchsorted(table, log_s).clamp(1, N_STEPS - 1)
@@ -140,7 +140,7 @@ def _block(width: int) -> nn.Module:
 
 
 def _sinusoidal(t: Tensor) -> Tensor:
-    """Sines and cosines (n, 16) of normalised time (n,), over geometric frequencies."""
+    """Return sines and cosines (n, 16) of normalised time (n,), at geometrically spaced frequencies."""
     half = TIME_FEATURES // 2
     frequencies = torch.exp(torch.arange(half, dtype=torch.float32, device=t.device) * (-math.log(1e4) / (half - 1)))
     angles = t.float()[:, None] * frequencies
