@@ -24,7 +24,7 @@ __all__ = [
     "Sets", "Shift", "StudentT", "Training", "datasets", "metrics", "pl", "pp", "priors", "read_lazy", "settings", "tl",
 ]  # fmt: skip
 
-#: Modules of two names that are loaded on first use. The other names are modules, or settings in ``dice.options``.
+#: Modules that define these two names. The other public names are modules, or settings in ``dice.options``.
 _HOMES = {"Prior": "dice._data.store", "read_lazy": "dice._data.files"}
 
 

@@ -103,7 +103,7 @@ def new_key(name: str, value: Any, example: str) -> str:
 
 
 def known_key(key: Any, keys: Collection[Any], what: str, where: str) -> str:
-    """Return a key if it is one of the `keys`. Errors call it a `what` (column, layer) in `where` (a slot)."""
+    """Return a key if it is one of the `keys`. For errors, `what` says what it names, and `where` the slot."""
     if not isinstance(key, str) or key not in keys:
         raise SlotError(f"There is no {what} {said(key)} in {where}; available: {sorted(map(str, keys))[:20]}.")
     return key

@@ -18,7 +18,7 @@ from dice._processes import interrupts
 STORE_FILES = (".zgroup", ".zarray", "zarr.json")
 #: Errors of renaming if another process has just put its own store there.
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
-#: A try fails only if another process has finished, so this many processes may write one store at the same time.
+#: Maximum number of tries. A try fails only because another process succeeded, so this many may write at the same time.
 TRIES = 100
 
 

@@ -77,7 +77,7 @@ def is_unlogged(sample: Chunk) -> bool:
 
 
 def is_scaled(sample: Chunk) -> bool:
-    """Return whether most genes are centred, and have either unit variance or one common value that was zero before."""
+    """Return whether most genes are centred, and have unit variance or many equal values (zeros before centring)."""
     sample = _without_wild(sample)
     if stored_values(sample).min(initial=0) >= 0 or not np.isfinite(stored_values(sample)).all():
         return False

@@ -34,7 +34,7 @@ GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labels of a reference and the roles of its cells; -1 where a cell has no label."""
+    """Labels of a reference and the roles of its cells. Codes are -1 for cells without a label."""
 
     #: The column of the labels.
     key: str

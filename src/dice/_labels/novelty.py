@@ -165,9 +165,9 @@ def compare_groups(
 def displacement(
     groups: Groups, y: Floats, codes: NDArray[np.integer], scatter: Floats, least: int = LEAST_KNOWN
 ) -> Displaced:
-    """Return the displacement of the groups `codes` (n,) of cells y (n, k); NaN for groups of fewer than `least` cells.
+    """Return the displacement of groups of cells y (n, k); NaN for groups of fewer than `least` cells.
 
-    `scatter` (C,) is the variance of cells within each known group.
+    `codes` (n,) are the groups of the cells. `scatter` (C,) is the variance of cells within each known group.
     """
     n_groups = int(codes.max(initial=-1)) + 1
     offsets, shares = groups.offsets(y)

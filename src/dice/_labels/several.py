@@ -192,8 +192,8 @@ class Source:
 def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]) -> Slots:
     """Return the slots of the combined labels.
 
-    The set of a cell joins those of the references that count most for it, and the status is that of the reference that
-    counts most for the label. A cell is novel if it is novel to all references.
+    The set of a cell joins the sets of the references with the largest weights for it. Its status is that of the
+    reference with the largest weight for the label. A cell is novel if it is novel to all references.
     """
     names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
     used = [one.name for one in opinions]

@@ -219,7 +219,7 @@ def label_scores_of(
 def f1_scores(truth: Codes, meant: Mask, given: Codes) -> Floats:
     """Return the mean F1 over classes, then the F1 of the class of every known label.
 
-    Known labels with the same reference label form one class. Reference labels of the same known label do too.
+    Known labels that share a reference label, and reference labels that share a known label, form one class.
     """
     links = np.zeros((sum(meant.shape),) * 2, dtype=bool)
     links[: len(meant), len(meant) :] = meant
