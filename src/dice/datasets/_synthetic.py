@@ -1,6 +1,7 @@
-"""The paper's synthetic pairs, with the truth that made them.
+"""The paper's synthetic pairs of reference and query, with the true latents and loadings.
 
-Everything follows one model: x = V u + e, u from a mixture of k-dimensional clusters, e isotropic.
+All cells follow the model x = V u + e. u is drawn from a mixture of k-dimensional clusters, and the noise e is
+isotropic.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ NORMAL = np.inf  # degrees of freedom at which a t distribution is a normal one
 
 @dataclass(frozen=True)
 class _Cells:
-    """Equally likely clusters N(mean, variance I), or multivariate t with that scale, and isotropic noise.
+    """Distribution of cells: equally likely clusters, and isotropic noise.
 
-    With finite degrees of freedom, one chi-square per cell scales its latents, or the noise of all its genes.
+    A cluster is N(mean, variance I) or multivariate t with this mean and scale. For finite degrees of freedom, one
+    chi-square variable per cell scales its latents, or the noise of all its genes.
     """
 
     names: tuple[str, ...]
@@ -50,11 +52,16 @@ def synthetic(
 ) -> tuple[AnnData, AnnData]:
     """Reference and query of the paper's synthetic Setups 1 to 4.
 
-    Cells are x = V u + e with 2,000 genes and 15 latent dimensions. The reference has clusters
-    N(1, 1.3 I) and N(0, 1.5 I), equally likely, and noise of variance 1. The query differs by
-    setup: 1 not at all; 2 noise of variance 10; 3 multivariate t noise with 4 degrees of freedom;
-    4 clusters N(1, 1.5 I) and multivariate t with 4 degrees of freedom and scale 1.3 I at 0, and
-    noise of variance 10. The same seed gives the same loadings and reference in all setups.
+    Cells are x = V u + e with 2,000 genes and 15 latent dimensions. The reference has two equally likely clusters,
+    N(1, 1.3 I) and N(0, 1.5 I), and noise of variance 1. The query differs from the reference as follows:
+
+    - Setup 1: not at all;
+    - Setup 2: noise of variance 10;
+    - Setup 3: multivariate t noise with 4 degrees of freedom;
+    - Setup 4: noise of variance 10, and clusters N(1, 1.5 I) and multivariate t at 0 with 4 degrees of freedom and
+      scale 1.3 I.
+
+    The same seed gives the same loadings and reference in all setups.
 
     Parameters
     ----------
@@ -135,7 +142,7 @@ def mismatch(
 
 
 def _streams(random_state: int) -> list[np.random.Generator]:
-    """Random numbers for the model, the reference and the query."""
+    """Return random generators for the model, the reference and the query."""
     return np.random.default_rng(random_state).spawn(3)
 
 
@@ -157,7 +164,7 @@ def _clusters(centres: Floats, first: int, noise_variance: float) -> _Cells:
 
 
 def _distant_centre(rng: np.random.Generator, centres: Floats) -> Floats:
-    """Draw a centre outside of the reference's support; the paper demands it, so redraw."""
+    """Draw cluster centres until one is outside of the reference's support, as the paper demands."""
     while True:
         centre = rng.standard_normal(N_LATENT)
         if np.linalg.norm(centres - centre, axis=1).min() > 6 * np.sqrt(0.3):
@@ -165,7 +172,7 @@ def _distant_centre(rng: np.random.Generator, centres: Floats) -> Floats:
 
 
 def _draw(rng: np.random.Generator, n_cells: int, loadings: Floats, cells: _Cells, prefix: str, about: Any) -> AnnData:
-    """Draw cells. Each quantity has its own stream, so that setups with one seed can be paired."""
+    """Draw cells. Each quantity has its own random numbers, so that setups with the same seed can be compared."""
     label_rng, latent_rng, noise_rng, heavy_latent_rng, heavy_noise_rng = rng.spawn(5)
     label = label_rng.integers(len(cells.names), size=n_cells)
     spread = np.sqrt(np.asarray(cells.variances)[label]) * _tails(heavy_latent_rng, np.asarray(cells.dfs)[label])

@@ -19,8 +19,8 @@ from dice._types import Codes, Floats, Seed
 
 
 def as_codes(labels: Any, what: str = "labels") -> Codes:
-    """Return integers numbering the labels by first appearance; missing labels are -1."""
-    # An object array first: a Categorical's own codes would number categories that no cell has.
+    """Return codes that number the labels by first appearance. Missing labels are -1."""
+    # An object array, because the codes of a Categorical also number categories that no cell has.
     values = np.asarray(labels, dtype=object)
     if values.ndim != 1:
         raise InputError(
@@ -55,7 +55,7 @@ def paired_codes(labels: Any, others: Any, what: str) -> tuple[Codes, Codes]:
 
 
 def check_lengths(n_first: int, first: str, n_second: int, second: str) -> None:
-    """Raise if two inputs do not hold one entry per cell."""
+    """Raise an error if two inputs do not have one entry per cell."""
     if n_first != n_second:
         raise InputError(f"There are {n_first} {first} but {n_second} {second}: pass one entry per cell.")
 
@@ -93,9 +93,8 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
     clusters
         Cluster of every cell; cells without one are left out.
     average
-        What the mutual information is divided by: the ``"arithmetic"`` mean of the two entropies
-        (the formula that the paper prints, and equal to the V-measure) or their ``"max"`` (the
-        formula of its tables).
+        Divisor of the mutual information: the ``"arithmetic"`` mean of the two entropies, as in the
+        paper's formula (this equals the V-measure), or their ``"max"``, as in the paper's tables.
 
     Returns
     -------
@@ -115,7 +114,7 @@ def nmi(labels: ArrayLike, clusters: ArrayLike, *, average: Literal["arithmetic"
 
 
 def v_measure(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """V-measure: harmonic mean of homogeneity and completeness of the clusters, which equals :func:`dice.metrics.nmi`.
+    """V-measure: harmonic mean of homogeneity and completeness of clusters. It equals :func:`dice.metrics.nmi`.
 
     Parameters
     ----------
@@ -150,7 +149,7 @@ def leiden_sweep(
     method: PartitionMethod = "leiden",
     random_state: Seed = 0,
 ) -> pd.DataFrame:
-    """Cluster at many resolutions on one neighbour graph and compare with labels.
+    """Cluster cells at many resolutions on one neighbour graph, and compare the clusters with labels.
 
     Parameters
     ----------
@@ -159,13 +158,13 @@ def leiden_sweep(
     labels
         Known label of every cell. All cells are clustered; cells without a label are not scored.
     resolutions
-        Resolutions to run, by default :data:`PAPER_RESOLUTIONS`.
+        Resolutions of the clusterings, by default :data:`PAPER_RESOLUTIONS`.
     n_neighbors
         Size of the neighbourhoods in the graph.
     method
         ``"leiden"``, or ``"louvain"`` as in the paper's own runs.
     random_state
-        Seed, used afresh at each resolution.
+        Seed, the same for each resolution.
 
     Returns
     -------

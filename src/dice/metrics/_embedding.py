@@ -17,7 +17,9 @@ from dice.metrics._clustering import labelled_cells
 
 
 def silhouette(embedding: ArrayLike, labels: ArrayLike) -> float:
-    """Average silhouette width of the labels by cosine distance, as in the paper, in time linear in the cells.
+    """Average silhouette width of the labels by cosine distance, as in the paper.
+
+    The time is linear in the number of cells.
 
     Parameters
     ----------
@@ -28,7 +30,7 @@ def silhouette(embedding: ArrayLike, labels: ArrayLike) -> float:
 
     Returns
     -------
-    A number from -1 to 1; higher is better separated.
+    A number from -1 to 1. Higher values mean better separated labels.
 
     Examples
     --------
@@ -45,14 +47,14 @@ def silhouette(embedding: ArrayLike, labels: ArrayLike) -> float:
     sizes = members.sum(axis=0)
     totals = sizes - units @ (members.T @ units).T
     rows = np.arange(len(codes))
-    # A cell is at distance 0 from itself, also a zero vector, which has no direction.
+    # A cell is at distance 0 from itself, even if it is a zero vector without direction.
     own_total = totals[rows, codes] - (1 - np.einsum("ij,ij->i", units, units))
     own = own_total / np.maximum(sizes[codes] - 1, 1)
     others = totals / sizes
     others[rows, codes] = np.inf
     nearest = others.min(axis=1)
     largest = np.maximum(own, nearest)
-    # Singletons score 0 by definition; identical cells leave 0/0, which is no separation either.
+    # Labels of a single cell score 0 by definition. So do identical cells, whose score would be 0/0.
     useful = (sizes[codes] > 1) & (largest > 0)
     return float(np.mean(np.where(useful, (nearest - own) / np.where(useful, largest, 1.0), 0.0)))
 
@@ -60,7 +62,7 @@ def silhouette(embedding: ArrayLike, labels: ArrayLike) -> float:
 def knn_macro_f1(
     embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int = 15, n_splits: int = 5, random_state: Seed = 0
 ) -> float:
-    """Macro-averaged F1 of predicting each cell's label from its neighbours, cross-validated.
+    """Cross-validated, macro-averaged F1 of labels that are predicted from the neighbours of each cell.
 
     Parameters
     ----------
@@ -69,9 +71,9 @@ def knn_macro_f1(
     labels
         Label of every cell; cells without one are left out.
     n_neighbors
-        Number of neighbours that vote (at most the cells in the training folds).
+        Number of neighbours that vote, at most the number of cells in the training folds.
     n_splits
-        Number of folds; the cells of each label are dealt out evenly.
+        Number of folds. Each label is distributed evenly over the folds.
     random_state
         Seed of the folds.
 
@@ -89,7 +91,8 @@ def knn_macro_f1(
     if n_splits < 2 or n_neighbors < 1:
         raise InputError("`n_splits` must be at least 2 and `n_neighbors` at least 1.")
     n_splits = min(n_splits, len(codes))
-    # Dealing shuffled, label-sorted cells stratifies without scikit-learn's demand on rare labels.
+    # Shuffle the cells, sort them by label and deal them out to the folds. Unlike scikit-learn's stratified folds, this
+    # also works for rare labels.
     order = np.random.default_rng(seed(random_state)).permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     folds = np.empty(len(codes), dtype=np.intp)
@@ -101,7 +104,7 @@ def knn_macro_f1(
 
 
 def clisi(embedding: ArrayLike, labels: ArrayLike, *, perplexity: float = 30) -> float:
-    """Mean cell-type LISI as Harmony computes it: effective number of labels around a cell.
+    """Mean cell-type LISI as Harmony computes it: the effective number of labels around a cell.
 
     Parameters
     ----------
@@ -110,8 +113,8 @@ def clisi(embedding: ArrayLike, labels: ArrayLike, *, perplexity: float = 30) ->
     labels
         Cell type of every cell; cells without one are left out.
     perplexity
-        Effective number of neighbours, of three times as many that are looked at. With too few
-        cells for that, it is lowered to a third of the other cells, but not below 2.
+        Effective number of neighbours. Three times as many neighbours are searched. With too few
+        cells for that, the perplexity is lowered to a third of the other cells, but not below 2.
 
     Returns
     -------
@@ -127,7 +130,7 @@ def clisi(embedding: ArrayLike, labels: ArrayLike, *, perplexity: float = 30) ->
 
 
 def ilisi(embedding: ArrayLike, batches: ArrayLike, *, perplexity: float = 30) -> float:
-    """Mean integration LISI as Harmony computes it: effective number of batches around a cell.
+    """Mean integration LISI as Harmony computes it: the effective number of batches around a cell.
 
     Parameters
     ----------
@@ -136,7 +139,7 @@ def ilisi(embedding: ArrayLike, batches: ArrayLike, *, perplexity: float = 30) -
     batches
         Batch of every cell; cells without one are left out.
     perplexity
-        Effective number of neighbours, lowered for few cells as in :func:`clisi`.
+        Effective number of neighbours. With few cells it is lowered as in :func:`clisi`.
 
     Returns
     -------
@@ -152,7 +155,7 @@ def ilisi(embedding: ArrayLike, batches: ArrayLike, *, perplexity: float = 30) -
 
 
 def lisi_neighbors(embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int = 9) -> float:
-    """Mean LISI over a fixed number of equally weighted neighbours, the form of the paper's tables.
+    """Mean LISI over a fixed number of equally weighted neighbours, as in the paper's tables.
 
     Parameters
     ----------
@@ -161,7 +164,7 @@ def lisi_neighbors(embedding: ArrayLike, labels: ArrayLike, *, n_neighbors: int 
     labels
         Label of every cell; cells without one are left out.
     n_neighbors
-        Number of neighbours, the cell itself not counted (at most all other cells).
+        Number of neighbours without the cell itself, at most all other cells.
 
     Returns
     -------
@@ -188,8 +191,8 @@ def _mean_lisi(values: Floats, codes: Codes, perplexity: float) -> float:
 
     if not perplexity > 1:
         raise InputError(f"`perplexity` must be above 1, got {perplexity}.")
-    # Beyond a third of the cells harmonypy would weight all cells alike: nothing local is left.
+    # With a perplexity above a third of the cells, harmonypy would weight all cells alike, and LISI would not be local.
     perplexity = min(perplexity, max((len(codes) - 1) // 3, 2))
     lisi = compute_lisi(values, pd.DataFrame({"label": codes}), ["label"], perplexity)
-    # 0 marks a cell so far out that all but its nearest neighbour's weight vanished.
+    # A cell may be so far away that only the weight of its nearest neighbour is not 0. harmonypy returns 0 for it.
     return float(np.maximum(lisi, 1.0).mean())

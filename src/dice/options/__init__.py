@@ -1,7 +1,7 @@
-"""Settings objects of the public functions. They check their values.
+"""Settings objects for arguments of the public functions. They check their values.
 
-A settings object is passed as an argument: ``dice.tl.denoise(query, ref, method=dice.Gibbs(n_chains=10))``. The stored
-calls in ``.uns`` and the flags of the command line are derived from the same fields.
+Pass a settings object as an argument: ``dice.tl.denoise(query, ref, method=dice.Gibbs(n_chains=10))``. The records of
+calls in ``.uns`` and the flags of the command line follow from the fields of these objects.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dice.options._learning import Classifier, LabelsKey, Levels, Mixup, Sets, T
 from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 from dice.options._query import FOR_LABELS, Checks, LogDensity, Method, Options, Rho, Shift, check_rho, torch_device
 
-#: Settings objects by their name in stored calls.
+#: Classes of settings objects by their names in the records of calls.
 OBJECTS: dict[str, type] = {
     cls.__name__: cls for cls in (Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training)
 }

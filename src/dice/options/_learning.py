@@ -15,9 +15,9 @@ from dice._errors import InputError
 class Mixup:
     """Train the paper's networks on random mixtures of cells with the same label.
 
-    Mixing pulls cells towards the middle of their label. A mixture of m cells keeps (c + 1) / (m c + 1) of the variance
-    within its label for concentration c: a third with the defaults. The prior and the denoised cells are then more
-    separated by label than the measured cells.
+    Mixing pulls cells towards the middle of their label. With concentration c, a mixture of m cells has the share
+    (c + 1) / (m c + 1) of the variance within its label: a third with the defaults. In the prior and after denoising,
+    labels are then further apart than they are in the measured cells.
 
     Parameters
     ----------
@@ -57,15 +57,16 @@ class Training:
     learning_rate
         Maximum learning rate; None uses the value of the preset.
     validation_fraction
-        Share of the cells held out to stop the training. With fewer than 5 such cells, a prior of counts is the linear
-        filter that training would start at.
+        Share of the cells that are held out to stop the training. With fewer than 5 such cells, a prior of counts is a
+        linear filter, and its network is not trained.
     calibration_fraction
-        Share of the cells held out from all of training (mean, scale, loadings, network, stopping).
-        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` use them for calibration.
-        Pass 0 if you need neither.
+        Share of the cells that are held out from all of training (mean, scale, loadings, network, stopping).
+        :func:`dice.tl.transfer_labels` and :func:`dice.tl.novelty` use these cells for calibration. Pass 0 if you need
+        neither.
     checkpoint
         File (.npz) for the state of the training, written every 200 steps and on Ctrl-C. If it exists, the training
-        resumes from it. With the same arguments on the same machine, the resulting prior is the same to the bit.
+        resumes from it. With the same arguments on the same machine, the resulting prior is the same to the bit as
+        without interruption.
     """
 
     max_steps: int | None = None
@@ -93,13 +94,14 @@ class Training:
 class Sets:
     """Settings of the prediction sets of :func:`dice.tl.transfer_labels`, for a query that is like the reference.
 
-    If the query differs as a whole, sets follow from its views, and these settings have no effect.
+    If the query differs from the reference as a whole, sets follow from the views of the query, and these settings have
+    no effect.
 
     Parameters
     ----------
     method
-        Score of the sets. ``"lac"`` gives the smallest sets. ``"aps"`` distributes errors more evenly over easy and
-        hard cells.
+        Conformal score of the sets. ``"lac"`` gives the smallest sets. ``"aps"`` distributes errors more evenly over
+        easy and hard cells.
     per_class
         Calibrate every label on its own cells. Coverage then holds for every label and for any composition of the
         query, but sets are larger.
@@ -124,9 +126,9 @@ class Classifier:
     min_probability
         Cells whose most likely label has a smaller probability are ``"unassigned"``. By default all cells get a label.
     spatial_key
-        Key of ``obsm`` with positions in a tissue. Labels of the nearest cells then count as one more view, as far as
-        neighbours agree with each other beyond chance. Types that mix at a small scale are blurred. Move sections
-        apart, so that cells of one are not neighbours of cells of another.
+        Key of ``obsm`` with positions in a tissue. Labels of the nearest cells are then one more view. Its weight grows
+        with the agreement of neighbours beyond chance. Cell types that mix at a small scale are blurred. Move sections
+        apart, so that cells of different sections are not neighbours.
     """
 
     representation: Literal["auto", "projection", "denoised", "genes"] = "auto"
@@ -140,9 +142,9 @@ class Classifier:
 
 @dataclass(frozen=True)
 class Levels:
-    """Labels at several levels, as a tree: pass it as ``labels_key=``. A list of columns, coarse to fine, is one too.
+    """Labels at several levels, as a tree: pass it as ``labels_key=``. A list of columns, coarse to fine, works, too.
 
-    Reference cells that have only a coarse label, such as "T cell", are used as well: they teach that they have one of
+    Reference cells that have only a coarse label, such as "T cell", are used as well: they count as cells with one of
     the labels below it.
 
     Parameters
@@ -174,7 +176,7 @@ class Levels:
 
     @property
     def flat(self) -> bool:
-        """Whether no tree is described."""
+        """Whether the labels have no tree."""
         return self.hierarchy is None and not self.columns
 
     @classmethod

@@ -20,17 +20,19 @@ class Gibbs:
     n_chains
         Number of independent chains; at least ``n_samples`` chains are run.
     n_iterations
-        Iterations of each chain. None is 100 for a pair of rho, 30 for a single rho, and for ``fast=True`` the number
-        that the noise requires.
+        Number of iterations of each chain. None is 100 for a pair of rho, 30 for a single rho, and for ``fast=True``
+        the number that the noise requires.
     burn_in
-        Iterations left out of averages. None is a third, and for ``fast=True`` the number that the noise requires.
+        Number of first iterations that are left out of averages. None is a third of all iterations, and for
+        ``fast=True`` the number that the noise requires.
     schedule
         Interpolation of a pair of rho, ``"linear"`` or ``"geometric"``.
     average
-        ``"rao-blackwell"`` averages the output of the denoiser along the chains, ``"chains"`` their last states.
+        ``"rao-blackwell"`` averages the output of the denoiser along the chains. ``"chains"`` averages the last states
+        of the chains.
     fast
-        Divide the noise between the two steps so that the chain mixes fastest. The posterior is the same. For Gaussian
-        noise and a single rho. ``method="auto"`` does so if the direct method is not exact.
+        Whether to divide the noise between the two steps such that the chain mixes fastest. The posterior is the same.
+        This needs Gaussian noise and a single rho. ``method="auto"`` does so if the direct method is not exact.
     """
 
     n_chains: int = 1
@@ -56,7 +58,7 @@ class Direct:
     Parameters
     ----------
     uncertainty
-        Whether to compute ``adata.obs["dice_uncertainty"]``. Without counts this takes four more evaluations.
+        Whether to compute ``adata.obs["dice_uncertainty"]``. Without counts this takes four more evaluations per cell.
     """
 
     uncertainty: bool = True
@@ -69,8 +71,9 @@ class Gaussian:
     Parameters
     ----------
     noise
-        Standard deviation of the noise of the query per scaled gene. ``"estimate"`` measures it by the residual of the
-        loadings, and ``"per_gene"`` also weights the genes by their noise in the reference.
+        Standard deviation of the noise of a scaled gene in the query. ``"estimate"`` measures it by the residuals, the
+        part of the expression that the loadings do not explain. ``"per_gene"`` also weights the genes by their noise in
+        the reference.
     """
 
     noise: Noise = "estimate"
@@ -88,7 +91,7 @@ class StudentT:
     df
         Degrees of freedom.
     per_gene
-        Whether every gene has its own heavy tails, instead of one precision per cell.
+        Whether the noise of every gene has its own heavy tails. Otherwise all genes of a cell share one precision.
     noise
         Scale of the noise: a number, ``"estimate"`` or ``"per_gene"``, as in :class:`Gaussian`.
     """

@@ -16,7 +16,7 @@ from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 if TYPE_CHECKING:
     import torch
 
-#: A user-defined likelihood: residuals (cells, genes) to log densities (cells,), with torch operations.
+#: A user-defined likelihood: a function from residuals (cells, genes) to log densities (cells,), in torch operations.
 LogDensity: TypeAlias = Callable[[Any], Any]
 Rho: TypeAlias = float | Sequence[float] | Literal["auto"]
 #: How a posterior is computed: by one evaluation, by the fastest chain for Gaussian noise, or by Algorithm 1.
@@ -34,15 +34,16 @@ class Shift:
     Parameters
     ----------
     strategy
-        ``"offset"`` finds one offset of all cells under the prior, whatever the composition of the query;
-        ``"clusters"`` one for each of up to 100 soft clusters of the reference; ``"mean"`` brings the mean of the query
-        to that of the reference, which is right where both have the same composition. Three more serve labels alone,
-        and allow for another composition: ``"centered"`` matches the mean of the latents, ``"standardized"`` the mean
-        and variance of every gene, and ``"profiles"`` compares cells with the mean profile of every label. ``"auto"``
-        averages several views for labels and leaves embeddings as they were measured (:doc:`/shift`).
+        ``"offset"`` finds one offset for all cells with the prior, whatever the composition of the query.
+        ``"clusters"`` finds one offset for each of up to 100 soft clusters of the reference. ``"mean"`` moves the mean
+        of the query to the mean of the reference, which is right if both have the same composition. Three strategies
+        are for labels only, and allow for another composition: ``"centered"`` matches the mean of the latents,
+        ``"standardized"`` matches the mean and variance of every gene, and ``"profiles"`` compares cells with the mean
+        profile of every label. ``"auto"`` averages several views for labels, and does not move embeddings
+        (:doc:`/shift`).
     batch_key
-        Column of ``adata.obs`` with batches of the query: each gets offsets of its own, and small ones share those of
-        the whole query.
+        Column of ``adata.obs`` with batches of the query. Each batch gets its own offsets. The offsets of small batches
+        are shrunk towards those of the whole query.
     """
 
     strategy: Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "profiles"] = "auto"
@@ -59,12 +60,13 @@ class Checks:
     Parameters
     ----------
     values
-        Compare the values with the reference's: raw counts, scaled, unlogged or twice logged values are refused.
+        Whether to compare the values with the reference's, and to refuse raw counts, scaled, unlogged or twice logged
+        values.
     min_gene_overlap
         Smallest share of the prior's genes that the query must have.
     species
-        Species of the query: ``"human"``, ``"mouse"``, or ``"auto"`` to tell it by the names of its genes. A query of
-        the other species than the prior's is matched by one-to-one orthologs.
+        Species of the query: ``"human"``, ``"mouse"``, or ``"auto"`` to recognise it by the names of the genes. If the
+        species of query and prior differ, genes are matched by one-to-one orthologs.
     """
 
     values: bool = True
@@ -76,14 +78,14 @@ class Checks:
         choice("species", self.species, ("auto", "human", "mouse"))
 
 
-#: Values of `likelihood` and `method` by their names.
+#: Settings objects that the names of `likelihood` and `method` stand for.
 _LIKELIHOODS: dict[str, Any] = {"auto": "auto", "gaussian": Gaussian(), "student_t": StudentT()}
 _METHODS: dict[str, Any] = {"auto": "auto", "direct": Direct(), "gibbs": Gibbs()}
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a call, as documented in :func:`dice.tl.denoise`. Names become settings objects."""
+    """The options of a call, as documented in :func:`dice.tl.denoise`. Names are replaced by settings objects."""
 
     rho: Rho = "auto"
     n_samples: int = 0
@@ -123,7 +125,7 @@ class Options:
         return self.method if isinstance(self.method, Gibbs) else _METHODS["gibbs"]
 
     def computed_by(self, *, isotropic: bool) -> Method:
-        """Return the method for assumed noise: direct if it is exact, else the fastest chain that is."""
+        """Return the method for assumed noise: the direct one if it is exact, otherwise the fastest exact chain."""
         gaussian = isinstance(self.likelihood, str | Gaussian) and np.ndim(self.rho) == 0
         if isinstance(self.method, Gibbs):
             if self.method.fast and not gaussian:
@@ -140,12 +142,12 @@ class Options:
 
     @property
     def measurable(self) -> bool:
-        """Whether nothing but a noise that was learned from counts is asked for."""
+        """Whether likelihood, method and rho allow for the noise of counts, if the prior has learned it."""
         return not isinstance(self.method, Gibbs) and isinstance(self.likelihood, str) and np.ndim(self.rho) == 0
 
     @property
     def noise(self) -> Noise:
-        """Noise of the likelihood; "estimate" for an automatic or user-defined likelihood."""
+        """Noise of the likelihood. It is "estimate" for an automatic or user-defined likelihood."""
         return self.likelihood.noise if isinstance(self.likelihood, Gaussian | StudentT) else "estimate"
 
     @property
@@ -157,7 +159,7 @@ class Options:
     def arguments(self, **found: Any) -> dict[str, Any]:
         """Return all arguments that affect the result. Values in `found` replace them."""
         names = ("rho", "method", "likelihood", "layer", "gene_key", "check", "random_state")
-        # For a stored shift only the name is kept, because the shift itself is stored too.
+        # For a stored shift, only the strategy is kept here, because the shift itself is stored, too.
         shift = self.shift["strategy"] if isinstance(self.shift, Mapping) else self.shift
         return {**{name: getattr(self, name) for name in names}, "shift": shift, **found}
 
@@ -166,7 +168,7 @@ RHO = "a number of at least 0, a (start, end) pair, a sequence or 'auto'"
 
 
 def check_rho(rho: Any, name: str = "rho", expected: str = RHO) -> float | list[float]:
-    """Return rho as a number or a list of numbers; `name` and `expected` are for the error."""
+    """Return rho as a number or a list of numbers. `name` and `expected` are words for the error message."""
     try:
         values = np.asarray(rho, dtype=np.float64)
     except (TypeError, ValueError):
@@ -177,7 +179,7 @@ def check_rho(rho: Any, name: str = "rho", expected: str = RHO) -> float | list[
 
 
 def _named(name: str, value: Any, words: Mapping[str, Any], objects: str) -> Any:
-    """Return the value that a word stands for, or an object of the kind that words stand for."""
+    """Return the object that a word stands for. If `value` is such an object already, return it."""
     kinds = tuple(type(word) for word in words.values() if not isinstance(word, str))
     if isinstance(value, kinds) or (name == "likelihood" and callable(value)):
         return value

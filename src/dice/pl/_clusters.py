@@ -19,7 +19,7 @@ from dice._keys import ClusterKeys
 from dice._plot import Axes, Drawn, draw, panels, plot
 
 TREE_STEP = "dice.tl.cluster"
-#: Colour of branches, and ticks of the upper axis.
+#: Colour of branches, and ticks of the upper axis as shares of cells.
 BRANCH, SHARES = "#555555", (0.75, 0.92, 0.99, 0.9999)
 #: Number of genes on a branch.
 BRANCH_GENES = 3
@@ -36,11 +36,11 @@ def clusters(
     key: str = "dice_cluster",
     markers: pd.DataFrame | None = None,
 ) -> Drawn:
-    """Draw the tree of clusters, the clusters on the map, and how sure every cell is of its own.
+    """Draw the tree of clusters, the clusters on the map, and the confidence of every cell.
 
-    The tree has one row for each cluster. A merge is drawn at the separation of its two parts, and the axis above
-    translates separations into the share of cells that a second measurement would place alike. The dotted line is the
-    cut.
+    The tree has one row for each cluster. A merge is drawn at the separation of its two parts. The upper axis shows the
+    share of cells that a second measurement would place alike at this separation. The dotted line is the cut. The
+    confidence is the share of the halves of a cell's counts that are placed in the cluster of the cell.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def clusters(
     key
         Column of ``obs`` with the clusters.
     markers
-        Genes from :func:`dice.tl.cluster_markers`. The first three of each side of a split with an adjusted p-value
-        below 0.05 are written on its branch.
+        Genes from :func:`dice.tl.cluster_markers`. The branch of each side of a split shows its first three genes with
+        an adjusted p-value below 0.05.
     {figure}
 
     Returns
@@ -82,7 +82,7 @@ def clusters(
     draw.scatter_colored(axes[1], where, colors)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"
     draw.style_map(axes[1], title=counted, n_cells=len(where))
-    # No legend: on the map, sixty names can still be told apart.
+    # Names on the map instead of a legend, because even sixty of them can be told apart.
     draw.name_groups(axes[1], named, where)
     draw.row([axes[2]], sure, [("kept by halves of the counts", where)])
     axes[2].collections[-1].set_clim(0, 1)
@@ -90,7 +90,7 @@ def clusters(
 
 
 def _first_genes(markers: Any) -> dict[tuple[str, str], str]:
-    """Return the first marker genes of each side of a split. Keys are the names of this side and the other one."""
+    """Return the first marker genes of each side of a split. Keys are the names of this side and of the other side."""
     if markers is None:
         return {}
     if not {*MARKER_COLUMNS} <= set(getattr(markers, "columns", ())):
@@ -114,7 +114,7 @@ def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str,
         ax.plot([x1, x, x, x2], [y1, y1, y2, y2], color=BRANCH, linewidth=1.2, solid_joinstyle="miter")
         place[tree.n_leaves + i] = y, x
         for (begin, at), (node, other) in zip(((x1, y1), (x2, y2)), (pair, pair[::-1]), strict=True):
-            # Genes of clusters begin at the left and those of larger branches end at the right, apart from each other.
+            # To keep genes apart, those of clusters begin at the left, and those of larger branches end at the right.
             end, offset, to = (x, -2, "right") if begin else (0.0, 6, "left")
             text = genes.get((names[node], names[other]), "")
             ax.annotate(text, (end, at), (offset, 1), textcoords="offset points", ha=to, va="bottom", **GENES)
@@ -131,7 +131,7 @@ def _tree(ax: Axes, cut: Cut, inks: Mapping[str, str], genes: Mapping[tuple[str,
 
 
 def _from_left(tree: Tree, node: int, ends: set[int]) -> list[int]:
-    """Return the ends of the branches below a node, in an order in which branches do not cross; larger parts first."""
+    """Return the ends of the branches below a node, larger parts first, in an order without crossing branches."""
     if node in ends or node < tree.n_leaves:
         return [node]
     children = sorted(tree.joined[node - tree.n_leaves].tolist(), key=tree.size, reverse=True)

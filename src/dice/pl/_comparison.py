@@ -24,8 +24,8 @@ def comparison(
 ) -> Drawn:
     """Draw UMAPs of the projection and of the denoised embedding side by side.
 
-    Each representation has a column and each colour a row; with one representation, colours are side by side. The
-    coordinates are computed once and reused by later calls, also for a subset of the cells. ``X_umap`` and
+    Each representation has a column and each colour has a row. With one representation, colours are side by side. The
+    coordinates are computed once and used again by later calls, also for a subset of the cells. ``X_umap`` and
     ``neighbors`` of scanpy are neither needed nor changed.
 
     Parameters
@@ -51,10 +51,10 @@ def comparison(
     {axes} Sets, unless `adata` is a view:
 
     ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32
-        Coordinates of ``obsm["X_dice"]``, and the same for other representations. With `reference`, the key is
+        UMAP of ``obsm["X_dice"]``, and the same for other representations. With `reference`, the key is
         ``"X_dice_umap_reference"``.
     ``adata.uns["X_dice_umap"]``
-        Fingerprints of the cells and of the reference.
+        Fingerprints of the cells and of the reference, which show whether the coordinates can be used again.
 
     Examples
     --------

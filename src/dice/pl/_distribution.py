@@ -15,11 +15,11 @@ from dice._keys import NoveltyKeys
 from dice._plot import PANEL, Axes, Drawn, draw, panels, plot
 from dice._types import Floats, Mask
 
-#: Calls that write these columns.
+#: Functions that write these columns.
 WRITTEN_BY = {"dice_uncertainty": "dice.tl.denoise", "dice_novelty": "dice.tl.novelty"}
 #: Height of a row in inches, and the colour of novel cells and groups.
 ROW, RING = 0.16, "#D55E00"
-#: Colour and values of every label, by the text beside its box.
+#: Colour and values for every box, by the text beside it.
 Boxes = Mapping[str, tuple[str, Floats]]
 
 
@@ -31,14 +31,14 @@ def distribution(
     groupby: str | None = None,
     use_rep: str | None = None,
 ) -> Drawn:
-    """Draw the map of the cells coloured by a number, and the distribution of this number per label.
+    """Draw a map of the cells coloured by a number, and the distribution of this number per label.
 
     Labels are sorted by their median, the largest first. Boxes contain the middle 50 % of the cells and whiskers the
     middle 90 %. Dots are medians.
 
-    After :func:`dice.tl.novelty`, novel cells have a ring, and their share is written beside every label. Groups that
-    were called novel as a whole (``dice.tl.novelty(groupby=)``) have their name on the map. They are compared with the
-    other groups of the query, so that the scores of their cells need not be high.
+    After :func:`dice.tl.novelty`, novel cells have a ring, and the share of novel cells is written beside every label.
+    Groups that were called novel as a whole (``dice.tl.novelty(groupby=)``) are named on the map. Such groups may be
+    found by comparison with other groups of the query, so the scores of their cells need not be high.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def distribution(
     use_rep = use_rep or ("X_dice" if novel is None else "X_dice_pca")
     where = layout(adata, use_rep)
     rows = {} if groups is None else _rows(groups, numbers, novel)
-    # The map is as high as the boxes, which leaves no empty space.
+    # The map is as high as the boxes, so that no space is empty.
     height = max(PANEL, ROW * len(rows))
     figure, axes = panels(2, ncols=2, size=(height, height), widths=(height, PANEL), square=False)
     draw.row(axes[:1], numbers, [(draw.TITLES.get(use_rep, use_rep), where)])
@@ -107,7 +107,7 @@ def _flags(adata: AnnData, key: str) -> Mask:
 
 
 def _mark(ax: Axes, where: Floats, novel: Mask) -> None:
-    """Draw rings around novel cells, and their number as the title."""
+    """Draw rings around novel cells, and write their number as the title."""
     ax.set_title(f"{novel.sum()} of {len(novel)} cells are novel")
     if novel.any():
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": RING, "linewidths": 0.7}
@@ -127,7 +127,7 @@ def _rows(groups: Colors, numbers: Colors, novel: Mask | None) -> Boxes:
 
 
 def _boxes(ax: Axes, rows: Boxes) -> None:
-    """Draw a horizontal box per label, which leaves room for long names."""
+    """Draw one box per label. Boxes are horizontal, to leave room for long names."""
     y = draw.name_rows(ax, list(rows), edge=0.6)
     # Not drawn by ``boxplot``: its option for horizontal boxes differs between matplotlib versions.
     marks = np.array([np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)) for _, values in rows.values()])

@@ -1,4 +1,4 @@
-"""The page to explore, in a notebook."""
+"""The interactive page of a query, for notebooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dice._plot import Page
 if TYPE_CHECKING:
     from dice._data.store import Prior
 
-#: Genes of every label on the page.
+#: Number of genes of every label on the page.
 N_GENES = 6
 
 
@@ -31,21 +31,21 @@ def explore(
 ) -> Page:
     """Explore a query in a notebook: a map, labels at any error rate, trees, probabilities, genes and corrections.
 
-    The page is coloured by the status of labels first. A slider sets the error rate and shows how many cells keep
-    their label, get a coarser one, or none. A click or a lasso selects cells and shows their probabilities level by
-    level and view by view, their sets and the genes behind their labels. Selected cells can be given another label;
-    the page saves corrected labels as csv, with the Python lines that apply them. Of more than 50,000 cells, a random
-    choice is drawn; lasso, tables and corrections use all cells.
+    At first the map shows the status of the labels. A slider sets the error rate. The page then shows how many cells
+    keep their label, get a coarser one, or none. A click or a lasso selects cells and shows their probabilities by
+    level and by view, their prediction sets and the genes behind their labels. You can give selected cells another
+    label; the page saves corrected labels as csv, with the Python lines that apply them. Of more than 50,000 cells, a
+    random choice is drawn; lasso, tables and corrections use all cells.
 
     Parameters
     ----------
     adata
         Query after :func:`dice.tl.annotate`, or after :func:`dice.tl.denoise` and any of the steps that follow it.
     reference
-        Reference, prior or path that the labels come from, for the genes behind them. None shows no genes.
+        The reference, prior or path that the labels come from, to show the genes behind labels. None shows no genes.
     color
-        Column of ``obs``, or gene, that colours the map first. None uses the status of transferred labels, or else the
-        first column of labels.
+        Column of ``obs`` or gene that colours the map at first. None uses the status of transferred labels or, without
+        these, the first column of labels.
     use_rep
         Key or keys of ``obsm`` to switch between.
     prior_key
@@ -53,8 +53,8 @@ def explore(
 
     Returns
     -------
-    The page, which notebooks show; ``.save("report.html")`` writes it to a file. Sets the coordinates of the maps
-    unless `adata` is a view, as :func:`dice.pl.comparison` does.
+    The page. Notebooks show it, and ``.save("report.html")`` writes it to a file. The coordinates of the maps are
+    stored as by :func:`dice.pl.comparison`, unless `adata` is a view.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def explore(
     >>> dice.pl.explore(cells, use_rep="U_true")
     Page of 300 cells: show it in a notebook, or write it with .save('report.html').
     """
-    from dice._plot import explorer  # with matplotlib and the trees
+    from dice._plot import explorer  # not at the top: it imports matplotlib
 
     columns = explorer.read_columns(adata, color)
     color = explorer.first_color(adata, columns, status=True) if color is None else color
@@ -86,12 +86,12 @@ def _genes(adata: AnnData, reference: Any, key: str, prior_key: str) -> pd.DataF
     labels_key = read.record(adata, key)["call"].get("labels_key")
     if reference is None or labels_key is None:
         return None
-    from dice.tl._label_genes import label_genes  # with torch
+    from dice.tl._label_genes import label_genes  # not at the top: it imports torch
 
     try:
-        # The same warnings were shown when the cells were labelled.
+        # The same warnings were already shown when the cells were labelled.
         with warnings.catch_warnings(action="ignore", category=DiceWarning):
             return label_genes(adata, reference, labels_key, n_genes=N_GENES, key=key, prior_key=prior_key)
     except DiceError:
-        # The labels are from another reference, or the expression is gone: the page has no genes.
+        # The labels are from another reference, or the expression was removed. The page then has no genes.
         return None

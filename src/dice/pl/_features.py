@@ -14,7 +14,7 @@ from dice._model.arrays import correlations, subsample
 from dice._plot import Axes, Drawn, draw, panels, plot
 from dice._types import Floats
 
-#: Number of features that are named, and maximum number of cells in a scatter plot.
+#: Maximum number of features to name, and maximum number of cells in a scatter plot.
 N_NAMED, MOST_DRAWN = 5, 1000
 #: Number of scatter plots by default.
 N_DRAWN = 3
@@ -32,9 +32,9 @@ def features(
     """Draw the quality of predicted features.
 
     The first panel ranks features by their correlation in held-out reference cells; useless features are grey. If
-    `adata` has measured features, this panel also shows their correlation with the predictions. A second panel shows
-    for each feature the share of cells whose interval contains the measured value. Further panels show measured against
-    predicted values of some features, with intervals as lines.
+    `adata` has measured features, the panel also shows their correlation with the predictions, and there are further
+    panels. The second panel shows the share of cells whose interval contains the measured value, for each feature. The
+    others show measured against predicted values of some features, with intervals as lines.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _ranked(ax: Axes, found: PredictedTable) -> None:
 
 
 def _coverage(ax: Axes, found: PredictedTable, truth: Floats) -> None:
-    """Draw the share of cells whose interval contains the measured value, in the same order."""
+    """Draw the share of cells whose interval contains the measured value, for all features in ranked order."""
     order, promised = found.ranked, 1 - found.alpha
     known = ~np.isnan(truth)
     held = (found.low <= truth) & (truth <= found.high)

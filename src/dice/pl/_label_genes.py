@@ -11,7 +11,7 @@ from dice._data.colors import SAFE
 from dice._errors import InputError
 from dice._plot import Axes, Drawn, columns, draw, plot
 
-#: Inches per gene, and heights of bars and dots.
+#: Width per gene, height of the bars and height of the dots, in inches.
 _GENE, _BARS, _DOTS = 0.28, 0.8, 0.55
 #: Area of a dot if all cells express the gene.
 _AREA = 110.0
@@ -26,14 +26,14 @@ def label_genes(table: pd.DataFrame) -> Drawn:
     """Draw the contributions of genes to a label, and a dot plot of their expression.
 
     Each group has a panel. Bars are contributions: blue supports the label and orange contradicts it. The dots below
-    are those of scanpy's dot plots: the colour is the mean expression and the size is the share of cells that express
-    the gene, in the group and in the reference cells with the label. With a prior alone the share is unknown, and
-    squares show the mean.
+    are as in scanpy's dot plots: the colour is the mean expression and the size is the share of cells that express the
+    gene, in the group and in the reference cells with the label. With a prior alone this share is unknown, and squares
+    show the mean expression.
 
     Parameters
     ----------
     table
-        Data frame of :func:`dice.tl.label_genes`.
+        Data frame that :func:`dice.tl.label_genes` returned.
     {figure}
 
     Returns
@@ -102,7 +102,7 @@ def _bars(ax: Axes, rows: pd.DataFrame, most: int, *, first: bool) -> None:
 
 
 def _dots(ax: Axes, rows: pd.DataFrame, most: int, look: dict[str, Any], *, first: bool) -> Any:
-    """Draw the mean expression and the share of expressing cells, in the query and below it in the reference."""
+    """Draw the mean expression and the share of expressing cells, for the query and, below it, for the reference."""
     x = np.arange(len(rows))
     for height, prefix in enumerate(("", "reference_")):
         share = rows[f"{prefix}fraction"].to_numpy()

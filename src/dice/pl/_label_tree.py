@@ -1,4 +1,4 @@
-"""The tree of labels, with the cells that have a safe label at every node, and how well nodes are told apart."""
+"""The tree of labels: how many cells have their safe label at each node, and how well nodes are told apart."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ def label_tree(
     truth_key: str | None = None,
     key: str | None = None,
 ) -> Drawn:
-    """Draw the tree of labels: the area of a node is its number of safe labels, its colour is its F1.
+    """Draw the tree of labels.
 
-    Nodes without F1 are white.
+    The area of a node shows the number of cells with this safe label. The colour of a node shows its F1; nodes without
+    F1 are white.
 
     Parameters
     ----------
     adata
-        Query, as of :func:`dice.tl.transfer_labels` or :func:`dice.tl.safe_labels`.
+        Query after :func:`dice.tl.transfer_labels` or :func:`dice.tl.safe_labels`.
     labels_key
-        The column of the reference whose labels were transferred.
+        Column of the reference whose labels were transferred.
     truth_key
-        Column of ``obs`` with known labels, for the F1 of every node. None shows the F1 on held-out reference cells.
+        Column of ``obs`` with known labels, to compute the F1. None shows the F1 on held-out reference cells.
     {transferred}
     {figure}
 
@@ -65,7 +66,7 @@ def label_tree(
         truth, given = (labels.get_indexer(column.astype(str)) for column in values)
         known, who = (truth >= 0) & (given >= 0), "known labels"
         f1 = tree.f1(truth[known], given[known])
-    # Labels below a node are beside each other, so that branches do not cross.
+    # Sort labels so that those below a node are adjacent. Branches then do not cross.
     rows, depth = sorted(range(tree.n_labels), key=lambda label: tree.path(label)[::-1]), int(tree.depths.max())
     size = _PER_LEVEL * min(depth, 8), max(_PER_LABEL * len(rows), 2.0)
     figure, (ax,) = panels(1, size=size, square=False)
@@ -89,7 +90,7 @@ def _draw(ax: Axes, tree: LabelTree, rows: list[int], n_cells: Codes, f1: Floats
                         edgecolors="black", linewidths=0.6, zorder=3, plotnonfinite=True)  # fmt: skip
     points.cmap = points.get_cmap().with_extremes(bad="white")
     for node in np.flatnonzero(tree.members.sum(1) > 1).tolist():
-        # The name of a learned node is a list of the labels beside it.
+        # A learned node has no name of its own: it would only list the labels that stand beside it.
         name = "" if tree.learned and node < len(y) - 1 else f"{tree.names[node]} "
         text = f"{name}({n_cells[node]:,})" if n_cells[node] else name
         away, side = ((0, 12), "center") if node == len(y) - 1 else ((-6, 3), "right")

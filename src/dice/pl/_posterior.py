@@ -1,4 +1,4 @@
-"""Posterior samples of single cells over the reference."""
+"""Posterior samples of single cells, drawn over the reference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dice._types import Codes, Floats
 MOST_SAMPLES, SAMPLES_ON_COLORS = "#D55E00", "#1A1A1A"
 #: Minimum number of samples for a contour, and points of its grid along each axis.
 MIN_SAMPLES, N_GRID = 10, 100
-#: Marker at the projection of a cell.
+#: Style of the marker at the projection of a cell.
 CROSS: dict[str, Any] = {"marker": "X", "color": "white"}
 
 
@@ -40,8 +40,8 @@ def posterior(
 ) -> Drawn:
     """Draw posterior samples of chosen cells over the map of the reference.
 
-    Each cell has a panel. Samples in one cluster show a cell whose place is certain. Samples in several clusters show a
-    cell that may belong to any of them. The area of a region on a UMAP has no meaning. Nothing is written.
+    Each cell has a panel. If all samples are in one cluster, the place of the cell is certain. If they are in several
+    clusters, the cell may belong to any of these. The area of a region on a UMAP has no meaning. Nothing is written.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def posterior(
     reference
         The reference of the query. None draws the denoised cells of the query instead.
     level
-        Share of the samples inside the contour. It is drawn if there are at least 10 samples.
+        Share of the samples inside the contour. A contour needs at least 10 samples.
     color
         Column of ``reference.obs`` to colour the reference by, in the colours of ``uns[f"{color}_colors"]`` if they
         exist. None draws the reference in grey.
@@ -93,11 +93,11 @@ def posterior(
             draw.scatter_reference(panel, onto.coordinates, label=ground)
         else:
             draw.scatter_colored(panel, onto.coordinates, colors, alpha=0.25)
-        # Each cell is placed on its own, so that its panel does not depend on the other cells.
+        # Place each cell separately, so that its panel does not depend on the other cells.
         _draw_cell(panel, onto, onto.place(cloud), onto.place(start[None]), level, ink)
         draw.style_map(panel, title=title, n_cells=onto.n_cells)
     for panel in axes:
-        # Below the samples.
+        # The names are below the samples.
         draw.name_groups(panel, draw.named_on_map(colors), onto.coordinates, zorder=3.4)
     others = {ground: REFERENCE} if colors is None else draw.legend_of(colors)
     entries = [
@@ -137,7 +137,7 @@ def _samples(adata: AnnData, keys: DenoiseKeys, rows: Codes) -> Floats:
 
 def _draw_cell(ax: Axes, onto: Map, where: Floats, start: Floats, level: float, color: str) -> None:
     """Draw the samples of one cell, their contour and its projection."""
-    # Below the samples: if the cell is certain, the marker would hide all of them.
+    # The marker is below the samples. If the cell is certain, the marker would hide all of them.
     ax.scatter(start[:, 0], start[:, 1], s=80, edgecolor="black", label="observed", zorder=3.5, **CROSS)
     area = float(np.clip(2_000 / len(where), 3, 15))
     draw.scatter(ax, where, label="samples", size=area, zorder=4, color=color, alpha=0.4)
@@ -149,11 +149,10 @@ def _draw_cell(ax: Axes, onto: Map, where: Floats, start: Floats, level: float, 
 
 
 def highest_density_region(points: Floats, level: float, *, min_width: float) -> tuple[Floats, Floats, Floats, float]:
-    """Return x, y and log-density on a grid, and the threshold of the smallest region with a share `level` of a sample.
+    """Return x, y and log-density on a grid, and the threshold of the smallest region with a share `level` of points.
 
     This is the highest density region of Hyndman (1996). The kernel is as wide as a typical neighbourhood of sqrt(n)
-    points, but at least `min_width`, so that two distant modes stay apart. A width taken from the overall spread would
-    join them.
+    points, but at least `min_width`. Distant modes then stay apart. A width from the overall spread would join them.
     """
     from sklearn.neighbors import KernelDensity, NearestNeighbors
 

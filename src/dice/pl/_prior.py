@@ -1,4 +1,4 @@
-"""The spectrum of a reference and the training of its prior."""
+"""The singular values of a reference and the training of its prior."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dice._types import Floats
 if TYPE_CHECKING:
     from dice._data.store import Prior
 
-#: Number of singular values that are drawn at least: those that are searched for an elbow.
+#: Minimum number of singular values to draw: those that are searched for an elbow.
 N_VALUES = 100
 
 
@@ -25,9 +25,9 @@ N_VALUES = 100
 def prior(reference: AnnData | Prior | str | os.PathLike[str], *, prior_key: str = "dice") -> Drawn:
     """Draw the singular values of the reference with the number of latents, and the losses of the training by step.
 
-    The held-out loss is relative to the best linear denoiser: below 1, the network removes more noise than PCA. The
-    training loss has another unit and its own axis. The dashed line is the step whose weights were kept. For a Gaussian
-    mixture, the held-out log-likelihood is drawn by number of components instead.
+    The held-out loss is relative to the best linear denoiser: below 1, the network removes more noise than a linear
+    filter. The training loss has another unit and its own axis. The dashed line marks the step whose weights were kept.
+    For a Gaussian mixture, the held-out log-likelihood by number of components is drawn instead.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def prior(reference: AnnData | Prior | str | os.PathLike[str], *, prior_key: str
     >>> [ax.get_xlabel() for ax in axes]
     ['component', 'step']
     """
-    from dice._data.store import find_prior  # Loads torch.
+    from dice._data.store import find_prior  # not at the top: it imports torch
 
     found = find_prior(reference, key=prior_key)
     singular_values = found.projection.singular_values
@@ -77,7 +77,7 @@ def _losses(ax: Axes, history: Mapping[str, Floats], *, keeps_last: bool) -> Non
     (curve,) = ax.plot(step, held_out, color=SAFE[0], marker=".", label="held-out loss")
     linear = ax.axhline(1, color=SAFE[0], linestyle=":", linewidth=1, label="linear denoiser")
     line = ax.axvline(step[kept], **draw.MARK, label=f"kept: step {step[kept]:.0f}")
-    # The held-out loss is drawn above the training loss.
+    # Draw the held-out loss above the training loss.
     ax.set_zorder(right.get_zorder() + 1)
     ax.patch.set_visible(False)
     ax.set(xlabel="step", ylabel="held-out loss / loss of linear denoiser")

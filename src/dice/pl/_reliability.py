@@ -27,9 +27,9 @@ def reliability(
     """Draw how often labels are correct at each probability, and how often sets contain the true label.
 
     The left panel is a reliability diagram. Cells are binned by the probability of their label. On the diagonal, labels
-    with a probability of 70 % are correct for 70 % of the cells. The reliability error is the mean distance from the
-    diagonal over cells. The right panel shows the coverage of the prediction sets, for all cells and for each true
-    label, with the mean size of the sets in brackets. The line is the promised coverage. Bars are 95 % Wilson
+    with a probability of 70 % are correct for 70 % of the cells. The reliability error is the distance from the
+    diagonal, averaged over cells. The right panel shows the coverage of the prediction sets, for all cells and for each
+    true label, with the mean size of the sets in brackets. The line is the promised coverage. Bars are 95 % Wilson
     intervals. Cells with a true label that the reference lacks are left out.
 
     Parameters
@@ -83,7 +83,7 @@ def reliability(
 
 
 def _wilson(shares: pd.Series, n: pd.Series) -> Floats:
-    """Return the low and high ends (2, n) of 95 % Wilson intervals, which are valid also for few cells."""
+    """Return the lower and upper ends (2, n) of 95 % Wilson intervals, which are valid even for few cells."""
     from scipy.stats import binomtest
 
     counts = zip((shares * n).round().astype(int), n.astype(int), strict=True)

@@ -38,9 +38,9 @@ def report(
     title: str = "dice report",
     prior_key: str = "dice",
 ) -> None:
-    """Write one self-contained page about a query: the page of :func:`dice.pl.explore`, figures, parameters, warnings.
+    """Write a report of a query to one file: the page of :func:`dice.pl.explore` with figures, parameters and warnings.
 
-    The page needs no network and no server: it can be sent by mail and opened from a file. It holds the names of
+    The page needs no network and no server. You can send it by mail and open it from a file. It contains the names of
     the cells and all of ``obs``, about 150 bytes per cell. Remove private columns before you share it.
 
     Parameters
@@ -50,15 +50,16 @@ def report(
     path
         File to write, for example ``"report.html"``.
     color
-        Column of ``obs`` that colours the map first and groups the figures. None colours by the status of transferred
-        labels and groups by the labels. Without transferred labels, it uses the first column of labels.
+        Column of ``obs`` that colours the map at first and groups the cells in the figures. None colours by the status
+        of transferred labels and groups by these labels. Without transferred labels, None uses the first column of
+        labels.
     use_rep
         Key or keys of ``obsm`` to switch between.
     reference
-        Reference, prior or path, for the genes behind labels and the figures of the prior. None uses the prior in
-        `adata`, if any, for the figures.
+        The reference, prior or path, to show the genes behind labels and the figures of the prior. None shows no genes,
+        and the figures of the prior in `adata`, if any.
     truth_key
-        Column of ``obs`` with known labels, to compare transferred labels with.
+        Column of ``obs`` with known labels, to compare with transferred labels.
     title
         Title of the page.
     prior_key
@@ -66,8 +67,8 @@ def report(
 
     Returns
     -------
-    None. Writes the file, and sets the coordinates of the maps unless `adata` is a view, as :func:`dice.pl.comparison`
-    does.
+    None. Writes the file. The coordinates of the maps are stored as by :func:`dice.pl.comparison`, unless `adata` is a
+    view.
 
     Examples
     --------

@@ -42,24 +42,24 @@ def rho(
 ) -> Drawn:
     """Draw the tuning curve of rho, and the cells for several values of rho on one UMAP with the reference in grey.
 
-    The curve is drawn after :func:`dice.tl.tune_rho`. Without a prior, only the curve is drawn. The UMAP is computed
-    from the reference and the projected query together, so that cells unlike the reference have a place on it. As rho
-    grows, cells move towards the reference.
+    The curve is drawn only after :func:`dice.tl.tune_rho`. The maps need a prior. The UMAP is computed from the
+    reference and the projected query together, so that cells unlike the reference have a place on it. As rho grows,
+    cells move towards the reference.
 
     Parameters
     ----------
     adata
-        Query. If it was denoised, the arguments of that call are used again, except rho.
+        Query. If it was denoised before, the same arguments are used again, except rho.
     reference
         AnnData object with a prior, a :class:`dice.Prior`, or the path of a prior. None uses the prior in `adata`. The
         reference cells are drawn only if it is an AnnData object.
     rhos
-        Values of rho in units of the PCA. None uses the best value of the curve and the ends of its grid. Without a
-        curve it uses 0.1, 0.5 and 2 times the latent scale of the prior.
+        Values of rho in PCA units. None uses the best value of the curve and the ends of its grid or, without a curve,
+        0.1, 0.5 and 2 times the latent scale of the prior.
     color
         Column of ``obs``, or a gene.
     n_cells
-        Maximum number of cells of the query, and of the reference, to draw, evenly spaced.
+        Maximum number of query cells to draw, and of reference cells. They are evenly spaced.
     use_rep
         Key of the denoised embedding.
     curve_key
@@ -149,7 +149,7 @@ def _denoise(
         call = others | {"layer": layer, "gene_key": gene_key, "check": check}
         return [Query.of(adata, reference, Options(**call | {"rho": step})) for step in steps]
 
-    # Each rho would repeat the warnings and messages of dice.tl.denoise.
+    # Otherwise each rho would repeat the warnings and messages of dice.tl.denoise.
     with settings.using(verbosity=0), warnings.catch_warnings(action="ignore", category=DiceWarning), one_reading():
         queries = by_rho(cells, prior, **call)
         found = [(f"rho = {step:.3g}", query.posterior.mean) for step, query in zip(steps, queries, strict=True)]

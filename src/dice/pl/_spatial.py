@@ -25,7 +25,7 @@ def spatial(
     batch_key: str | None = None,
     size: float | None = None,
 ) -> Drawn:
-    """Draw labels, their status or safe labels where the cells are in the tissue.
+    """Draw cells at their places in the tissue, coloured for example by label, status or safe label.
 
     Parameters
     ----------

@@ -28,8 +28,9 @@ def transfer(
 ) -> Drawn:
     """Draw a matrix of transferred labels, the sizes of the prediction sets, and the levels of safe labels.
 
-    With `groupby`, for example known labels or clusters, a row shows the labels of the cells of one group. Without it,
-    a row shows the labels in the prediction sets of the cells with one label, that is, the alternatives.
+    With `groupby`, for example known labels or clusters, a row shows the labels of the cells of one group. Without
+    `groupby`, a row shows the alternatives to one label: all labels in the prediction sets of the cells with this
+    label.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def transfer(
     labels_key
         Column of the reference whose labels were transferred.
     groupby
-        Column of ``obs`` with groups for the rows. None draws the labels in the sets.
+        Column of ``obs`` with groups for the rows. None draws the labels in the prediction sets.
     {transferred}
     {figure}
 
@@ -68,7 +69,7 @@ def transfer(
         groups, title = np.array(names, dtype=object)[colors.codes], "transferred labels, % of a row"
         shares, order = pd.crosstab(groups, label, normalize="index"), [*order, *names]
     rows = [name for name in dict.fromkeys(order) if name in shares.index]
-    # A label of the reference that no cell has is a column of zeros.
+    # Labels of the reference that no cell has are columns of zeros.
     columns = [*found.names, *shares.columns.intersection([UNASSIGNED])]
     shares = shares.reindex(index=rows, columns=columns, fill_value=0)
     bars = [("size of the sets", np.clip(found.sets.sum(1), 1, len(_SIZES)) - 1, _SIZES)]

@@ -1,4 +1,4 @@
-"""Tools: learn a prior, denoise a query, evaluate the result."""
+"""Tools: learn a prior, denoise a query, transfer labels and features, evaluate the result."""
 
 from __future__ import annotations
 

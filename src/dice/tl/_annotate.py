@@ -61,9 +61,9 @@ def annotate(
 ) -> AnnData | None:
     """Denoise, cluster and label a query with a reference in one call.
 
-    This function chooses genes, trains a prior unless the reference has a suitable one, and calls :func:`denoise`,
-    :func:`cluster` and, with labels, :func:`transfer_labels` and :func:`novelty`. Results are written at the end; if a
-    step fails, both objects are unchanged. A summary of ten lines is printed and stored.
+    This function chooses genes and trains a prior, unless the reference has a suitable one. It then calls
+    :func:`denoise`, :func:`cluster` and, with labels, :func:`transfer_labels` and :func:`novelty`. Results are written
+    at the end; if a step fails, both objects are unchanged. A summary of ten lines is printed and stored.
 
     Parameters
     ----------
@@ -71,16 +71,17 @@ def annotate(
         The query: log-normalised expression, or raw counts. It keeps all of its genes.
     reference
         An AnnData object with log-normalised expression or raw counts, a :class:`dice.Prior`, its path or name, or a
-        list of these (:doc:`/priors`). A prior in an AnnData object is used if the query has 80 % of its genes.
+        list of these (:doc:`/priors`). A prior in an AnnData object is used if the query has 80 % of the prior's genes.
     labels_key
         Column of ``reference.obs`` with labels, columns from coarse to fine, or a :class:`dice.Levels`.
     alpha
-        Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
+        Share of cells whose prediction set may miss the true label, and of confident cells whose label may be wrong.
     n_top_genes
-        Number of genes to learn from: the most variable ones in the reference that the query has too.
+        Number of genes to learn from: the most variable genes of the reference that the query has, too.
     reference_batch_key
-        Column of ``reference.obs`` with technologies or batches, within which variable genes are ranked. ``"auto"``
-        looks for one by its name and uses it if the reference mixes technologies; None ranks genes over all cells.
+        Column of ``reference.obs`` with technologies or batches. Variable genes are ranked within each of them.
+        ``"auto"`` looks for such a column by its name and uses it if the reference mixes technologies. None ranks genes
+        over all cells.
     shift
         As in :func:`transfer_labels`. Only ``"offset"``, ``"clusters"`` and ``"mean"`` also move the embedding.
     layer
@@ -92,7 +93,7 @@ def annotate(
     training
         Settings of the training (:class:`dice.Training`).
     report
-        File for a report of this call, for example ``"report.html"``. :func:`dice.pl.report` also shows earlier ones.
+        File for a report of this call, for example ``"report.html"``. :func:`dice.pl.report` also shows earlier calls.
     prior_key
         Key of the prior in the reference.
     random_state
@@ -108,11 +109,11 @@ def annotate(
     ``adata.obsm["X_umap"]``, ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32
         UMAP of the denoised cells, for :func:`scanpy.pl.umap`. An existing ``X_umap`` is not overwritten.
     ``adata.uns["dice_annotate"]``
-        ``summary`` (ten lines of text), ``params`` (figures of the summary), ``call`` and ``warnings``.
+        ``summary`` (ten lines of text), ``params`` (the numbers in the summary), ``call`` and ``warnings``.
     ``reference.var["dice_genes"]`` bool
         The chosen genes: ``train_prior(reference, mask_var="dice_genes")`` uses the same genes.
     ``adata.layers["dice_lognorm"]``, ``reference.layers["dice_lognorm"]``
-        Log-normalised values if ``X`` holds raw counts. ``X`` is not changed, and other functions find this layer.
+        Log-normalised values if ``X`` holds raw counts. ``X`` is not changed. Other functions of dice find this layer.
 
     Examples
     --------
@@ -161,7 +162,7 @@ def annotate(
         record["warnings"] = np.array(warned, dtype=str)
         write(target, Slots(uns={AnnotateKeys().uns: record}), copy=False)
         if path is not None:
-            from dice.pl._report import report as write_report  # matplotlib is imported only for reports
+            from dice.pl._report import report as write_report  # not at the top: only reports need matplotlib
 
             write_report(without_earlier(target, before[0]), path, reference=reference, prior_key=prior_key)
     _log.say(text, result=True)
@@ -214,10 +215,10 @@ def _run_steps(
     query: AnnData, source: AnnData | Prior | str | os.PathLike[str], prior: Prior, levels: Levels | None,
     call: Mapping[str, Any], options: Options, genes: str, bar: Any,
 ) -> tuple[str, dict[str, Any]]:  # fmt: skip
-    """Run all steps on a query and return the summary, as text and as figures."""
+    """Run all steps on a query and return the summary, as text and as numbers."""
     prior_key, seeded = call["prior_key"], dict[str, Any](random_state=options.random_state)
     reading = dict[str, Any](layer=options.layer, check=options.check, gene_key=options.gene_key, prior_key=prior_key)
-    # Views that serve for labels alone do not move the embedding.
+    # Strategies that are for labels only do not move the embedding.
     moves = not isinstance(options.shift, Shift) or options.shift.strategy not in FOR_LABELS
     denoise(query, source, shift=moves and options.shift, **seeded, **reading)
     _log.next_stage(bar, 4, "Annotating: clusters")

@@ -1,4 +1,4 @@
-"""Clusters that a second measurement would find again, with no resolution to choose."""
+"""Clusters that a second measurement would find again. There is no resolution to choose."""
 
 from __future__ import annotations
 
@@ -51,14 +51,17 @@ def cluster(
 ) -> AnnData | None:
     """Find clusters that a second measurement of the same cells would tell apart, as a tree.
 
-    Fine clusters (Leiden on shared neighbours of the denoised cells) are joined two by two, the least separate first.
-    The separation of two clusters is measured along a score that is learned from other cells: a discriminant of the
-    latents, or the likelihood ratio of two profiles of counts, whichever is clearer. The smaller of two measures
-    counts. The first uses the cells themselves (distance of the means in units of the spread, and cells in between) and
-    tells clusters from a continuum. The second uses two independent halves of the counts of every cell and tells
-    clusters from noise. Clusters that differ by depth alone have no separation. The default cut keeps clusters that are
-    further apart than the two halves of an even continuum: a second measurement would place 92 % of the cells of any
-    two clusters alike.
+    Fine clusters (Leiden on shared neighbours of the denoised cells) are joined two by two, the least separate pair
+    first. The separation of two clusters is measured along a score that is learned from other cells: a discriminant of
+    the latents, or the likelihood ratio of two profiles of counts. The score with the larger separation is used.
+
+    The separation is the smaller one of two values. The first uses the cells themselves: the distance of the means in
+    units of the spread, and the share of cells in between. It tells clusters from a continuum. The second uses two
+    independent halves of the counts of every cell, and tells clusters from noise. Clusters that differ by depth alone
+    have no separation.
+
+    The default cut keeps clusters that are further apart than the two halves of an even continuum: a second measurement
+    would place 92 % of the cells of any two clusters alike.
 
     Parameters
     ----------
@@ -69,17 +72,18 @@ def cluster(
         The reference with the prior. None uses the prior that made the embedding if it is in memory, or the prior in
         `adata`.
     batch_key
-        Column of ``adata.obs`` with donors, technologies or other batches, so that a type is one cluster in all
-        batches. Harmony moves the batches together before cells are compared; the embedding in `adata` stays as it is.
-        Leave it out if batches hold different types of cells, or if their differences are of interest.
+        Column of ``adata.obs`` with donors, technologies or other batches. A cell type is then one cluster over all
+        batches, because Harmony aligns the batches before cells are compared. The embedding in `adata` does not change.
+        Pass None if batches contain different cell types, or if their differences are of interest.
     level
-        Agreement of any two clusters: ``"default"`` (0.92), ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a
-        level, a tree that is in `adata` is cut again and nothing else is computed; a subset of the cells keeps the tree
-        and the names of all cells. Without one, the tree is computed and cut at the default.
+        Share of the cells of any two clusters that a second measurement must place alike: ``"default"`` (0.92),
+        ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a level, a tree that is stored in `adata` is cut again
+        and nothing else is computed; a subset of the cells keeps the tree and the names of all cells. None computes the
+        tree and cuts it at the default level.
     n_neighbors
-        Neighbours of each cell in the graph, itself included.
+        Number of neighbours of each cell in the graph, including the cell itself.
     n_splits
-        How often the counts are split into two halves; above 20,000 cells they are split once.
+        Number of times that the counts are split into two halves. With more than 20,000 cells they are split once.
     flavor
         Package that finds the fine clusters: ``"igraph"`` or ``"leidenalg"``.
     use_rep
@@ -89,7 +93,7 @@ def cluster(
     key_added
         Key of the clusters.
     random_state
-        Seed of neighbour searches and Leiden; the halves follow the seed of :func:`dice.tl.denoise`.
+        Seed of neighbour searches and Leiden. The halves depend on the seed of :func:`dice.tl.denoise`.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -98,19 +102,21 @@ def cluster(
     None, or the copy. Sets:
 
     ``adata.obs["dice_cluster"]`` categorical
-        Clusters from the largest to the smallest; missing for cells without expression. Names belong to the tree:
-        clusters of the default cut are ``"0"``, ``"1"``, ..., parts of cluster 3 are ``"3.1"`` and ``"3.2"``, and
-        clusters 0 and 3 together are ``"0+3"``.
+        Clusters from the largest to the smallest; missing for cells without expression. Names are the same at all
+        levels: clusters of the default cut are ``"0"``, ``"1"``, ..., parts of cluster 3 are ``"3.1"`` and ``"3.2"``,
+        and clusters 0 and 3 together are ``"0+3"``.
     ``adata.obs["dice_cluster_confidence"]`` float32
-        Share of the halves of its counts that are placed in the cluster of the cell, from 0 to 1.
+        Share of the halves of a cell's counts that are placed in the cluster of the cell, from 0 to 1.
     ``adata.obsm["dice_cluster_leaves"]`` (n_obs, 1 + 2 n_splits) int16
-        Leaf of the tree that holds the cell, and those that hold its halves; -1 for none.
+        Leaf of the tree that contains the cell, then the leaves that contain its halves; -1 for cells without
+        expression.
     ``adata.obsp["dice_cluster_connectivities"]``, ``adata.obsp["dice_cluster_distances"]`` (n_obs, n_obs) CSR
-        The graph that was clustered, for ``neighbors_key="dice_cluster"`` in scanpy's tools.
+        The neighbour graph of the cells. Use it with ``neighbors_key="dice_cluster"`` in scanpy's tools.
     ``adata.uns["dice_cluster"]``
         ``tree`` (``joined``: the two nodes of every merge, leaves first, as in scipy's linkage; ``separation`` and
         ``agreement`` of every merge; ``sizes`` of the leaves; ``names`` of all nodes), ``choice`` (``n_clusters``,
-        ``level``, ``agreement`` on the closest two clusters, and ``why`` in a sentence), ``call`` and ``warnings``.
+        ``level``, ``agreement`` on the two closest clusters, and the reason ``why`` as a sentence), ``call`` and
+        ``warnings``.
     ``adata.uns["dice_cluster_colors"]``
         A colour for every cluster.
 
@@ -133,7 +139,7 @@ def cluster(
     batches = None if batch_key is None else several_batches(adata, batch_key)
     if level is not None and (slots := _cut_again(adata, keys, batch_key, wanted)) is not None:
         return write(adata, slots, copy=copy)
-    check_enough_cells(adata.n_obs, n_neighbors)  # Before a prior is trained for nothing.
+    check_enough_cells(adata.n_obs, n_neighbors)  # First, so that no prior is trained for nothing.
     settings: dict[str, Any] = {"n_neighbors": n_neighbors, "n_splits": n_splits, "flavor": flavor}
     known = set(read.names(adata, "uns", "obsm"))
     learns = reference is None and not {use_rep, prior_key} & known
@@ -150,7 +156,7 @@ def cluster(
         found = find_clusters(query, batches, random_state=random_state, **settings)
     cut = Cut(found.tree, wanted, query.measured)
     entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
-    # The seed of the halves: dice.tl.cluster_markers has to split the counts in the same way.
+    # The seed of the halves is stored, because dice.tl.cluster_markers has to split the counts in the same way.
     called = settings | {"batch_key": batch_key, "use_rep": use_rep, "halves": query.options.random_state}
     entry |= {"call": called, "warnings": np.array(warned, dtype=str)}
     slots = _cut_slots(keys, cut, found.leaves, entry)
@@ -158,7 +164,7 @@ def cluster(
 
 
 def _learn(adata: AnnData, prior_key: str, random_state: int) -> str | None:
-    """Train a prior on the cells themselves, and return the layer with their expression."""
+    """Train a prior on these cells, and return the layer with their expression."""
     _log.say(f"adata holds no prior: one is trained on its {adata.n_obs:,} cells, and stored in it.")
     layer = expression_layer(adata, None, TARGET_SUM, "adata")
     train_prior(adata, layer=layer, key_added=PriorKeys(prior_key).uns, random_state=random_state)
@@ -169,7 +175,7 @@ def _denoised(
     adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str] | None, use_rep: str, prior_key: str,
     warned: list[str],
 ) -> tuple[Query, Slots]:  # fmt: skip
-    """Return the denoised query and the slots that are still to be written. Denoise with the defaults if needed."""
+    """Return the denoised query, and the slots that are missing in `adata`. Denoise with the defaults if needed."""
     query = denoised_query(adata, reference, use_rep, prior_key, uncertainty=False)
     if query is not None:
         there = use_rep in read.names(adata, "obsm")
@@ -184,7 +190,7 @@ def _denoised(
 
 
 def _cut_again(adata: AnnData, keys: ClusterKeys, batch_key: str | None, level: float) -> Slots | None:
-    """Return the slots of another cut of the tree in `adata`, or None without a tree of these batches."""
+    """Return the slots of another cut of the tree in `adata`, or None without a tree that fits `batch_key`."""
     record = read.record(adata, keys.uns)
     if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in read.names(adata, "obsm"):
         return None

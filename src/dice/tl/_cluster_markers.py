@@ -31,13 +31,15 @@ def cluster_markers(
 ) -> pd.DataFrame:
     """Return the genes of both sides of every split of the tree of clusters. Nothing is written.
 
-    Clusters are made to differ, so that a test on the counts that made them finds differences in noise. Here the
-    counts of every cell are split at random into two halves, as by :func:`dice.tl.cluster`. Cells are placed in the
-    tree by one half and compared by the other half, for all halves of all splits. The two halves of Poisson counts are
-    independent given the cell, so that p-values are uniform or conservative for genes whose mean share of the counts is
-    the same on both sides. This holds exactly for a rule that does not depend on the second halves. The tree does
-    depend on them, by the means of its leaves, with a weight of one cell among all cells of a leaf; in simulations
-    without clusters no effect of this was seen. It does not hold for reads that were not counted by molecules (UMIs).
+    Clusters are chosen to differ, so a test on the same counts finds differences even in noise. Here the counts of
+    every cell are split at random into two halves, as by :func:`dice.tl.cluster`. Cells are placed in the tree by one
+    half and compared by the other half, for all halves of all splits. The two halves of Poisson counts are independent
+    given the cell. P-values are therefore uniform or conservative for genes whose mean share of the counts is the same
+    on both sides.
+
+    This is exact if the placement does not depend on the other half. The tree does depend on it a little, because each
+    cell contributes to the means of its leaf; in simulations without clusters this had no visible effect. P-values are
+    not valid for reads that were not counted by molecules (UMIs).
 
     The test is a binomial test of the counts of a gene on both sides, given the depths. Counts are divided by their
     dispersion within the two sides.
@@ -45,12 +47,12 @@ def cluster_markers(
     Parameters
     ----------
     adata
-        Cells after :func:`dice.tl.cluster`, or a subset of them, with their counts. The splits are those above the
-        chosen level.
+        Cells after :func:`dice.tl.cluster`, or a subset of them, with their counts. All splits above the stored cut of
+        the tree are tested.
     reference
-        Where the prior is, as in :func:`dice.tl.cluster`. Its genes are compared.
+        The reference with the prior, as in :func:`dice.tl.cluster`. The genes of the prior are compared.
     n_genes
-        Number of genes of each side, by score; None returns all genes.
+        Number of genes of each side, those with the largest scores. None returns all genes.
     key
         Key of the clusters.
     prior_key
@@ -58,12 +60,12 @@ def cluster_markers(
 
     Returns
     -------
-    One row for each side of a split and gene, from the clearest split to the least clear one, sorted by score. Columns
+    One row for each side of a split and gene. The clearest split comes first, and genes are sorted by score. Columns
     are those of ``sc.get.rank_genes_groups_df``:
 
     - ``group``, ``reference``: names of the two sides, such as ``"0"`` and ``"1+3"``;
     - ``names``: the gene;
-    - ``scores``: standard normal deviate, the mean over all halves; positive for genes that the group has more of;
+    - ``scores``: standard normal deviate, averaged over all halves; positive for genes with more counts in the group;
     - ``logfoldchanges``: log2 of the ratio of the two mean shares of the counts;
     - ``pvals``, and ``pvals_adj`` by Benjamini and Hochberg over all genes of a split.
 

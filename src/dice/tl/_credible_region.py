@@ -13,7 +13,7 @@ from dice._model.arrays import CredibleRegion
 
 
 def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_rep: str = "X_dice") -> CredibleRegion:
-    """Region that contains the clean latents of a cell with probability `level`.
+    """Return a region that contains the clean latents of a cell with probability `level`.
 
     Parameters
     ----------
@@ -28,14 +28,14 @@ def credible_region(adata: AnnData, cell: str | int, *, level: float = 0.9, use_
 
     Returns
     -------
-    A region with a method ``contains(points)`` for points (m, k) in coordinates of the PCA; nothing is written.
+    A region with the method ``contains(points)``, for points (m, k) in the coordinates of the PCA. Nothing is written.
 
     Notes
     -----
     The probability is exact if the samples come from the exact posterior. With counts, samples are Gaussian with a
-    learned variance, and it is approximate: in a test with twelve known profiles, regions of 90 % contain the clean
-    latents of 85 to 97 % of the cells between 5 and 50 % of the depth. They are too large for deep cells
-    (:doc:`/measured_noise`).
+    learned variance, and the probability is approximate. In a test with twelve known profiles, regions of 90 %
+    contained the clean latents of 85 to 97 % of the cells, at 5 to 50 % of the depth. The regions of deep cells are too
+    large (:doc:`/measured_noise`).
 
     Examples
     --------

@@ -40,38 +40,38 @@ def denoise(
     Parameters
     ----------
     adata
-        The query: expression that is log-normalised like the reference. Genes are matched by name. Genes that the query
-        lacks are treated as unobserved, not as zero.
+        The query, with expression that is log-normalised like the reference's. Genes are matched by name. Genes that
+        the query lacks are treated as unobserved, not as zero.
     reference
         AnnData object with a prior, a :class:`dice.Prior`, or the path of a file with one. None uses the prior inside
         `adata`.
     rho
-        Standard deviation of Gaussian noise that is assumed on top of the measured noise, in the units of the PCA.
-        Larger values move cells further towards the reference. ``"auto"`` is 0 for counts, and half of the latent scale
-        of the prior if all noise is assumed. A pair ``(start, end)`` or a sequence anneals rho over the iterations of
+        Standard deviation of Gaussian noise that is assumed in addition to the noise of the likelihood, in PCA units.
+        Larger values move cells further towards the reference. ``"auto"`` is 0 with the noise of counts, and otherwise
+        half of the latent scale of the prior. A pair ``(start, end)`` or a sequence changes rho over the iterations of
         split Gibbs, as in the paper. :func:`dice.tl.tune_rho` finds the value that predicts held-out counts or genes
         best.
     n_samples
         Number of posterior samples of each cell to keep.
     likelihood
-        ``"auto"`` is the noise of counts at the depth of each cell if both reference and query are log-normalised
-        counts, and otherwise Gaussian noise whose variance is that of the residuals. Other values are ``"gaussian"``,
-        ``"student_t"`` (heavy tails), a :class:`dice.Gaussian` or :class:`dice.StudentT` with settings, or a function
-        that maps residuals (cells, genes) to log densities (cells,) with torch operations.
+        Noise of the query. ``"auto"`` is the noise of counts at the depth of each cell, if both reference and query are
+        log-normalised counts. Otherwise it is Gaussian noise with the variance of the residuals. Other values are
+        ``"gaussian"``, ``"student_t"`` (heavy tails), a :class:`dice.Gaussian` or :class:`dice.StudentT` with settings,
+        or a function that maps residuals (cells, genes) to log densities (cells,) with torch operations.
     method
         ``"direct"`` takes one network evaluation per cell. It is used for counts, and it is exact for isotropic
         Gaussian noise and a single rho. Genes that the query lacks are filled in. ``"gibbs"`` is Algorithm 1 of the
-        paper. ``"auto"`` is direct if possible and otherwise a Gibbs chain. :class:`dice.Direct` and
-        :class:`dice.Gibbs` have settings.
+        paper. ``"auto"`` is the direct method if possible, and otherwise a Gibbs chain. Pass a :class:`dice.Direct` or
+        :class:`dice.Gibbs` to change settings.
     shift
-        Difference between query and reference to remove from the embedding: ``"offset"`` (one offset of all cells),
+        Difference between query and reference to remove from the embedding: ``"offset"`` (one offset for all cells),
         ``"clusters"`` (one for each soft cluster of the reference), ``"mean"`` (the difference of the means), or a
-        :class:`dice.Shift`, which also takes batches. ``"auto"`` and False remove nothing.
-        ``adata.uns["X_dice"]["shift"]`` of an earlier call applies the same offsets to other cells of the same query.
+        :class:`dice.Shift`, which also takes batches. ``"auto"`` and False remove nothing. To apply the offsets of an
+        earlier call to other cells of the same query, pass its ``adata.uns["X_dice"]["shift"]``.
     layer
         Layer to denoise instead of ``adata.X``.
     gene_key
-        Column of ``adata.var`` with the gene names of the prior, if ``adata.var_names`` are other identifiers.
+        Column of ``adata.var`` with gene names of the same kind as in the prior, instead of ``adata.var_names``.
     check
         Whether to compare the values with those of the reference, and to refuse raw counts, scaled, unlogged or twice
         logged values. :class:`dice.Checks` also sets the share of the prior's genes that the query must have.
@@ -80,7 +80,7 @@ def denoise(
     key_added
         Key of the embedding; other slots derive their name from it.
     random_state
-        Seed. The result of a cell depends on the seed and the name of the cell, not on other cells.
+        Seed. The random numbers of a cell depend on the seed and the name of the cell, not on other cells.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -93,20 +93,21 @@ def denoise(
     ``adata.obsm["X_dice_pca"]`` (n_obs, k) float32
         Projection of every cell on the loadings.
     ``adata.obsm["X_dice_samples"]`` (n_obs, n_samples, k) float32
-        Posterior samples, with `n_samples`.
+        Posterior samples, if `n_samples` is not 0.
     ``adata.obs["dice_uncertainty"]`` float32
-        Posterior standard deviation, root mean square over the coordinates, in the units of the PCA.
+        Posterior standard deviation in PCA units, as the root mean square over the coordinates.
     ``adata.obs["dice_empty"]`` bool
-        Cells without any expression of the prior's genes, whose posterior is the prior. Only if there are any.
+        True for cells that express none of the prior's genes. Their posterior is the prior. Set only if there are such
+        cells.
     ``adata.uns["X_dice"]``
         ``call`` (all arguments that affect the result), ``params`` (method, noise, rho, and the SHA-256 of the prior),
-        ``genes`` (the number of genes that were found), ``shift`` (the strategy and the offsets, batches x clusters x
-        k, with one cluster if all cells share an offset) and ``warnings`` (strings).
+        ``genes`` (the number of genes that were found), ``shift`` (the strategy and the offsets, an array of batches x
+        clusters x k with one cluster if all cells share an offset) and ``warnings`` (strings).
 
     Notes
     -----
-    If the matrix is a dask array, its blocks are projected by dask's threads, or by the workers of a
-    :class:`dask.distributed.Client` that was started before. The results are in memory.
+    If the matrix is a dask array, dask's threads project its blocks, or the workers of a
+    :class:`dask.distributed.Client` if one was started before. The results are in memory.
 
     The paper's settings are ``dice.tl.denoise(query, reference, rho=(5, 0.5), method=dice.Gibbs(n_iterations=100,
     n_chains=10, average="chains"))`` for cells and ``rho=20`` with ``n_iterations=200`` for its synthetic experiments.

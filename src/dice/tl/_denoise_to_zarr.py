@@ -30,8 +30,8 @@ def denoise_to_zarr(
 ) -> None:
     """Denoise a query from a file into a zarr store, without reading all of its expression at once.
 
-    The results are those of :func:`denoise`. Memory is needed for a few chunks of expression and for the results, which
-    are 400 bytes per cell with 50 latents. The store is replaced when everything has been computed and written.
+    The results are the same as those of :func:`denoise`. Memory is needed for a few chunks of expression and for the
+    results, which take 400 bytes per cell with 50 latents.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def denoise_to_zarr(
     copy_x
         Whether to copy ``X`` and the layers of the query into the store. All other slots are copied, except ``.raw``.
     overwrite
-        Whether to replace an existing store. It is replaced when the new one is complete.
+        Whether to replace an existing store. The old store is kept until the new one is complete.
     chunk_size
         Number of cells in a chunk. None is ``dice.settings.chunk_size`` or, if that is None, about 64 MB of dense
         expression.
@@ -57,12 +57,12 @@ def denoise_to_zarr(
 
     Returns
     -------
-    None. The store at `output` is the query with the slots that :func:`denoise` sets:
+    None. The store at `output` holds the query and the slots that :func:`denoise` sets:
 
     ``obsm["X_dice"]``, ``obsm["X_dice_pca"]`` (n_obs, k) float32
         Posterior mean of every cell, and its projection on the loadings.
     ``obsm["X_dice_samples"]`` (n_obs, n_samples, k) float32
-        Posterior samples, with `n_samples`.
+        Posterior samples, if `n_samples` is not 0.
     ``obs["dice_uncertainty"]`` float32, ``obs["dice_empty"]`` bool
         As by :func:`denoise`.
     ``uns["X_dice"]``

@@ -36,8 +36,8 @@ def evaluate(
 ) -> pd.DataFrame:
     """Score representations of cells, or transferred labels, against known labels. Nothing is written.
 
-    A better score does not prove a better embedding: silhouette, LISI and ARI reward any embedding that
-    pulls cells together, even beyond what the data support.
+    A better score does not prove a better embedding. Silhouette, LISI and ARI reward any embedding that pulls cells
+    together, even more than the data support.
 
     Parameters
     ----------
@@ -48,15 +48,14 @@ def evaluate(
     use_rep
         Key or keys of ``obsm``, by default the projection and the denoised embedding.
     protocol
-        ``"embedding"`` uses the representation itself: Leiden clusters, and cLISI with Harmony's
-        perplexity of 30. ``"paper"`` repeats the protocol of the paper: a two-dimensional UMAP, Louvain
-        clusters on it, and cLISI with 9 equally weighted neighbours; the paper reports ``nmi_max``. Both
-        compute the silhouette on the representation. ``"labels"`` scores labels, sets and status of
-        :func:`dice.tl.transfer_labels` instead.
+        ``"embedding"`` scores the representation itself: Leiden clusters, and cLISI with Harmony's perplexity of 30.
+        ``"paper"`` repeats the protocol of the paper: Louvain clusters on a two-dimensional UMAP, and cLISI with 9
+        equally weighted neighbours; the paper reports ``nmi_max``. Both compute the silhouette on the representation.
+        ``"labels"`` scores the labels, sets and status of :func:`dice.tl.transfer_labels` instead.
     batch_key
         Column of ``obs`` with batches, for the column ``ilisi``.
     resolution
-        Fixed resolution of the clustering for ``ari_fixed``, which does not depend on labels.
+        Resolution of the clustering for ``ari_fixed``. Unlike the best resolution, it is not chosen by labels.
     n_neighbors
         Size of the neighbourhoods in the graphs for clustering and UMAP.
     random_state
@@ -64,8 +63,8 @@ def evaluate(
     key
         With ``"labels"``, the key of the transferred labels; None uses ``f"{labels_key}_dice"``.
     label_map
-        With ``"labels"``, a dict from known labels to their names in the reference: one name or several for
-        each. Labels that are not in the dict keep their name.
+        With ``"labels"``, a dict from known labels to their names in the reference, one name or several for each
+        label. Labels that are not in the dict keep their name.
 
     Returns
     -------
@@ -85,14 +84,15 @@ def evaluate(
     With ``protocol="labels"``, one row for all cells and one for every known label that the reference has, with the
     columns below. Cells with other labels are left out and counted in a warning.
 
-    - ``n_cells``; ``accuracy``; ``f1``, for all cells the mean over labels. Known labels with the same name in the
-      reference are merged and share their ``f1``;
+    - ``n_cells``; ``accuracy``; ``f1``, which is the mean over labels in the row for all cells. Known labels with the
+      same name in the reference are merged and share their ``f1``;
     - ``coverage``, the share of prediction sets with the true label, and their mean ``set_size``;
     - ``confident``, the share of cells with the status ``"confident"``, and ``confident_accuracy``, their accuracy;
-    - ``safe_error``, the share of cells whose safe label (:func:`dice.tl.safe_labels`) does not hold the true one;
+    - ``safe_error``, the share of cells whose safe label (:func:`dice.tl.safe_labels`) does not contain the true one;
     - ``safe_resolved`` and ``safe_finest``, the shares of cells with a safe label below the root and at a leaf;
-    - with levels of labels, for example ``"class"``, ``accuracy_class`` at that level, and ``resolved_class``, the
-      share of cells whose safe label is at this level or a finer one. Known labels may be those of any level.
+    - with levels of labels, for example ``"class"``: ``accuracy_class``, the accuracy at this level, and
+      ``resolved_class``, the share of cells whose safe label is at this level or a finer one. Known labels may be of
+      any level.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def _clustering(
     space: Floats, labels: NDArray[Any], method: Literal["leiden", "louvain"], resolution: float, n_neighbors: int,
     random_state: int,
 ) -> dict[str, float]:  # fmt: skip
-    """Compare labels with clusters: best resolution, fixed resolution, k-means."""
+    """Compare labels with clusters at the best resolution and at a fixed one, and with k-means."""
     from sklearn.cluster import KMeans
 
     sweep = metrics.leiden_sweep(

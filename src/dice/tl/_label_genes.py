@@ -19,7 +19,7 @@ from dice._labels.stored import levels_of, model_of
 from dice._types import Codes, Floats, Mask
 from dice.options import Levels
 
-#: Names for the second most likely label of a group, and for all other labels.
+#: Names that stand for the second most likely label of a group, and for all other labels.
 RUNNER_UP, OTHERS = "runner_up", "others"
 
 
@@ -37,28 +37,28 @@ def label_genes(
 ) -> pd.DataFrame:
     """Return the genes that contribute most to a label, in cells with that label or in any group. Nothing is written.
 
-    The score of a label is its logit minus the mean logit of other labels, averaged over the classifiers. The weights
-    of the classifiers are converted to weights of genes. The contribution of a gene is its weight times the difference
-    between the mean of the group and the mean of all reference cells.
+    The score of a label is its logit minus the mean logit of the other labels, averaged over the classifiers. The
+    weights of the classifiers are converted to weights of genes. The contribution of a gene is its weight times the
+    difference between its mean in the group and its mean in all reference cells.
 
     Parameters
     ----------
     adata
         Query after :func:`dice.tl.transfer_labels`, or a subset of its cells.
     reference
-        The reference, prior or path that gave the labels.
+        The reference, prior or path that the labels come from.
     labels_key
-        Column of the reference whose labels were transferred; None uses the labels that the prior was trained with.
+        Column of the reference whose labels were transferred. None uses the labels that the prior was trained with.
     groupby
-        Column of ``adata.obs`` with groups; None groups cells by their transferred label.
+        Column of ``adata.obs`` with groups. None groups cells by their transferred label.
     label
-        The label to explain. None explains the label of each group; with `groupby`, this is the label with the largest
-        mean probability. Without `groupby`, only the cells with this label are used.
+        The label to explain. Without `groupby`, only the cells with this label are used. None explains the label of
+        each group; with `groupby`, this is the label with the largest mean probability.
     versus
         Label to compare with. None is the mean of all other labels, and ``"runner_up"`` is the second most likely label
-        of each group. Groups with the label `versus` itself are left out.
+        of each group. Groups whose label is `versus` are left out.
     n_genes
-        Number of genes per group, by absolute contribution; None returns all genes.
+        Number of genes per group, those with the largest absolute contribution. None returns all genes.
     key
         Key of the transferred labels; None uses ``f"{labels_key}_dice"``.
     prior_key
@@ -153,7 +153,7 @@ def _others(names: list[str], versus: str | None, labels: Codes, probabilities: 
         raise InputError(
             f"`versus` must differ from the explained label, got {said(versus)}: choose another label, or None."
         )
-    # Groups with the label `versus` itself are left out.
+    # Groups whose own label is `versus` are left out.
     return rival & ~own
 
 

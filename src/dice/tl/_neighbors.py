@@ -1,4 +1,4 @@
-"""A neighbour graph that is averaged over posterior samples."""
+"""A neighbour graph, averaged over posterior samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dice._data.write import Slots, check_writable, result_key, write
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
 
-#: Distances that both neighbour searches, for few and for many cells, support.
+#: Distances that the neighbour searches for few cells and for many cells both support.
 METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canberra", "braycurtis")
 
 
@@ -30,10 +30,10 @@ def neighbors(
     random_state: int = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Neighbour graph averaged over posterior samples, in scanpy's own layout.
+    """Compute a neighbour graph that is averaged over posterior samples, in scanpy's format.
 
     Each posterior sample of the cells gives one of scanpy's fuzzy graphs, and their connectivities are averaged. Edges
-    that only few samples have become weak. Use the graph with ``neighbors_key="dice_neighbors"`` in
+    of only a few samples become weak. Use the graph with ``neighbors_key="dice_neighbors"`` in
     :func:`scanpy.tl.leiden`, :func:`scanpy.tl.umap`, :func:`scanpy.tl.paga` or :func:`scanpy.tl.diffmap`.
 
     Parameters
@@ -42,12 +42,12 @@ def neighbors(
         Query after :func:`dice.tl.denoise`. Stored samples are used if there are at least `n_samples`. Otherwise
         samples are drawn with the settings of the stored embedding.
     reference
-        Object with the prior, for drawing samples. None uses the prior of the embedding if it is in memory, or the one
-        inside `adata`.
+        The reference with the prior, to draw samples. None uses the prior that made the embedding if it is in memory,
+        or the prior in `adata`.
     n_neighbors
-        Neighbours of each cell in the graph of one sample.
+        Number of neighbours of each cell in the graph of one sample.
     n_samples
-        Posterior samples to average over.
+        Number of posterior samples to average over.
     metric
         Distance between cells: ``"euclidean"``, ``"cosine"``, ``"correlation"``, ``"manhattan"``, ``"chebyshev"``,
         ``"canberra"`` or ``"braycurtis"``.
@@ -67,7 +67,7 @@ def neighbors(
     None, or the copy. Sets:
 
     ``adata.obsp["dice_neighbors_connectivities"]`` (n_obs, n_obs) CSR float32
-        Mean connectivity over the samples; means below 0.001 are dropped.
+        Mean connectivity over the samples. Means below 0.001 are dropped.
     ``adata.obsp["dice_neighbors_distances"]`` (n_obs, n_obs) CSR float64
         Mean distance over those samples in which two cells were neighbours.
     ``adata.uns["dice_neighbors"]``

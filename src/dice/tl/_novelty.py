@@ -42,32 +42,33 @@ def novelty(
 ) -> AnnData | None:
     """Test for every cell whether it could come from the reference.
 
-    The reference cells form groups, by label or by cluster. Novelty grows with the distance of a cell to the nearest
-    group, in units of the scatter within groups, and with the uncertainty about its group. Both are computed from the
-    projection, never from the denoised embedding. The rank of novelty among held-out calibration cells is a p-value.
+    The reference cells form groups, by label or by cluster. The novelty of a cell grows with its distance to the
+    nearest group, in units of the scatter within groups, and with the uncertainty about its group. Both are computed
+    from the projection, never from the denoised embedding. The rank of a cell's novelty among held-out calibration
+    cells gives a p-value.
 
     Parameters
     ----------
     adata
         The query.
     reference
-        As in :func:`dice.tl.denoise`. With the reference cells (an AnnData object) the test has more power than with a
+        As in :func:`dice.tl.denoise`. With the reference cells (an AnnData object), the test has more power than with a
         prior alone, and it is also valid for queries that lack genes.
     fdr
-        False-discovery rate (Benjamini-Hochberg): share of novel cells that may belong to the reference.
+        False-discovery rate (Benjamini-Hochberg): the share of cells called novel that may belong to the reference.
     groupby
-        Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. A group is novel
-        if its mean is further from the known groups than parts of known groups are. Groups of fewer than 10 cells are
-        not tested. If the query differs from the reference as a whole, groups are compared with each other instead, and
-        only groups that are much further away than most are called.
+        Column of ``adata.obs`` with groups of cells to test as a whole, or ``"auto"`` for fine groups of about 25
+        cells. A group is novel if its mean is further from the groups of the reference than parts of those groups are.
+        Groups of fewer than 10 cells are not tested. If the query differs from the reference as a whole, its groups are
+        compared with each other instead, and only groups that are much further away than most are called novel.
     labels_key
-        Column of ``reference.obs`` with labels to group by; None groups by clusters. ``"auto"`` uses the labels that
-        the prior was trained with, or clusters if the prior or the reference lacks them.
+        Column of ``reference.obs`` with labels that group the reference cells; None groups them by clusters. ``"auto"``
+        uses the labels that the prior was trained with, or clusters if the prior or the reference lacks such labels.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
         Key of the score. The key of the p-value has the suffix ``"_p"``. The key of the flag is ``"dice_novel"`` for
-        ``"dice_novelty"``; for other keys it has the suffix ``"_flag"``.
+        the default; for other keys it has the suffix ``"_flag"``.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -80,8 +81,8 @@ def novelty(
     ``adata.obs["dice_novelty_p"]`` float32
         Conformal p-value: the share of reference cells that are at least as novel.
     ``adata.obs["dice_novel"]`` bool
-        Cells called novel at the false-discovery rate. If the query differs from the reference as a whole, no cell is
-        called, because calibration cells cannot show which cells are novel.
+        True for cells called novel at the false-discovery rate. If the query differs from the reference as a whole, no
+        cell is called novel, because calibration cells then cannot show which cells are.
     ``adata.uns["dice_novelty"]``
         ``call``, ``params`` (numbers of calibration and novel cells, and ``fewest_novel``, the smallest number of cells
         that can be called) and ``warnings``. With `groupby` also ``groups``, with one entry per group: ``group``,
@@ -91,7 +92,8 @@ def novelty(
     ``adata.obs["dice_novelty_group"]`` categorical
         With ``groupby="auto"``, the fine group of every cell, as named in ``groups``.
     ``adata.obs["dice_novel_group"]`` bool
-        With `groupby`, cells of groups that are called novel. For other keys the suffix is ``"_group_flag"``.
+        With `groupby`, True for cells of groups that are called novel. If `key_added` is not the default, the key has
+        the suffix ``"_group_flag"``.
 
     Examples
     --------

@@ -28,23 +28,23 @@ def safe_labels(
     key_added: str | None = None,
     copy: bool = False,
 ) -> AnnData | None:
-    """Give every cell the finest label whose error rate is at most alpha, along a tree of labels.
+    """Give every cell the finest label in a tree of labels whose error rate is at most alpha.
 
-    Each cell starts at its most likely label and moves towards the root of the tree until the node is likely enough.
-    If the query is like the reference, the threshold is calibrated on held-out reference cells. If it differs, the
-    probabilities of :func:`dice.tl.transfer_labels`, which allow for the shift, set the threshold.
+    Each cell starts at its most likely label and moves towards the root of the tree until its node is likely enough.
+    If the query is like the reference, the threshold is calibrated on held-out reference cells. If the query differs,
+    the threshold follows from the probabilities of :func:`dice.tl.transfer_labels`, which allow for the difference.
 
     Parameters
     ----------
     adata
         Query after :func:`dice.tl.transfer_labels` or :func:`dice.tl.annotate`.
     reference
-        The reference, prior or path that gave the labels.
+        The reference, prior or path that the labels come from.
     labels_key
-        Column of the reference whose labels were transferred. None takes the labels that the prior was trained with.
+        Column of the reference whose labels were transferred. None uses the labels that the prior was trained with.
         Several columns, from coarse to fine, or a :class:`dice.Levels` with a hierarchy, describe another tree of
-        labels (:doc:`/levels`). Without them, the tree is that of the reference's prior or, if it has none, learned:
-        labels that calibration cells confuse are joined first.
+        labels (:doc:`/levels`). Otherwise, the tree is that of the reference's prior. If the prior has none, a tree is
+        learned: labels that calibration cells confuse are joined first.
     alpha
         Share of cells whose label may be wrong.
     key
@@ -52,7 +52,7 @@ def safe_labels(
     prior_key
         Key of the prior in the reference.
     key_added
-        Key of the results, by default `key`: ``key_added="strict"`` writes ``adata.obs["strict_safe"]``.
+        Key of the results, by default the same as `key`. ``key_added="strict"`` writes ``adata.obs["strict_safe"]``.
     copy
         Return a copy instead of writing to `adata`.
 
@@ -61,16 +61,16 @@ def safe_labels(
     None, or the copy. Sets, for ``labels_key="cell_type"``:
 
     ``adata.obs["cell_type_dice_safe"]`` categorical
-        The finest label that can be trusted. ``"unresolved"`` is the root of the tree, also for cells that are
-        ``"unlike the reference"``. Cells that are ``"confident"`` keep their label, unless `alpha` is smaller than that
-        of the labels.
+        The finest label that can be trusted. ``"unresolved"`` stands for the root of the tree; cells ``"unlike the
+        reference"`` are unresolved, too. ``"confident"`` cells keep their label, unless `alpha` is smaller than the
+        `alpha` of the transferred labels.
     ``adata.obs["cell_type_dice_level"]`` categorical
-        The level of that label: a column of `labels_key`, or the number of steps below the root.
+        The level of the safe label: a column of `labels_key`, or the number of steps below the root.
     ``adata.obs["cell_type_dice_safe_prob"]`` float32
-        Probability of that label.
+        Probability of the safe label.
     ``adata.obs["cell_type_dice_at_class"]``, ``adata.obs["cell_type_dice_at_class_prob"]``
-        For every level of the tree, here ``"class"``, the label that holds the most likely label of the cell, and its
-        probability. Levels of a hierarchy are numbered from the root. A learned tree has no levels.
+        For every level of the tree, here ``"class"``, the label at this level that contains the most likely label of
+        the cell, and its probability. Levels of a hierarchy are numbered from the root. A learned tree has no levels.
     ``adata.uns["cell_type_dice_safe"]``
         The tree (``node``, ``parent``, ``level``, ``n_labels``), ``n_cells`` with every node as safe label, ``f1`` of
         every node on held-out reference cells, and ``params``: ``alpha``, ``threshold``, ``expected_error``,
@@ -95,7 +95,7 @@ def safe_labels(
     model = model_of(reference, prior, levels, prior_key, found)
     unlike = (read.column(adata, keys_of_labels.status).astype(str) == UNLIKE).to_numpy()
     strength = float(found.record["params"]["shift_strength"])
-    # With a smaller alpha than that of the labels, "confident" does not promise enough.
+    # If alpha is smaller than the alpha of the labels, "confident" labels may be wrong too often.
     confident = found.confident & (alpha >= found.alpha)
     slots = safe_slots(keys, adata, model, found.probabilities, confident, unlike, alpha, strength)
     return write(adata, slots, copy=copy)

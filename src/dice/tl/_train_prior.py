@@ -42,12 +42,12 @@ def train_prior(
 ) -> AnnData | None:
     """Learn PCA loadings and a denoiser on a reference.
 
-    The denoiser removes the noise of counts at the depth of a cell, and Gaussian noise on top. It is learned from
-    thinned copies of the cells of the reference. If the values are not log-normalised counts, the denoiser removes
-    Gaussian noise only.
+    The denoiser removes the noise of counts at the depth of a cell, and additional Gaussian noise. It is learned from
+    copies of the reference cells that keep a random part of their counts. If the values are not log-normalised counts,
+    the denoiser removes Gaussian noise only.
 
-    The prior is stored in `adata`. It survives saving, copying and subsetting. :func:`dice.tl.denoise` applies it to a
-    query.
+    The prior is stored in `adata`, and it is kept when `adata` is saved, copied or subset. :func:`dice.tl.denoise`
+    applies it to a query.
 
     Parameters
     ----------
@@ -55,32 +55,32 @@ def train_prior(
         The reference: log-normalised expression of cells x genes.
     n_latent
         Number k of principal components. ``"elbow"`` is the elbow of the singular values, as in the paper. ``"auto"``
-        is 50, or half of the cells or genes if there are fewer than 100.
+        is 50, or half the number of cells or genes if there are fewer than 100.
     labels_key
         Column of ``adata.obs`` with labels, columns from coarse to fine, or a :class:`dice.Levels`. The prior then
         contains classifiers of the labels (:func:`dice.tl.transfer_labels`). Labels do not change the denoiser of the
         default preset.
     preset
-        ``"default"`` learns the noise of counts. The others assume Gaussian noise: ``"paper"`` and ``"paper-small"``
-        are the paper's networks and schedules, ``"gmm"`` is a Gaussian mixture in closed form, without steps or
-        checkpoint.
+        ``"default"`` learns the noise of counts. The other presets assume Gaussian noise: ``"paper"`` and
+        ``"paper-small"`` are the paper's networks and schedules, and ``"gmm"`` is a Gaussian mixture, which is fitted
+        without training steps or checkpoint.
     mixup
-        Train the networks of the paper on random mixtures of cells with the same label, so that cells of a label are
-        more alike in the prior than in the data. ``"auto"`` does so for the presets of the paper if `labels_key` is
-        given, None never does, and a :class:`dice.Mixup` has settings.
+        Whether to train the networks of the paper on random mixtures of cells with the same label, so that cells of a
+        label are more alike in the prior than in the data. ``"auto"`` does so for the presets of the paper if
+        `labels_key` is given. None never does. Pass a :class:`dice.Mixup` to change settings.
     layer
         Layer to learn from instead of ``adata.X``.
     mask_var
-        Boolean column of ``adata.var`` or mask of the genes to use; None for all. ``"auto"`` uses
+        Boolean column of ``adata.var`` or mask of the genes to use. None uses all genes. ``"auto"`` uses
         ``"highly_variable"`` if present, as scanpy does.
     scale
-        Whether to divide every gene by its standard deviation and cap values at 10, or only to centre them.
+        Whether to divide every gene by its standard deviation and cap values at 10. False only centres the genes.
     training
         Steps, held-out cells and checkpoint, as a :class:`dice.Training`.
     check
         Whether to refuse raw counts and scaled genes.
     key_added
-        Key of the prior; other slots derive their name from it. An earlier prior is replaced, other data are not.
+        Key of the prior; other slots derive their name from it. An earlier prior with this key is replaced.
     random_state
         Seed, or a :class:`numpy.random.Generator` to draw it from. The same seed and input give the same prior.
     copy

@@ -41,31 +41,32 @@ def transfer_features(
 ) -> AnnData | None:
     """Predict features of every query cell, with intervals that hold the true value with probability 1 - alpha.
 
-    Features are learned from the reference cells, read with the query's genes and depth. Ridge regression and nearest
-    neighbours, each on the projection and on posterior samples, are averaged with weights that are fitted for each
-    feature on held-out cells. The errors on held-out cells also calibrate the intervals, which are narrow where similar
-    cells agree and the posterior is certain.
+    Features are learned from the reference cells, which are read with the query's genes and depth. Predictions are a
+    weighted mean of ridge regression and nearest neighbours, each on the projection and on posterior samples. Held-out
+    cells determine the weights for each feature and calibrate the intervals. Intervals are narrow where similar cells
+    agree and the posterior is certain.
 
     Parameters
     ----------
     adata
         The query: log-normalised expression, like the reference, or raw counts. Features of the query are never used.
     reference
-        AnnData object with features and a prior, as written by :func:`dice.tl.train_prior`, or its path; or a MuData
-        object in which one modality has the prior.
+        AnnData object with features and a prior of :func:`dice.tl.train_prior`, or its path, or a MuData object in
+        which one modality has the prior.
     features_key
         Numeric features of the reference: a key of ``obsm`` (a DataFrame, or an array with names in
         ``uns["<key>_names"]``), a column of ``obs`` or a list of columns, ``"layer:NAME"`` for the genes of a layer, or
-        ``"mod:NAME"`` for a modality of a MuData object. NaN means not measured: a feature is learned from the cells
-        that have it. Normalise proteins first (:func:`dice.pp.clr`).
+        ``"mod:NAME"`` for a modality of a MuData object. NaN means not measured; each feature is learned from the cells
+        in which it was measured. Normalise proteins first (:func:`dice.pp.clr`).
     alpha
         Share of cells whose interval may miss the true value.
     reference_batch_key
         Column of ``reference.obs`` with batches. Whole batches are then held out, so that intervals allow for
-        differences between batches. Without it, intervals are widened by a fixed factor if the query differs.
+        differences between batches. With None, intervals are widened by a fixed factor if the query differs from the
+        reference.
     shift
-        Which difference between query and reference to remove, as in :func:`dice.tl.denoise`. ``"auto"`` removes an
-        offset of each soft cluster.
+        Difference between query and reference to remove, as in :func:`dice.tl.denoise`. ``"auto"`` removes the offset
+        of each soft cluster.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
@@ -84,12 +85,12 @@ def transfer_features(
     ``adata.obsm["protein_dice_low"]``, ``adata.obsm["protein_dice_high"]`` DataFrame (n_obs, n_features) float32
         Lower and upper end of the interval.
     ``adata.uns["protein_dice"]``
-        ``call``, ``params`` (number of reference cells, separation of query and reference, factor of the intervals),
-        ``features`` (for each feature the ``name``, the ``correlation`` with measured values of held-out cells, the
-        mean ``width`` of the intervals in the query, ``held_out_width`` and ``marginal_width``, the widths in held-out
-        cells with and without a prediction, ``n_cells`` with a value, and ``useless``, True if the interval is as wide
-        as without a prediction and the feature must not be used), ``candidates`` (the mean ``weight`` of each method,
-        and its ``weights`` per feature), ``shift`` (as in :func:`dice.tl.denoise`) and ``warnings``.
+        ``call``, ``params`` (number of reference cells, AUC that separates query and reference, factor of the
+        intervals), ``features`` (for each feature the ``name``, the ``correlation`` with measured values of held-out
+        cells, the mean ``width`` of the intervals in the query, ``held_out_width`` and ``marginal_width``, the widths
+        in held-out cells with and without a prediction, ``n_cells`` with a value, and ``useless``, True if the
+        prediction is no better than a constant and must not be used), ``candidates`` (the mean ``weight`` of each
+        method, and its ``weights`` per feature), ``shift`` (as in :func:`dice.tl.denoise`) and ``warnings``.
 
     Examples
     --------

@@ -28,7 +28,7 @@ from dice._query.query import Query
 from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, LabelsKey, Options, Sets, Shift
 
-#: How the query is compared with the reference: all views averaged, one view, or the stored shift of an earlier call.
+#: How the query is compared with the reference: by the average of all views, by one view, or by a stored shift.
 LabelShift: TypeAlias = (
     Literal["auto", "offset", "clusters", "mean", "centered", "standardized", "profiles", False]
     | Shift
@@ -57,27 +57,27 @@ def transfer_labels(
 ) -> AnnData | None:
     """Label every query cell, with a probability and a set that holds the true label with probability 1 - alpha.
 
-    Probabilities are averaged over several views of the query, and with a regression on the query's most certain cells.
-    If the query is like the reference, sets are calibrated on held-out reference cells. If it differs, the expected
-    error and the size of the sets follow from the disagreement of the views.
+    The probability is an average over several views of the query and over a regression on the query's most certain
+    cells. If the query is like the reference, sets are calibrated on held-out reference cells. If the query differs,
+    the expected error and the size of the sets follow from the disagreement of the views.
 
     Parameters
     ----------
     adata
         The query: log-normalised expression, like the reference, or raw counts. Labels of the query are never used.
     reference
-        AnnData object with a prior, labels and calibration cells, as written by :func:`dice.tl.train_prior`. A
-        :class:`dice.Prior`, or its path, gives the same labels if it was trained with them.
+        AnnData object with labels, and with a prior and calibration cells of :func:`dice.tl.train_prior`. A
+        :class:`dice.Prior` or its path gives the same result if the prior was trained with these labels.
     labels_key
         Column of ``reference.obs`` with the labels; cells without a label are not used. None uses the labels that the
         prior was trained with. Other labels are learned by this call. Several columns, from coarse to fine, or a
         :class:`dice.Levels` with a hierarchy, describe a tree of labels (:doc:`/levels`).
     alpha
-        Share of cells whose set may miss the true label, and of confident cells whose label may be wrong.
+        Share of cells whose prediction set may miss the true label, and of confident cells whose label may be wrong.
     groupby
-        Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. Each group votes
-        for a label. Votes of fine groups are written only if they agree with the labels better than random groups do
-        and change no more labels than are expected to be wrong.
+        Column of ``adata.obs`` with groups of cells, or ``"auto"`` for fine groups of about 25 cells. The cells of a
+        group vote for a common label. The votes of fine groups are written only if they agree with the labels better
+        than votes of random groups, and change no more labels than are expected to be wrong.
     sets
         Settings of the prediction sets (:class:`dice.Sets`).
     classifier
@@ -85,12 +85,12 @@ def transfer_labels(
         ``"projection"``, ``"denoised"`` or ``"genes"`` uses one of them. With
         :class:`dice.Classifier(min_probability=0.5) <dice.Classifier>`, less likely labels become ``"unassigned"``.
     shift
-        How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured,
-        without offsets of soft clusters, with the mean of its latents or the moments of its genes matched to the
-        reference, and beside the mean profile of every label (:doc:`/labels`). ``"offset"``, ``"clusters"``,
-        ``"mean"``, ``"centered"``, ``"standardized"``, ``"profiles"`` or False (as measured) uses one view only. A
-        :class:`dice.Shift` also takes batches, and ``adata.uns["cell_type_dice"]["shift"]`` of an earlier call reuses
-        its offsets.
+        How the query is compared with the reference. ``"auto"`` averages several views of the query: as measured; with
+        the offset of each soft cluster removed; with the mean of its latents, or the mean and variance of its genes,
+        matched to the reference; and compared with the mean profile of every label (:doc:`/labels`). ``"offset"``,
+        ``"clusters"``, ``"mean"``, ``"centered"``, ``"standardized"``, ``"profiles"`` or False (as measured) uses one
+        view only. A :class:`dice.Shift` also takes batches. To use the offsets of an earlier call again, pass its
+        ``adata.uns["cell_type_dice"]["shift"]``.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
@@ -110,7 +110,7 @@ def transfer_labels(
     ``adata.obs["cell_type_dice_status"]`` categorical
         Status of the label. ``"confident"`` labels can be used. ``"ambiguous"`` labels have alternatives, which are in
         the set. Cells ``"unlike the reference"`` are in a novel group or, if the query is not shifted, more novel than
-        99 % of the calibration cells. Cells without expression have this status too.
+        99 % of the calibration cells. Cells without expression have this status, too.
     ``adata.obs["cell_type_dice_prob"]``, ``adata.obs["cell_type_dice_margin"]`` float32
         Probability of the most likely label, and its difference from the second.
     ``adata.obs["cell_type_dice_voted"]`` categorical
@@ -129,14 +129,13 @@ def transfer_labels(
     ``adata.uns["cell_type_dice"]``
         ``call``, ``params`` (``shift_auc``, ``shift_strength``, ``error_ratio``, ``expected_error``,
         ``expected_coverage``, ``tissue_weight``, and ``confident_from``, the smallest probability of confident labels),
-        ``views`` (weight
-        of every view, and the share of cells for which it predicts the final label), ``composition`` (estimated share
-        of every label), ``labels``, ``candidates`` (log-loss, accuracy and macro-F1 of every classifier on calibration
-        cells), ``shift`` (offsets of the view that moves cells, as in :func:`dice.tl.denoise`), ``reference`` (the card
-        of the labels, as text) and ``warnings``. With `groupby` also ``votes``: for every ``group`` its ``n_cells``,
-        its ``label`` with the mean ``probability``, the ``set`` of labels that together have the probability
-        1 - `alpha`, the smallest node of the tree with this probability (``safe``), and the ``shares`` (n_groups,
-        n_labels) of its cells with each label.
+        ``views`` (weight of every view, and the share of cells for which it predicts the final label), ``composition``
+        (estimated share of every label), ``labels``, ``candidates`` (log-loss, accuracy and macro-F1 of every
+        classifier on calibration cells), ``shift`` (offsets of the view that moves cells, as in
+        :func:`dice.tl.denoise`), ``reference`` (the card of the labels, as text) and ``warnings``. With `groupby` also
+        ``votes``: for every ``group`` its ``n_cells``, its ``label`` with the mean ``probability``, the ``set`` of
+        labels that together have the probability 1 - `alpha`, the smallest node of the tree with this probability
+        (``safe``), and the ``shares`` (n_groups, n_labels) of its cells with each label.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Choose rho by held-out data."""
+"""Choice of rho by held-out data."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def tune_rho(
         standardised expression), under Gaussian noise. ``"auto"`` is ``"counts"`` if :func:`dice.tl.denoise` reads the
         query as counts, and otherwise ``"genes"``. Both score the mean that :func:`dice.tl.denoise` computes.
     grid
-        Values of rho in the units of the PCA. None uses eight values from 0 to 1.5 times the latent scale.
+        Values of rho in PCA units. None uses eight values from 0 to 1.5 times the latent scale of the prior.
     layer, gene_key, check, prior_key
         As in :func:`dice.tl.denoise`.
     key_added
         Key of the curve.
     random_state
-        Seed of the cells, of the halves and of the noise.
+        Seed of the choice of cells, of the halves and of the noise.
     copy
         Return a copy instead of writing to `adata`.
 
