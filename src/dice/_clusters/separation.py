@@ -37,9 +37,10 @@ IN_BETWEEN = norm.cdf(2 * SEPARATIONS / 3) - norm.cdf(SEPARATIONS / 3)
 
 
 def agreement(separation: Floats | float) -> Floats:
-    """Return the share of cells that two measurements place in the same one of two clusters. By chance it is 0.5.
+    """Return the share of cells that two measurements place in the same cluster, given the separation of two clusters.
 
-    Clusters are normal: at a given separation, a share e of the cells of each is placed in the other one.
+    Both clusters are assumed to be normal. Each loses the share `error` of its cells to the other. The result is 0.5
+    for clusters that are not separate.
     """
     error = norm.cdf(-np.asarray(separation, dtype=np.float64) / 2)
     return np.asarray(1 - 2 * error * (1 - error))

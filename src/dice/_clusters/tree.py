@@ -117,7 +117,7 @@ CUT_LEVELS = {"fine": 0.85, "default": float(agreement(CONTINUUM)), "coarse": 0.
 
 
 def level_of(level: Any) -> float:
-    """Return the share for a `level` that the user passed, a name or a number."""
+    """Return the `level` of a cut as a number. A name stands for a number in `CUT_LEVELS`."""
     value = CUT_LEVELS.get(level, 0.0) if isinstance(level, str) else level
     if not is_number(value) or not 0.5 < value < 1:
         raise InputError(

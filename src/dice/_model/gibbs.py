@@ -94,8 +94,8 @@ def fastest_split(step: GaussianStep, rho: float) -> tuple[GaussianStep, Tensor,
 def split_length(smallest: float, largest: float, tolerance: float = 0.01) -> tuple[int, int]:
     """Return iterations and burn-in of the fastest chain, given the smallest and largest noise variance.
 
-    In one iteration, at most the share 1 - smallest / largest of the error of U is left in the mean of Z. The prior
-    step reduces the error further. The caller warns if the number of iterations reaches `MAX_ITERATIONS`.
+    The likelihood step leaves at most the share 1 - smallest / largest of an error in the state. The prior step reduces
+    the error further. The caller warns if the number of iterations reaches `MAX_ITERATIONS`.
     """
     carried = min(max(1 - smallest / max(largest, 1e-30), 1e-6), 0.999)
     burn_in = max(math.ceil(math.log(tolerance) / math.log(carried)), 2)

@@ -182,7 +182,8 @@ class GaussianLikelihood:
     def latents(self, chunk: Chunk, rows: slice | None = None, *, log_depth: Floats | None = None) -> Latents:
         """Return the latents of a chunk. Cells without any expression are at the origin.
 
-        `log_depth` (n,) is recovered from the values unless it is given. `rows` has no effect.
+        `log_depth` (n,) is recovered from the values unless it is given. `rows` is not used: a loop over chunks passes
+        it to every function.
         """
         y, residual = self.read(chunk)
         empty = (np.asarray(abs(chunk).sum(1)).ravel() == 0) & self.zero_is_empty
@@ -193,7 +194,7 @@ class GaussianLikelihood:
         return Latents(y, residual.astype(np.float32), empty, depth, gene_sums=sums)
 
     def energy(self, latents: Latents) -> Floats:
-        """Squared norms (n,) of the standardised cells."""
+        """Return the squared norms (n,) of the standardised cells."""
         return latents.residual * self.degrees_of_freedom + np.square(latents.y).sum(1)
 
     def honest(self, latents: Latents, own: Mask) -> Floats:

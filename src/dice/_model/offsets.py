@@ -201,7 +201,7 @@ STORED = ("offset", "clusters", "mean")
 
 
 def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
-    """Return the offsets that an earlier call stored, for cells in `batches` (n,) with these `names`."""
+    """Return the offsets that an earlier call stored, for cells whose batches (n,) are codes of `names`."""
     if record.get("strategy") == "none":
         return None
     offsets = np.asarray(record.get("offset"))

@@ -197,7 +197,7 @@ def make_trainer(
     preset, data
         Name of a preset that is trained, and its data.
     noise
-        Noise of the reference in scaled units. Without counts, the held-out loss covers noise levels from here on.
+        Noise of the reference in scaled units. Without counts, it is the smallest noise level of the held-out loss.
     labels, mixup
         Label of every training cell, and mixup within labels.
     seed

@@ -92,8 +92,8 @@ def by_counts(
 ) -> Floats:
     """Return the Poisson loss of one half of the counts, predicted from the other half.
 
-    Binomial thinning splits Poisson counts into two independent halves. With `measured` noise, half cells are denoised
-    at their depth, otherwise at the noise of their residuals. Cells without counts are left out.
+    Binomial thinning splits Poisson counts into two independent halves. With `measured` noise, a half is denoised at
+    its own depth. Otherwise the residuals tell its noise. Cells without counts are left out.
     """
     counts, factors = cells.counts.toarray(), np.nan_to_num(cells.factor)
     full = counts.sum(1) > 0

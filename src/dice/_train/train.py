@@ -174,7 +174,7 @@ class Checkpoint:
         _log.info(f"Training resumes from step {self._step} of {str(self.path)!r}.")
 
     def is_due(self) -> bool:
-        """Whether enough steps or seconds have passed since the file was written."""
+        """Return whether enough steps or seconds have passed since the file was written."""
         return self.trainer.step - self._step >= EVERY_STEPS or time.monotonic() - self._time >= EVERY_SECONDS
 
     def save(self) -> None:

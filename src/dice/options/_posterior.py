@@ -28,8 +28,8 @@ class Gibbs:
     schedule
         Interpolation of a pair of rho, ``"linear"`` or ``"geometric"``.
     average
-        ``"rao-blackwell"`` averages the output of the denoiser along the chains. ``"chains"`` averages the last states
-        of the chains.
+        ``"rao-blackwell"`` averages the output of the denoiser along the chains, and ``"chains"`` averages their last
+        states.
     fast
         Whether to divide the noise between the two steps such that the chain mixes fastest. The posterior is the same.
         This needs Gaussian noise and a single rho. ``method="auto"`` does so if the direct method is not exact.

@@ -55,7 +55,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Checks:
-    """Checks of a query before the work starts: pass it as ``check=``. True and False mean ``Checks(values=...)``.
+    """Checks of a query before the work starts: pass it as ``check=``. True and False set `values` only.
 
     Parameters
     ----------

@@ -58,9 +58,10 @@ def novelty(
         False-discovery rate (Benjamini-Hochberg): the share of cells called novel that may belong to the reference.
     groupby
         Column of ``adata.obs`` with groups of cells to test as a whole, or ``"auto"`` for fine groups of about 25
-        cells. A group is novel if its mean is further from the groups of the reference than parts of those groups are.
-        Groups of fewer than 10 cells are not tested. If the query differs from the reference as a whole, its groups are
-        compared with each other instead, and only groups that are much further away than most are called novel.
+        cells. A group is called novel if its mean is further from the reference groups than the means of parts of
+        reference groups are. Groups of fewer than 10 cells are not tested. If the query differs from the reference as a
+        whole, its groups are compared with each other instead, and only groups that are much further away than most are
+        called novel.
     labels_key
         Column of ``reference.obs`` with labels that group the reference cells; None groups them by clusters. ``"auto"``
         uses the labels that the prior was trained with, or clusters if the prior or the reference lacks such labels.
