@@ -24,7 +24,7 @@ TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 600, 3
 CELL_FOLDS = 10
 #: Share of the mean variance that is added to the covariance of a discriminant.
 SHRINKING = 0.2
-#: Pseudo-count of a profile, as a mean over genes: counts in the proportions of the common profile are added.
+#: Mean pseudo-count of a gene. The pseudo-counts of a profile have the proportions of the common profile.
 PSEUDO_COUNT = 0.5
 #: Two clusters are different only if depth leaves at least this share of their squared distance unexplained. For counts
 #: of one profile at the depths of bmmc's cells, the share was .004 (denoised) and .02 (projected); for clusters of bmmc
@@ -72,7 +72,7 @@ class Measured:
         return np.random.default_rng(0).integers(CELL_FOLDS, size=len(self.whole))
 
     def apart(self, first: Codes, second: Codes) -> float:
-        """Return the separation of two clusters: the larger one of those by latents and by genes.
+        """Return the separation of two clusters, by latents or by genes, whichever is larger.
 
         Latents average over the genes of a program and are better for most pairs. Genes are better for profiles that
         differ in few genes, a difference that latents blur. Clusters that differ only in depth have a separation of 0.

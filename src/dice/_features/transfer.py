@@ -44,16 +44,16 @@ N_SAMPLES = 5
 #: Maximum number of reference cells of each role, evenly spaced.
 MOST_FITTED = 20_000
 #: Factor by which intervals are widened if the query differs from the reference. Protein staining varies between
-#: batches, which expression does not show. Over 25 pairs of sites and batches (bmmc, Liu; one seed), intervals with a
-#: coverage of .90 in the reference had a coverage of .50 to .88 (mean .75) in the query. For .90 they had to be 1.1 to
-#: 2.7 times as wide (median 1.6). A factor of 1.5 gives at least .85 on 21 of the 25 pairs.
+#: batches, and expression does not show this. Over 25 pairs of sites and batches (bmmc, Liu; one seed), intervals with
+#: a coverage of .90 in the reference had a coverage of .50 to .88 (mean .75) in the query. For .90 they had to be 1.1
+#: to 2.7 times as wide (median 1.6). A factor of 1.5 gives at least .85 on 21 of the 25 pairs.
 WIDER = 1.5
-#: A feature is useless if two conditions hold. Its intervals are at least this share of the intervals of a constant
-#: prediction, and its correlation is no larger than such intervals imply for normal errors. The width alone does not
-#: suffice: if few cells have a protein, the interval of a constant prediction is narrow because it leaves out these
-#: cells. The probability that a useless feature has a smaller correlation in the query than another feature was .99,
-#: .95 and .92 with both conditions, and .91, .90 and .69 with the width alone (Liu, Liu 1 -> 3 and bmmc 1-3 -> 4; one
-#: seed).
+#: A feature is useless if two conditions hold: its intervals have at least this share of the width for a constant
+#: prediction, and its correlation is at most the one that belongs to this share if errors are normal. The width alone
+#: is not enough: if few cells have a protein, the interval of a constant prediction is narrow, because it leaves out
+#: these cells. The probability that a useless feature has a smaller correlation in the query than another feature was
+#: .99, .95 and .92 with both conditions, and .91, .90 and .69 with the width alone (Liu, Liu 1 -> 3 and bmmc 1-3 -> 4;
+#: one seed).
 USELESS = 0.9
 #: Number of cells to predict at once.
 CHUNK = 4096
@@ -101,7 +101,7 @@ class FeatureModel:
         """Learn features (n, F) of reference cells from the cells `fit`. NaN means that a feature was not measured.
 
         Errors on the test cells of `folds` determine the weights of candidates and the spread. The intervals are
-        calibrated on these errors and on those of the cells `calibration`, which alone may be too few.
+        calibrated on these errors and on those of the cells `calibration`. The latter alone may be too few.
         """
         centre, scale = np.nanmean(values[fit], axis=0), np.nanstd(values[fit], axis=0)
         # Features that vary less than the precision of float32 are treated as constant.

@@ -137,7 +137,7 @@ class Inference:
         x = self.likelihood.standardizer(chunk).dense() if plan.needs_genes else None
         y = latents.y
         if plan.measured and self.own is not None:
-            # Correct the reference's own cells: their latents are as if the loadings had been computed without them.
+            # The loadings contain noise of the reference's own cells. Correct the latents of these cells for it.
             y = self.likelihood.honest(latents, self.own[rows])
         if offsets is not None and not plan.measured:
             # The shift lies in the span of the loadings, so it does not change the residual.

@@ -80,10 +80,10 @@ class LinearFilter(nn.Module):
     def weight(self, s: Tensor, depths: Tensor | None) -> Tensor:
         """Return the weight (n,) of rows at noise levels (n, 1) and log depths (n, 2).
 
-        The weight is inverse to the expected squared error of a row, which gives a regression its smallest error. This
-        error is the filter's variance plus the noise of the target, which is inverse to the target's depth. Both are
-        computed as if every cell had the typical depth. With their own depths, the deepest cells of a reference of
-        several technologies would dominate.
+        The weight is inverse to the expected squared error of a row. Such weights give a regression its smallest error.
+        The expected squared error is the filter's variance plus the noise of the target, which is inverse to the
+        target's depth. It is computed as if every cell had the typical depth. Otherwise the deepest cells would
+        dominate in a reference of several technologies.
         """
         if depths is not None:
             depths = depths + (self.typical - torch.logaddexp(depths[:, 0], depths[:, 1]))[:, None]

@@ -103,7 +103,10 @@ def fit_standardizer(total: Total, *, scale: bool) -> tuple[Standardizer, int]:
 
 
 def _moments(total: Total, values_of: Callable[[Chunk], Chunk]) -> tuple[int, Floats, Floats]:
-    """Return the number of cells, and the mean and variance (ddof 1) of the values that `values_of` makes of chunks."""
+    """Return the number of cells, and the mean and variance (ddof 1) of every gene.
+
+    `values_of` returns the values of a chunk.
+    """
 
     def sums(chunk: Chunk) -> Sums:
         values = values_of(chunk).astype(np.float64)

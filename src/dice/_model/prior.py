@@ -127,7 +127,7 @@ class LearnedPrior:
             return self.denoise(torch.as_tensor(np.asarray(y, np.float32)), rho, depths).numpy()
 
     def known_depth(self, log_depth: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Return log depths (n,) with NaN, for cells that are not counts, replaced by the typical log depth."""
+        """Return log depths (n,), with the typical log depth for cells of unknown depth (NaN)."""
         return np.where(np.isnan(log_depth), self.typical, log_depth).astype(np.float32)
 
     def denoiser_on(self, device: torch.device) -> Denoiser:

@@ -53,7 +53,7 @@ class Posterior:
     acceptance: float | None = None
 
     def map(self, function: Callable[[Any, int], Any]) -> Posterior:
-        """Apply ``function(part, power)`` to mean and samples, with `power` 1, and to the variance, with `power` 2."""
+        """Apply ``function(part, power)`` to all fields. `power` is 1 for mean and samples, and 2 for the variance."""
         parts = ((self.mean, 1), (self.samples, 1), (self.variance, 2))
         mean, samples, variance = (None if part is None else function(part, power) for part, power in parts)
         return Posterior(mean, samples, variance, self.acceptance)

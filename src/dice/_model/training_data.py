@@ -63,7 +63,10 @@ class Rows:
         return Rows(self.values[::2], self.n_latent)
 
     def clean_scale(self) -> float:
-        """Return the root mean variance of clean latents: the halves' covariance is free of the noise of counts."""
+        """Return the root mean variance of clean latents.
+
+        It is computed as the covariance of two halves of the counts, which have independent noise.
+        """
         first, second = self.first - self.first.mean(0), self.second - self.second.mean(0)
         return float((first * second).mean().clamp_min(1e-12).sqrt())
 

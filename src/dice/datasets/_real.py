@@ -25,7 +25,7 @@ from scipy import sparse
 from dice import _log
 from dice._errors import DiceError
 
-#: Names of cell types in the words of Baron 2016, by their names in the Cell Ontology.
+#: Cell types: from their names in the Cell Ontology to the names of Baron et al. 2016.
 TYPES = {
     "endothelial cell": "endothelial",
     "macrophage": "macrophage",

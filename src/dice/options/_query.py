@@ -34,7 +34,7 @@ class Shift:
     Parameters
     ----------
     strategy
-        ``"offset"`` finds one offset for all cells with the prior, whatever the composition of the query.
+        ``"offset"`` uses the prior to find one offset for all cells, whatever the composition of the query.
         ``"clusters"`` finds one offset for each of up to 100 soft clusters of the reference. ``"mean"`` moves the mean
         of the query to the mean of the reference, which is right if both have the same composition. Three strategies
         are for labels only, and allow for another composition: ``"centered"`` matches the mean of the latents,

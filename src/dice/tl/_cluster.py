@@ -49,7 +49,7 @@ def cluster(
     random_state: int = 0,
     copy: bool = False,
 ) -> AnnData | None:
-    """Find clusters that a second measurement of the same cells would tell apart, as a tree.
+    """Find clusters that a second measurement of the same cells would tell apart, and their tree.
 
     Fine clusters (Leiden on shared neighbours of the denoised cells) are joined two by two, the least separate pair
     first. The separation of two clusters is measured along a score that is learned from other cells: a discriminant of

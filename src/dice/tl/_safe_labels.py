@@ -28,7 +28,7 @@ def safe_labels(
     key_added: str | None = None,
     copy: bool = False,
 ) -> AnnData | None:
-    """Give every cell the finest label in a tree of labels whose error rate is at most alpha.
+    """Along a tree of labels, give every cell the finest label whose error rate is at most alpha.
 
     Each cell starts at its most likely label and moves towards the root of the tree until its node is likely enough.
     If the query is like the reference, the threshold is calibrated on held-out reference cells. If the query differs,

@@ -180,7 +180,7 @@ class DepthDenoiser(Denoiser):
         for block in self.blocks:
             hidden = block(hidden, conditions)
         hidden = self.norm(hidden)
-        # At s = 0 the correction is off without counts, because there is no noise. With counts their noise remains.
+        # Without counts, the correction must vanish at s = 0, where there is no noise. With counts, it must not.
         reach = ((self.filter.counted + s.square()) / (1 + s.square()) / (1 + (s / FADING).square())).sqrt()
         return filtered + reach * self.outlet(hidden), hidden
 
