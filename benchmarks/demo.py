@@ -154,7 +154,7 @@ def ours(reference: ad.AnnData, query: ad.AnnData, seed: int, report: Path) -> d
 
 #: Functions of ``dice.tl._annotate`` that are stages of a call, and of the plots.
 STAGES = {
-    "_learn": "prior: genes, PCA, denoiser, classifiers of labels", "denoise": "denoising", "_cluster": "clusters",
+    "_learn": "prior: genes, PCA, denoiser, classifiers of labels", "denoise": "denoising", "cluster": "clusters",
     "write_umap": "the map (UMAP)", "transfer_labels": "labels: five views, sets, votes", "novelty": "novelty",
     "report": "the page: second map, figures, genes",
 }  # fmt: skip

@@ -45,8 +45,8 @@ def test_features_are_named_by_five_of_them():
 )
 def test_a_query_that_differs(batch_key, what):
     (text,) = said(auc=0.8, batch_key=batch_key)
-    assert f"(AUC 0.80): intervals are {what}, and their coverage may" in text
-    assert text.endswith("below 90%.")
+    assert f"(AUC 0.80): intervals are {what}, but may contain fewer than" in text
+    assert text.endswith("90% of the values.")
 
 
 @pytest.mark.parametrize(("depth", "share"), [(-1.0, np.exp(-1)), (-0.11, np.exp(-0.11)), (-0.1, 1.0), (2.0, 1.0)])

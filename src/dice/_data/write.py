@@ -119,12 +119,12 @@ def check_writable(adata: Any, *, copy: bool, who: str = "adata", reference: obj
 
     A `reference` must be another object.
     """
-    if adata is reference:
-        raise InputError("adata and reference are the same object: pass the query first and the reference second.")
     if is_mudata(adata):
         raise InputError(f"{who} has several modalities: pass one of them, out of {list(adata.mod)[:5]}.")
     if not isinstance(adata, AnnData):
         raise InputError(f"`{who}` must be an AnnData object, as ad.read_h5ad returns it, got {said(adata)}.")
+    if adata is reference:
+        raise InputError("adata and reference are the same object: pass the query first and the reference second.")
     if adata.isbacked and (copy or adata.is_view):
         raise InputError(
             f"A copy or a view of an object backed by a file cannot be written to: call {who}.to_memory() first."
