@@ -82,10 +82,7 @@ class Ridge:
 
 
 def kernel(a: Floats, b: Floats) -> Floats:
-    """Return the Gaussian kernel (n, m) of cells a (n, k) and b (m, k).
-
-    Its width grows with the number of latents k, as distances do.
-    """
+    """Return the Gaussian kernel (n, m) of cells. Its width grows with the number of latents, as distances do."""
     # In double precision, because the normal equations of float32 kernels are not positive definite.
     return rbf_kernel(a.astype(np.float64), b.astype(np.float64), gamma=1 / (2 * KERNEL_WIDTH**2 * a.shape[1]))
 
@@ -245,8 +242,7 @@ class Spread:
 def conformal_quantile(scores: Floats, alpha: float) -> Floats:
     """Return the value (F,) that the score of a new cell exceeds with probability at most alpha.
 
-    Given the scores (m, F) of m cells, it is the ceil((m + 1)(1 - alpha))-th smallest score, or infinity if there are
-    too few. NaN are ignored.
+    It is the ceil((m + 1)(1 - alpha))-th smallest of the scores (m, F), or infinity if m is too small. NaN is ignored.
     """
     n = (~np.isnan(scores)).sum(0)
     rank = np.ceil((n + 1) * (1 - alpha) - 1e-9).astype(np.intp)

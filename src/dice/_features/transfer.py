@@ -165,8 +165,7 @@ def predict_features(
     share = _depth_share(query)
     known, new = _view(as_query(reference, query, roles, share=share)), _view(query)
     model = FeatureModel.learn(known, features.values, fit, calibration, folds, alpha)
-    # Training cells can be compared with the query, because their latents are corrected for their own influence on the
-    # loadings.
+    # Training cells are corrected for their influence on the loadings, so that they are comparable to the query.
     auc = measure_shift(query, new.y, known.y[calibration if len(calibration) else fit], seed)
     widened = WIDER if auc > DOUBTFUL and batch_key is None else 1.0
     mean, half = model(new)
@@ -180,10 +179,7 @@ def predict_features(
 
 
 def _check_folds(features: Features, fit: Codes, folds: Folds, batch_key: str | None) -> None:
-    """Raise an error if there is a single batch, or if a feature is measured in too few cells or batches.
-
-    Each feature needs measured cells outside of every batch that is held out.
-    """
+    """Raise an error if there is a single batch, or if a feature was measured in too few cells or in one batch only."""
     if not folds:
         raise InputError(
             f"reference.obs[{batch_key!r}] holds a single batch, which cannot be held out: pass "

@@ -221,10 +221,7 @@ def _own_generator(seed: np.int64, purpose: int) -> np.random.Generator:
 
 
 def _totals(cells: CellCounts, target_sum: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of counts of every cell (n,) in missing genes, and in all genes.
-
-    The first is 0 for cells that do not consist of counts.
-    """
+    """Return the counts of every cell (n,) in missing genes (0 if its values are not counts), and in all genes."""
     inside = cells.counts.sum(1, dtype=np.float64).astype(np.int64)
     factor = np.where(cells.whole, np.nan_to_num(cells.factor, nan=np.inf), np.inf)
     total = np.maximum(np.round(target_sum / factor), inside).astype(np.int64)
