@@ -3,8 +3,8 @@
     python benchmarks/stale.py
 
 Every page names the commit that it was made at. For each of them, the code of the package at that commit is compared
-with the code of today, folder by folder and without comments, docstrings and messages of errors. The answer is
-docs/benchmark_ages.md, and `make trial` fails if it is not up to date.
+with the code of today, folder by folder. Comments, docstrings, messages, and checks that only raise an error do not
+count. The answer is docs/benchmark_ages.md, and `make trial` fails if it is not up to date.
 """
 
 from __future__ import annotations
@@ -63,20 +63,25 @@ def _git(*command: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Return code without comments, docstrings and messages of errors."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+    """Return code without comments, docstrings and checks, which raise an error or change nothing."""
+    return ast.dump(WithoutWords().visit(ast.parse(text)))
+
+
+class WithoutWords(ast.NodeTransformer):
+    """Drops lone strings, such as docstrings, messages of errors, and conditions that do nothing but raise an error."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        if isinstance(node.exc, ast.Call):
             node.exc.args = []
-        body = getattr(node, "body", None)
-        if (
-            isinstance(body, list)
-            and body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-        ):
-            node.body = body[1:]
-    return ast.dump(tree)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        if len(node.body) == 1 and isinstance(node.body[0], ast.Raise) and not node.orelse:
+            return None
+        return self.generic_visit(node)
 
 
 def table() -> pd.DataFrame:
@@ -101,9 +106,9 @@ def page() -> str:
     return (
         "---\norphan: true\n---\n\n# Age of the tables\n\n"
         f"{today} of {len(found)} pages were made by the code of today. For the others, the table names the folders of "
-        "`src/dice` whose code has changed since the page was made; comments, docstrings and messages of errors do not "
-        "count. A change may leave the figures as they are: most changes simplify code. Written by `python "
-        "benchmarks/stale.py`.\n\n"
+        "`src/dice` whose code has changed since the page was made; comments, docstrings, messages and checks that "
+        "only raise an error do not count. A change may leave the figures as they are: most changes simplify code. "
+        "Written by `python benchmarks/stale.py`.\n\n"
         f"{markdown(found)}\n"
     )
 

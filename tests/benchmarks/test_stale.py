@@ -16,7 +16,10 @@ with_history = pytest.mark.skipif(
 
 def test_words_do_not_make_a_table_stale(script) -> None:
     bare = script("stale")._bare
-    assert bare('if x:\n    raise ValueError(f"{x} is wrong")') == bare('if x:\n    raise ValueError("x must be 0")')
+    checked = "def f(x):\n    if x:\n        raise ValueError({})\n    {}x += 1\n"
+    assert bare(checked.format("f'{x} is wrong'", "")) == bare(checked.format("'x must be 0'", ""))
+    assert bare(checked.format("x", "")) == bare("def f(x):\n    x += 1\n")
+    assert bare(checked.format("x", "")) != bare(checked.format("x", "if y: "))
     assert bare('"""A."""\nx = 1  # why\n') == bare('"""B.\n\nC."""\n\nx = 1\n')
     assert bare("x = 1\n") != bare("x = 2\n")
 
