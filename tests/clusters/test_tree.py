@@ -92,13 +92,13 @@ def test_a_part_of_the_cells_keeps_the_tree_and_its_names():
     tree = Tree(4, joined, np.array([4.0, 6.0, 8.0]), np.array([9.0, 8.0, 7.0, 6.0]))
     record = Cut(tree, CUT_LEVELS["default"]).record()
     leaves = np.array([[3, 3], [1, 1], [3, 0]])
-    part = stored_cut(record, filled=leaves[:, 0])
+    part = stored_cut(record, leaves=leaves[:, 0])
     codes, sure = part.place(leaves)
     assert [part.names[code] for code in codes] == ["3", "1", "3"]
     np.testing.assert_allclose(sure, [1, 1, 0])
     assert "2 clusters" in part.why
     assert part.agreement == pytest.approx(float(agreement(8.0)))  # Leaves 1 and 3 meet in the last merge alone.
-    alone = stored_cut(record, filled=np.array([2]))
+    alone = stored_cut(record, leaves=np.array([2]))
     assert alone.names == ["2"]
     # There are no two parts that a second measurement could place.
     assert alone.why == "All cells are one cluster, which the tree does not divide."

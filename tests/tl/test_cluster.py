@@ -154,9 +154,24 @@ def test_a_level_keeps_the_tree_only_if_it_is_of_the_same_batches(donors):
 
 
 def test_batches_must_be_two_or_more(donors):
-    cells = donors[donors.obs["donor"] == "0"].copy()
+    clustered = dice.tl.cluster(donors, batch_key="donor", copy=True)
+    cells = clustered[donors.obs["donor"] == "0"].copy()
+    dice.tl.cluster(cells, batch_key="donor", level="fine")  # A cut needs no batches.
+    assert cells.obs["dice_cluster"].nunique() == 4
     with pytest.raises(InputError, match=r"holds 1 batch\(es\), so there is nothing to correct"):
         dice.tl.cluster(cells, batch_key="donor")
+
+
+def test_the_tree_of_other_cells_is_refused(donors):
+    more = donors[:50].copy()
+    more.obs_names = [f"{name}, again" for name in more.obs_names]
+    twice = ad.concat([donors, more], uns_merge="first")
+    with pytest.raises(SlotError, match=r"tree of clusters is that of other cells: call .* without `level`"):
+        dice.tl.cluster(twice, level="fine")
+    fewer = ad.concat([donors[donors.obsm["dice_cluster_leaves"][:, 0] == 0]], uns_merge="first")
+    fewer.obsm["dice_cluster_leaves"][:5, 0] = 999
+    with pytest.raises(SlotError, match="other cells"):
+        dice.tl.cluster(fewer, level="fine")
 
 
 def test_leidenalg_finds_the_same(query):
@@ -204,6 +219,16 @@ def test_two_types_are_found_at_any_depths(deeper):
     codes = np.arange(600) % 2
     cells = counted(profiles, codes, np.where(codes == 0, 300.0, 300.0 * deeper))
     assert adjusted_rand_score(codes, cells.obs["dice_cluster"]) > 0.95
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_cells_of_two_depths_are_one_cluster_though_no_edge_connects_them(seed):
+    rng = np.random.default_rng(seed)
+    profile = rng.gamma(0.5, size=300)
+    depth = np.where(rng.random(400) < 0.5, 100, 4000)
+    cells = ad.AnnData(rng.poisson(depth[:, None] * profile / profile.sum()).astype(np.float32))
+    dice.tl.cluster(cells)
+    assert cells.uns["dice_cluster"]["choice"]["n_clusters"] == 1
 
 
 def test_a_type_that_differs_in_depth_too_is_kept():

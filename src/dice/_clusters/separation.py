@@ -20,6 +20,8 @@ CONTINUUM = float(np.sqrt(12))
 MOST_SEPARATE = 10.0
 #: Maximum number of cells of each cluster in a test, and minimum number to learn a discriminant from.
 TESTED_CELLS, FEWEST_FOR_DISCRIMINANT = 600, 3
+#: Minimum number of cells of each cluster in a test.
+TESTABLE = 2 * FEWEST_FOR_DISCRIMINANT
 #: Number of folds. The cells of each fold are scored by a discriminant that is learned from the other folds.
 CELL_FOLDS = 10
 #: Share of the mean variance that is added to the covariance of a discriminant.
@@ -80,7 +82,7 @@ class Measured:
         by_depth = [_left(*(part[cells].mean(0) for part in space for cells in (first, second)))
                     for space in self.spaces]  # fmt: skip
         first, second = first[:TESTED_CELLS], second[:TESTED_CELLS]
-        if (by_depth and max(by_depth) < LEFT) or min(len(first), len(second)) < 2 * FEWEST_FOR_DISCRIMINANT:
+        if (by_depth and max(by_depth) < LEFT) or min(len(first), len(second)) < TESTABLE:
             return 0.0
         cells = np.concatenate([first, second])
         member, folds, halves = np.arange(len(cells)) >= len(first), self.folds[cells], self.halves[cells]

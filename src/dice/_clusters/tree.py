@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dice._arguments import is_number
-from dice._clusters.separation import CONTINUUM, agreement, separation
-from dice._errors import InputError
+from dice._clusters.separation import CONTINUUM, TESTABLE, agreement, separation
+from dice._errors import InputError, SlotError
 from dice._types import Codes, Floats
 
 #: Columns of a table of marker genes, as of :func:`scanpy.get.rank_genes_groups_df`.
@@ -26,7 +26,7 @@ class Tree:
     """Tree of merges of `n_leaves` fine clusters.
 
     Merge i joins the two nodes ``joined[i]`` into node ``n_leaves + i``, as in scipy's linkage; `joined` is (m, 2).
-    `separation` (m,) ascends. It is infinite for merges of clusters that no edge connects.
+    `separation` (m,) ascends. It is infinite for clusters of too few cells to be tested that no edge connects.
     """
 
     n_leaves: int
@@ -79,23 +79,34 @@ class Tree:
 def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes], float]) -> Tree:
     """Join fine clusters (n,) until one is left, at each step the pair with the smallest separation.
 
-    ``apart(cells, cells)`` returns the separation of two clusters. Only clusters that are connected by edges of the
-    `graph` (n, n) are compared.
+    ``apart(cells, cells)`` returns the separation of two clusters. Clusters that are connected by edges of the `graph`
+    (n, n) are compared first. When all of these are joined, the others are compared, too: cells of one type may have no
+    edges because their depths differ.
     """
     n_leaves = int(codes.max()) + 1
     cells = {code: np.flatnonzero(codes == code) for code in range(n_leaves)}
     member = sparse.csr_matrix((np.ones(len(codes)), (np.arange(len(codes)), codes)), shape=(len(codes), n_leaves))
     weight = np.zeros((2 * n_leaves - 1,) * 2)
     weight[:n_leaves, :n_leaves] = (member.T @ graph @ member).toarray()
-    found = {(a, b): apart(cells[a], cells[b]) for a, b in np.argwhere(np.triu(weight, 1)).tolist()}
+    connected = True
     joined: list[tuple[int, int]] = []
     levels: list[float] = []
+
+    def compared(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], float]:
+        def is_due(one: int, other: int) -> bool:
+            return weight[one, other] > 0 or (not connected and min(len(cells[one]), len(cells[other])) >= TESTABLE)
+
+        return {pair: apart(*(cells[one] for one in pair)) for pair in pairs if is_due(*pair)}
 
     def order(pair: tuple[int, int]) -> tuple[float, float, tuple[int, int]]:
         # Clusters of a few cells have separation 0 from all others. Most edges decide which cluster they join.
         return found.get(pair, np.inf), -weight[pair] / min(len(cells[one]) for one in pair), pair
 
+    found = compared(combinations(range(n_leaves), 2))
     while len(cells) > 1:
+        if not found and connected:
+            connected = False
+            found = compared(combinations(sorted(cells), 2))
         pair = first, second = min(found or combinations(sorted(cells), 2), key=order)
         new = n_leaves + len(joined)
         joined.append(pair)
@@ -105,7 +116,7 @@ def grow(codes: Codes, graph: sparse.csr_matrix, apart: Callable[[Codes, Codes],
         weight[new] = weight[first] + weight[second]
         weight[:, new] = weight[new]
         found = {pair: value for pair, value in found.items() if first not in pair and second not in pair}
-        found |= {(one, new): apart(cells[one], cells[new]) for one in cells if one != new and weight[one, new] > 0}
+        found |= compared((one, new) for one in cells if one != new)
     sizes = np.bincount(codes).astype(np.float64)
     return Tree(n_leaves, np.array(joined, dtype=np.intp).reshape(-1, 2), np.array(levels), sizes)
 
@@ -190,12 +201,12 @@ class Cut:
         if len(self.shown) <= 1:
             return (
                 f"All cells are one cluster: {second} would place {self.agreement:.0%} of the cells of its two "
-                f"clearest parts alike, and clusters need {self.level:.0%}."
+                f"clearest parts alike, and clusters need {100 * self.level:.3g}%."
             )
         closest = " and ".join(self.node_names[node] for node in self.tree.joined[self.closest])
         return (
             f"{len(self.shown)} clusters: {second} would place at least {self.agreement:.0%} of the cells of any two "
-            f"of them alike ({self.level:.0%} needed); the closest are {closest}."
+            f"of them alike ({100 * self.level:.3g}% needed); the closest are {closest}."
         )
 
     def record(self) -> dict[str, Any]:
@@ -207,13 +218,18 @@ class Cut:
         return {"choice": choice | {"measured": self.measured}, "tree": stored}
 
 
-def stored_cut(record: Mapping[str, Any], level: float | None = None, filled: NDArray[np.integer] | None = None) -> Cut:
+def stored_cut(record: Mapping[str, Any], level: float | None = None, leaves: NDArray[np.integer] | None = None) -> Cut:
     """Return the cut of a tree that is stored in ``.uns``, or its cut at another `level`.
 
-    `filled` are the leaves that hold cells.
+    `leaves` (n,) are those of the cells to cut, which may be a part of the cells of the tree.
     """
     stored, choice = record["tree"], record["choice"]
     sizes, separations = (np.asarray(stored[name], dtype=np.float64) for name in ("sizes", "separation"))
     tree = Tree(len(sizes), np.asarray(stored["joined"], dtype=np.intp).reshape(-1, 2), separations, sizes)
-    leaves = None if filled is None else frozenset(np.unique(filled).tolist())
-    return Cut(tree, float(choice["level"]) if level is None else level, bool(choice["measured"]), leaves)
+    filled = None
+    if leaves is not None:
+        held = np.bincount(leaves[leaves >= 0], minlength=len(sizes))
+        if len(held) > len(sizes) or (held > sizes).any():
+            raise SlotError("The stored tree of clusters is that of other cells: call dice.tl.cluster without `level`.")
+        filled = frozenset(leaves.tolist())
+    return Cut(tree, float(choice["level"]) if level is None else level, bool(choice["measured"]), filled)

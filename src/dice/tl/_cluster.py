@@ -72,9 +72,10 @@ def cluster(
         The reference with the prior. None uses the prior that made the embedding if it is in memory, or the prior in
         `adata`.
     batch_key
-        Column of ``adata.obs`` with donors, technologies or other batches. A cell type is then one cluster over all
-        batches, because Harmony aligns the batches before cells are compared. The embedding in `adata` does not change.
-        Pass None if batches contain different cell types, or if their differences are of interest.
+        Column of ``adata.obs`` with donors, technologies or other batches. Harmony aligns the batches before cells are
+        compared, so that a cell type can be one cluster over all batches. The embedding in `adata` does not change.
+        Pass None if batches contain different cell types, if all cells are of one or two types, or if differences
+        between batches are of interest.
     level
         Share of the cells of any two clusters that a second measurement must place alike: ``"default"`` (0.92),
         ``"fine"`` (0.85), ``"coarse"`` (0.99) or a number. With a level, a tree that is stored in `adata` is cut again
@@ -136,9 +137,9 @@ def cluster(
     wanted, random_state = level_of("default" if level is None else level), seed(random_state)
     flavor = choice("flavor", flavor, ("igraph", "leidenalg"))
     keys = ClusterKeys(result_key(adata, key_added, "dice_cluster", besides=use_rep))
-    batches = None if batch_key is None else several_batches(adata, batch_key)
     if level is not None and (slots := _cut_again(adata, keys, batch_key, wanted)) is not None:
         return write(adata, slots, copy=copy)
+    batches = None if batch_key is None else several_batches(adata, batch_key)
     check_enough_cells(adata.n_obs, n_neighbors)  # First, so that no prior is trained for nothing.
     settings: dict[str, Any] = {"n_neighbors": n_neighbors, "n_splits": n_splits, "flavor": flavor}
     known = set(read.names(adata, "uns", "obsm"))
@@ -194,7 +195,7 @@ def _cut_again(adata: AnnData, keys: ClusterKeys, batch_key: str | None, level: 
     record = read.record(adata, keys.uns)
     if not isinstance(record, Mapping) or "tree" not in record or keys.leaves not in read.names(adata, "obsm"):
         return None
-    if batch_key not in (None, record["call"].get("batch_key")):
+    if batch_key not in (None, record.get("call", {}).get("batch_key")):
         return None
     leaves = read.array(adata, keys.leaves)
     cut = stored_cut(record, level, leaves[:, 0])
