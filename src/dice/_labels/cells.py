@@ -1,11 +1,9 @@
 """Inputs of the label classifiers: labels of reference cells, and latents and genes of query cells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -107,7 +105,7 @@ class LabelCells:
     clean: Floats
 
     @classmethod
-    def of(cls, query: Query) -> LabelCells:
+    def of(cls, query: Query) -> Self:
         """Project and denoise all cells without removing a shift."""
         plain = replace(query, options=replace(query.options, shift=False))
         cells = cls(plain, plain.latents.y, plain.posterior.mean)

@@ -4,8 +4,6 @@ Each view is a function of cells. Two steps alternate on a sample of the query: 
 views that depend on the composition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

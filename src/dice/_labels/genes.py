@@ -1,7 +1,5 @@
 """Explain the labels of groups of query cells by contributions of genes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Learn a label model from a reference. It is stored in the prior and used for all queries."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any

@@ -4,12 +4,10 @@ It holds classifiers, their logits on calibration cells, and the moments of ever
 arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +140,7 @@ class LabelModel:
         return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any], card: Mapping[str, Any], n_latent: int, n_genes: int) -> LabelModel:
+    def from_arrays(cls, arrays: Mapping[str, Any], card: Mapping[str, Any], n_latent: int, n_genes: int) -> Self:
         """Check stored arrays, then build the model."""
         names = _labels_of(card)
         sizes = {"C": len(names), "k": n_latent, "d": n_genes, "1": 1, "2": 2}

@@ -1,7 +1,5 @@
 """Test cells and groups of a query for novelty by comparison with calibration cells."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -9,9 +9,8 @@ parts are displaced too. This displacement is measured on calibration cells and 
 groups. If most groups of a query are displaced further, for example by another technology, that is allowed for as well.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +52,7 @@ class Groups:
     counts: Floats
 
     @classmethod
-    def of(cls, y: Floats, codes: NDArray[np.integer]) -> Groups:
+    def of(cls, y: Floats, codes: NDArray[np.integer]) -> Self:
         """Learn the groups from cells y (n, k) and their group codes (n,)."""
         used, codes = np.unique(codes, return_inverse=True)
         y, whiten = y.astype(np.float64), within_groups(y, codes)
@@ -113,10 +112,10 @@ class Displaced:
         """Squared displacement beyond chance; NaN for groups with too few cells."""
         return self.square - self.by_chance
 
-    def known(self) -> Displaced:
+    def known(self) -> Self:
         """Return the groups with enough cells."""
         kept = ~np.isnan(self.square)
-        return Displaced(*(values[kept] for values in vars(self).values()))
+        return type(self)(*(values[kept] for values in vars(self).values()))
 
     def noise(self, allowed: float) -> Floats:
         """Return the variance of the squared displacement that chance causes, if its expected value is `allowed`."""

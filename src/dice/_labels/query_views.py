@@ -5,8 +5,6 @@ moves the cells of a type together, so certain cells help to label uncertain cel
 by a regression that was fitted without it, because otherwise the regression would confirm its errors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

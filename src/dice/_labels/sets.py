@@ -8,8 +8,6 @@ Under a shift, the error is estimated from the averaged probabilities of the vie
 Labels are wrong more often than these probabilities say (docs/labels.md).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The results of label transfer, as slots of an AnnData object."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +53,7 @@ def label_slots(
 
 
 def common_slots(
-    keys: LabelKeys, cells: pd.Index[Any], names: list[str], label: pd.Categorical, probabilities: Floats, sets: Mask,
+    keys: LabelKeys, cells: "pd.Index[Any]", names: list[str], label: pd.Categorical, probabilities: Floats, sets: Mask,
     status: pd.Categorical,
 ) -> Slots:  # fmt: skip
     """Return the slots of labels that are the same for one reference and for several."""
@@ -115,7 +113,7 @@ def _occurring(words: NDArray[Any], known: Sequence[str]) -> pd.Categorical:
     return pd.Categorical(words.astype(object), categories=categories).remove_unused_categories()
 
 
-def _by_view(views: Any, codes: Codes, probabilities: Floats, names: list[str], cells: pd.Index[Any]) -> pd.DataFrame:
+def _by_view(views: Any, codes: Codes, probabilities: Floats, names: list[str], cells: "pd.Index[Any]") -> pd.DataFrame:
     """Return the label of every view, and its probability, as columns of a table."""
     table: dict[str, Any] = {}
     for view, own, likely in zip(views, codes.T, probabilities.T, strict=True):

@@ -1,7 +1,5 @@
 """The label model of a reference, from its prior or learned from its cells, and the tree of its labels."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The summary of an annotated query, in ten lines, and scores of its labels against known ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,7 +121,7 @@ def _next_step(n_genes: int, n_vars: int, confident: float) -> dict[str, str]:
     return {"try next": coarser} if confident < WEAK else {}
 
 
-def _first_advice(adata: AnnData, keys: LabelKeys, status: pd.Series[Any], auc: float, n_novel: int) -> str:
+def _first_advice(adata: AnnData, keys: LabelKeys, status: "pd.Series[Any]", auc: float, n_novel: int) -> str:
     """Return advice on the cells to look at first."""
     if n_novel:
         return f"{n_novel:,} cells in obs[{NoveltyKeys().group_flag!r}]: unlike all labels of the reference"

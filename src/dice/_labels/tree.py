@@ -6,12 +6,10 @@ threshold for an error rate is therefore either a quantile over calibration cell
 prediction, exact for exchangeable cells), or the value at which the probabilities themselves imply that rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -81,7 +79,7 @@ class LabelTree:
     @classmethod
     def of(
         cls, labels: Sequence[str], hierarchy: Mapping[str, str], levels: Sequence[str] = (), known: Sequence[str] = ()
-    ) -> LabelTree:
+    ) -> Self:
         """Return the tree of a mapping from child to parent. Labels without a parent are children of the root.
 
         The mapping may contain `known` names that are not labels of the tree.
@@ -103,7 +101,7 @@ class LabelTree:
         return cls((*kept, _root(kept)), np.array([*parents, root]), len(labels), tuple(levels))
 
     @classmethod
-    def learn(cls, labels: Sequence[str], confusion: Floats) -> LabelTree:
+    def learn(cls, labels: Sequence[str], confusion: Floats) -> Self:
         """Join labels that are confused most, step by step (average linkage).
 
         `confusion` (C, C) is the mean probability of each label for cells of each other label.
@@ -186,7 +184,7 @@ class LabelTree:
         return {"hierarchy": parents, "levels": list(self.levels)}
 
     @classmethod
-    def from_plain(cls, table: Mapping[str, Any]) -> LabelTree:
+    def from_plain(cls, table: Mapping[str, Any]) -> Self:
         """Return the tree from the arrays of :meth:`to_plain`."""
         names = [str(name) for name in table["node"]]
         number = {name: at for at, name in enumerate(names)}

@@ -13,10 +13,9 @@ If the composition explains the difference between query and reference, probabil
 (:func:`label_ratios`), as in the label-shift correction of Saerens, Latinne and Decaestecker (2002).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +73,7 @@ class OwnScale:
     reference_deviation: Floats
 
     @classmethod
-    def of(cls, x: Floats, moments: LabelMoments, composition: Floats, weights: Floats | None = None) -> OwnScale:
+    def of(cls, x: Floats, moments: LabelMoments, composition: Floats, weights: Floats | None = None) -> Self:
         """Estimate the moments of standardised query cells x (n, d), shrunk to those of the reference."""
         mean, deviation = moments.of(composition)
         share = len(x) / (len(x) + MOMENT_CELLS)
@@ -195,7 +194,7 @@ class Profiles:
     temperature: float
 
     @classmethod
-    def of(cls, own: OwnScale, moments: LabelMoments, scale: Floats, temperature: float = 1.0) -> Profiles:
+    def of(cls, own: OwnScale, moments: LabelMoments, scale: Floats, temperature: float = 1.0) -> Self:
         """Return the profiles of the labels, for query and reference at one composition.
 
         `scale` (d,) are the standard deviations that genes were divided by.
