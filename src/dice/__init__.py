@@ -3,8 +3,6 @@
 Importing this package is cheap: torch, scanpy and anndata load with the first call that needs them.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any

@@ -3,8 +3,6 @@
 :func:`as_plain` and :func:`from_plain` convert arguments to values that files can hold, and back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Exceptions of dice. Their messages are one sentence with the problem and the fix."""
 
-from __future__ import annotations
-
 
 class DiceError(Exception):
     """Base class of all errors raised by dice on purpose."""

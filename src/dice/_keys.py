@@ -1,7 +1,5 @@
 """Names of all slots that dice reads or writes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar

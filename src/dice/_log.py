@@ -1,7 +1,5 @@
 """The logger, the warnings and the progress bar of the package."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import logging
@@ -130,7 +128,7 @@ class _Lines:
         """Do nothing: lines are not buffered."""
 
 
-def progress(*, total: int | None, desc: str, unit: str = "it", **kwargs: Any) -> tqdm[Any]:
+def progress(*, total: int | None, desc: str, unit: str = "it", **kwargs: Any) -> "tqdm[Any]":
     """Return the progress bar of a stage: lines in a log file, and nothing at ``settings.verbosity == 0``."""
     if not (_in_notebook() or (sys.stderr is not None and sys.stderr.isatty())):
         share = "{percentage:.0f} % after {elapsed}, {remaining} left" if total else "{n} after {elapsed}"

@@ -1,7 +1,5 @@
 """Types of arrays and arguments."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

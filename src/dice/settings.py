@@ -1,7 +1,5 @@
 """Package-wide settings: plain module attributes, read when a call starts."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,7 @@
 """Find the clusters of a query: partition its cells finely, measure them again, join clusters that overlap."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,13 +115,13 @@ class Remeasured:
         """
         return (self.whole, self.alike), (self.projection, self.alike_projection)
 
-    def corrected(self, shift: Floats) -> Remeasured:
+    def corrected(self, shift: Floats) -> Self:
         """Return the cells and their halves, both moved by the `shift` (n, k) of the cell."""
         shift = shift.astype(np.float32)
         return replace(self, whole=self.whole + shift, halves=self.halves + shift[:, None, None])
 
-    def __getitem__(self, cells: Codes) -> Remeasured:
-        return Remeasured(*(part[cells] for part in vars(self).values()))
+    def __getitem__(self, cells: Codes) -> Self:
+        return type(self)(*(part[cells] for part in vars(self).values()))
 
 
 def remeasured(query: Query, n_splits: int) -> Remeasured:

@@ -4,8 +4,6 @@ The two halves of a cell's counts are placed in the tree separately. Cells are g
 compared on the other half. The halves are independent given the cell, because counts are Poisson given the cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,7 +33,7 @@ class SideSums:
     #: Squared counts, divided by the depth of their cell.
     squares: Floats
 
-    def of(self, leaves: Sequence[int]) -> SideSums:
+    def of(self, leaves: Sequence[int]) -> "SideSums":
         """Return the sums over several leaves together."""
         return SideSums(*(part[:, leaves].sum(1) for part in vars(self).values()))
 

@@ -1,7 +1,5 @@
 """Nearest neighbours of cells, and communities of a neighbour graph."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -67,7 +65,7 @@ def distance_matrix(found: NDArray[np.intp], distances: Floats) -> sparse.csr_ma
     return sparse.csr_matrix((values, (rows, found.ravel()[other])), shape=(n, n))
 
 
-def as_graph(connectivities: Any) -> Graph:
+def as_graph(connectivities: Any) -> "Graph":
     """Return connectivities (n, n) as an undirected weighted graph."""
     import igraph
 
@@ -77,7 +75,7 @@ def as_graph(connectivities: Any) -> Graph:
 
 
 def communities(
-    graph: Graph, resolution: float, *, method: PartitionMethod = "leiden", random_state: int = 0,
+    graph: "Graph", resolution: float, *, method: PartitionMethod = "leiden", random_state: int = 0,
     flavor: Flavor = "igraph",
 ) -> Codes:  # fmt: skip
     """Return the cluster of every node, found by modularity. Leiden takes two iterations, as scanpy advises."""

@@ -1,7 +1,5 @@
 """Measure how far apart two clusters are, on cells and counts that were not used to learn the measure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The tree of clusters: fine clusters are joined pair by pair, the least separate first. A cut gives the clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -9,7 +9,7 @@ from copy import deepcopy
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import h5py
 import numpy as np
@@ -137,9 +137,11 @@ _verified: dict[tuple[int, str], tuple[Any, Prior]] = {}
 _in_use: weakref.WeakSet[Prior] = weakref.WeakSet()
 
 
-def find_prior(
-    source: AnnData | Prior | str | os.PathLike[str], *, key: str = "dice", query: AnnData | None = None
-) -> Prior:
+#: The ``reference`` of a call: an object with a prior, a prior itself, its path, or the name of a ready prior.
+Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
+
+
+def find_prior(source: Reference, *, key: str = "dice", query: AnnData | None = None) -> Prior:
     """Return the prior of an AnnData object, a prior itself, or the prior of a file or a name.
 
     The prior of an object is verified once, and again if it is replaced or edited. If the `query` has a prior and

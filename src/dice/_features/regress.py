@@ -8,8 +8,6 @@ The weights of the candidates minimise the error of the weighted mean on held-ou
 towards equal weights, because few held-out cells cannot tell candidates apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -57,7 +55,7 @@ class Ridge:
     offset: Floats
 
     @classmethod
-    def fit(cls, x: Floats, values: Floats, *, penalty: float = PENALTY) -> Ridge:
+    def fit(cls, x: Floats, values: Floats, *, penalty: float = PENALTY) -> "Ridge":
         """Fit features (n, F) of cells (n, k), with all cells or a subsample as centres.
 
         With all cells as centres, this is kernel ridge regression with slopes (K + penalty I)^-1 values.
@@ -138,7 +136,7 @@ class View:
     def __len__(self) -> int:
         return len(self.y)
 
-    def __getitem__(self, cells: Codes | slice) -> View:
+    def __getitem__(self, cells: Codes | slice) -> "View":
         return View(self.y[cells], self.mean[cells], self.samples[cells])
 
 
@@ -150,7 +148,7 @@ class Candidates:
     neighbors: tuple[Neighbors, Neighbors]
 
     @classmethod
-    def fit(cls, cells: View, values: Floats) -> Candidates:
+    def fit(cls, cells: View, values: Floats) -> "Candidates":
         """Fit all candidates to features (n, F) of cells."""
         ridges = Ridge.fit(cells.y, values), Ridge.fit(cells.mean, values)
         return cls(ridges, (Neighbors(cells.y, values), Neighbors(cells.mean, values)))
@@ -221,7 +219,7 @@ class Spread:
     least: Floats
 
     @classmethod
-    def fit(cls, errors: Floats, doubts: Floats) -> Spread:
+    def fit(cls, errors: Floats, doubts: Floats) -> "Spread":
         """Fit non-negative weights that predict the size of `errors` (n, F) from uncertainties `doubts` (B, n, F)."""
         known = ~np.isnan(errors)
         inputs = np.stack([np.ones_like(errors), *doubts]) * known

@@ -5,8 +5,6 @@ quantile of these ratios is the half width of the intervals in units of the spre
 cells, whatever the spread. A good spread makes intervals narrow where predictions are certain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +95,7 @@ class FeatureModel:
     @classmethod
     def learn(
         cls, cells: View, values: Floats, fit: Codes, calibration: Codes, folds: Folds, alpha: float
-    ) -> FeatureModel:
+    ) -> "FeatureModel":
         """Learn features (n, F) of reference cells from the cells `fit`. NaN means that a feature was not measured.
 
         Errors on the test cells of `folds` determine the weights of candidates and the spread. The intervals are

@@ -1,7 +1,5 @@
 """A query and its posterior under a prior: read the cells once, find shift and noise, then denoise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """The reference's own cells, read as if they were a query."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 

@@ -4,8 +4,6 @@ A criterion gives the loss (n, m) of n cells at the m values of a grid, in PCA u
 :func:`dice.tl.denoise`: with counts, the noise of a cell follows from its depth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,11 +1,8 @@
 """Posterior samples of a query that was denoised before."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from anndata import AnnData
@@ -13,13 +10,11 @@ from numpy.typing import NDArray
 
 from dice._arguments import from_plain, new_key
 from dice._data import read
-from dice._data.store import Prior, find_prior, known_prior
+from dice._data.store import Prior, Reference, find_prior, known_prior
 from dice._errors import InputError, SlotError
 from dice._keys import DenoiseKeys, PriorKeys
 from dice._query.query import Query
 from dice.options import OBJECTS, Gaussian, Options
-
-Reference: TypeAlias = AnnData | Prior | str | os.PathLike[str]
 
 
 def posterior_samples(

@@ -1,7 +1,5 @@
 """Differences between a query and its reference: offsets to remove, and how well a classifier separates the two."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 DOUBTFUL = 0.65
 
 
-def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets | None, dict[str, Any]]:
+def find_shift(query: "Query", wanted: Shift | Mapping[str, Any]) -> tuple[Offsets | None, dict[str, Any]]:
     """Return the offsets of a query's cells and their record for ``.uns``.
 
     `wanted` is a strategy, or the record of an earlier call, whose offsets are used again.
@@ -53,11 +51,11 @@ def find_shift(query: Query, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets
     return replace(offsets, batches=codes), record
 
 
-def measure_shift(query: Query, y: Floats, calibration_y: Floats, seed: int) -> float:
+def measure_shift(query: "Query", y: Floats, calibration_y: Floats, seed: int) -> float:
     """Return the AUC that separates scaled latents y (n, k) of the query from those of calibration cells (m, k)."""
     return separation(calibration_y, y[query_order(query)], seed)
 
 
-def query_order(query: Query) -> Codes:
+def query_order(query: "Query") -> Codes:
     """Return the positions of the cells with expression, in the order of their seeds."""
     return query.order[~query.latents.empty[query.order]]

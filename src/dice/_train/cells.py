@@ -1,7 +1,5 @@
 """The cells of a reference: their matrix, their latents, and the data that a denoiser learns from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Self

@@ -1,9 +1,5 @@
 """Choice of the genes that a prior is learned from, and of a stored prior whose genes a query has."""
 
-from __future__ import annotations
-
-import os
-
 import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray
@@ -14,7 +10,7 @@ from dice._data.genes import FEW, by_name, share_of_genes
 from dice._data.matrix import Matrix
 from dice._data.read import names
 from dice._data.recipe import find_technologies, variable_genes
-from dice._data.store import Prior, find_prior
+from dice._data.store import Prior, Reference, find_prior
 from dice._data.value_checks import matrix_statistics, refuse_wild
 from dice._keys import PriorKeys
 from dice._query.query import opened
@@ -62,9 +58,7 @@ def choose_genes(
     return np.isin(np.arange(reference.n_vars), chosen), f"{len(chosen):,} of the {n_shared:,} that both have{ranked}"
 
 
-def fitting_prior(
-    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str], prior_key: str, options: Options
-) -> Prior | None:
+def fitting_prior(adata: AnnData, reference: Reference, prior_key: str, options: Options) -> Prior | None:
     """Return the stored prior of a reference if the query has its genes, or None if a new one must be trained.
 
     A reference that is a prior without cells, or a file of one, is always used.

@@ -1,7 +1,5 @@
 """Training of a denoiser with settings, a progress bar, Ctrl-C and checkpoints."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from contextlib import nullcontext
@@ -105,7 +103,7 @@ def _frozen(denoiser: Denoiser) -> Denoiser:
     return denoiser.cpu().requires_grad_(False).eval()
 
 
-def drive(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
+def drive(trainer: Trainer, checkpoint: "Checkpoint | None") -> None:
     """Train to the end. On Ctrl-C, finish the current step, save the checkpoint and stop."""
     small = sum(weights.numel() for weights in trainer.denoiser.parameters()) < SMALL_NETWORK
     with (

@@ -1,7 +1,5 @@
 """Preprocessing: from raw counts to what the method expects."""
 
-from __future__ import annotations
-
 from dice.pp._clr import clr
 from dice.pp._correct_batches import correct_batches
 from dice.pp._normalize_panel import normalize_panel

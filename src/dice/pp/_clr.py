@@ -1,7 +1,5 @@
 """Normalisation of proteins."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from anndata import AnnData

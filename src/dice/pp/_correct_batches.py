@@ -1,7 +1,5 @@
 """Correct expression with Harmony."""
 
-from __future__ import annotations
-
 import numpy as np
 from anndata import AnnData
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """Normalise a panel and its reference on the genes that both have."""
 
-from __future__ import annotations
-
 from anndata import AnnData
 
 from dice._data.genes import genes_in_both

@@ -1,7 +1,5 @@
 """The paper's preprocessing of raw counts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from anndata import AnnData

@@ -1,7 +1,5 @@
 """Genes that vary in several data sets."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Tools: learn a prior, denoise a query, transfer labels and features, evaluate the result."""
 
-from __future__ import annotations
-
 from dice.tl._annotate import annotate
 from dice.tl._cluster import cluster
 from dice.tl._cluster_markers import cluster_markers

@@ -1,7 +1,5 @@
 """Denoise, cluster and label a query in one call."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +14,7 @@ from dice._data import read
 from dice._data.checks import read_batches, read_labels
 from dice._data.genes import genes_in_both
 from dice._data.graph import write_umap
-from dice._data.store import Prior, find_prior
+from dice._data.store import Prior, Reference, find_prior
 from dice._data.values import comparable_layers, layer_like
 from dice._data.write import Slots, all_or_nothing, check_writable, prior_slot, without_earlier, write
 from dice._errors import InputError
@@ -43,7 +41,7 @@ N_NEIGHBORS = 15
 @takes_several
 def annotate(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str],
+    reference: Reference,
     labels_key: LabelsKey | None = None,
     *,
     alpha: float = 0.1,
@@ -212,7 +210,7 @@ def _learn(
 
 @_log.within(_log.within_call, True)
 def _run_steps(
-    query: AnnData, source: AnnData | Prior | str | os.PathLike[str], prior: Prior, levels: Levels | None,
+    query: AnnData, source: Reference, prior: Prior, levels: Levels | None,
     call: Mapping[str, Any], options: Options, genes: str, bar: Any,
 ) -> tuple[str, dict[str, Any]]:  # fmt: skip
     """Run all steps on a query and return the summary, as text and as numbers."""

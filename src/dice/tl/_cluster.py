@@ -1,8 +1,5 @@
 """Clusters that a second measurement would find again. There is no resolution to choose."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +17,7 @@ from dice._data.checks import several_batches
 from dice._data.colors import distinct
 from dice._data.graph import graph_slots
 from dice._data.matrix import Matrix
-from dice._data.store import Prior, find_prior
+from dice._data.store import Reference, find_prior
 from dice._data.value_checks import is_raw
 from dice._data.values import expression_layer
 from dice._data.write import Slots, all_or_nothing, check_writable, result_key, write
@@ -36,7 +33,7 @@ from dice.tl._train_prior import train_prior
 
 def cluster(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: Reference | None = None,
     *,
     batch_key: str | None = None,
     level: Level | None = None,
@@ -173,7 +170,7 @@ def _learn(adata: AnnData, prior_key: str, random_state: int) -> str | None:
 
 
 def _denoised(
-    adata: AnnData, reference: AnnData | Prior | str | os.PathLike[str] | None, use_rep: str, prior_key: str,
+    adata: AnnData, reference: Reference | None, use_rep: str, prior_key: str,
     warned: list[str],
 ) -> tuple[Query, Slots]:  # fmt: skip
     """Return the denoised query, and the slots that are missing in `adata`. Denoise with the defaults if needed."""

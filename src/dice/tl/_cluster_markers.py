@@ -1,29 +1,23 @@
 """Genes that tell clusters apart, with p-values that are valid after clustering."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from anndata import AnnData
 
 from dice._arguments import whole_number
 from dice._clusters.markers import split_genes
 from dice._clusters.tree import stored_cut
 from dice._data import read
+from dice._data.store import Reference
 from dice._errors import InputError, SlotError
 from dice._keys import ClusterKeys
 from dice._query.samples import denoised_query
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from anndata import AnnData
-
-    from dice._data.store import Prior
-
 
 def cluster_markers(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: Reference | None = None,
     *,
     n_genes: int | None = 100,
     key: str = "dice_cluster",

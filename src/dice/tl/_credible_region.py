@@ -1,7 +1,5 @@
 """Credible regions of single cells."""
 
-from __future__ import annotations
-
 import numpy as np
 from anndata import AnnData
 

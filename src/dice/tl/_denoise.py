@@ -1,15 +1,12 @@
 """Denoising of a query under a prior."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from anndata import AnnData
 
 from dice import _log
-from dice._data.store import Prior, find_prior
+from dice._data.store import Reference, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import check_writable, embedding_key, write
 from dice._keys import DenoiseKeys
@@ -20,7 +17,7 @@ from dice.options import Checks, Direct, Gaussian, Gibbs, LogDensity, Options, R
 @takes_counts
 def denoise(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: Reference | None = None,
     *,
     rho: Rho = "auto",
     n_samples: int = 0,

@@ -1,7 +1,5 @@
 """Denoising from file to file, for queries that are larger than memory."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -9,7 +7,7 @@ from anndata import AnnData
 
 from dice import settings
 from dice._data.files import read_lazy, write_file
-from dice._data.store import Prior
+from dice._data.store import Reference
 from dice._data.write import stand_in
 from dice._errors import InputError
 from dice._files import check_target
@@ -18,7 +16,7 @@ from dice.tl._denoise import denoise
 
 def denoise_to_zarr(
     source: AnnData | str | os.PathLike[str],
-    reference: AnnData | Prior | str | os.PathLike[str],
+    reference: Reference,
     output: str | os.PathLike[str],
     *,
     copy_x: bool = True,

@@ -1,7 +1,5 @@
 """Score representations and transferred labels against known labels."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal

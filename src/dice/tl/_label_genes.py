@@ -1,9 +1,5 @@
 """Explain labels by the contributions of genes."""
 
-from __future__ import annotations
-
-import os
-
 import numpy as np
 import pandas as pd
 from anndata import AnnData
@@ -11,7 +7,7 @@ from anndata import AnnData
 from dice._arguments import said, whole_number
 from dice._data.checks import read_groups
 from dice._data.read import Transferred
-from dice._data.store import Prior, find_prior
+from dice._data.store import Reference, find_prior
 from dice._errors import InputError
 from dice._labels.genes import contrasts, expression_of, find_reasons, known_expression, labelled_query
 from dice._labels.slots import vote
@@ -25,7 +21,7 @@ RUNNER_UP, OTHERS = "runner_up", "others"
 
 def label_genes(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str],
+    reference: Reference,
     labels_key: str | None = None,
     *,
     groupby: str | None = None,

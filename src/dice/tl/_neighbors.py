@@ -1,14 +1,10 @@
 """A neighbour graph, averaged over posterior samples."""
 
-from __future__ import annotations
-
-import os
-
 from anndata import AnnData
 
 from dice._arguments import choice, seed, whole_number
 from dice._data.graph import average_graph, graph_slots, sample_graphs
-from dice._data.store import Prior
+from dice._data.store import Reference
 from dice._data.write import Slots, check_writable, result_key, write
 from dice._errors import InputError
 from dice._query.samples import posterior_samples
@@ -19,7 +15,7 @@ METRICS = ("euclidean", "cosine", "correlation", "manhattan", "chebyshev", "canb
 
 def neighbors(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: Reference | None = None,
     *,
     n_neighbors: int = 15,
     n_samples: int = 10,

@@ -1,8 +1,5 @@
 """Test cells and groups of cells for novelty."""
 
-from __future__ import annotations
-
-import os
 from typing import Any
 
 import numpy as np
@@ -12,7 +9,7 @@ from dice import _log
 from dice._arguments import as_plain, share
 from dice._data.checks import read_groups
 from dice._data.read import names
-from dice._data.store import Prior, find_prior
+from dice._data.store import Reference, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import Slots, check_writable, result_key, write
 from dice._errors import InputError
@@ -28,7 +25,7 @@ from dice.options import Checks, Options
 @takes_counts
 def novelty(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: Reference | None = None,
     *,
     fdr: float = 0.1,
     groupby: str | None = None,

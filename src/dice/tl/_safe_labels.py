@@ -1,15 +1,11 @@
 """Labels at the level that the data support."""
 
-from __future__ import annotations
-
-import os
-
 from anndata import AnnData
 
 from dice._arguments import share
 from dice._data import read
 from dice._data.read import Transferred
-from dice._data.store import Prior, find_prior
+from dice._data.store import Reference, find_prior
 from dice._data.write import check_writable, result_key, write
 from dice._keys import UNLIKE, LabelKeys, SafeKeys
 from dice._labels.slots import safe_slots
@@ -19,7 +15,7 @@ from dice.options import LabelsKey
 
 def safe_labels(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str],
+    reference: Reference,
     labels_key: LabelsKey | None = None,
     *,
     alpha: float = 0.1,

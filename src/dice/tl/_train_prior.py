@@ -1,7 +1,5 @@
 """Training of a prior on a reference."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

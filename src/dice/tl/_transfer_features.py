@@ -1,7 +1,5 @@
 """Predict features of a query, such as proteins, that were measured only in the reference."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

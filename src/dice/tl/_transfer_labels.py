@@ -1,8 +1,5 @@
 """Transfer labels from a reference to a query, with calibrated prediction sets."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -12,7 +9,7 @@ from anndata import AnnData
 from dice import _log
 from dice._arguments import as_plain, said, share
 from dice._data.checks import read_groups, read_positions
-from dice._data.store import Prior, find_prior
+from dice._data.store import Reference, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import check_writable, write
 from dice._errors import InputError
@@ -39,7 +36,7 @@ LabelShift: TypeAlias = (
 @takes_counts
 def transfer_labels(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str],
+    reference: Reference,
     labels_key: LabelsKey | None = None,
     *,
     alpha: float = 0.1,

@@ -1,15 +1,12 @@
 """Choice of rho by held-out data."""
 
-from __future__ import annotations
-
-import os
 from collections.abc import Sequence
 from typing import Literal
 
 from anndata import AnnData
 
 from dice._arguments import as_plain, choice
-from dice._data.store import Prior, find_prior
+from dice._data.store import Reference, find_prior
 from dice._data.values import takes_counts
 from dice._data.write import Slots, check_writable, result_key, write
 from dice._query.query import Query
@@ -20,7 +17,7 @@ from dice.options import Checks, Options
 @takes_counts
 def tune_rho(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: Reference | None = None,
     *,
     criterion: Literal["auto", "counts", "genes"] = "auto",
     grid: Sequence[float] | None = None,
