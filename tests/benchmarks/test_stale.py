@@ -40,6 +40,34 @@ def test_pages_depend_on_their_own_slice(script) -> None:
     assert not {"_clusters", "_labels", "_features"} & set(folders("synthetic"))
 
 
+def test_every_page_depends_on_pinned_calls(script) -> None:
+    stale = script("stale")
+    for path in stale.PAGES.glob("*.md"):
+        assert {"prior", "denoised"} <= set(stale.calls_of(path.stem))
+    assert "clusters of samples" in stale.calls_of("clusters_whole")
+    assert not any(call.startswith("label") for call in stale.calls_of("clusters_whole"))
+    starts = {start for some in stale.CALLS_OF.values() for start in some}
+    assert all(any(call.startswith(start) for call in stale.pinned()) for start in starts)
+
+
+def test_rounding_does_not_move_a_result(script) -> None:
+    same = script("stale").same
+    assert same({"x": [[3], 1.0, 2.0]}, {"x": [[3], 1.0, 2.001], "new": 1.0})
+    assert not same({"x": [[3], 1.0, 2.0]}, {"x": [[3], 1.0, 2.1]})
+    assert not same({"x": [[3], 1.0]}, {"x": [[4], 1.0]})
+    assert not same({"x": {"names": ["B"]}}, {"x": {"names": ["T"]}})
+
+
+@with_history
+def test_pinned_results_of_a_commit_are_its_own(script) -> None:
+    stale = script("stale")
+    clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", stale.PINNED], cwd=ROOT).returncode == 0
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert (stale.pinned(head.strip()) == stale.pinned()) is clean
+    assert stale.moved("clusters", head.strip()) == [] or not clean
+    assert stale.moved("clusters", "0" * 40) is None
+
+
 @with_history
 @pytest.mark.trial
 def test_the_page_of_ages_is_up_to_date(script) -> None:
