@@ -4,8 +4,6 @@ A prior is one .h5ad file of plain arrays in the cache folder. The file includes
 checksum covers both. Files of ready priors must have the SHA-256 checksum that this version of dice knows.
 """
 
-from __future__ import annotations
-
 import builtins
 import hashlib
 import os

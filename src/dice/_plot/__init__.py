@@ -1,7 +1,5 @@
 """Tools for plots: panels, `show` and `save` as in scanpy, shared texts of docstrings, and the interactive page."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """Parts of maps of cells that all plots share: points, frame, legend, colour bar and names of groups."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -67,12 +65,7 @@ def scatter_colored(
     return scatter(ax, where[known], label=colors.name, zorder=3, **look)
 
 
-def row(
-    axes: list[Axes],
-    colors: Colors | None,
-    maps: list[tuple[str, Floats]],
-    ground: Floats | None = None,
-) -> None:
+def row(axes: list[Axes], colors: Colors | None, maps: list[tuple[str, Floats]], ground: Floats | None = None) -> None:
     """Draw a row of maps (title, coordinates) in the same colours, and a legend beside them.
 
     The reference, with coordinates `ground`, is drawn below the cells. Many labels are named on the maps instead of in

@@ -1,7 +1,5 @@
 """The data of the interactive page: maps, columns, labels and clusters with their trees, genes, records of calls."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

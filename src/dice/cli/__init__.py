@@ -1,7 +1,5 @@
 """The command ``dice``: the verbs of the package for files."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json
@@ -33,10 +31,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
     "denoise": STREAM,
     "transfer": STREAM,
     "features": STREAM,
-    "evaluate": {
-        "--label-map": FILE | {"help": MAPPED},
-        "--table": FILE | {"help": "write the scores as .csv"},
-    },
+    "evaluate": {"--label-map": FILE | {"help": MAPPED}, "--table": FILE | {"help": "write the scores as .csv"}},
     "info": {
         "prior": {"nargs": "?", "help": "name of a prior, or a file with one (.h5ad or .zarr); none lists all names"},
         "--prior-key": {"default": "dice", "help": "key of the prior in a file (default dice)"},

@@ -3,8 +3,6 @@
 Signatures are read from the source files: importing a verb would load torch before a help page can be shown.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import inspect
@@ -14,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dice._errors import InputError
 from dice.options import OBJECTS, Levels
@@ -59,14 +57,14 @@ class Parameter:
         return not self.is_file and self.name not in NO_FLAGS and self.annotation not in OBJECTS
 
     @property
-    def fields(self) -> dict[str, Parameter]:
+    def fields(self) -> dict[str, Self]:
         """Fields of the settings objects that get flags. The parameter's own flag may set the first one instead."""
-        found: dict[str, Parameter] = {}
+        found: dict[str, Self] = {}
         first = int(self.has_flag and len(self.settings) == 1)
         for cls in self.settings.values():
             texts = _texts(inspect.getdoc(cls) or "")
             for item in fields(cls)[first:]:
-                own = Parameter(item.name, str(item.type), item.default, texts.get(item.name, ""))
+                own = type(self)(item.name, inspect.formatannotation(item.type), item.default, texts.get(item.name, ""))
                 found.setdefault(item.name, own)
         return found
 

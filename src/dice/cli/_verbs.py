@@ -3,8 +3,6 @@
 The docstring of a command is its help.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Data to try the method on: the paper's synthetic pairs and real cells."""
 
-from __future__ import annotations
-
 from dice.datasets._real import pancreas, pbmc68k
 from dice.datasets._synthetic import mismatch, synthetic
 

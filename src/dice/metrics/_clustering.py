@@ -1,7 +1,5 @@
 """Scores of clusters against labels, and clusterings at many resolutions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Scores of embeddings: silhouette, neighbour votes and LISI."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike

@@ -4,8 +4,6 @@ Pass a settings object as an argument: ``dice.tl.denoise(query, ref, method=dice
 calls in ``.uns`` and the flags of the command line follow from the fields of these objects.
 """
 
-from __future__ import annotations
-
 from dice.options._learning import Classifier, LabelsKey, Levels, Mixup, Sets, Training
 from dice.options._posterior import Direct, Gaussian, Gibbs, Noise, StudentT
 from dice.options._query import FOR_LABELS, Checks, LogDensity, Method, Options, Rho, Shift, check_rho, torch_device
@@ -15,29 +13,9 @@ OBJECTS: dict[str, type] = {
     cls.__name__: cls for cls in (Checks, Classifier, Direct, Gaussian, Gibbs, Mixup, Sets, Shift, StudentT, Training)
 }
 
-__all__ = [
-    "FOR_LABELS",
-    "OBJECTS",
-    "Checks",
-    "Classifier",
-    "Direct",
-    "Gaussian",
-    "Gibbs",
-    "LabelsKey",
-    "Levels",
-    "LogDensity",
-    "Method",
-    "Mixup",
-    "Noise",
-    "Options",
-    "Rho",
-    "Sets",
-    "Shift",
-    "StudentT",
-    "Training",
-    "check_rho",
-    "torch_device",
-]
+__all__ = ["Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Levels", "Mixup", "Options", "Sets", "Shift"]
+__all__ += ["FOR_LABELS", "OBJECTS", "LabelsKey", "LogDensity", "Method", "Noise", "Rho", "StudentT", "Training"]
+__all__ += ["check_rho", "torch_device"]
 
 
 def __dir__() -> list[str]:

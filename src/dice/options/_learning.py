@@ -1,11 +1,9 @@
 """Settings of training, label classifiers and prediction sets."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from dice._arguments import choice, number, said, settle, whole_number
 from dice._errors import InputError
@@ -180,7 +178,7 @@ class Levels:
         return self.hierarchy is None and not self.columns
 
     @classmethod
-    def of(cls, labels_key: LabelsKey | None) -> Levels | None:
+    def of(cls, labels_key: "LabelsKey | None") -> Self | None:
         """Return the levels that a `labels_key` means: one column, several, or the object itself."""
         if labels_key is None or isinstance(labels_key, cls):
             return labels_key

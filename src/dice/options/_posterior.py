@@ -1,13 +1,12 @@
 """Settings of the posterior: the method and the noise of the likelihood."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from dice._arguments import choice, is_number, number, said, whole_number
 from dice._errors import InputError
 
+#: Fields quote this name, because help pages show their types as they are written.
 Noise: TypeAlias = float | Literal["estimate", "per_gene"]
 
 
@@ -76,7 +75,7 @@ class Gaussian:
         the reference.
     """
 
-    noise: Noise = "estimate"
+    noise: "Noise" = "estimate"
 
     def __post_init__(self) -> None:
         _check_noise(self.noise)
@@ -98,7 +97,7 @@ class StudentT:
 
     df: float = 4.0
     per_gene: bool = False
-    noise: Noise = "estimate"
+    noise: "Noise" = "estimate"
 
     def __post_init__(self) -> None:
         number("df", self.df, least=1)

@@ -1,7 +1,5 @@
 """Options of functions that read a query: method, likelihood, shift and checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -188,7 +186,7 @@ def _named(name: str, value: Any, words: Mapping[str, Any], objects: str) -> Any
     return words[value]
 
 
-def torch_device(name: str) -> torch.device:
+def torch_device(name: str) -> "torch.device":
     """Return a torch device. ``"auto"`` is CUDA if available, otherwise the CPU."""
     import torch
 

@@ -1,7 +1,5 @@
 """Plots: see what denoising did. matplotlib, umap, scanpy and torch load with the first plot that needs them."""
 
-from __future__ import annotations
-
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
 from dice.pl._distribution import distribution
@@ -17,22 +15,8 @@ from dice.pl._rho import rho
 from dice.pl._spatial import spatial
 from dice.pl._transfer import transfer
 
-__all__ = [
-    "clusters",
-    "comparison",
-    "distribution",
-    "explore",
-    "features",
-    "label_genes",
-    "label_tree",
-    "posterior",
-    "prior",
-    "reliability",
-    "report",
-    "rho",
-    "spatial",
-    "transfer",
-]
+__all__ = ["clusters", "comparison", "distribution", "explore", "features", "label_genes", "label_tree"]
+__all__ += ["posterior", "prior", "reliability", "report", "rho", "spatial", "transfer"]
 
 
 def __dir__() -> list[str]:

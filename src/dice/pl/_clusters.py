@@ -1,7 +1,5 @@
 """The tree of clusters, their map, and the confidence of every cell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,12 +28,7 @@ GENE_ROW = 0.34
 
 
 @plot
-def clusters(
-    adata: AnnData,
-    *,
-    key: str = "dice_cluster",
-    markers: pd.DataFrame | None = None,
-) -> Drawn:
+def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame | None = None) -> Drawn:
     """Draw the tree of clusters, the clusters on the map, and the confidence of every cell.
 
     The tree has one row for each cluster. A merge is drawn at the separation of its two parts. The upper axis shows the

@@ -1,7 +1,5 @@
 """Projection and denoised embedding side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from anndata import AnnData

@@ -1,7 +1,5 @@
 """A number of every cell on a map, and its distribution by label: uncertainty, novelty or any other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,11 +23,7 @@ Boxes = Mapping[str, tuple[str, Floats]]
 
 @plot
 def distribution(
-    adata: AnnData,
-    key: str = "dice_uncertainty",
-    *,
-    groupby: str | None = None,
-    use_rep: str | None = None,
+    adata: AnnData, key: str = "dice_uncertainty", *, groupby: str | None = None, use_rep: str | None = None
 ) -> Drawn:
     """Draw a map of the cells coloured by a number, and the distribution of this number per label.
 

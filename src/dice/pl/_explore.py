@@ -1,7 +1,5 @@
 """The interactive page of a query, for notebooks."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Sequence
@@ -23,7 +21,7 @@ N_GENES = 6
 
 def explore(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: "AnnData | Prior | str | os.PathLike[str] | None" = None,
     *,
     color: str | None = None,
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),

@@ -1,7 +1,5 @@
 """Quality of predicted features."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

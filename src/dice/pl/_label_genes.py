@@ -1,7 +1,5 @@
 """Genes that contribute to a label, and their expression in query and reference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tree of labels: how many cells have their safe label at each node, and how well nodes are told apart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -20,13 +18,7 @@ _PER_LABEL, _PER_LEVEL, _LARGEST, _INK = 0.24, 1.5, 260.0, "#555555"
 
 
 @plot
-def label_tree(
-    adata: AnnData,
-    labels_key: str,
-    *,
-    truth_key: str | None = None,
-    key: str | None = None,
-) -> Drawn:
+def label_tree(adata: AnnData, labels_key: str, *, truth_key: str | None = None, key: str | None = None) -> Drawn:
     """Draw the tree of labels.
 
     The area of a node shows the number of cells with this safe label. The colour of a node shows its F1; nodes without

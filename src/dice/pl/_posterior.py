@@ -1,7 +1,5 @@
 """Posterior samples of single cells, drawn over the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

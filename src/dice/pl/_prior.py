@@ -1,7 +1,5 @@
 """The singular values of a reference and the training of its prior."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -22,7 +20,7 @@ N_VALUES = 100
 
 
 @plot
-def prior(reference: AnnData | Prior | str | os.PathLike[str], *, prior_key: str = "dice") -> Drawn:
+def prior(reference: "AnnData | Prior | str | os.PathLike[str]", *, prior_key: str = "dice") -> Drawn:
     """Draw the singular values of the reference with the number of latents, and the losses of the training by step.
 
     The held-out loss is relative to the best linear denoiser: below 1, the network removes more noise than a linear

@@ -1,7 +1,5 @@
 """Reliability of probabilities and coverage of prediction sets."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from anndata import AnnData
@@ -17,13 +15,7 @@ _LABEL_HEIGHT, _N_BINS = 0.22, 10
 
 
 @plot
-def reliability(
-    adata: AnnData,
-    labels_key: str,
-    *,
-    truth_key: str | None = None,
-    key: str | None = None,
-) -> Drawn:
+def reliability(adata: AnnData, labels_key: str, *, truth_key: str | None = None, key: str | None = None) -> Drawn:
     """Draw how often labels are correct at each probability, and how often sets contain the true label.
 
     The left panel is a reliability diagram. Cells are binned by the probability of their label. On the diagonal, labels

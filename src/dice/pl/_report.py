@@ -1,7 +1,5 @@
 """A page with all results of a query."""
 
-from __future__ import annotations
-
 import base64
 import io
 import os
@@ -33,7 +31,7 @@ def report(
     *,
     color: str | None = None,
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: "AnnData | Prior | str | os.PathLike[str] | None" = None,
     truth_key: str | None = None,
     title: str = "dice report",
     prior_key: str = "dice",

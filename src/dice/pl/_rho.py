@@ -1,7 +1,5 @@
 """The tuning curve of rho, and maps of the cells for several values of rho."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -31,7 +29,7 @@ STEPS = (0.1, 0.5, 2.0)
 @plot
 def rho(
     adata: AnnData,
-    reference: AnnData | Prior | str | os.PathLike[str] | None = None,
+    reference: "AnnData | Prior | str | os.PathLike[str] | None" = None,
     *,
     rhos: Sequence[float] | None = None,
     color: str | None = None,
@@ -120,7 +118,7 @@ def _draw_curve(ax: Axes, curve: Mapping[str, Any]) -> None:
 
 
 def _denoise(
-    cells: AnnData, prior: Prior, rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
+    cells: AnnData, prior: "Prior", rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
     """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
     from dice._data.values import takes_counts
@@ -139,13 +137,13 @@ def _denoise(
     @takes_counts
     def by_rho(
         adata: AnnData,
-        reference: Prior,
+        reference: "Prior",
         *,
         layer: str | None = None,
         gene_key: str | None = None,
         check: Any = True,
         **others: Any,
-    ) -> list[Query]:
+    ) -> "list[Query]":
         call = others | {"layer": layer, "gene_key": gene_key, "check": check}
         return [Query.of(adata, reference, Options(**call | {"rho": step})) for step in steps]
 

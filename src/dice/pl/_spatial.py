@@ -1,7 +1,5 @@
 """Results of a query in its tissue."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Transferred labels by group, and sizes of the prediction sets."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from anndata import AnnData
@@ -19,13 +17,7 @@ _LEVELS = {"finest": SAFE[0], "coarser": SAFE[4], "unresolved": SAFE[5]}
 
 
 @plot
-def transfer(
-    adata: AnnData,
-    labels_key: str,
-    *,
-    groupby: str | None = None,
-    key: str | None = None,
-) -> Drawn:
+def transfer(adata: AnnData, labels_key: str, *, groupby: str | None = None, key: str | None = None) -> Drawn:
     """Draw a matrix of transferred labels, the sizes of the prediction sets, and the levels of safe labels.
 
     With `groupby`, for example known labels or clusters, a row shows the labels of the cells of one group. Without
