@@ -331,7 +331,7 @@ BAD_SHIFT = {"strategy": "offset", "offset": np.zeros((1, 1, 3)), "batches": ["a
             r"adata.obs\['barcode'\] holds .* values for .* cells, like a column of barcodes",
         ),
         ({"labels_key": "cell/type"}, "`labels_key` must be .*got 'cell/type': rename it"),
-        ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "kept for calibration: train"),
+        ({"labels_key": "cell_type", "training": dice.Training(calibration_fraction=0)}, "No calibration cell"),
         ({"training": {"max_steps": 5}}, "`training` must be a dice.Training, got"),
         ({"random_state": -1}, "`random_state` must be .*got -1"),
         ({"prior_key": "a/b"}, "`prior_key` must be .*got 'a/b'"),
