@@ -110,13 +110,12 @@ PROJECTED: dict[str, Callable[[Embedding, int], np.ndarray]] = {
 }
 EMBEDDED = {"Harmony, resolution 1": "Harmony", "scVI, resolution 1": "scVI-10"}
 OURS, GRAPH = "DICE cluster", "DICE graph, resolution 1"
-#: Ours with ``batch_key="batch"``, the column that Harmony and scVI are given on whole sets.
+#: Ours with ``batch_key="batch"``, where the cells are of several batches. On whole sets Harmony and scVI are given the
+#: same column. On queries their batches are reference and query.
 BATCHED = "DICE cluster, batches"
 METHODS = [*PROJECTED, *EMBEDDED, GRAPH, OURS, BATCHED]
 #: Methods of pages that do not have all of them.
 USED = {"clusters_null": (OURS, *PROJECTED), "clusters_whole": (OURS, BATCHED)}
-#: Methods for whole sets only.
-FOR_WHOLE = (BATCHED,)
 
 
 def cells_of(name: str, seed: int) -> tuple[ad.AnnData, ad.AnnData]:
@@ -155,14 +154,21 @@ def run_whole(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, ob
     truth = cells.obs["cell_type"].astype(str).to_numpy()
     learned, parts = _timed(learn, cells, seed)[1], halved(cells, seed)
     for part in parts:
-        part.obs["batch"] = cells.obs["batch"]
         learn(part, seed)
+    for method, clusters, seconds, agreement in by_ours(cells, parts, seed, methods):
+        row = {"method": method, **scores(truth, clusters), "n_clusters": len(np.unique(clusters))}
+        yield row | {"seconds": learned + seconds, "agreement": agreement}
+
+
+def by_ours(
+    cells: ad.AnnData, parts: list[ad.AnnData], seed: int, methods: list[str]
+) -> Iterator[tuple[str, np.ndarray, float, float]]:
+    """Method, clusters, seconds and the agreement of the clusters of two halves, without and with batches."""
     for method, batch_key in {OURS: None, BATCHED: "batch"}.items():
         if method in methods:
             clusters, seconds = _timed(partial(by_dice, batch_key=batch_key), cells, seed)
-            row = {"method": method, **scores(truth, clusters), "n_clusters": len(np.unique(clusters))}
             agreement = adjusted_rand_score(*(by_dice(part, seed, batch_key) for part in parts))
-            yield row | {"seconds": learned + seconds, "agreement": agreement}
+            yield method, clusters, seconds, float(agreement)
 
 
 def learn(cells: ad.AnnData, seed: int) -> None:
@@ -203,14 +209,16 @@ def halved(query: ad.AnnData, seed: int) -> list[ad.AnnData]:
     seeds = np.random.default_rng([seed, 5]).integers(2**62, size=query.n_obs)
     pair = halves(recover(query.X), seeds, 1)[0]
     values = [sparse.csr_matrix(part.expression) for part in pair]
-    return [ad.AnnData(value, obs=query.obs[[]], var=query.var[[]]) for value in values]
+    return [ad.AnnData(value, obs=query.obs.copy(), var=query.var[[]]) for value in values]
 
 
 def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]:
     """Rows of the wanted methods on one pair."""
     reference, query = cells_of(name, seed)
     truth = query.obs["cell_type"].astype(str).to_numpy()
-    if {OURS, GRAPH} & set(methods):
+    if query.obs["batch"].nunique() < 2:
+        methods = [method for method in methods if method != BATCHED]
+    if {OURS, BATCHED, GRAPH} & set(methods):
         dice.tl.train_prior(reference, training=TRAINING, random_state=seed)
         dice.tl.denoise(query, reference, n_samples=10, random_state=seed)
 
@@ -234,12 +242,11 @@ def run(name: str, seed: int, methods: list[str]) -> Iterator[dict[str, object]]
         graph = query.obsp["dice_neighbors_connectivities"]
         clusters = leiden(graph, random_state=seed)
         yield row(GRAPH, clusters, time.perf_counter() - start, graph)
-    if OURS in methods:
-        clusters, seconds = _timed(by_dice, query, seed)
+    if {OURS, BATCHED} & set(methods):
         for part in two:
             dice.tl.denoise(part, reference, n_samples=10, random_state=seed)
-        agreement = adjusted_rand_score(*(by_dice(part, seed) for part in two))
-        yield row(OURS, clusters, seconds, query.obsp["dice_cluster_connectivities"], agreement=agreement)
+    for method, clusters, seconds, agreement in by_ours(query, two, seed, methods):
+        yield row(method, clusters, seconds, query.obsp["dice_cluster_connectivities"], agreement=agreement)
 
 
 def embedded(peer: str, reference: ad.AnnData, queries: list[ad.AnnData], seed: int) -> list[Embedding]:
@@ -298,8 +305,7 @@ def work(page: str, jobs: list[tuple[str, int]], methods: list[str]) -> None:
     known, done = resume(page, ["data", "seed", "method"])
     rows = pd.DataFrame(known, columns=None if known else ["data", "seed", "method"])
     for name, seed in jobs:
-        able = USED.get(page, [method for method in methods if method not in FOR_WHOLE])
-        wanted = [m for m in methods if (name, seed, m) not in done and m in able]
+        wanted = [m for m in methods if (name, seed, m) not in done and m in USED.get(page, methods)]
         if not wanted or not (name in WHOLE or real.at_hand(SHALLOW.get(name, name.split(", ")[-1]))):
             continue
         if page == "clusters_null":

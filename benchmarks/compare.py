@@ -10,7 +10,7 @@ their .csv and without measuring anything, by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,19 +44,20 @@ class Comparison:
     where: str = ""
 
 
-CLUSTERS = Comparison("DICE cluster", "PCA, resolution 1", ("ari", "nmi", "agreement"))
+CLUSTERS, BATCHED = (
+    Comparison(ours, "PCA, resolution 1", ("ari", "ami", "types_found", "agreement"), beside=("clusters_peers",))
+    for ours in ("DICE cluster", "DICE cluster, batches")
+)
 LABELS = Comparison("DICE", "LR on PCA", ("accuracy", "macro_f1"), across="pair", beside=("transfer_peers",))
 FEATURES = Comparison(
     "DICE", "ridge on PCA", ("correlation", "held"), across="pair", beside=("features_peers",)
 )  # fmt: skip
 #: By page. Rows without the first figure of a comparison are not part of it.
 COMPARISONS: dict[str, tuple[Comparison, ...]] = {
-    "clusters": (CLUSTERS,),
-    "clusters_others": (CLUSTERS,),
-    "clusters_whole": tuple(
-        Comparison(ours, "PCA, resolution 1", ("ari", "ami", "types_found", "agreement"), beside=("clusters_peers",))
-        for ours in ("DICE cluster", "DICE cluster, batches")
-    ),
+    "clusters": (replace(CLUSTERS, beside=()), replace(BATCHED, beside=())),
+    # One of these queries is of one batch.
+    "clusters_others": (replace(CLUSTERS, beside=()),),
+    "clusters_whole": (CLUSTERS, BATCHED),
     "panels": (Comparison("DICE", "LR on genes", ("accuracy", "macro_f1"), across="pair", beside=("panels_peers",)),),
     "transfer": (LABELS,),
     "features": (FEATURES,),
