@@ -81,12 +81,13 @@ def samples() -> Figure:
 
 def samples_rho() -> Figure:
     reference, cells = two_clusters()
-    found = {}
+    found = []
     for rho in (0.1, 0.5, 1, 5, 10, 20):
-        found[f"rho = {rho}"] = cell = cells[:1].copy()
+        cell = cells[:1].copy()
         dice.tl.denoise(cell, reference, rho=rho, n_samples=500, check=False, likelihood=dice.Gaussian(1.0))
-    titles = list(found)
-    return dice.pl.posterior(ad.concat(found), range(6), reference=reference, titles=titles, return_fig=True)
+        cell.obs_names = [f"rho = {rho}"]
+        found.append(cell)
+    return dice.pl.posterior(ad.concat(found), range(6), reference=reference, return_fig=True)
 
 
 def fewer_clusters() -> Figure:

@@ -70,9 +70,7 @@ def test_every_colour_is_a_row(query):
     np.testing.assert_array_equal(np.sort(query.X[:, 1]), axes[5].collections[0].get_array())
 
 
-def test_titles_and_panels_in_a_row(query):
-    axes = pl.comparison(query, titles=["before", "after"], show=False)
-    assert [ax.get_title() for ax in axes] == ["before", "after"]
+def test_panels_in_a_row(query):
     four = ["cell_type", "dice_uncertainty", "gene1", "gene2"]
     axes = pl.comparison(query, color=four, use_rep="X_dice", show=False)
     assert [ax.get_subplotspec().colspan.start for ax in axes] == [0, 1, 0, 1]
@@ -265,7 +263,6 @@ def test_points_are_rasterised(query):
     [
         ({"use_rep": "X_none"}, SlotError, "run dice.tl.denoise first"),
         ({"use_rep": []}, InputError, "use_rep is empty"),
-        ({"titles": ["one"]}, InputError, "must be 2 titles, one for each of the representations, got 1"),
         ({"color": "nothing"}, SlotError, "set color to one of"),
         ({"use_rep": "X_dice_samples"}, InputError, "cannot be drawn"),
     ],

@@ -44,8 +44,8 @@ def test_picture_does_not_depend_on_the_other_cells(query, reference):
 
 
 def test_without_reference_the_query_is_the_ground(query):
-    axes = pl.posterior(query, np.array([1, 2]), titles=["a", "b"], show=False)
-    assert [ax.get_title() for ax in axes] == ["a", "b"]
+    axes = pl.posterior(query, np.array([1, 2]), show=False)
+    assert [ax.get_title() for ax in axes] == ["cell1", "cell2"]
     assert len(layers(axes[0])["all cells"].get_offsets()) == 45
     assert legend_labels(axes[1])[-1] == "all cells"
 
@@ -90,7 +90,6 @@ def test_views_and_dask(query, reference):
         (45, {}, "positions below 45"),
         ([True], {}, "positions below 45"),
         (0, {"level": 1.0}, "between 0 and 1"),
-        ([0, 1], {"titles": ["a"]}, "must be 2 titles, one for each of the cells, got 1"),
     ],
 )
 def test_errors_name_the_fix(query, cells, arguments, message):

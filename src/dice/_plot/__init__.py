@@ -1,4 +1,4 @@
-"""Tools for plots: panels, `show` and `save` as in scanpy, shared texts of docstrings, and the interactive page."""
+"""Tools for plots: panels, `show` and `save` as in scanpy, and the interactive page."""
 
 import base64
 import hashlib
@@ -14,17 +14,14 @@ from functools import wraps
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dice._errors import InputError
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
 from dice._files import atomic, check_target
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes as Axes
-    from matplotlib.figure import Figure as Figure
-else:
-    # Only the first plot imports matplotlib.
-    Axes = Figure = Any
 
 #: Figure and axes. Functions that :func:`plot` decorates return both.
 Drawn = tuple[Figure, Any]
@@ -35,35 +32,12 @@ _FILE_BACKENDS = frozenset({"agg", "cairo", "pdf", "pgf", "ps", "svg", "template
 #: Scripts of the page. Each needs only those before it.
 SCRIPTS = ("data", "levels", "map", "selection", "corrections", "panels", "sections", "main")
 
-#: Shared texts. A line ``{name}`` in the docstring of a plot is replaced by the text of this name.
-SHARED_TEXTS = {
-    "reference_map": """
-reference_rep
-    Key of ``reference.obsm`` that the map is computed from.""",
-    "transferred": """
-key
-    Key of the transferred labels. None uses ``f"{labels_key}_dice"``.""",
-    "figure": """
-show
-    Show the figure. None shows it if the backend can show figures; False returns the axes instead.
-save
-    Path of a file for the figure. The ending of the name sets the format.
-return_fig
-    Return the figure.""",
-    "coordinates": """
-{axes} Also sets the coordinates as :func:`dice.pl.comparison` does, unless `adata` is a view:
-``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and ``adata.uns[f"{use_rep}_umap"]``.""",
-    "axes": """
-None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.""",
-}
-
 
 def panels(
     n_panels: int,
     *,
-    ncols: int | None = None,
-    size: tuple[float, float] = (PANEL, PANEL),
-    widths: Sequence[float] | None = None,
+    widths: float | Sequence[float] = PANEL,
+    height: float = PANEL,
     same_limits: bool = False,
     square: bool = True,
 ) -> tuple[Figure, list[Axes]]:
@@ -73,26 +47,23 @@ def panels(
     ----------
     n_panels
         Number of panels.
-    ncols
-        Number of panels in a row. None takes as many as fit on a page.
-    size
-        Width and height of a panel in inches. Titles, legends and colour bars are added to the size of the figure.
     widths
-        Widths of the columns in inches, if they differ.
+        Width of every column in inches. With one number, a row has as many panels as fit on a page. Titles, legends and
+        colour bars are added to the size of the figure.
+    height
+        Height of a panel in inches.
     same_limits
         Use the same limits in all panels.
     square
         Whether all panels are square maps. They are then moved close together.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    ncols = columns(n_panels, size[0]) if ncols is None else ncols
-    n_rows = math.ceil(n_panels / ncols)
-    widths = [size[0]] * ncols if widths is None else widths
-    look: dict[str, Any] = {"figsize": (sum(widths), n_rows * size[1]), "width_ratios": widths}
-    look |= {"layout": ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square)}
-    figure, cells = plt.subplots(n_rows, ncols, squeeze=False, sharex=same_limits, sharey=same_limits, **look)
+    widths = [widths] * columns(n_panels, widths) if isinstance(widths, int | float) else widths
+    n_rows = math.ceil(n_panels / len(widths))
+    figure, cells = plt.subplots(
+        n_rows, len(widths), squeeze=False, sharex=same_limits, sharey=same_limits, width_ratios=widths,
+        figsize=(sum(widths), n_rows * height),
+        layout=ConstrainedLayoutEngine(wspace=0.02, hspace=0.04, compress=square),
+    )  # fmt: skip
     axes = list(cells.flat)
     for spare in axes[n_panels:]:
         spare.remove()
@@ -123,18 +94,10 @@ def _make_room(figure: Figure) -> None:
     figure.set_size_inches(width + sum(columns.values()) / figure.dpi, height + sum(rows.values()) / figure.dpi)
 
 
-def check_titles(titles: Sequence[str] | None, names: list[str], what: str) -> list[str]:
-    """Return the titles, of which there must be one per name, or the names if there are no titles."""
-    if titles is not None and len(titles) != len(names):
-        raise InputError(f"`titles` must be {len(names)} titles, one for each of the {what}, got {len(titles)}.")
-    return names if titles is None else list(titles)
-
-
 def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
     """Decorate a function that returns a figure and its axes: save, show or return them as scanpy's plots do.
 
-    A figure that is neither saved nor shown stays open for ``plt.savefig``. The shared texts are inserted into the
-    docstring, so that :func:`help` and Sphinx show them.
+    A figure that is neither saved nor shown stays open for ``plt.savefig``.
     """
 
     @wraps(function)
@@ -145,8 +108,6 @@ def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
         return_fig: bool = False,
         **kwargs: Any,
     ) -> Any:
-        import matplotlib.pyplot as plt
-
         with plt.style.context("dice._plot.style"):
             figure, axes = function(*args, **kwargs)
             _make_room(figure)
@@ -168,11 +129,6 @@ def plot(function: Callable[..., Drawn]) -> Callable[..., Any]:
     own, manners = inspect.signature(function), list(inspect.signature(drawn).parameters.values())[1:-1]
     parameters = [*own.parameters.values(), *manners]
     drawn.__signature__ = own.replace(parameters=parameters, return_annotation=Any)  # type: ignore[attr-defined]
-    if drawn.__doc__ is not None:  # None under ``python -OO``
-        # Before 3.13, Python does not remove the indentation itself.
-        drawn.__doc__ = inspect.cleandoc(drawn.__doc__)
-        for name, entries in SHARED_TEXTS.items():
-            drawn.__doc__ = drawn.__doc__.replace(f"\n{{{name}}}", entries)
     return drawn
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import patheffects
+from matplotlib.lines import Line2D
 
 from dice._data.colors import MISSING, REFERENCE, SAFE, SEQUENTIAL, UNASSIGNED, Colors
 from dice._data.graph import MIN_CELLS_UMAP
@@ -29,9 +31,9 @@ COVERED, CROSSED, GAP = 2.0, 5e3, 0.01
 PLACES, POINTS, SHORT = 48, 400, 3
 
 
-def point_size(n_cells: int, size: float | None = None) -> float:
-    """Return the area of a point: `size` if given, otherwise an area that fits the number of cells."""
-    return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20)) if size is None else size
+def point_size(n_cells: int) -> float:
+    """Return an area of points that fits the number of cells."""
+    return float(np.clip(10_000 / max(n_cells, 1), 1.5, 20))
 
 
 def scatter(ax: Axes, where: Floats, *, label: str, size: float, zorder: int, **kwargs: Any) -> Any:
@@ -45,11 +47,9 @@ def scatter_reference(ax: Axes, where: Floats, *, label: str = "reference") -> A
     return scatter(ax, where, label=label, size=point_size(len(where)), zorder=1, color=REFERENCE)
 
 
-def scatter_colored(
-    ax: Axes, where: Floats, colors: Colors | None, *, size: float | None = None, alpha: float | None = None
-) -> Any:
+def scatter_colored(ax: Axes, where: Floats, colors: Colors | None, *, alpha: float | None = None) -> Any:
     """Draw cells in their colours, with high values on top and cells without a value below all others."""
-    look: dict[str, Any] = {"size": point_size(len(where), size), "alpha": alpha}
+    look: dict[str, Any] = {"size": point_size(len(where)), "alpha": alpha}
     if colors is None:
         return scatter(ax, where, label="cells", zorder=3, color=SAFE[0], **look)
     if colors.missing.any():
@@ -94,11 +94,6 @@ def named_on_map(colors: Colors | None) -> list[tuple[str, str, Mask]]:
     return named if len(named) > MANY else []
 
 
-def map_size(colors: Colors | None) -> tuple[float, float]:
-    """Return the width and height of a map in inches."""
-    return (side(len(named_on_map(colors))),) * 2
-
-
 def legend_of(colors: Colors | None) -> dict[str, str]:
     """Return names and colours for the legend: all labels that are not named on the map."""
     named = {name for name, *_ in named_on_map(colors)}
@@ -122,8 +117,6 @@ def name_rows(ax: Axes, names: Sequence[str], *, edge: float = 0.5) -> Codes:
 
 def dots(colors: dict[str, str], **style: Any) -> list[Any]:
     """Return legend entries: one dot per label, or another marker or line by its `style`."""
-    from matplotlib.lines import Line2D
-
     look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 6} | style
     return [Line2D([], [], color=color, label=label, **look) for label, color in colors.items()]
 
@@ -160,8 +153,6 @@ def name_groups(
     """
     if not groups:
         return
-    from matplotlib import patheffects
-
     ax.autoscale_view()
     # Convert data coordinates to shares of the panel.
     shares = ax.transData - ax.transAxes

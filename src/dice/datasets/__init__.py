@@ -4,7 +4,3 @@ from dice.datasets._real import pancreas, pbmc68k
 from dice.datasets._synthetic import mismatch, synthetic
 
 __all__ = ["mismatch", "pancreas", "pbmc68k", "synthetic"]
-
-
-def __dir__() -> list[str]:
-    return __all__

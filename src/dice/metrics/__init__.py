@@ -8,7 +8,3 @@ from dice.metrics._embedding import clisi, ilisi, knn_macro_f1, lisi_neighbors, 
 
 __all__ = ["PAPER_RESOLUTIONS", "ari", "clisi", "ilisi", "knn_macro_f1", "leiden_sweep", "lisi_neighbors"]
 __all__ += ["nmi", "silhouette", "v_measure"]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -16,7 +16,3 @@ OBJECTS: dict[str, type] = {
 __all__ = ["Checks", "Classifier", "Direct", "Gaussian", "Gibbs", "Levels", "Mixup", "Options", "Sets", "Shift"]
 __all__ += ["FOR_LABELS", "OBJECTS", "LabelsKey", "LogDensity", "Method", "Noise", "Rho", "StudentT", "Training"]
 __all__ += ["check_rho", "torch_device"]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -1,4 +1,4 @@
-"""Plots: see what denoising did. matplotlib, umap, scanpy and torch load with the first plot that needs them."""
+"""Plots of what the tools found. scanpy, umap and torch load with the first plot that needs them."""
 
 from dice.pl._clusters import clusters
 from dice.pl._comparison import comparison
@@ -17,7 +17,3 @@ from dice.pl._transfer import transfer
 
 __all__ = ["clusters", "comparison", "distribution", "explore", "features", "label_genes", "label_tree"]
 __all__ += ["posterior", "prior", "reliability", "report", "rho", "spatial", "transfer"]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -44,11 +44,15 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     markers
         Genes from :func:`dice.tl.cluster_markers`. The branch of each side of a split shows its first three genes with
         an adjusted p-value below 0.05.
-    {figure}
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {coordinates}
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Also sets the coordinates as
+    :func:`dice.pl.comparison` does, unless `adata` is a view: ``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and
+    ``adata.uns[f"{use_rep}_umap"]``.
 
     Examples
     --------
@@ -69,8 +73,8 @@ def clusters(adata: AnnData, *, key: str = "dice_cluster", markers: pd.DataFrame
     named = [group for group in colors.groups if group[0] in colors.names]
     sure = read_numbers(adata, keys.confidence, step=TREE_STEP)
     where = layout(adata, record["params"]["use_rep"])
-    height = draw.side(len(named)) if markers is None else max(draw.side(len(named)), GENE_ROW * len(named))
-    figure, axes = panels(3, ncols=3, size=(height, height))
+    height = max(draw.side(len(named)), 0 if markers is None else GENE_ROW * len(named))
+    figure, axes = panels(3, widths=[height] * 3, height=height)
     _tree(axes[0], stored_cut(record), colors.labels or {}, _first_genes(markers))
     draw.scatter_colored(axes[1], where, colors)
     counted = f"{len(named)} cluster{'' if len(named) == 1 else 's'}"

@@ -7,7 +7,7 @@ from anndata import AnnData
 from dice._data import read
 from dice._data.colors import read_colors
 from dice._data.graph import layout, reference_map
-from dice._plot import Drawn, check_titles, draw, panels, plot
+from dice._plot import Drawn, draw, panels, plot
 
 
 @plot
@@ -18,7 +18,6 @@ def comparison(
     use_rep: str | Sequence[str] = ("X_dice_pca", "X_dice"),
     reference: AnnData | None = None,
     reference_rep: str = "X_dice_pca",
-    titles: Sequence[str] | None = None,
 ) -> Drawn:
     """Draw UMAPs of the projection and of the denoised embedding side by side.
 
@@ -39,14 +38,15 @@ def comparison(
     reference
         The reference of the query. All panels then show the UMAP of the reference in grey, with the query placed on
         it. `reference` is not changed.
-    {reference_map}
-    titles
-        One title per representation.
-    {figure}
+    reference_rep
+        Key of ``reference.obsm`` that the map is computed from.
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes} Sets, unless `adata` is a view:
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Sets, unless `adata` is a view:
 
     ``adata.obsm["X_dice_umap"]`` (n_obs, 2) float32
         UMAP of ``obsm["X_dice"]``, and the same for other representations. With `reference`, the key is
@@ -63,15 +63,14 @@ def comparison(
     (300, 2)
     """
     keys = read.as_keys(use_rep)
-    names = check_titles(titles, [draw.TITLES.get(key, key) for key in keys], "representations")
     shades: Sequence[str | None] = [color] if isinstance(color, str) else color or [None]
     rows = [None if key is None else read_colors(adata, key) for key in shades]
     onto = None if reference is None else reference_map(reference, reference_rep)
     ground = None if onto is None else onto.coordinates
-    maps = [(name, layout(adata, key, onto)) for name, key in zip(names, keys, strict=True)]
-    n, size = len(maps), max(map(draw.map_size, rows))
-    ncols = n if n > 1 else None
-    figure, axes = panels(len(rows) * n, ncols=ncols, size=size, same_limits=ground is not None)
+    maps = [(draw.TITLES.get(key, key), layout(adata, key, onto)) for key in keys]
+    n, side = len(maps), max(draw.side(len(draw.named_on_map(colors))) for colors in rows)
+    widths = [side] * n if n > 1 else side
+    figure, axes = panels(len(rows) * n, widths=widths, height=side, same_limits=ground is not None)
     for i, colors in enumerate(rows):
         draw.row(axes[i * n : (i + 1) * n], colors, maps, ground)
     return figure, axes

@@ -46,11 +46,15 @@ def distribution(
     use_rep
         Key of ``obsm`` to draw. None is ``"X_dice"``, and ``"X_dice_pca"`` for novelty, because denoising may move
         unknown cells onto known ones.
-    {figure}
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {coordinates}
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Also sets the coordinates as
+    :func:`dice.pl.comparison` does, unless `adata` is a view: ``adata.obsm[f"{use_rep}_umap"]`` (n_obs, 2) float32 and
+    ``adata.uns[f"{use_rep}_umap"]``.
 
     Examples
     --------
@@ -72,7 +76,7 @@ def distribution(
     rows = {} if groups is None else _rows(groups, numbers, novel)
     # The map is as high as the boxes, so that no space is empty.
     height = max(PANEL, ROW * len(rows))
-    figure, axes = panels(2, ncols=2, size=(height, height), widths=(height, PANEL), square=False)
+    figure, axes = panels(2, widths=(height, PANEL), height=height, square=False)
     draw.row(axes[:1], numbers, [(draw.TITLES.get(use_rep, use_rep), where)])
     axes[1].set_xlabel(key)
     if groups is None:

@@ -46,11 +46,13 @@ def features(
         Measured features of `adata`, given like `features_key`. None uses `features_key` if `adata` has it.
     key
         Key of the predictions. None uses the default of :func:`dice.tl.transfer_features`.
-    {figure}
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes} Writes nothing.
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
 
     Examples
     --------

@@ -32,11 +32,14 @@ def label_genes(table: pd.DataFrame) -> Drawn:
     ----------
     table
         Data frame that :func:`dice.tl.label_genes` returned.
-    {figure}
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes} Each group has two axes: bars and dots.
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Every group has two axes: bars,
+    then dots.
 
     Examples
     --------

@@ -32,12 +32,15 @@ def label_tree(adata: AnnData, labels_key: str, *, truth_key: str | None = None,
         Column of the reference whose labels were transferred.
     truth_key
         Column of ``obs`` with known labels, to compute the F1. None shows the F1 on held-out reference cells.
-    {transferred}
-    {figure}
+    key
+        Key of the transferred labels. None uses ``f"{labels_key}_dice"``.
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes} Writes nothing.
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
 
     Examples
     --------
@@ -60,8 +63,8 @@ def label_tree(adata: AnnData, labels_key: str, *, truth_key: str | None = None,
         f1 = tree.f1(truth[known], given[known])
     # Sort labels so that those below a node are adjacent. Branches then do not cross.
     rows, depth = sorted(range(tree.n_labels), key=lambda label: tree.path(label)[::-1]), int(tree.depths.max())
-    size = _PER_LEVEL * min(depth, 8), max(_PER_LABEL * len(rows), 2.0)
-    figure, (ax,) = panels(1, size=size, square=False)
+    width, height = _PER_LEVEL * min(depth, 8), max(_PER_LABEL * len(rows), 2.0)
+    figure, (ax,) = panels(1, widths=width, height=height, square=False)
     points = _draw(ax, tree, rows, np.bincount(nodes, minlength=len(tree.names)), f1)
     ax.set_title(f"safe labels of {len(nodes):,} cells")
     figure.colorbar(points, ax=ax, fraction=0.03, pad=0.02).set_label(f"F1 of {who}")

@@ -13,7 +13,7 @@ from dice._data.colors import REFERENCE, read_colors
 from dice._data.graph import Map, reference_map
 from dice._errors import InputError
 from dice._keys import DenoiseKeys
-from dice._plot import Axes, Drawn, check_titles, draw, outermost, panels, plot
+from dice._plot import Axes, Drawn, draw, outermost, panels, plot
 from dice._types import Codes, Floats
 
 #: Colours of samples over a grey and over a coloured reference.
@@ -34,7 +34,6 @@ def posterior(
     color: str | None = None,
     use_rep: str = "X_dice",
     reference_rep: str = "X_dice_pca",
-    titles: Sequence[str] | None = None,
 ) -> Drawn:
     """Draw posterior samples of chosen cells over the map of the reference.
 
@@ -56,14 +55,15 @@ def posterior(
         exist. None draws the reference in grey.
     use_rep
         Key of the denoised embedding in ``obsm``. The keys of its samples and projection derive from it.
-    {reference_map}
-    titles
-        One title per cell. None uses the names of the cells.
-    {figure}
+    reference_rep
+        Key of ``reference.obsm`` that the map is computed from.
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes}
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.
 
     Examples
     --------
@@ -75,7 +75,6 @@ def posterior(
     """
     level = share("level", level)
     keys, rows = DenoiseKeys(use_rep), _positions(adata, cells)
-    names = check_titles(titles, list(adata.obs_names[rows]), "cells")
     samples = _samples(adata, keys, rows)
     observed = read.embedding(adata, keys.projection)[rows]
     ground = "all cells" if reference is None else "reference"
@@ -85,8 +84,10 @@ def posterior(
     onto.check_same_space(samples.shape[2], f"adata.obsm[{keys.samples!r}]")
 
     ink = MOST_SAMPLES if colors is None else SAMPLES_ON_COLORS
-    figure, axes = panels(len(rows), size=draw.map_size(colors), same_limits=True)
-    for panel, title, cloud, start in zip(axes, names, samples, observed, strict=True):
+    named = draw.named_on_map(colors)
+    side = draw.side(len(named))
+    figure, axes = panels(len(rows), widths=side, height=side, same_limits=True)
+    for panel, title, cloud, start in zip(axes, adata.obs_names[rows], samples, observed, strict=True):
         if colors is None:
             draw.scatter_reference(panel, onto.coordinates, label=ground)
         else:
@@ -96,7 +97,7 @@ def posterior(
         draw.style_map(panel, title=title, n_cells=onto.n_cells)
     for panel in axes:
         # The names are below the samples.
-        draw.name_groups(panel, draw.named_on_map(colors), onto.coordinates, zorder=3.4)
+        draw.name_groups(panel, named, onto.coordinates, zorder=3.4)
     others = {ground: REFERENCE} if colors is None else draw.legend_of(colors)
     entries = [
         *draw.dots({"observed": CROSS["color"]}, marker=CROSS["marker"], markersize=8, markeredgecolor="black"),

@@ -9,7 +9,7 @@ from anndata import AnnData
 
 from dice._data.colors import MISSING, SAFE
 from dice._errors import InputError
-from dice._plot import PANEL, Axes, Drawn, draw, panels, plot
+from dice._plot import Axes, Drawn, draw, panels, plot
 from dice._types import Floats
 
 if TYPE_CHECKING:
@@ -33,11 +33,13 @@ def prior(reference: "AnnData | Prior | str | os.PathLike[str]", *, prior_key: s
         The reference after :func:`dice.tl.train_prior`, a prior, or the path of a file with either.
     prior_key
         Key of the prior in ``uns``.
-    {figure}
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes} Writes nothing.
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
 
     Examples
     --------
@@ -57,7 +59,7 @@ def prior(reference: "AnnData | Prior | str | os.PathLike[str]", *, prior_key: s
         raise InputError(
             "The prior has no held-out losses: call dice.tl.train_prior with dice.Training(validation_fraction=0.1)."
         )
-    figure, axes = panels(2, ncols=2, size=(4.2, PANEL), square=False)
+    figure, axes = panels(2, widths=[4.2] * 2, square=False)
     _spectrum(axes[0], singular_values[: max(N_VALUES, found.n_latent + 1)], found.n_latent)
     if mixture:
         _mixture(axes[1], found.history)

@@ -32,12 +32,15 @@ def reliability(adata: AnnData, labels_key: str, *, truth_key: str | None = None
         Column of the reference whose labels were transferred.
     truth_key
         Column of ``adata.obs`` with the true labels. None uses `labels_key`.
-    {transferred}
-    {figure}
+    key
+        Key of the transferred labels. None uses ``f"{labels_key}_dice"``.
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes} Writes nothing.
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
 
     Examples
     --------
@@ -65,7 +68,7 @@ def reliability(adata: AnnData, labels_key: str, *, truth_key: str | None = None
     cells = {"all cells": np.ones(len(truth), dtype=bool)}
     cells |= {found.names[code]: truth == code for code in np.unique(truth)}
     rows = pd.DataFrame({name: (covered[own].mean(), size[own].mean(), own.sum()) for name, own in cells.items()})
-    figure, axes = panels(2, ncols=2, size=(PANEL, max(PANEL, _LABEL_HEIGHT * len(cells))), square=False)
+    figure, axes = panels(2, height=max(PANEL, _LABEL_HEIGHT * len(cells)), square=False)
     _diagram(axes[0], found.probabilities[known], truth)
     _coverage(axes[1], rows.T.set_axis(["covered", "size", "n"], axis=1), 1 - found.alpha)
     left_out = int((~known & ~colors.missing).sum())

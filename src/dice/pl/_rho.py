@@ -14,7 +14,7 @@ from dice._data import read
 from dice._data.colors import SAFE, read_colors
 from dice._data.graph import Map
 from dice._errors import DiceWarning, InputError
-from dice._keys import PriorKeys
+from dice._keys import DenoiseKeys, PriorKeys
 from dice._model.arrays import subsample
 from dice._plot import Axes, Drawn, draw, panels, plot
 from dice._types import Floats
@@ -64,11 +64,13 @@ def rho(
         Key of the tuning curve in ``uns``.
     prior_key
         Key of the prior in ``uns``. The projection of the reference is ``reference.obsm[f"X_{prior_key}_pca"]``.
-    {figure}
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes} Writes nothing.
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
 
     Examples
     --------
@@ -95,7 +97,8 @@ def rho(
         ground = onto.coordinates[: len(known)] if len(known) else None
         maps = [(start, onto.coordinates[len(known) :])]
         maps += [(title, onto.place(latents)) for title, latents in denoised]
-    figure, axes = panels(len(maps) + (curve is not None), size=draw.map_size(colors))
+    side = draw.side(len(draw.named_on_map(colors)))
+    figure, axes = panels(len(maps) + (curve is not None), widths=side, height=side)
     if curve is not None:
         _draw_curve(axes[0], curve)
     if maps:
@@ -121,10 +124,9 @@ def _denoise(
     cells: AnnData, prior: "Prior", rhos: Sequence[float] | None, curve: Mapping[str, Any] | None, use_rep: str
 ) -> list[tuple[str, Floats]]:
     """Return titles and latents: the projection, and the posterior mean for each rho with the stored arguments."""
-    from dice._data.values import takes_counts
-    from dice._query.query import Query, one_reading
+    from dice._query.query import one_reading
     from dice._query.samples import stored_call
-    from dice.options import Options
+    from dice.tl._denoise import denoise
 
     record = read.record(cells, use_rep)
     if rhos is None and curve is not None:
@@ -133,22 +135,10 @@ def _denoise(
     if not steps:
         raise InputError("`rhos` is empty: pass one or more numbers, or None.")
     call: dict[str, Any] = {} if record is None else stored_call(record)
-
-    @takes_counts
-    def by_rho(
-        adata: AnnData,
-        reference: "Prior",
-        *,
-        layer: str | None = None,
-        gene_key: str | None = None,
-        check: Any = True,
-        **others: Any,
-    ) -> "list[Query]":
-        call = others | {"layer": layer, "gene_key": gene_key, "check": check}
-        return [Query.of(adata, reference, Options(**call | {"rho": step})) for step in steps]
-
+    keys, found = DenoiseKeys("X_dice_by_rho"), []
     # Otherwise each rho would repeat the warnings and messages of dice.tl.denoise.
     with settings.using(verbosity=0), warnings.catch_warnings(action="ignore", category=DiceWarning), one_reading():
-        queries = by_rho(cells, prior, **call)
-        found = [(f"rho = {step:.3g}", query.posterior.mean) for step, query in zip(steps, queries, strict=True)]
-        return [("PCA projection", queries[0].latents.y), *found]
+        for step in steps:
+            denoise(cells, prior, **call | {"rho": step, "key_added": keys.key})
+            found.append((f"rho = {step:.3g}", read.array(cells, keys.mean)))
+    return [("PCA projection", read.array(cells, keys.projection)), *found]

@@ -11,7 +11,7 @@ from dice._arguments import said
 from dice._data import read
 from dice._data.colors import read_colors
 from dice._errors import InputError
-from dice._plot import Drawn, draw, panels, plot
+from dice._plot import PANEL, Drawn, draw, panels, plot
 
 
 @plot
@@ -21,7 +21,6 @@ def spatial(
     *,
     spatial_key: str = "spatial",
     batch_key: str | None = None,
-    size: float | None = None,
 ) -> Drawn:
     """Draw cells at their places in the tissue, coloured for example by label, status or safe label.
 
@@ -35,13 +34,13 @@ def spatial(
         Key of ``obsm`` with the coordinates.
     batch_key
         Column of ``obs`` with sections. Each section has a panel of its own.
-    size
-        Area of a point. None chooses it by the number of cells.
-    {figure}
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes}
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``.
 
     Examples
     --------
@@ -62,9 +61,9 @@ def spatial(
     if batch_key is not None:
         batches = read.column(adata, batch_key, argument="batch_key").astype(str)
         sections = [(name, np.asarray(batches == name)) for name in sorted(batches.unique())]
-    figure, axes = panels(len(names) * len(sections), ncols=len(sections))
+    figure, axes = panels(len(names) * len(sections), widths=[PANEL] * len(sections))
     for ax, (colors, (section, cells)) in zip(axes, product(columns, sections), strict=True):
-        points = draw.scatter_colored(ax, where[cells], replace(colors, values=colors.values[cells]), size=size)
+        points = draw.scatter_colored(ax, where[cells], replace(colors, values=colors.values[cells]))
         ax.set_title(", ".join(filter(None, [colors.name, section])))
         # As in an image, the second coordinate grows downwards.
         ax.set(xticks=[], yticks=[], aspect="equal", ylim=ax.get_ylim()[::-1])

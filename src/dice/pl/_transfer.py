@@ -32,12 +32,15 @@ def transfer(adata: AnnData, labels_key: str, *, groupby: str | None = None, key
         Column of the reference whose labels were transferred.
     groupby
         Column of ``obs`` with groups for the rows. None draws the labels in the prediction sets.
-    {transferred}
-    {figure}
+    key
+        Key of the transferred labels. None uses ``f"{labels_key}_dice"``.
+    show, save, return_fig
+        As in scanpy: whether to show the figure, a file to save it to, and whether to return it. None shows the figure
+        if the backend can show figures.
 
     Returns
     -------
-    {axes} Writes nothing.
+    None, the figure with ``return_fig=True``, or the list of axes with ``show=False``. Writes nothing.
 
     Examples
     --------
@@ -71,7 +74,7 @@ def transfer(adata: AnnData, labels_key: str, *, groupby: str | None = None, key
         level = np.select([nodes < tree.n_labels, nodes < len(tree.names) - 1], [0, 1], 2)
         bars.append(("safe labels", level, _LEVELS))
     widths, height = [max(2.0, len(columns) * _COLUMN), *[_BAR] * len(bars)], max(1.6, len(rows) * _ROW)
-    figure, axes = panels(len(widths), ncols=len(widths), size=(0, height), widths=widths, square=False)
+    figure, axes = panels(len(widths), widths=widths, height=height, square=False)
     _matrix(axes[0], shares)
     draw.name_rows(axes[0], [f"{name} ({(groups == name).sum():,})" for name in rows])
     axes[0].set(title=title, ylabel=groupby or f"{labels_key}, transferred")

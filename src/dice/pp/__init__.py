@@ -7,7 +7,3 @@ from dice.pp._prepare import prepare
 from dice.pp._shared_genes import shared_genes
 
 __all__ = ["clr", "correct_batches", "normalize_panel", "prepare", "shared_genes"]
-
-
-def __dir__() -> list[str]:
-    return __all__

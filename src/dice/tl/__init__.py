@@ -16,24 +16,6 @@ from dice.tl._transfer_features import transfer_features
 from dice.tl._transfer_labels import transfer_labels
 from dice.tl._tune_rho import tune_rho
 
-__all__ = [
-    "annotate",
-    "cluster",
-    "cluster_markers",
-    "credible_region",
-    "denoise",
-    "denoise_to_zarr",
-    "evaluate",
-    "label_genes",
-    "neighbors",
-    "novelty",
-    "safe_labels",
-    "train_prior",
-    "transfer_features",
-    "transfer_labels",
-    "tune_rho",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__ = ["annotate", "cluster", "cluster_markers", "credible_region", "denoise", "denoise_to_zarr", "evaluate"]
+__all__ += ["label_genes", "neighbors", "novelty", "safe_labels", "train_prior", "transfer_features", "transfer_labels"]
+__all__ += ["tune_rho"]
