@@ -1,7 +1,5 @@
 """Atomic writes: a file or a store is replaced as a whole, or stays as it was."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

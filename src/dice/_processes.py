@@ -1,7 +1,5 @@
 """Control threads and interrupts of the process."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Read and check columns of labels and batches, masks of genes, and matrices of counts or expression."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Colours for a column of a data set. The first ten are safe for colour-blind readers."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ or name a codec that runs code. :class:`Walk` reads names, shapes and types only
 would take.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import struct

@@ -1,11 +1,9 @@
 """Numeric features of the cells of a reference, and normalised counts of proteins."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -200,7 +198,7 @@ class PredictedTable:
     truth: Floats | None
 
     @classmethod
-    def of(cls, adata: AnnData, key: str, truth_key: str | Sequence[str] | None) -> PredictedTable:
+    def of(cls, adata: AnnData, key: str, truth_key: str | Sequence[str] | None) -> Self:
         """Read the slots that begin with `key`, and measured values if there is a `truth_key`."""
         keys, step = FeatureKeys(key), f"dice.tl.transfer_features(adata, reference, {key.removesuffix('_dice')!r})"
         made = record(adata, keys.uns, what="record of predicted features", step=step)

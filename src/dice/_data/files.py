@@ -1,7 +1,5 @@
 """Read files of cells after a check of the whole file, and write them as a whole or not at all."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The table is made by ``priors/gene_names.py`` of the repository, which names its sources and their dates.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Match the genes of a query with the genes of a prior, by name."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Compute neighbour graphs and UMAPs of embeddings with scanpy. UMAPs are kept beside the embedding."""
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +34,7 @@ MAX_EXACT = 50_000
 #: Neighbours of a cell on a map, as in scanpy.
 MAP_NEIGHBORS = 15
 #: The map of the last reference, so that the next figure of the same reference is quick.
-_last_map: dict[str, Map] = {}
+_last_map: dict[str, "Map"] = {}
 
 
 def leiden(cells: Any, *, resolution: float = 1.0, n_neighbors: int = 15, random_state: int = 0) -> Codes:
@@ -45,7 +43,7 @@ def leiden(cells: Any, *, resolution: float = 1.0, n_neighbors: int = 15, random
     return communities(neighbor_graph(cells, n_neighbors), resolution, random_state=random_state)
 
 
-def neighbor_graph(cells: Any, n_neighbors: int) -> Graph:
+def neighbor_graph(cells: Any, n_neighbors: int) -> "Graph":
     """Return the exact graph of an embedding (n, k), or the graph of sparse connectivities (n, n)."""
     if not sparse.issparse(cells) or cells.shape[0] != cells.shape[1]:
         return as_graph(_exact(as_embedding(cells), n_neighbors).obsp["connectivities"])

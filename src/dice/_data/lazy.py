@@ -4,8 +4,6 @@ dask calls them in threads or on the user's cluster. A function and its data (su
 once.
 """
 
-from __future__ import annotations
-
 import operator
 import uuid
 from collections.abc import Callable, Iterator

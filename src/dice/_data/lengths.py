@@ -4,8 +4,6 @@ Libraries allocate the length that a file states before they read the text, and 
 it becomes. HDF5 stores a text of variable length as a record of 16 bytes: its length, and its place in the file.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import zlib

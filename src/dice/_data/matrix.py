@@ -4,8 +4,6 @@ The matrix is never densified as a whole, and never read at once if it is on dis
 backed object is an exception: AnnData reads it at once.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial

@@ -1,14 +1,13 @@
 """Read slots of an AnnData object, or raise an error that says how to fill them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
+from anndata import AnnData
 from numpy.typing import NDArray
 
 from dice._arguments import as_embedding, said
@@ -16,9 +15,6 @@ from dice._errors import InputError, SlotError
 from dice._keys import CONFIDENT, LabelKeys, SafeKeys
 from dice._labels.tree import LabelTree
 from dice._types import Codes, Floats, Mask
-
-if TYPE_CHECKING:
-    from anndata import AnnData
 
 Slot = Literal["obs", "obsm", "obsp", "uns", "layers", "varm", "varp"]
 #: Maximum number of different labels in a column. A column with more values holds names of cells.
@@ -32,7 +28,7 @@ def names(adata: AnnData, *slots: Slot) -> list[str]:
     return [key for slot in slots for key in getattr(adata, slot) if key is not None]
 
 
-def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> pd.Series[Any]:
+def column(adata: AnnData, key: str, *, step: str | None = None, argument: str = "color") -> "pd.Series[Any]":
     """Return one value per cell: a column of ``obs``, a gene, or a column of a table in ``obsm`` ("protein_dice:CD4").
 
     Errors name the call that writes the column (`step`) or, without it, the `argument` that the user passed.
@@ -154,7 +150,7 @@ class Transferred:
         return float(self.record["call"]["alpha"])
 
     @classmethod
-    def of(cls, adata: AnnData, labels_key: str, key: str | None) -> Transferred:
+    def of(cls, adata: AnnData, labels_key: str, key: str | None) -> Self:
         """Read the slots that begin with `key`, by default ``f"{labels_key}_dice"``."""
         keys = LabelKeys(f"{labels_key}_dice" if key is None else key)
         step = f"dice.tl.transfer_labels(adata, reference, {labels_key!r})"

@@ -1,7 +1,5 @@
 """Preprocess raw counts as in the paper, choose variable genes with scanpy, and find columns of technologies."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,13 +4,11 @@ CSR matrices are sliced by rows. Of a matrix stored by columns, the chosen genes
 Lazy matrices are computed block by block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import h5py
 import numpy as np
@@ -143,7 +141,7 @@ class CompressedRows:
     shape: tuple[int, int]
 
     @classmethod
-    def of(cls, matrix: Any) -> CompressedRows:
+    def of(cls, matrix: Any) -> Self:
         """Return the rows of a CSR matrix, or of the transpose of a CSC matrix."""
         shape = matrix.shape if matrix.format == "csr" else matrix.shape[::-1]
         if isinstance(matrix, CSRDataset | CSCDataset):

@@ -1,7 +1,5 @@
 """Read and write priors in AnnData objects and files."""
 
-from __future__ import annotations
-
 import os
 import weakref
 from collections.abc import Mapping
@@ -62,7 +60,7 @@ class Prior(core.LearnedPrior):
         return prior
 
     @classmethod
-    def from_anndata(cls, adata: AnnData, *, key: str = "dice") -> Prior:
+    def from_anndata(cls, adata: AnnData, *, key: str = "dice") -> Self:
         """Return the prior in ``adata.uns[key]`` after checking it."""
         raw = adata.uns.get(key)
         if raw is None:
@@ -87,7 +85,7 @@ class Prior(core.LearnedPrior):
             draft.write_bytes(stream.getbuffer())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, key: str = "dice", max_bytes: int = LIMIT) -> Prior:
+    def load(cls, path: str | os.PathLike[str], *, key: str = "dice", max_bytes: int = LIMIT) -> Self:
         """Read a prior from a file that holds one: a saved prior, or a whole .h5ad or .zarr reference.
 
         A file that claims more than `max_bytes` for its prior is refused before it is read.

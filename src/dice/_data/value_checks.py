@@ -4,8 +4,6 @@ A sample of cells decides. Values of another kind in only a few cells are mistak
 that names these cells and genes. Bounds were set on real pairs of data (tests/data/test_value_checks.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -6,8 +6,6 @@ genes, and multiplied by the counts of a median query cell. With a factor of ten
 take up most of the range of the logarithm.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,11 +1,9 @@
 """Write to AnnData objects: all slots of a call at once, after everything else has succeeded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from anndata import AnnData
 
@@ -33,9 +31,9 @@ class Slots:
     #: Keys of ``obs``, ``obsm`` and ``uns`` to delete: results of an earlier call that are no longer true.
     stale: frozenset[str] = frozenset()
 
-    def __or__(self, other: Slots) -> Slots:
+    def __or__(self, other: Self) -> Self:
         """Join two sets of slots. If both write a key, `other` wins."""
-        return Slots(**{item.name: getattr(self, item.name) | getattr(other, item.name) for item in fields(self)})
+        return type(self)(**{item.name: getattr(self, item.name) | getattr(other, item.name) for item in fields(self)})
 
 
 def write(adata: AnnData, slots: Slots, *, copy: bool) -> AnnData | None:
