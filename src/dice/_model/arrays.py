@@ -1,11 +1,9 @@
 """Small statistical tools on arrays: subsamples, softmax, correlations, logistic regression, credible regions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +98,7 @@ def fit_logistic(
     bias = torch.zeros(n_classes, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=max_iter, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
 
-    def closure() -> Tensor:
+    def closure() -> "Tensor":
         optimizer.zero_grad()
         penalty = weight.square().sum() / (2 * strength * len(cells))
         loss: Tensor = _loss(cells @ weight + bias, labels) + penalty
@@ -113,7 +111,7 @@ def fit_logistic(
     return Logistic(slopes, (bias.detach().numpy() - centre @ slopes).astype(np.float32))
 
 
-def _loss(logits: Tensor, labels: Tensor) -> Tensor:
+def _loss(logits: "Tensor", labels: "Tensor") -> "Tensor":
     """Return the mean log-loss for the class (n,) of every cell, or for a mask (n, C) of its possible classes."""
     from torch.nn.functional import cross_entropy
 
@@ -180,7 +178,7 @@ class CredibleRegion:
     n_neighbors: int
 
     @classmethod
-    def from_samples(cls, samples: NDArray[np.floating], level: float) -> CredibleRegion:
+    def from_samples(cls, samples: NDArray[np.floating], level: float) -> Self:
         """Build the region of one cell from its posterior samples (S, k)."""
         shape, rest = samples[::2], samples[1::2]
         rank = math.ceil((len(rest) + 1) * level)

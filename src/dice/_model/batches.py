@@ -1,7 +1,5 @@
 """Differences between batches: the share of the variance that they explain, and their removal by Harmony."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse

@@ -5,9 +5,8 @@ the target sum T. The smallest value of a cell has c = 1, so its expm1 is f. Div
 target sum, the total and the missing genes need not be known. The log depth of a cell is -log f = log(t / T).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +63,7 @@ class CellCounts:
         """The log-normalised values (n, d)."""
         return normalised(self.counts, np.nan_to_num(self.factor))
 
-    def joined(self, other: CellCounts) -> CellCounts:
+    def joined(self, other: Self) -> Self:
         """Add the counts of another part of the same cells. Both parts must have the same sparse entries."""
         counts = self.counts.copy()
         counts.data = self.counts.data + other.counts.data

@@ -5,8 +5,6 @@ Draws of Z are in :mod:`dice._model.steps` and the reverse diffusion is in :mod:
 the same in all directions, the sampler alone gives the posterior, without a chain. All values are in scaled units.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

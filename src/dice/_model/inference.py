@@ -1,11 +1,9 @@
 """The posterior of a chunk of cells: the decisions of a call, and their application to latents or expression."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -76,7 +74,7 @@ class Plan:
         *,
         measured: bool,
         **shift: Any,
-    ) -> Plan:
+    ) -> Self:
         """Make the plan of a call on cells with these latents; `shift` holds the fields ``offsets`` and ``shift``.
 
         If ``burn_in`` is None, it is a third of the iterations or, for the fastest chain, follows from its mixing. rho

@@ -4,11 +4,10 @@ Every Gaussian likelihood N(x; V U, s_i^2 diag(psi)) over any subset of the gene
 covariance s_i^2 C in the latent space. With W = diag(1 / psi), C = (V' W V)^-1 and y = C V' W x.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +40,11 @@ class Latents:
     def __len__(self) -> int:
         return len(self.residual)
 
-    def __getitem__(self, rows: slice) -> Latents:
-        return Latents(self.y[rows], self.residual[rows], self.empty[rows], self.log_depth[rows])
+    def __getitem__(self, rows: slice) -> Self:
+        return type(self)(self.y[rows], self.residual[rows], self.empty[rows], self.log_depth[rows])
 
     @classmethod
-    def joined(cls, parts: Sequence[Latents], n_latent: int) -> Latents:
+    def joined(cls, parts: Sequence[Self], n_latent: int) -> Self:
         """Concatenate the latents of several chunks."""
         nothing = np.empty(0, np.float32)
         none = cls(np.empty((0, n_latent), np.float32), nothing, np.empty(0, bool), nothing)

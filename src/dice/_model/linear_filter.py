@@ -5,8 +5,6 @@ part. Its form at other noise levels is known: principal components are uncorrel
 deviation s turns a latent of variance v into one of variance v + s^2, and multiplies its filter by v / (v + s^2).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

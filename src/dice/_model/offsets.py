@@ -9,8 +9,6 @@ another composition of the cluster could cause, and limited to a multiple of the
 types, so a single type that is far away may be new. docs/shift.md explains the constants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -118,7 +116,7 @@ class Offsets:
         return found
 
 
-def fit_offset(prior: LearnedPrior, y: Floats, batches: Codes, n_batches: int = 1) -> Floats:
+def fit_offset(prior: "LearnedPrior", y: Floats, batches: Codes, n_batches: int = 1) -> Floats:
     """Fit the offset of every batch (b, k) to latents y (n, k) by alternating with the denoiser; in PCA units."""
     offsets: Floats = np.zeros((n_batches, y.shape[1]))
     for level in LEVELS:
@@ -175,7 +173,7 @@ Strategy = Literal["offset", "clusters", "mean"]
 
 
 def find_offsets(
-    prior: LearnedPrior, y: NDArray[np.float32], batches: Codes, strategy: Strategy, n_batches: int = 1
+    prior: "LearnedPrior", y: NDArray[np.float32], batches: Codes, strategy: Strategy, n_batches: int = 1
 ) -> Offsets:
     """Find the offsets of a query by a strategy of :class:`dice.Shift`.
 
@@ -200,7 +198,7 @@ def find_offsets(
 STORED = ("offset", "clusters", "mean")
 
 
-def recall(prior: LearnedPrior, record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
+def recall(prior: "LearnedPrior", record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:
     """Return the offsets that an earlier call stored, for cells whose batches (n,) are codes of `names`."""
     if record.get("strategy") == "none":
         return None

@@ -5,8 +5,6 @@ values, and for the projection. The first two passes are sums over chunks, which
 worker needs memory of O(chunk x genes + genes^2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """A learned prior: projection, denoiser and statistics of the reference, and their form as plain arrays."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from copy import deepcopy

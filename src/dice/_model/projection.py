@@ -4,10 +4,9 @@ A standardised chunk is stored as ``deviation + constant``. The constant row hol
 stored entries of a sparse chunk deviate from it, so the deviation is sparse, and so are products and norms.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -44,7 +43,7 @@ class Standardized:
         v.data *= (v.data + 2 * self.constant[v.indices]) * w[v.indices]
         return np.asarray(v.sum(1)).ravel() + (w * self.constant**2).sum()
 
-    def inner(self, other: Standardized) -> Floats:
+    def inner(self, other: Self) -> Floats:
         """Return the inner products (n,) with `other` cells, row by row. Both chunks must be sparse."""
         assert self.constant is not None
         shared = np.asarray(self.deviation.multiply(other.deviation).sum(1)).ravel()
@@ -82,9 +81,9 @@ class Standardizer:
         deviation = sparse.csr_array((values - zero[genes], genes, chunk.indptr), shape=chunk.shape)
         return Standardized(deviation, zero - self.center)
 
-    def take(self, genes: Codes) -> Standardizer:
+    def take(self, genes: Codes) -> Self:
         """Return the standardiser of a subset or another order of the genes."""
-        return Standardizer(self.mean[genes], self.scale[genes], self.center[genes], self.cap)
+        return replace(self, mean=self.mean[genes], scale=self.scale[genes], center=self.center[genes])
 
 
 @dataclass(frozen=True)

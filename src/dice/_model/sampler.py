@@ -12,12 +12,10 @@ Lea & Flood 2014) of the cell's key and a counter. Any part of the sequence can 
 cells at once, on any device.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -52,14 +50,14 @@ class Posterior:
     #: Share of accepted Langevin moves; None without such moves.
     acceptance: float | None = None
 
-    def map(self, function: Callable[[Any, int], Any]) -> Posterior:
+    def map(self, function: Callable[[Any, int], Any]) -> Self:
         """Apply ``function(part, power)`` to all fields. `power` is 1 for mean and samples, and 2 for the variance."""
         parts = ((self.mean, 1), (self.samples, 1), (self.variance, 2))
         mean, samples, variance = (None if part is None else function(part, power) for part, power in parts)
-        return Posterior(mean, samples, variance, self.acceptance)
+        return type(self)(mean, samples, variance, self.acceptance)
 
     @classmethod
-    def joined(cls, parts: Sequence[Posterior]) -> Posterior:
+    def joined(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the arrays of several chunks."""
         if len(parts) == 1:
             return parts[0]
@@ -71,10 +69,10 @@ class Posterior:
 
 @torch.inference_mode()
 def direct(
-    denoiser: Denoiser,
+    denoiser: "Denoiser",
     y: Tensor,
     s: Tensor,
-    noise: CellNoise,
+    noise: "CellNoise",
     log_depth: Tensor | None = None,
     n_samples: int = 0,
     *,
@@ -116,7 +114,7 @@ def noise_grid(start: Tensor, n_steps: int) -> Tensor:
     return (start.pow(1 / 3) + share * (end.pow(1 / 3) - start.pow(1 / 3))).pow(3)
 
 
-def sample_sde(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise, *, n_steps: int = 10) -> Tensor:
+def sample_sde(denoiser: "Denoiser", z: Tensor, s: Tensor, noise: "CellNoise", *, n_steps: int = 10) -> Tensor:
     """Draw once from the posterior of each cell (n, k), by DPM-Solver++(2M) for the reverse SDE (Lu et al. 2022).
 
     The diffusion starts at z, which is the clean latent plus noise of level s. The probability-flow ODE would give the
@@ -139,7 +137,7 @@ def sample_sde(denoiser: Denoiser, z: Tensor, s: Tensor, noise: CellNoise, *, n_
     return denoiser(x, levels[-1][:, 0])
 
 
-def probe_variance(denoiser: Denoiser, y: Tensor, s: Tensor, noise: CellNoise) -> Tensor:
+def probe_variance(denoiser: "Denoiser", y: Tensor, s: Tensor, noise: "CellNoise") -> Tensor:
     """Estimate the posterior variance (n,), averaged over latents: s^2 tr(dD/dy) / k by Hutchinson probes.
 
     Products with dD/dy are central differences. Torch's forward-mode differentiation would take the same work, but its
@@ -188,9 +186,9 @@ class CellNoise:
         self.keys = keys
         self.stream = stream
 
-    def spawn(self, *stream: int) -> CellNoise:
+    def spawn(self, *stream: int) -> Self:
         """Return the random numbers of the same cells in a substream."""
-        return CellNoise(self.keys, *self.stream, *stream)
+        return type(self)(self.keys, *self.stream, *stream)
 
     def normal(self, step: int, size: int) -> Tensor:
         """Draw standard normal variables (n, size), float32, by the Box-Muller transform."""

@@ -4,8 +4,6 @@ A prior may come from any file. Names, types, shapes, bounds, finiteness and the
 before anything is built from them. Nothing is executed or unpickled.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The target density is proportional to f(x - V Z) exp(-|Z - U|^2 / 2 rho^2). A st
 move that leaves it invariant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ The state of the trainer (weights, averaged weights, optimiser, random generator
 plain arrays. After it is loaded again, training continues as if it had not been interrupted, to the bit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from copy import deepcopy

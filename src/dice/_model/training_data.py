@@ -5,10 +5,8 @@ counts (the input), the latents of the remaining counts (the target), the latent
 variance), and the log depths of input, target and halves. Without counts, a row holds the latents of a cell.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -58,9 +56,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def every_second(self) -> Rows:
+    def every_second(self) -> Self:
         """Return every second row."""
-        return Rows(self.values[::2], self.n_latent)
+        return type(self)(self.values[::2], self.n_latent)
 
     def clean_scale(self) -> float:
         """Return the root mean variance of clean latents.
@@ -201,7 +199,7 @@ class HeldOut:
     The noise is drawn once, so that evaluations differ only by the weights of the network.
     """
 
-    def __init__(self, rows: Tensor, levels: Tensor, linear: Tensor | None, denoiser: Denoiser, seed: int) -> None:
+    def __init__(self, rows: Tensor, levels: Tensor, linear: Tensor | None, denoiser: "Denoiser", seed: int) -> None:
         """Draw the noise. `linear` holds the errors (levels,) to compare with; None takes those of `denoiser` now."""
         self.rows, self.levels = rows, levels
         generator = torch.Generator(rows.device).manual_seed(seed)
@@ -210,7 +208,7 @@ class HeldOut:
         self.linear = (self.errors(denoiser) if linear is None else linear).clamp_min(1e-12)
 
     @classmethod
-    def of(cls, data: TrainingData, denoiser: Denoiser, noise: float, seed: int) -> HeldOut | None:
+    def of(cls, data: TrainingData, denoiser: "Denoiser", noise: float, seed: int) -> Self | None:
         """Return the held-out loss, or None without held-out cells.
 
         With counts it is relative to the `denoiser` as it is now, the linear filter; without counts, to the Wiener
@@ -226,10 +224,10 @@ class HeldOut:
         return cls(data.held_out, levels, (variances * squares / (variances + squares)).mean(1), denoiser, seed)
 
     @torch.no_grad()
-    def errors(self, denoiser: Denoiser) -> Tensor:
+    def errors(self, denoiser: "Denoiser") -> Tensor:
         """Return the mean squared error at every noise level."""
         pairs = zip(self.levels, self.noise, strict=True)
         return torch.stack([denoiser.error(self.rows, level, noise) for level, noise in pairs])
 
-    def loss(self, denoiser: Denoiser) -> float:
+    def loss(self, denoiser: "Denoiser") -> float:
         return float((self.errors(denoiser) / self.linear).mean())

@@ -8,8 +8,6 @@ To add a network, add one file with a subclass of :class:`Denoiser` to this fold
 imported, and each class is registered by its `kind`. No other file changes.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -26,7 +24,7 @@ from dice._model.sampler import CellNoise, probe_variance, sample_sde
 #: Largest accepted magnitude of denoised latents (their variance is about 1), and smallest accepted variance.
 LARGEST_VALUE, SMALLEST_VARIANCE = 1e6, 1e-12
 #: Networks by their name in stored priors; subclasses of `Denoiser` register themselves.
-NETWORKS: dict[str, type[Denoiser]] = {}
+NETWORKS: dict[str, type["Denoiser"]] = {}
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ log1p is not linear, so the mean latents of a cell type change with depth. The n
 its target. In use, all cells are predicted at one depth, the typical depth of the reference.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import product

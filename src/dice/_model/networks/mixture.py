@@ -4,8 +4,6 @@ It is the ``"gmm"`` preset; benchmarks and tests compare other networks with it.
 S_c = Q_c diag(l_c) Q_c', the eigenvalues under noise of level s are l_c + s^2, so every cell may have its own level.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 import numpy as np

@@ -4,8 +4,6 @@ The network predicts the noise eps of x_t = sqrt(abar_t) u + sqrt(1 - abar_t) ep
 deviation s, divided by sqrt(1 + s^2), is such an x_t at the step t with abar_t = 1 / (1 + s^2).
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 
