@@ -34,7 +34,8 @@ class ExactMixture(MixtureDenoiser):
         total = self.variances + as_column(s, z).square()[:, None]
         along = torch.einsum("nck,ckj->ncj", z[:, None] - self.means, self.axes)
         log_2pi = torch.log(torch.tensor(2 * torch.pi, dtype=z.dtype, device=z.device))
-        return torch.logsumexp(self._log_joint(along, total), dim=1) - 0.5 * self.n_latent * log_2pi
+        log_joint = self.weights.log() - 0.5 * ((along.square() / total).sum(-1) + total.log().sum(-1))
+        return torch.logsumexp(log_joint, dim=1) - 0.5 * self.n_latent * log_2pi
 
     def posterior_covariance(self, z: Tensor, s: Tensor) -> Tensor:
         """Exact Cov[U | z] (n, k, k): within components plus between their means."""

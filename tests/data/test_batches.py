@@ -9,7 +9,7 @@ import scanpy as sc
 from scipy import sparse
 
 from dice._data.recipe import find_technologies
-from dice._model.batches import explained_by_batches
+from dice._model.arrays import explained_by_batches
 
 
 def cells(effect: float, rng: np.random.Generator) -> ad.AnnData:

@@ -14,6 +14,7 @@ from dice._model.counts import recover
 from dice._model.pca import fit_projection
 from dice._model.training import make_trainer
 from dice._model.training_data import Rows, TrainingData, make_rows, n_copies
+from dice._train import cells
 
 RNG = np.random.default_rng(0)
 COUNTS = RNG.poisson(RNG.gamma(1, 20, size=(3, 25))[RNG.integers(3, size=80)]) + (np.arange(25) == 0)
@@ -63,7 +64,6 @@ def test_parts_of_rows_and_their_units(projection):
     scaled = Rows(parts.scaled(2.0), 3)
     torch.testing.assert_close(scaled.second, parts.second / 2)
     assert torch.equal(scaled.half_depths, parts.half_depths)
-    assert len(parts.every_second()) == len(parts) // 2
 
 
 def test_without_counts_a_row_is_the_latents_of_a_cell():
@@ -72,7 +72,7 @@ def test_without_counts_a_row_is_the_latents_of_a_cell():
     for part in (parts.noisy, parts.target, parts.first, parts.second):
         assert torch.equal(part, latents)
     assert parts.depths is None
-    assert parts.every_second().half_depths is None
+    assert parts.half_depths is None
 
 
 def test_the_trainer_begins_at_the_linear_filter(projection):
@@ -89,4 +89,4 @@ def test_the_trainer_begins_at_the_linear_filter(projection):
 def test_settings_that_results_depend_on():
     """Measured, with the evidence beside them: a change is one of numerics, and belongs into the changelog."""
     shares = training_data.SMALLEST_SHARE, training_data.LARGEST_SHARE
-    assert (*shares, training_data.MAX_MEASURED) == (0.05, 0.8, 16_000)
+    assert (*shares, cells.MAX_MEASURED) == (0.05, 0.8, 16_000)

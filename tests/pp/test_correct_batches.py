@@ -16,7 +16,7 @@ from scipy import sparse
 from dice import metrics
 from dice._data.read import names
 from dice._errors import DiceError, InputError, SlotError
-from dice._model.batches import harmony
+from dice._model.arrays import harmony
 from dice._model.pca import fit_projection
 from dice.pp import _correct_batches, correct_batches, prepare
 

@@ -12,7 +12,7 @@ from dice._clusters.partition import Flavor, as_graph, communities, distance_mat
 from dice._clusters.separation import Measured, shrunken
 from dice._clusters.tree import Tree, grow
 from dice._errors import InputError
-from dice._model.batches import harmony
+from dice._model.arrays import harmony
 from dice._model.counts import CellCounts, alike, halves, recover
 from dice._model.inference import Inference
 from dice._model.likelihood import Latents

@@ -14,7 +14,7 @@ from dice import _log
 from dice._data.checks import holds_counts
 from dice._data.matrix import Matrix
 from dice._errors import InputError
-from dice._model.batches import explained_by_batches
+from dice._model.arrays import explained_by_batches
 from dice._model.counts import TARGET_SUM
 from dice._types import Codes
 

@@ -30,11 +30,10 @@ from dice._features.regress import (
     mixed,
 )  # fmt: skip
 from dice._keys import FeatureKeys
-from dice._model.arrays import correlations, subsample
+from dice._model.arrays import DOUBTFUL, correlations, separation, subsample
 from dice._model.counts import WHOLE_SHARE
 from dice._query.query import Query
 from dice._query.reference import as_query, cells_of
-from dice._query.shift import DOUBTFUL, measure_shift
 from dice._types import Codes, Floats, Mask
 
 #: Number of posterior samples per cell.
@@ -164,7 +163,7 @@ def predict_features(
     known, new = _view(as_query(reference, query, roles, share=share)), _view(query)
     model = FeatureModel.learn(known, features.values, fit, calibration, folds, alpha)
     # Training cells are corrected for their influence on the loadings, so that they are comparable to the query.
-    auc = measure_shift(query, new.y, known.y[calibration if len(calibration) else fit], seed)
+    auc = separation(known.y[calibration if len(calibration) else fit], new.y[query.expressing], seed)
     widened = WIDER if auc > DOUBTFUL and batch_key is None else 1.0
     mean, half = model(new)
     half *= np.float32(widened)

@@ -19,7 +19,6 @@ from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
 from dice._model.training_data import ROLES, assign_roles
 from dice._query.query import Query
-from dice._query.shift import query_order
 from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import Training
 
@@ -144,12 +143,12 @@ class LabelCells:
     @cached_property
     def sampled(self) -> Codes:
         """Positions of the cells to learn from: those with the smallest seeds, so that file order does not matter."""
-        return query_order(self.query)[:LABEL_SAMPLE]
+        return self.query.expressing[:LABEL_SAMPLE]
 
     @cached_property
     def fine(self) -> pd.Categorical:
         """Fine groups (n,) of the cells with expression: small k-means clusters of noisy latents."""
-        return fine_groups(self.y, query_order(self.query))
+        return fine_groups(self.y, self.query.expressing)
 
     @cached_property
     def sample(self) -> Floats:

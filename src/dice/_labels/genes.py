@@ -20,7 +20,6 @@ from dice._labels.model import LabelModel
 from dice._model.inference import NETWORK_CHUNK
 from dice._query.query import Query
 from dice._query.reference import own_genes
-from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask
 from dice.options import OBJECTS, Options
 
@@ -45,7 +44,7 @@ def labelled_query(adata: AnnData, prior: Any, record: Mapping[str, Any]) -> Exp
     # The stored shift is reused, because a subset of the cells would give another offset.
     options = Options(**kept, shift=record["shift"], check=call["check"], uncertainty=False)
     cells = LabelCells.of(Query.of(adata, prior, options))
-    offsets, _ = find_shift(cells.query, record["shift"])
+    offsets, _ = cells.query.find_shift(record["shift"])
     return ExplainedCells(cells.query, *cells.without(offsets))
 
 

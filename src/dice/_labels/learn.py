@@ -20,10 +20,10 @@ from dice._model.arrays import (
     GENE_STRENGTH,
     LATENT_STRENGTH,
     Logistic,
+    explained_by_batches,
     fit_logistic,
     subsample,
 )
-from dice._model.batches import explained_by_batches
 from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._types import Codes, Floats, Mask

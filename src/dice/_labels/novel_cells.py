@@ -17,11 +17,10 @@ from dice._labels import novelty
 from dice._labels.cells import LabelCells
 from dice._labels.model import LabelModel
 from dice._labels.novelty import FEWEST_GROUPS, LEAST_CELLS, LEAST_KNOWN, Groups
-from dice._model.arrays import separation
+from dice._model.arrays import DOUBTFUL, separation
 from dice._model.training_data import ROLES
 from dice._query.query import Query
 from dice._query.reference import as_query
-from dice._query.shift import DOUBTFUL, query_order
 from dice._types import Codes, Floats, Mask
 
 #: Share of reference cells that may be called unlike the reference. It is not corrected for multiple testing: with 100
@@ -138,7 +137,7 @@ def call_groups(
     lacking = (0, n_groups - len(found))
     p, displaced = (np.pad(values, lacking, constant_values=np.nan) for values in (found, excess))
     novel = discoveries(p, fdr)
-    order = query_order(query)
+    order = query.expressing
     usual = order[~np.append(novel, False)[codes[order]]]
     # If most cells are called, the query differs as a whole.
     usual = order if len(usual) < len(order) / 2 else usual

@@ -19,7 +19,6 @@ from dice._labels.model import REPRESENTATIONS, LabelModel
 from dice._labels.views import MATCHED, LabelMoments, OwnScale, Profiles
 from dice._model.arrays import LATENT_STRENGTH, Logistic, fit_logistic, softmax
 from dice._model.offsets import Offsets
-from dice._query.shift import find_shift
 from dice._types import Codes, Floats, Mask
 from dice.options import Classifier, Shift
 
@@ -137,12 +136,12 @@ def views_of(cells: LabelCells, model: LabelModel, classifier: Classifier, shift
     elif strategy == "auto":
         # A panel has too few genes for soft clusters, and a small reference too few cells.
         if not cells.prior.is_panel and cells.prior.soft_clusters is not None:
-            kept["clusters"], record = find_shift(cells.query, Shift("clusters", shift.batch_key))
+            kept["clusters"], record = cells.query.find_shift(Shift("clusters", shift.batch_key))
         # The cosines of few genes at few counts are mostly noise.
         matched = tuple(name for name in MATCHED if name != "profiles" or not cells.prior.is_panel)
         matched = matched if len(kinds) > 1 else ("centered",)
     elif shift is not False:
-        offsets, record = find_shift(cells.query, shift)
+        offsets, record = cells.query.find_shift(shift)
         kept = {strategy: offsets}
     return Views(cells, model, weights, kept, matched), record
 

@@ -21,9 +21,8 @@ from dice._labels.cells import LabelCells
 from dice._labels.classification import Classified
 from dice._labels.model import LabelModel
 from dice._labels.novel_cells import UNLIKE_RATE, p_values
-from dice._model.arrays import softmax
+from dice._model.arrays import DOUBTFUL, softmax
 from dice._model.sampler import CellNoise
-from dice._query.shift import DOUBTFUL
 from dice._types import Codes, Floats, Mask
 from dice.options import Sets
 

@@ -17,9 +17,9 @@ from dice._data.value_checks import is_raw
 from dice._errors import InputError
 from dice._keys import CONFIDENT, STATUSES, AnnotateKeys, ClusterKeys, DenoiseKeys, LabelKeys, NoveltyKeys
 from dice._labels.tree import LabelTree
+from dice._model.arrays import DOUBTFUL
 from dice._model.counts import MOSTLY, recover
 from dice._model.prior import LearnedPrior
-from dice._query.shift import DOUBTFUL
 from dice._types import Codes, Floats, Mask
 
 #: Minimum number of cells, and minimum share of unconfident ones, of a cluster to look at; number of labels listed.

@@ -1,25 +1,22 @@
-"""Small statistical tools on arrays: subsamples, softmax, correlations, logistic regression, credible regions."""
+"""Statistics of arrays: subsamples, correlations, logistic regression, shifts, batches and credible regions."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.spatial import KDTree
 
+from dice._arguments import short_seed
 from dice._errors import InputError
 from dice._processes import one_torch_thread
 from dice._types import Chunk, Codes, Floats, Mask
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-Number = TypeVar("Number", bound=np.generic)
-
-
-def subsample(rows: NDArray[Number], most: int) -> NDArray[Number]:
+def subsample(rows: NDArray, most: int) -> NDArray:
     """Return at most `most` evenly spaced rows, from the first to the last."""
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.intp)]
 
@@ -98,10 +95,10 @@ def fit_logistic(
     bias = torch.zeros(n_classes, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=max_iter, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
 
-    def closure() -> "Tensor":
+    def closure() -> Any:
         optimizer.zero_grad()
         penalty = weight.square().sum() / (2 * strength * len(cells))
-        loss: Tensor = _loss(cells @ weight + bias, labels) + penalty
+        loss = _loss(cells @ weight + bias, labels) + penalty
         loss.backward()
         return loss
 
@@ -111,7 +108,7 @@ def fit_logistic(
     return Logistic(slopes, (bias.detach().numpy() - centre @ slopes).astype(np.float32))
 
 
-def _loss(logits: "Tensor", labels: "Tensor") -> "Tensor":
+def _loss(logits: Any, labels: Any) -> Any:
     """Return the mean log-loss for the class (n,) of every cell, or for a mask (n, C) of its possible classes."""
     from torch.nn.functional import cross_entropy
 
@@ -121,6 +118,8 @@ def _loss(logits: "Tensor", labels: "Tensor") -> "Tensor":
     return (logits.logsumexp(1) - possible.logsumexp(1)).mean()
 
 
+#: AUC of `separation` above which a query counts as different from the reference (docs/labels.md).
+DOUBTFUL = 0.65
 #: Maximum number of cells of the query and of the reference in `separation`, and its number of cross-fitting folds.
 CELLS_PER_SIDE, SHIFT_FOLDS = 5000, 5
 DOMAIN_PENALTY = 0.1
@@ -160,6 +159,55 @@ def auc(low: Floats, high: Floats) -> float:
 
 def _some(positions: Codes, rng: np.random.Generator) -> Codes:
     return positions if len(positions) <= CELLS_PER_SIDE else rng.choice(positions, CELLS_PER_SIDE, replace=False)
+
+
+def harmony(latents: Floats, batches: NDArray[np.str_], random_state: int) -> Floats:
+    """Return the latents (n, k) of cells after Harmony has removed the differences between `batches` (n,)."""
+    from harmonypy import run_harmony
+
+    # The default of harmonypy rounds to zero clusters for fewer than 15 cells.
+    n_clusters = max(1, min(round(len(latents) / 30), 100))
+    options = {"nclust": n_clusters, "random_state": short_seed(random_state, 31), "verbose": False}
+    found = run_harmony(latents.astype(np.float64), {"batch": batches}, "batch", **options)
+    corrected = np.asarray(found.Z_corr)
+    if not np.isfinite(corrected).all():
+        raise InputError("Harmony returned values that are not finite: pass a smaller `n_comps`.")
+    return corrected
+
+
+#: Labels with fewer cells than this are not used to compare batches.
+FEWEST_IN_GROUP = 10
+
+
+def explained_by_batches(x: Chunk, batches: Codes, labels: Codes | None = None) -> float:
+    """Return the share of the variance of expression (n, d) within labels (n,) that batches (n,) explain.
+
+    This is the omega squared of a one-way analysis of variance, which is 0 on average by chance. Sums of squares run
+    over all labels and genes. Cells without a label (-1) are left out. Batches that share no label explain nothing.
+    """
+    strata = np.zeros(len(batches), dtype=np.intp) if labels is None else np.asarray(labels)
+    size = np.bincount(strata[strata >= 0], minlength=strata.max(initial=0) + 1)
+    kept = np.flatnonzero((strata >= 0) & (size[strata] >= FEWEST_IN_GROUP))
+    if not len(kept):
+        return 0.0
+    values = sparse.csr_array(x)[kept].astype(np.float64)
+    _, whole = np.unique(strata[kept], return_inverse=True)
+    _, parts = np.unique(np.stack([strata[kept], batches[kept]]), axis=1, return_inverse=True)
+    squares = float((values.data**2).sum())
+    (by_label, n_labels), (by_batch, n_batches) = _between(values, whole), _between(values, parts.ravel())
+    free_between, free_within = n_batches - n_labels, len(kept) - n_batches
+    if free_between < 1 or free_within < 1:
+        return 0.0
+    within = (squares - by_batch) / free_within
+    return float(((by_batch - by_label) - free_between * within) / max(squares - by_label + within, 1e-12))
+
+
+def _between(values: sparse.csr_array, codes: Codes) -> tuple[float, int]:
+    """Return the sum over groups of their size times their squared mean, and the number of groups."""
+    n_groups = int(codes.max()) + 1
+    member = sparse.csr_array((np.ones(len(codes)), (codes, np.arange(len(codes)))), shape=(n_groups, len(codes)))
+    sums = (member @ values).power(2).sum(1)
+    return float((np.asarray(sums).ravel() / np.bincount(codes)).sum()), n_groups
 
 
 @dataclass(frozen=True)

@@ -148,11 +148,9 @@ def split(
     return parts
 
 
-def halves(
-    cells: CellCounts, seeds: NDArray[np.int64], n_splits: int, *, target_sum: float = TARGET_SUM
-) -> list[tuple[CellCounts, CellCounts]]:
+def halves(cells: CellCounts, seeds: NDArray[np.int64], n_splits: int) -> list[tuple[CellCounts, CellCounts]]:
     """Split the counts of every cell into two halves, `n_splits` times. The seed of a cell determines its halves."""
-    return _in_two(cells, np.full(len(seeds), 0.5), seeds, HALVES, n_splits, target_sum)
+    return _in_two(cells, np.full(len(seeds), 0.5), seeds, HALVES, n_splits, TARGET_SUM)
 
 
 def alike(cells: CellCounts, profile: Floats, seeds: NDArray[np.int64]) -> sparse.csr_array:

@@ -23,17 +23,9 @@ MAX_ITERATIONS = 100
 
 
 def split_gibbs(
-    denoiser: Denoiser,
-    step: LikelihoodStep,
-    start: Tensor,
-    rhos: Sequence[float],
-    noise: CellNoise,
-    settings: Gibbs,
-    n_samples: int = 0,
-    *,
-    literal: bool = False,
-    tell: Callable[[], object] = bool,
-) -> Posterior:
+    denoiser: Denoiser, step: LikelihoodStep, start: Tensor, rhos: Sequence[float], noise: CellNoise, settings: Gibbs,
+    n_samples: int = 0, *, literal: bool = False, tell: Callable[[], object] = bool,
+) -> Posterior:  # fmt: skip
     """Run independent chains from the state U = `start` (n, k). The last states of `n_samples` chains are the samples.
 
     `rhos` holds the rho of every iteration. With `literal`, the prior step is the network's own ``draw`` instead of the

@@ -66,15 +66,9 @@ class Plan:
 
     @classmethod
     def of(
-        cls,
-        options: Options,
-        prior: LearnedPrior,
-        likelihood: GaussianLikelihood,
-        latents: Latents,
-        *,
-        measured: bool,
-        **shift: Any,
-    ) -> Self:
+        cls, options: Options, prior: LearnedPrior, likelihood: GaussianLikelihood, latents: Latents, *,
+        measured: bool, **shift: Any,
+    ) -> Self:  # fmt: skip
         """Make the plan of a call on cells with these latents; `shift` holds the fields ``offsets`` and ``shift``.
 
         If ``burn_in`` is None, it is a third of the iterations or, for the fastest chain, follows from its mixing. rho

@@ -5,6 +5,8 @@ part. Its form at other noise levels is known: principal components are uncorrel
 deviation s turns a latent of variance v into one of variance v + s^2, and multiplies its filter by v / (v + s^2).
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -137,15 +139,13 @@ class LinearFilter(nn.Module):
     def _fit_weights(self, features: Tensor, target: Tensor, held_out: Rows | None) -> None:
         features = torch.cat([features, torch.ones_like(features[:, :1])], dim=1).double()
         gram, product = features.T @ features, features.T @ target.double()
-        found = []
-        for ridge in RIDGES[len(RIDGES) // 2 :][:1] if held_out is None else RIDGES:
-            identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-            weights = torch.linalg.solve(gram + ridge * identity, product)
-            self._set(weights)
-            found.append((0.0 if held_out is None else self._error(held_out), weights))
-        self._set(min(found, key=lambda pair: pair[0])[1])
+        identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        found = [torch.linalg.solve(gram + ridge * identity, product) for ridge in RIDGES]
+        self._set(found[len(found) // 2] if held_out is None else min(found, key=partial(self._error, held_out)))
 
-    def _error(self, rows: Rows) -> float:
+    def _error(self, rows: Rows, weights: Tensor) -> float:
+        """Set the weights, and return the mean squared error on rows."""
+        self._set(weights)
         zero = rows.noisy.new_zeros(1, 1)
         return float((rows.target - self(rows.noisy, self.standardised(rows.depths, len(rows)), zero)).square().mean())
 

@@ -11,7 +11,7 @@ types, so a single type that is far away may be new. docs/shift.md explains the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,13 +169,14 @@ def _weighted_median(values: Floats, weights: Floats) -> float:
 #: Maximum number of cells that offsets are learned from, and of those that the network denoises for this.
 SAMPLED_CELLS, NETWORK_CELLS = 4000, 1000
 
-Strategy = Literal["offset", "clusters", "mean"]
+#: Strategies that move an embedding. Their offsets are stored in the record of a call.
+STORED = ("offset", "clusters", "mean")
 
 
 def find_offsets(
-    prior: "LearnedPrior", y: NDArray[np.float32], batches: Codes, strategy: Strategy, n_batches: int = 1
+    prior: "LearnedPrior", y: NDArray[np.float32], batches: Codes, strategy: str, n_batches: int = 1
 ) -> Offsets:
-    """Find the offsets of a query by a strategy of :class:`dice.Shift`.
+    """Find the offsets of a query by one of the strategies in `STORED`.
 
     `y` holds the latents (m, k) of sampled cells in PCA units, in random order, and `batches` (m,) their batches. A
     batch without sampled cells gets the offsets of the whole query.
@@ -192,10 +193,6 @@ def find_offsets(
     # For "mean" the mean of the query is its offset, because the mean of the reference is zero.
     found = fit_offset(prior, few, codes, n_batches) if strategy == "offset" else shrunken_means(few, codes, n_batches)
     return Offsets(found[:, None].astype(np.float32), batches)
-
-
-#: Strategies whose offsets are stored in the record of a call.
-STORED = ("offset", "clusters", "mean")
 
 
 def recall(prior: "LearnedPrior", record: Mapping[str, Any], batches: Codes, names: list[str] | None) -> Offsets | None:

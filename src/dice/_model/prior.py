@@ -136,12 +136,8 @@ class LearnedPrior:
     def to_arrays(self) -> dict[str, Any]:
         """Return the prior as plain arrays, numbers and strings, with format number and checksum."""
         cap = self.projection.cap
-        config = {
-            "preset": self.preset,
-            "kind": self.denoiser.kind,
-            "cap": float(cap) if np.isfinite(cap) else None,
-            "denoiser": self.denoiser.config,
-        }
+        config: dict[str, Any] = {"preset": self.preset, "kind": self.denoiser.kind, "denoiser": self.denoiser.config}
+        config["cap"] = float(cap) if np.isfinite(cap) else None
         raw: dict[str, Any] = {name: getattr(self.projection, name) for name in _PROJECTION}
         raw |= {
             "config": json.dumps(config, sort_keys=True),

@@ -69,15 +69,9 @@ class Posterior:
 
 @torch.inference_mode()
 def direct(
-    denoiser: "Denoiser",
-    y: Tensor,
-    s: Tensor,
-    noise: "CellNoise",
-    log_depth: Tensor | None = None,
-    n_samples: int = 0,
-    *,
-    uncertainty: bool = True,
-) -> Posterior:
+    denoiser: "Denoiser", y: Tensor, s: Tensor, noise: "CellNoise", log_depth: Tensor | None = None,
+    n_samples: int = 0, *, uncertainty: bool = True,
+) -> Posterior:  # fmt: skip
     """Compute the posterior of noisy latents y (n, k) at Gaussian noise levels s, () or (n,), without a chain.
 
     Pass `log_depth` (n,) for cells with the noise of counts. Without it, y has Gaussian noise only, and the variance is

@@ -1,13 +1,13 @@
 """The likelihood step of split Gibbs: draws of Z given the expression x and the latents U, in scaled units.
 
-The target density is proportional to f(x - V Z) exp(-|Z - U|^2 / 2 rho^2). A step draws from it exactly, or makes a
-move that leaves it invariant.
+The target density is proportional to f(x - V Z) exp(-|Z - U|^2 / 2 rho^2). The method ``draw`` of a step draws Z
+(n, k) from it exactly, or makes moves that leave it invariant, given U (n, k) and rho (1 or n, 1). `z` is the last Z,
+which only some steps use.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,17 +16,7 @@ from dice._errors import InputError
 from dice._model.likelihood import GaussianLikelihood
 from dice._model.sampler import CellNoise
 from dice._types import Floats
-from dice.options import Gaussian, StudentT
-
-ResidualDensity = Callable[[Tensor], Tensor]
-
-
-class LikelihoodStep(Protocol):
-    """Step of a chain that draws Z."""
-
-    def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
-        """Draw Z (n, k) given U (n, k) and rho (1 or n, 1). `z` is the last Z, which only some steps use."""
-        ...
+from dice.options import Gaussian, LogDensity, StudentT
 
 
 @dataclass(frozen=True)
@@ -36,17 +26,14 @@ class GaussianStep:
     This is the paper's Proposition 3.1.
     """
 
-    #: Latent points (n, k), variances (k,) along the axes, and the axes Q (k, k).
+    #: Latent points (n, k), variances (k,) or (n, k) along the axes, and the axes Q (k, k).
     y: Tensor
     variances: Tensor
     axes: Tensor
 
     def draw(self, z: Tensor, u: Tensor, rho: Tensor, noise: CellNoise) -> Tensor:
         """Draw Z exactly. In a direction without noise, Z equals y."""
-        return self._weighted(u, rho, noise, self.variances)
-
-    def _weighted(self, u: Tensor, rho: Tensor, noise: CellNoise, variances: Tensor) -> Tensor:
-        gain = variances / (variances + rho.square())
+        gain = self.variances / (self.variances + rho.square())
         y = self.y @ self.axes
         mean = y + gain * (u @ self.axes - y)
         drawn = mean + rho * gain.sqrt() * noise.normal(0, u.shape[1])
@@ -68,7 +55,8 @@ class StudentCellStep:
         rate = (self.df + self.energy + inside) / 2
         shape = (self.df + self.n_genes) / 2
         precision = draw_gamma(shape, rate[:, None], noise.spawn(0))
-        return self.gaussian._weighted(u, rho, noise.spawn(1), self.gaussian.variances / precision)
+        weighted = replace(self.gaussian, variances=self.gaussian.variances / precision)
+        return weighted.draw(z, u, rho, noise.spawn(1))
 
 
 @dataclass(frozen=True)
@@ -106,7 +94,7 @@ class LangevinStep:
 
     x: Tensor
     loadings: Tensor
-    log_density: ResidualDensity
+    log_density: LogDensity
     n_moves: int = 10
     warm_up: int = 50
     moves: int = 0
@@ -163,15 +151,13 @@ class LangevinStep:
         return value.detach(), gradient
 
 
+LikelihoodStep: TypeAlias = GaussianStep | StudentCellStep | StudentGeneStep | LangevinStep
+
+
 def likelihood_step(
-    kind: Gaussian | StudentT | ResidualDensity,
-    gaussian: GaussianStep,
-    likelihood: GaussianLikelihood,
-    residual: Floats,
-    noise: float,
-    x: Floats | None,
-    scale: float,
-) -> LikelihoodStep:
+    kind: Gaussian | StudentT | LogDensity, gaussian: GaussianStep, likelihood: GaussianLikelihood, residual: Floats,
+    noise: float, x: Floats | None, scale: float,
+) -> LikelihoodStep:  # fmt: skip
     """Return the step for a likelihood of this `kind`.
 
     `residual` (n,) holds the residual variances of the cells, `noise` is the scale of the noise, and `x` (n, d) is the

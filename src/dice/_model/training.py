@@ -46,13 +46,9 @@ class Trainer:
     ) -> None:
         self.denoiser, self.batches, self.held_out, self.config = denoiser, batches, held_out, config
         self.generator = torch.Generator(batches.data.device).manual_seed(seed)
-        self.optimizer = torch.optim.AdamW(
-            denoiser.parameters(),
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-            betas=(0.9, config.beta2),
-            fused=True,
-        )
+        decay, betas = config.weight_decay, (0.9, config.beta2)
+        parameters, rate = denoiser.parameters(), config.learning_rate
+        self.optimizer = torch.optim.AdamW(parameters, rate, betas, weight_decay=decay, fused=True)
         self.average = AveragedModel(denoiser, multi_avg_fn=_ema(config.ema_decay), use_buffers=False)
         self.step = 0
         self.best_step = 0
@@ -179,15 +175,9 @@ class Trainer:
 
 
 def make_trainer(
-    preset: str,
-    data: TrainingData,
-    *,
-    noise: float,
-    labels: Codes | None = None,
-    mixup: Mixup | None = None,
-    seed: int = 0,
-    **overrides: Any,
-) -> Trainer:
+    preset: str, data: TrainingData, *, noise: float, labels: Codes | None = None, mixup: Mixup | None = None,
+    seed: int = 0, **overrides: Any,
+) -> Trainer:  # fmt: skip
     """Return the trainer of a preset.
 
     Parameters

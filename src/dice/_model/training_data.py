@@ -33,8 +33,6 @@ SMALLEST_SHARE, LARGEST_SHARE = 0.05, 0.8
 #: held-out error after 300 steps was .209, .205 and .203 (bmmc) or .300, .294 and .292 (TEA-seq). Against the exact
 #: posterior of twelve profiles, 16 copies had 97 to 99 % of the error of 8 copies (four seeds).
 MAX_COPIES, ROWS = 16, 64_000
-#: Maximum number of cells that are copied.
-MAX_MEASURED = 16_000
 
 
 class Rows:
@@ -55,10 +53,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def every_second(self) -> Self:
-        """Return every second row."""
-        return type(self)(self.values[::2], self.n_latent)
 
     def clean_scale(self) -> float:
         """Return the root mean variance of clean latents.

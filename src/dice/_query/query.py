@@ -1,6 +1,6 @@
 """A query and its posterior under a prior: read the cells once, find shift and noise, then denoise."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -20,15 +20,16 @@ from dice._data.matrix import Matrix
 from dice._data.store import Prior, own_cells
 from dice._data.value_checks import Statistics, check_query
 from dice._data.write import Slots
+from dice._errors import InputError
 from dice._keys import DenoiseKeys
 from dice._model.counts import judge_counts
 from dice._model.gibbs import MAX_ITERATIONS
 from dice._model.inference import Inference, Plan
 from dice._model.likelihood import GaussianLikelihood, Latents
+from dice._model.offsets import SAMPLED_CELLS, Offsets, find_offsets, recall
 from dice._model.sampler import Posterior, cell_seeds
-from dice._query.shift import find_shift
 from dice._types import Chunk, Codes, Floats, Mask
-from dice.options import Gaussian, Gibbs, Options, Shift
+from dice.options import FOR_LABELS, Gaussian, Gibbs, Options, Shift
 
 T = TypeVar("T")
 #: Results of this context by key. Each comes with its warnings and with the objects whose identity is part of the key.
@@ -100,16 +101,10 @@ class Query:
     def __post_init__(self) -> None:
         prior, options, genes = self.prior, self.options, self.match.prior
         chained = isinstance(options.method, Gibbs) or not isinstance(options.likelihood, str | Gaussian)
-        per_gene = options.noise == "per_gene"
-        of_genes = partial(
-            GaussianLikelihood,
-            prior.projection,
-            genes,
-            per_gene=per_gene,
-            zero_is_empty=prior.statistics.get("minimum", 0.0) >= 0,
-            fill_in=None if chained or not len(self.match.missing) else prior.latent_variances,
-        )
-        likelihood = once(("likelihood", prior.sha256, genes.tobytes(), per_gene, chained), of_genes)
+        per_gene, zero_is_empty = options.noise == "per_gene", prior.statistics.get("minimum", 0.0) >= 0
+        fill_in = None if chained or not len(self.match.missing) else prior.latent_variances
+        making = partial(GaussianLikelihood, prior.projection, genes, per_gene, zero_is_empty, fill_in)
+        likelihood = once(("likelihood", prior.sha256, genes.tobytes(), per_gene, chained), making)
         settle(self, likelihood=likelihood, seeds=cell_seeds(self.matrix.names.astype(str), options.random_state))
 
     @classmethod
@@ -122,6 +117,11 @@ class Query:
     def order(self) -> Codes:
         """All cells in the order of their seeds. The first ones are a sample, the same for any order in the file."""
         return np.argsort(self.seeds, kind="stable")
+
+    @property
+    def expressing(self) -> Codes:
+        """Positions of the cells with expression, in the order of their seeds."""
+        return self.order[~self.latents.empty[self.order]]
 
     @cached_property
     def latents(self) -> Latents:
@@ -156,13 +156,40 @@ class Query:
         if n:
             _log.warn(f"{n} cells express none of the prior's genes and get its mean, for example {names}.")
 
+    def find_shift(self, wanted: Shift | Mapping[str, Any]) -> tuple[Offsets | None, dict[str, Any]]:
+        """Return the offsets of all cells and their record for ``.uns``.
+
+        `wanted` is a strategy, or the record of an earlier call, whose offsets are used again.
+        """
+        batches, latents = self.batches, self.latents
+        codes = np.zeros(self.matrix.n_cells, np.intp) if batches is None else np.asarray(batches.codes, np.intp)
+        names = None if batches is None else [str(name) for name in batches.categories]
+        if not isinstance(wanted, Shift):
+            return recall(self.prior, wanted, codes, names), dict(wanted)
+        if wanted.strategy in FOR_LABELS:
+            raise InputError(
+                f"shift={wanted.strategy!r} serves for labels only and cannot change an embedding: pass it to "
+                "dice.tl.transfer_labels, or pass 'offset', 'clusters', 'mean' or False."
+            )
+        cells = self.order[:SAMPLED_CELLS]
+        cells = cells[~latents.empty[cells]]
+        if not len(cells):
+            return None, {"strategy": "none"}
+        y = self.prior.mean(latents.y[cells], latents.log_depth[cells]) if self.measured else latents.y[cells]
+        offsets = find_offsets(self.prior, y, codes[cells], wanted.strategy, 1 if names is None else len(names))
+        _log.info(f"Shift: {wanted.strategy}.")
+        record: dict[str, Any] = {"strategy": wanted.strategy, "offset": offsets.offsets}
+        if names is not None:
+            record |= {"batches": np.array(names, dtype=str), "batch_key": wanted.batch_key}
+        return replace(offsets, batches=codes), record
+
     @cached_property
     def plan(self) -> Plan:
         """The decisions of the call on shift, noise, rho and method."""
         options, given = self.options, (self.prior, self.likelihood, self.latents)
         # Without labels it is unknown which shift to remove, so embeddings are moved only on request (docs/shift.md).
         left = options.shift is False or (isinstance(options.shift, Shift) and options.shift.strategy == "auto")
-        offsets, shift = (None, {"strategy": "none"}) if left else find_shift(self, options.shift)
+        offsets, shift = (None, {"strategy": "none"}) if left else self.find_shift(options.shift)
         plan = Plan.of(options, *given, measured=self.measured, offsets=offsets, shift=shift)
         _log.info(f"Method: {plan.method}; noise {plan.noise:.3g}, rho {plan.rho:.3g} (PCA units).")
         if not isinstance(options.rho, str) and np.max(options.rho) > plan.rhos.max() * (1 + 1e-9):

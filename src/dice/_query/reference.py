@@ -97,13 +97,9 @@ def own_genes(reference: AnnData, query: Query) -> Codes:
 
 
 def as_query(
-    reference: AnnData,
-    query: Query,
-    roles: Codes,
-    *,
-    depths: NDArray[np.float32] | None = None,
+    reference: AnnData, query: Query, roles: Codes, *, depths: NDArray[np.float32] | None = None,
     share: float | None = None,
-) -> ReferenceQuery:
+) -> ReferenceQuery:  # fmt: skip
     """Return the cells of the reference as a query, as if they had been measured like `query`.
 
     Cells are thinned to the log depths of the query, or to other `depths` in ascending order; an empty array keeps all

@@ -28,15 +28,7 @@ from dice._model.pca import fit_projection
 from dice._model.prior import LearnedPrior
 from dice._model.projection import Projection
 from dice._model.schema import MAX_LATENT
-from dice._model.training_data import (
-    MAX_MEASURED,
-    ROLES,
-    TrainingData,
-    assign_roles,
-    make_rows,
-    plain_data,
-    thinned_data,
-)
+from dice._model.training_data import ROLES, TrainingData, assign_roles, make_rows, plain_data, thinned_data
 from dice._train.genes import learned_genes
 from dice._types import Codes
 from dice.options import Training
@@ -47,8 +39,9 @@ AUTO_LATENT = 50
 RARE = 20
 #: Maximum number of calibration cells that are stored in the prior.
 CALIBRATION_CELLS = 2000
-#: Smallest number of cells to learn the noise of counts from. With fewer cells, Gaussian noise is assumed.
-MIN_CELLS = 100
+#: Smallest number of cells to learn the noise of counts from (with fewer cells, Gaussian noise is assumed), and maximum
+#: number of cells that are copied.
+MIN_CELLS, MAX_MEASURED = 100, 16_000
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dice._data.matrix import Matrix
 from dice._data.values import takes_counts
 from dice._data.write import Slots, check_free, check_writable, write
 from dice._errors import InputError
-from dice._model.batches import harmony
+from dice._model.arrays import harmony
 from dice._model.pca import fit_projection
 from dice._types import Floats, Seed
 

@@ -18,7 +18,6 @@ from dice._labels import novel_cells
 from dice._labels.cells import fine_groups
 from dice._labels.novelty import novelty_scores
 from dice._query.query import Query
-from dice._query.shift import query_order
 from dice.options import Checks, Options
 
 
@@ -117,7 +116,7 @@ def novelty(
         latents, y = query.latents, np.asarray(query.latents.y)
         score, ranked = novelty_scores(groups, y, calibration)
         p = novel_cells.p_values(score, ranked)
-        tested = fine_groups(y, query_order(query)) if named is None else named
+        tested = fine_groups(y, query.expressing) if named is None else named
         codes, titles = np.where(latents.empty, -1, tested.codes), list(map(str, tested.categories))
         called = novel_cells.call_groups(query, y, codes, len(titles), known, fdr)
         novel = novel_cells.discoveries(p, fdr) & ~latents.empty & (not called.shifted)

@@ -21,8 +21,8 @@ from dice._labels.novel_cells import unlike_cells
 from dice._labels.sets import judge
 from dice._labels.slots import count_votes, label_keys, label_slots, safe_slots
 from dice._labels.stored import check_model, levels_of, read_or_learn
+from dice._model.arrays import separation
 from dice._query.query import Query
-from dice._query.shift import measure_shift
 from dice.options import Checks, Classifier, LabelsKey, Options, Sets, Shift
 
 #: How the query is compared with the reference: by the average of all views, by one view, or by a stored shift.
@@ -161,8 +161,8 @@ def transfer_labels(
         model = read_or_learn(reference, prior, levels, prior_key, options.random_state)
         check_model(model, prior)
         cells = LabelCells.of(Query.of(adata, prior, options))
-        scaled = cells.y / prior.latent_scale, model.calibration_y / prior.latent_scale
-        auc = measure_shift(cells.query, *scaled, options.random_state)
+        own, scale = cells.y[cells.query.expressing], prior.latent_scale
+        auc = separation(model.calibration_y / scale, own / scale, options.random_state)
         params = {"n_calibration": len(model.calibration_codes), "shift_auc": auc}
         positions = None if kind.spatial_key is None else read_positions(adata, kind.spatial_key)
         found = classify(cells, model, kind, options.shift, auc, positions)

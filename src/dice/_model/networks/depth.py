@@ -65,9 +65,8 @@ class DepthDenoiser(Denoiser):
         super().__init__()
         self.n_latent, self.width, self.depth = n_latent, width, depth
         self.filter = LinearFilter(n_latent)
-        self.conditions = nn.Sequential(
-            nn.Linear(5, N_CONDITIONS), nn.SiLU(), nn.Linear(N_CONDITIONS, N_CONDITIONS), nn.SiLU()
-        )
+        first, second = nn.Linear(5, N_CONDITIONS), nn.Linear(N_CONDITIONS, N_CONDITIONS)
+        self.conditions = nn.Sequential(first, nn.SiLU(), second, nn.SiLU())
         self.inlet = nn.Linear(n_latent, width)
         self.blocks = nn.ModuleList(FilmBlock(width) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
@@ -85,7 +84,7 @@ class DepthDenoiser(Denoiser):
 
     def start(self, train: Tensor, held_out: Tensor | None, typical: float | None) -> None:
         """Fit the linear filter. `typical` is the log depth at which cells are predicted."""
-        judged = None if held_out is None or not len(held_out) else Rows(held_out, self.n_latent)
+        judged = None if held_out is None else Rows(held_out, self.n_latent)
         self.filter.fit(Rows(train, self.n_latent), judged, typical)
 
     @property
@@ -140,7 +139,7 @@ class DepthDenoiser(Denoiser):
         mean = self._mean(z, rows.depths, s)[0]
         error = (rows.target - mean).square().mean(1) * self.filter.weight(s, rows.depths)
         # The variance reads the hidden state of the mean without training it. Every second row is enough for it.
-        rows, z, s = rows.every_second(), z[::2], s[::2]
+        rows, z, s = Rows(batch[::2], self.n_latent), z[::2], s[::2]
         with torch.no_grad():
             mean, hidden = self._mean(z, rows.half_depths, s)
         # The two halves of the target have independent noise, so the mean product of their errors is the posterior

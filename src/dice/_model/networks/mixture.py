@@ -38,12 +38,10 @@ class MixtureDenoiser(Denoiser):
 
     def __init__(self, n_latent: int, n_components: int) -> None:
         super().__init__()
-        self.n_latent = n_latent
-        self.n_components = n_components
-        eye = torch.eye(n_latent).repeat(n_components, 1, 1)
+        self.n_latent, self.n_components = n_latent, n_components
         self.register_buffer("weights", torch.full((n_components,), 1 / n_components))
         self.register_buffer("means", torch.zeros(n_components, n_latent))
-        self.register_buffer("axes", eye)
+        self.register_buffer("axes", torch.eye(n_latent).repeat(n_components, 1, 1))
         self.register_buffer("variances", torch.ones(n_components, n_latent))
 
     @classmethod
@@ -96,11 +94,7 @@ class MixtureDenoiser(Denoiser):
         """Return weights (n, C) and means (n, C, k) of the posterior mixture of each cell."""
         total = self.variances + as_column(s, z).square()[:, None]
         along = torch.einsum("nck,ckj->ncj", z[:, None] - self.means, self.axes)
-        responsibilities = torch.softmax(self._log_joint(along, total), dim=1)
+        # log pi_c N(z; mu_c, S_c + s^2 I) up to a constant, from coordinates along the eigenvectors.
+        log_joint = self.weights.log() - 0.5 * ((along.square() / total).sum(-1) + total.log().sum(-1))
         means = self.means + torch.einsum("ncj,ckj->nck", self.variances / total * along, self.axes)
-        return responsibilities, means
-
-    def _log_joint(self, along: Tensor, total: Tensor) -> Tensor:
-        """Return log pi_c N(z; mu_c, S_c + s^2 I) up to a constant, from coordinates along the eigenvectors."""
-        quadratic = (along.square() / total).sum(-1)
-        return self.weights.log() - 0.5 * (quadratic + total.log().sum(-1))
+        return torch.softmax(log_joint, dim=1), means

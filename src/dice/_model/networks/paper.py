@@ -38,15 +38,9 @@ LOG_NOISE = torch.as_tensor(np.log(SCHEDULE.noise[1:]), dtype=torch.float32)
 
 #: Appendix C: AdamW at 1e-4 with cosine decay, batches of 4048 cells, no weight averaging, no early stopping.
 PAPER_TRAINING = TrainingConfig(
-    batch_size=4048,
-    learning_rate=1e-4,
-    beta2=0.999,
-    warmup=1,
-    clip_norm=math.inf,
-    ema_decay=0.0,
-    evaluate_every=100,
-    patience=0,
-)
+    batch_size=4048, learning_rate=1e-4, beta2=0.999, warmup=1, clip_norm=math.inf, ema_decay=0.0,
+    evaluate_every=100, patience=0,
+)  # fmt: skip
 
 
 class PaperDenoiser(Denoiser):
@@ -73,9 +67,7 @@ class PaperDenoiser(Denoiser):
 
     def __init__(self, n_latent: int, width: int = 512, depth: int = 8) -> None:
         super().__init__()
-        self.n_latent = n_latent
-        self.width = width
-        self.depth = depth
+        self.n_latent, self.width, self.depth = n_latent, width, depth
         self.inlet = nn.Linear(n_latent, width)
         self.time = nn.Sequential(nn.Linear(TIME_FEATURES, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
         self.blocks = nn.ModuleList(_block(width) for _ in range(depth))
@@ -128,13 +120,8 @@ class PaperDenoiser(Denoiser):
 
 
 def _block(width: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(2 * width, 4 * width),
-        nn.BatchNorm1d(4 * width),
-        nn.SiLU(),
-        nn.Linear(4 * width, 2 * width),
-        nn.BatchNorm1d(2 * width),
-    )
+    expand, contract = nn.Linear(2 * width, 4 * width), nn.Linear(4 * width, 2 * width)
+    return nn.Sequential(expand, nn.BatchNorm1d(4 * width), nn.SiLU(), contract, nn.BatchNorm1d(2 * width))
 
 
 def _sinusoidal(t: Tensor) -> Tensor:
