@@ -460,6 +460,19 @@ def test_further_outputs_are_no_inputs(flag, inputs, capsys):
 
 
 @pytest.mark.filterwarnings("ignore:The genes of the prior have")
+def test_the_tree_of_the_labels_is_no_output(inputs, capsys):
+    """`dice annotate --hierarchy tree.csv --report tree.csv` replaced the tree by the page."""
+    Path("tree.csv").write_text("child,parent\nalpha,top\n")
+    more = ["--labels", "label", "--hierarchy", "tree.csv", "--report", "tree.csv", "--quiet"]
+    assert main(["annotate", "query.h5ad", "prior.h5ad", "-o", "out.h5ad", *more]) == 1
+    assert "dice: The output --report 'tree.csv' is an input" in capsys.readouterr().err
+    levels = dice.Levels("label", "tree.csv")
+    with pytest.raises(dice.DiceError, match="is an input of this call and would be lost"):
+        dice.tl.annotate(stored_priors.cells(60), "prior.h5ad", levels, report="tree.csv")
+    assert Path("tree.csv").read_text().startswith("child")
+
+
+@pytest.mark.filterwarnings("ignore:The genes of the prior have")
 def test_a_prior_of_the_shelf_is_no_output(inputs, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DICE_CACHE", str(tmp_path / "cache"))
     path = dice.priors.save("prior.h5ad", "mine")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import stored_priors
 import zarr
+from scipy import sparse
 
 import dice
 from dice._data.door import Walk
@@ -220,6 +221,70 @@ def test_honest_files_pass_as_they_are(tmp_path, compression):
         exact.check(file)
         with pytest.raises(InputError, match="increases the unpacked size to"):
             Walk(tmp_path / "cells.h5ad", walk.n_bytes - 1, InputError).check(file)
+
+
+ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
+
+
+def _flags(file):
+    file["obsm"].create_dataset("x", (3 * 10**9,), "?").attrs.update(ARRAY)
+
+
+def _table(file):
+    table = file["obsm"].create_group("x")
+    table.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "i", "column-order": []})
+    table.create_dataset("i", (10**9,), "i8").attrs.update(ARRAY)
+
+
+def _tall(file):
+    file["obsm"].create_dataset("x", (2**58,), "f4").attrs.update(ARRAY)
+
+
+def _sparse(shape, n_pointers, kind="csr"):
+    def forge(file):
+        matrix = file["obsm"].create_group("x")
+        matrix.attrs.update({"encoding-type": f"{kind}_matrix", "encoding-version": "0.1.0", "shape": shape})
+        for name, dtype in (("data", "f4"), ("indices", "i8"), ("indptr", "i8")):
+            matrix.create_dataset(name, (n_pointers if name == "indptr" else 9,), dtype)
+
+    return forge
+
+
+@pytest.mark.parametrize(
+    ("forge", "sentence"),
+    [
+        (_flags, "'obsm/x' increases the unpacked size to 2,861 MB"),
+        (_table, "'obsm/x/i' increases the unpacked size to 7,629 MB"),
+        (_sparse((8, 20), 10**9), "'obsm/x/indptr' increases the unpacked size to"),
+        (_tall, "'/obsm/x' has a shape that does not fit its file"),
+        (_sparse((10**13, 20), 9), "'/obsm/x' has a shape that does not fit its file"),
+        (_sparse((8, 10**14), 9, "csc"), "'/obsm/x' has a shape that does not fit its file"),
+    ],
+    ids=["flags", "table", "pointers", "tall", "many rows", "many columns"],
+)
+def test_a_stream_is_refused_by_what_it_would_read(tmp_path, forge, sentence):
+    """Tables and pointers of matrices are read at once; too many chunks had no end. A file of 90 KB took 5 GB."""
+    path = tmp_path / "cells.h5ad"
+    shutil.copy(stored_priors.path("labels"), path)
+    with h5py.File(path, "a") as file:
+        forge(file)
+    with little_memory(), pytest.raises(InputError, match=sentence):
+        dice.read_lazy(path)
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_a_stream_leaves_matrices_on_disk_uncounted(tmp_path, suffix, monkeypatch):
+    """Of any size: what the caller streams may be larger than the memory. A table in `obsm` counts."""
+    cells = stored_priors.cells(2_000)
+    cells.layers["rows"], cells.layers["columns"] = sparse.csr_matrix(cells.X), sparse.csc_matrix(cells.X)
+    cells.obsm["x"], cells.obsp["graph"] = cells.X.copy(), sparse.eye(2_000, format="csr")
+    path = tmp_path / f"cells.{suffix}"
+    getattr(cells, f"write_{suffix}")(path)
+    monkeypatch.setattr("dice._data.files.size_limit", lambda path: 10**6)
+    found = dice.read_lazy(path)
+    np.testing.assert_array_equal(found.layers["columns"].compute().toarray(), cells.X)
+    with pytest.raises(InputError, match="increases the unpacked size to 1 MB"):
+        read(path)
 
 
 def test_a_larger_prior_is_read_if_the_caller_says_so():

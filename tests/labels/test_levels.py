@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from itertools import pairwise
 
@@ -154,7 +155,7 @@ def test_a_table_of_parents(tmp_path):
     path.write_text("a,b\n1,2\n")
     with pytest.raises(DiceError, match="columns child and parent"):
         read_hierarchy(path, [])
-    with pytest.raises(DiceError, match="columns child and parent"):
+    with pytest.raises(DiceError, match="There is no file"):
         read_hierarchy(tmp_path / "nothing.csv", [])
 
 
@@ -183,11 +184,20 @@ def test_labels_above_others_in_an_ontology_are_coarse(ontology):
     assert held == {"T cell", "lymphocyte"}
 
 
+def test_a_hierarchy_is_a_file_and_nothing_else(tmp_path):
+    """pandas waited for a pipe without end, and would have downloaded an address."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path in (tmp_path / "pipe.csv", tmp_path, tmp_path / "nothing.obo", "https://localhost/tree.csv"):
+        with pytest.raises(DiceError, match="There is no file"):
+            read_hierarchy(path, LABELS)
+
+
 def test_bad_ontologies_are_refused(ontology, tmp_path, monkeypatch):
     with pytest.raises(DiceError, match=r"no terms with the ids or names \['unknown'\]"):
         read_hierarchy(ontology, ["CD4 naive", "unknown"])
+    (tmp_path / "empty.obo").write_text("no ontology")
     with pytest.raises(DiceError, match=r"must be an ontology in the \.obo format"):
-        read_hierarchy(tmp_path / "nothing.obo", LABELS)
+        read_hierarchy(tmp_path / "empty.obo", LABELS)
     monkeypatch.setitem(sys.modules, "obonet", None)
     with pytest.raises(ImportError, match=r'pip install "scdice\[ontology\]"'):
         read_hierarchy(ontology, LABELS)

@@ -86,8 +86,8 @@ def size_limit(path: Path) -> int:
 class Walk:
     """Walk through a file, add up the memory that reading it would take, and refuse unsafe entries.
 
-    Slots that stay `on_disk` (names at the root of the file) are not added up. With `strict`, for priors, fewer arrays
-    and only small chunks are allowed.
+    Matrices in slots that stay `on_disk` (names at the root of the file) are not added up. With `strict`, for priors,
+    fewer arrays and only small chunks are allowed.
     """
 
     path: Path
@@ -98,8 +98,8 @@ class Walk:
     n_nodes: int = field(default=0, init=False)
     n_bytes: int = field(default=0, init=False)
 
-    def check(self, node: Any, name: str = "", depth: int = 0) -> None:
-        """Check a group or an array and all below it."""
+    def check(self, node: Any, name: str = "", depth: int = 0, holder: Any = None) -> None:
+        """Check a group or an array in its `holder`, and all below it."""
         self.n_nodes += 1
         is_array = isinstance(node, h5py.Dataset | zarr.Array)
         if not is_array and not isinstance(node, h5py.Group | zarr.Group):
@@ -109,7 +109,7 @@ class Walk:
         if is_hdf5 := isinstance(node, h5py.Dataset | h5py.Group):
             self._add(name, self._measured(lengths.attribute_bytes, node, name))
         if is_array:
-            stays = name.partition("/")[0] in self.on_disk
+            stays = self._stays(node, name, holder)
             self._add(name, 0 if stays else _declared(node))
             if not (self._plain_hdf5(node, stays) if is_hdf5 else _plain_zarr(node)):
                 self._refuse(name, "has an unsupported compression or type, or is stored in another file")
@@ -118,7 +118,17 @@ class Walk:
                 self._add(name, PER_CHARACTER * self._measured(measure, node, name))
             return
         for key in node:
-            self.check(child(node, key, self.failure), f"{name}/{key}" if name else key, depth + 1)
+            self.check(child(node, key, self.failure), f"{name}/{key}" if name else key, depth + 1, node)
+
+    def _stays(self, data: Any, name: str, holder: Any) -> bool:
+        """Return whether a lazy reader leaves an array on disk: a dense matrix, or the entries of a sparse one."""
+        slot, *keys = name.split("/")
+        if slot not in self.on_disk or slot == "raw":  # Raw expression is not read at all.
+            return slot in self.on_disk
+        depth = int(slot != "X")
+        if holder.attrs.get("encoding-type") in ("csr_matrix", "csc_matrix"):
+            return len(keys) == depth + 1 and keys[-1] != "indptr"
+        return len(keys) == depth and data.attrs.get("encoding-type") == "array" and data.dtype.kind in "fiuc"
 
     def _add(self, name: str, n_bytes: int) -> None:
         self.n_bytes += n_bytes

@@ -47,7 +47,7 @@ def _matrices(adata: AnnData) -> Iterator[Any]:
 
 
 def _check_cells(group: Any, path: Path, on_disk: tuple[str, ...] = ()) -> None:
-    """Check a file of cells without the slots that stay `on_disk`. Priors in it are checked more strictly."""
+    """Check a file of cells without matrices that stay `on_disk`. Priors in it are checked more strictly."""
     Walk(path, size_limit(path), InputError, on_disk=on_disk).check(group)
     uns = group.get("uns", {})
     for name in uns:
@@ -66,32 +66,40 @@ def read_lazy(path: str | os.PathLike[str], *, chunk_size: int | None = None) ->
         raise InputError("Files are streamed by dask: install it with pip install 'scdice[dask]'.") from error
     with opened(path, CELLS, InputError) as group:
         _check_cells(group, Path(path), ("X", "raw", *LAZY))
-        n_vars = group["var"][group["var"].attrs["_index"]].shape[0]
-        rows = chunk_size or max(BLOCK_ENTRIES // max(n_vars, 1), 256)
-        mappings = {name: {key: _lazy(group[name][key], rows) for key in group[name]} for name in LAZY if name in group}
-        return AnnData(
-            X=_lazy(group["X"], rows) if "X" in group else None,
-            obs=read_elem(group["obs"]),
-            var=read_elem(group["var"]),
-            uns=read_elem(group["uns"]) if "uns" in group else {},
-            **mappings,
-        )
+        obs, var = read_elem(group["obs"]), read_elem(group["var"])
+        rows = chunk_size or max(BLOCK_ENTRIES // max(len(var), 1), 256)
+        lazy = {
+            name: {key: _lazy(group[name][key], rows, len(var if name[:3] == "var" else obs)) for key in group[name]}
+            for name in LAZY
+            if name in group
+        }
+        x = _lazy(group["X"], rows, len(obs)) if "X" in group else None
+        return AnnData(x, obs=obs, var=var, uns=read_elem(group["uns"]) if "uns" in group else {}, **lazy)
 
 
-def _lazy(element: Any, rows: int) -> Any:
-    """Return an element as a dask array; tables and scalars in memory."""
+def _lazy(element: Any, rows: int, length: int) -> Any:
+    """Return an element of this length as a dask array; tables and scalars in memory."""
     kind = element.attrs.get("encoding-type", "")
     if kind in ("csr_matrix", "csc_matrix"):
         shape = tuple(int(size) for size in element.attrs["shape"])
+        pointers = element["indptr"].shape
+        _check_shape(element, shape[0] == length and pointers == (shape[kind == "csc_matrix"] + 1,))
         if not shape[0]:
-            return read_elem(element)  # anndata 0.12.0 cannot cut a matrix without cells
+            return sparse.csr_matrix((0, shape[1]), dtype=np.float32)  # anndata 0.12.0 cannot cut it
         chunks = (min(rows, shape[0]), shape[1])
         # Columns that would fill a block if they were dense.
         columns = min(max(BLOCK_ENTRIES // shape[0], 1), max(shape[1], 1))
         return read_elem_lazy(element, chunks=chunks if kind == "csr_matrix" else (shape[0], columns))
     if kind == "array" and element.ndim and np.issubdtype(element.dtype, np.number):
+        _check_shape(element, element.shape[0] == length)
         return read_elem_lazy(element, chunks=(min(rows, max(element.shape[0], 1)), *element.shape[1:]))
     return read_elem(element)
+
+
+def _check_shape(element: Any, fits: bool) -> None:
+    """Refuse a matrix that does not fit its file, before it is divided into chunks: these might be too many."""
+    if not fits:
+        raise InputError(f"The matrix {element.name!r} has a shape that does not fit its file: get the file again.")
 
 
 def write_file(adata: AnnData, path: str | os.PathLike[str]) -> None:

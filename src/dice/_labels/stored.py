@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,8 @@ def read_hierarchy(hierarchy: Mapping[str, str] | str | os.PathLike[str], labels
     if isinstance(hierarchy, Mapping):
         return {str(child): str(parent) for child, parent in hierarchy.items()}
     path = os.fspath(hierarchy)
+    if not Path(path).is_file():  # pandas would wait for a pipe, and download a link.
+        raise InputError(f"There is no file {path!r}: pass a dict from child to parent, or a .csv or .obo file.")
     if path.removesuffix(".gz").endswith(".obo"):
         return _parents_in_ontology(path, labels)
     try:

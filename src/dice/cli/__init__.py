@@ -39,7 +39,7 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 }
 SUFFIXES = (".h5ad", ".zarr")
 #: Names of the arguments that are files.
-INPUTS = ("adata", "reference", "label_map")
+INPUTS = ("adata", "reference", "label_map", "hierarchy")
 OUTPUTS = ("output", "trained", "report", "table", "checkpoint")
 #: Exit codes: an error with a message, and Ctrl-C (as in a shell). argparse exits with 2 for wrong usage.
 FAILED, INTERRUPTED = 1, 130

@@ -129,8 +129,9 @@ def annotate(
     prior_key, alpha = new_key("prior_key", prior_key, "dice"), share("alpha", alpha)
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
     options = Options(shift=shift, layer=layer, gene_key=gene_key, check=check, random_state=seed(random_state))
-    path = None if report is None else check_target(report, inputs=(adata, reference))
     known, levels = reference if isinstance(reference, AnnData) else None, Levels.of(labels_key)
+    inputs = (adata, reference, levels and levels.hierarchy)
+    path = None if report is None else check_target(report, inputs=inputs)
     reference = find_prior(reference, key=prior_key) if known is None else reference
     call: dict[str, Any] = {
         "labels_key": levels and levels.key, "n_top_genes": n_top_genes, "reference_batch_key": reference_batch_key,
