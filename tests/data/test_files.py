@@ -47,7 +47,7 @@ def group(request, tmp_path):
     ],
 )
 def test_matrices_are_lazy(group, name, chunks):
-    found = _lazy(group[name], 5)
+    found = _lazy(group[name], 5, 12)
     assert found.chunks == chunks
     values = found.compute()
     values = values.toarray() if sparse.issparse(values) else values
@@ -55,22 +55,22 @@ def test_matrices_are_lazy(group, name, chunks):
 
 
 def test_all_else_is_in_memory(group):
-    assert list(_lazy(group["uns/text"], 5)) == ["a", "b"]
-    assert _lazy(group["uns/number"], 5) == 3.0
+    assert list(_lazy(group["uns/text"], 5, 12)) == ["a", "b"]
+    assert _lazy(group["uns/number"], 5, 12) == 3.0
 
 
 def test_few_columns_fill_a_block(group, monkeypatch):
     """Columns of a matrix of no cells are read at once."""
     monkeypatch.setattr("dice._data.files.BLOCK_ENTRIES", 24)
-    assert _lazy(group["layers/columns"], 5).chunks == ((12,), (2, 2, 1))
+    assert _lazy(group["layers/columns"], 5, 12).chunks == ((12,), (2, 2, 1))
     monkeypatch.setattr("dice._data.files.BLOCK_ENTRIES", 3)
-    assert _lazy(group["layers/columns"], 5).chunks == ((12,), (1,) * 5)
+    assert _lazy(group["layers/columns"], 5, 12).chunks == ((12,), (1,) * 5)
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array])
 def test_no_cells(kind, tmp_path):
     ad.AnnData(kind(VALUES[:0])).write_zarr(tmp_path / "empty.zarr")
-    assert _lazy(zarr.open_group(tmp_path / "empty.zarr", mode="r")["X"], 5).shape == (0, 5)
+    assert _lazy(zarr.open_group(tmp_path / "empty.zarr", mode="r")["X"], 5, 0).shape == (0, 5)
 
 
 def test_what_cannot_be_opened_is_one_sentence(tmp_path):
