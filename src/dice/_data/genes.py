@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dice import _log
 from dice._arguments import is_text, known_key, number, said
-from dice._data.gene_names import Species, species_of, unified
+from dice._data.gene_names import Species, names_of, species_of, unified
 from dice._errors import InputError
 from dice._model.schema import MAX_NAME
 from dice.options import Options
@@ -172,6 +172,10 @@ def _positions(names: pd.Index, wanted: pd.Index, species: str = "auto") -> tupl
         return exact, {"name": len(exact)}
     theirs = species_of(wanted)
     ours: Species | None = (species_of(names) or theirs) if species == "auto" else species  # type: ignore[assignment]
+    if ours is not None and theirs not in (None, ours):
+        # Capitals do not make a gene of one species a gene of the other: genes with other spelling need an ortholog.
+        spelled = [names_of(ours).symbol(name)[1] in ("case", "former symbol") for name in names]
+        exact[(exact >= 0) & np.array(spelled)[exact]] = -1
     own, by = unified(names, ours, theirs)
     other, theirs_by = unified(wanted, theirs, theirs)
     found = np.where(exact >= 0, exact, _indexer(own, other))
