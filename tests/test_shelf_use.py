@@ -1,11 +1,15 @@
-"""What users of ready priors do: genes of another species in capitals, and other normalisations."""
+"""What users of priors do: genes of another species, several references, and other normalisations."""
 
 from __future__ import annotations
+
+import shutil
+from pathlib import Path
 
 import anndata as ad
 import numpy as np
 import pandas as pd
 import pytest
+import stored_priors
 
 import dice
 from dice._data.genes import match_genes
@@ -22,3 +26,25 @@ def test_mouse_genes_in_capitals_are_matched_by_orthologs_if_the_species_is_name
     named = match_genes(cells, wanted, species="mouse")
     assert named.missing.tolist() == ["AMY2B", "KRT19"]
     assert named.ways == {"name": 2, "ortholog": 3}
+
+
+@pytest.mark.filterwarnings("ignore::dice.DiceWarning")
+def test_two_files_of_one_name_can_be_told_apart(tmp_path):
+    """The column said "prior" for both, as a text or as a path."""
+    (tmp_path / "other").mkdir()
+    paths = [shutil.copy(stored_priors.path("labels"), tmp_path / part) for part in ("prior.h5ad", "other/prior.h5ad")]
+    query = stored_priors.cells(60)
+    dice.tl.annotate(query, [str(paths[0]), Path(paths[1])])
+    names = ["prior (1)", "prior (2)"]
+    assert list(query.uns["label_dice"]["references"]["name"]) == names
+    assert list(query.obs["label_dice_reference"].cat.categories) == names
+
+
+@pytest.mark.parametrize("new", [3, None, "", " ", "a\0b"])
+def test_new_names_of_labels_are_texts_that_files_can_hold(new):
+    """None became the label "None", and a null character a result that could not be saved."""
+    prior, query = dice.Prior.load(stored_priors.path("labels")), stored_priors.cells(60)
+    with pytest.raises(dice.DiceError, match="The new names of labels must be a dict of texts, got"):
+        dice.tl.annotate(query, [prior, (prior, {"alpha": new})])
+    with pytest.raises(dice.DiceError, match="`reference` must be an AnnData object, a prior, a path or a name, got"):
+        dice.tl.annotate(query, [prior, (prior, {"alpha": "A"}, 3)])

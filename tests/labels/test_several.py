@@ -100,7 +100,7 @@ def test_annotate_takes_a_list():
     assert not [name for name in (*query.obs, *query.obsm, *query.uns) if "safe" in name or "_views" in name]
     with pytest.raises(dice.DiceError, match="no `report` with a list"):
         dice.tl.annotate(query, [])
-    with pytest.raises(dice.DiceError, match="must be a dict, got"):
+    with pytest.raises(dice.DiceError, match="must be a dict of texts, got"):
         dice.tl.annotate(query, [(prior, "A")])
     with pytest.raises(dice.DiceError, match=r"Reference 2 has no labels \['alpah', 3\] to rename: pass .*'alpha'"):
         dice.tl.annotate(query, [prior, (prior, {"alpha": "A", "alpah": "A", 3: "B"})])

@@ -14,7 +14,7 @@ import pandas as pd
 from anndata import AnnData
 
 from dice import _log
-from dice._arguments import said
+from dice._arguments import is_text, said
 from dice._data import read
 from dice._data.checks import read_labels
 from dice._data.store import Prior, find_prior
@@ -23,6 +23,7 @@ from dice._errors import InputError
 from dice._keys import AMBIGUOUS, CONFIDENT, UNLIKE, LabelKeys, NoveltyKeys, SafeKeys
 from dice._labels.sets import with_most_likely
 from dice._labels.slots import common_slots, most_likely
+from dice._model.schema import MAX_NAME
 from dice._types import Floats, Mask
 from dice.options import LabelsKey, Levels
 
@@ -82,7 +83,6 @@ def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
         _log.say(f"Reference {source.place} of {len(sources)}.")
         reference = source.prior or source.reference
         found = verb(adata, reference, **given | {"labels_key": source.labels_key}, copy=copy)
-        # `found or adata` would not do, because an object without cells is false.
         return adata if found is None else found
 
     others = [source.opinion(annotated(source, copy=True)) for source in reversed(sources[1:])]
@@ -111,9 +111,10 @@ class Source:
     @classmethod
     def of(cls, given: Any, place: int, labels_key: LabelsKey | None) -> Source:
         """Check a reference, given alone or as a pair with new names of its labels."""
-        reference, renamed = given if isinstance(given, tuple) else (given, {})
-        if not isinstance(renamed, Mapping):
-            raise InputError(f"The new names of labels must be a dict, got {said(renamed)}.")
+        reference, renamed = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
+        texts = isinstance(renamed, Mapping) and all(is_text(new, MAX_NAME) and new.strip() for new in renamed.values())
+        if not texts:
+            raise InputError(f"The new names of labels must be a dict of texts, got {said(renamed)}.")
         # An object without cells may have been read from the file of a prior.
         prior = None if isinstance(reference, AnnData) and reference.n_obs else find_prior(reference)
         own, asked = labels_key if prior is None else prior.params.get("labels_key"), Levels.of(labels_key)
@@ -148,7 +149,7 @@ class Source:
         """Name of the reference in the results."""
         shelf = None if self.prior is None else self.prior.params.get("shelf")
         named = shelf.get("name") if isinstance(shelf, dict) else None
-        file = Path(self.reference).stem if isinstance(self.reference, str) else f"reference {self.place}"
+        file = Path(self.reference).stem if isinstance(self.reference, str | Path) else f"reference {self.place}"
         return str(named or file)
 
     def opinion(self, adata: AnnData) -> Opinion:
@@ -164,9 +165,8 @@ class Source:
         cells = cells.reindex(probabilities.columns, fill_value=0).clip(lower=1)
         score, group = read.column(adata, novelty.score).astype(float), read.column(adata, novelty.group)
         mean = score.groupby(group.to_numpy(), observed=True).transform("mean").fillna(score)
-        novel = np.stack(
-            [read.column(adata, flag).to_numpy(bool) for flag in (novelty.flag, novelty.group_flag)], axis=1
-        )
+        flags = (novelty.flag, novelty.group_flag)
+        novel = np.column_stack([read.column(adata, flag).to_numpy(bool) for flag in flags])
         status = read.column(adata, keys.status).astype(str).to_numpy()
         return Opinion(self.name, cells, probabilities, sets > 0, status, ((score + mean) / 2).to_numpy(), novel)
 
@@ -196,7 +196,8 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
     reference with the largest weight for the label. A cell is novel if it is novel to all references.
     """
     names = list(dict.fromkeys(name for one in opinions for name in one.probabilities))
-    used = [one.name for one in opinions]
+    told = [one.name for one in opinions]
+    used = [f"{name} ({place})" if told.count(name) > 1 else name for place, name in enumerate(told, 1)]
     unlike = np.stack([one.status == UNLIKE for one in opinions])
     mixed, parts = _mixed(opinions, names, unlike)
     label, rows, weights = mixed.argmax(1), np.arange(len(mixed)), parts.sum(2)
@@ -208,12 +209,12 @@ def combined(opinions: list[Opinion], keys: LabelKeys, record: Mapping[str, Any]
     sets = with_most_likely((_tables(opinions, "sets", names) * heard[:, :, None]).any(0), mixed)
     n_cells = np.bincount(source, minlength=len(used))
     _log.say(f"Labels by {', '.join(f'{name} ({n:,} cells)' for name, n in zip(used, n_cells, strict=True))}.")
-    told = {"name": np.array(used, dtype=str), "weight": weights.sum(1) / max(len(mixed), 1), "cells": n_cells}
-    by = pd.Categorical(np.array(used, dtype=object)[source], categories=list(dict.fromkeys(used)))
+    references = {"name": np.array(used, dtype=str), "weight": weights.sum(1) / max(len(mixed), 1), "cells": n_cells}
+    by = pd.Categorical.from_codes(source, used)
     novel = np.all([one.novel for one in opinions], axis=0)
     obs = {f"{keys.label}_reference": by, NoveltyKeys().flag: novel[:, 0], NoveltyKeys().group_flag: novel[:, 1]}
     cells, given = opinions[0].probabilities.index, most_likely(names, mixed)
-    record = dict(record) | {"labels": np.array(names, dtype=str), "references": told}
+    record = dict(record) | {"labels": np.array(names, dtype=str), "references": references}
     common = common_slots(keys, cells, names, given, mixed, sets, pd.Categorical(status))
     return common | Slots(obs=obs, uns={keys.uns: record})
 
