@@ -178,7 +178,7 @@ def markdown(table: pd.DataFrame) -> str:
 def provenance(rows: pd.DataFrame, repeated: bool = True) -> str:
     """Return the command, the versions, the machine, the seeds and the seconds of the call."""
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True).stdout.strip()
     versions = ", ".join(f"{package} {version(package)}" for package in PACKAGES)
     seeds = f", seeds {sorted(map(int, rows['seed'].unique()))}" if "seed" in rows else ""
     runs = "Means and 95 % intervals over seeds; every run is" if repeated else "All rows are"
