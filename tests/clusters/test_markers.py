@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from scipy.stats import binomtest, norm
 
-from dice._clusters.markers import LeafSums, SideSums, compare
+from dice._clusters.markers import SideSums, compare, leaf_sums
 from dice._model.counts import halves, normalised, recover
 
 N, D = 300, 60
@@ -58,7 +58,7 @@ def alike():
 
 
 def p_values(alike, leaves, place=slice(None)):
-    sums = LeafSums(leaves, 2, alike[1])(alike[0], slice(0, N))
+    sums = leaf_sums(leaves, 2, alike[1], alike[0], slice(0, N))
     sums = SideSums(*(part[place] for part in vars(sums).values()))
     return 2 * norm.sf(np.abs(compare(sums.of([0]), sums.of([1]))[0]))
 
@@ -96,7 +96,7 @@ def test_cells_that_are_not_counts_or_have_no_leaf_are_left_out(alike):
     values[[0], :] = values[[0], :] * 1.2345
     leaves = np.zeros((N, 2), dtype=int)
     leaves[1:5] = -1
-    sums = LeafSums(leaves, 2, alike[1])(values, slice(0, N))
+    sums = leaf_sums(leaves, 2, alike[1], values, slice(0, N))
     assert sums.cells.tolist() == [[N - 5, 0], [N - 5, 0]]
     counted = np.asarray(recover(alike[0]).counts.sum(0)).ravel() - recover(alike[0][:5]).counts.sum(0)
     np.testing.assert_allclose(sums.counts.sum(0)[0], counted)

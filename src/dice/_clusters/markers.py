@@ -6,6 +6,7 @@ compared on the other half. The halves are independent given the cell, because c
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -38,29 +39,21 @@ class SideSums:
         return SideSums(*(part[:, leaves].sum(1) for part in vars(self).values()))
 
 
-@dataclass(frozen=True)
-class LeafSums:
-    """Function that sums a chunk by leaf. The `leaves` (n, h) of one half group the cells, the other half is summed."""
-
-    leaves: NDArray[np.integer]
-    n_leaves: int
-    seeds: NDArray[np.int64]
-
-    def __call__(self, chunk: Chunk, rows: slice) -> SideSums:
-        cells = recover(chunk)
-        leaves, sums = self.leaves[rows], []
-        pairs = halves(cells, self.seeds[rows], leaves.shape[1] // 2)
-        for place, other in enumerate(part for pair in pairs for part in reversed(pair)):
-            one, factor = leaves[:, place], other.factor
-            used = np.flatnonzero((one >= 0) & cells.whole & (factor > 0))
-            shape = self.n_leaves, len(leaves)
-            member, depths, squared = (
-                sparse.csr_array((weight, (one[used], used)), shape=shape)
-                for weight in (np.ones(len(used)), 1 / factor[used], factor[used])
-            )
-            counts = sparse.csr_array(other.counts, dtype=np.float64)
-            sums.append((member.sum(1), depths.sum(1), (member @ counts).toarray(), (squared @ counts**2).toarray()))
-        return SideSums(*(np.stack(part) for part in zip(*sums, strict=True)))
+def leaf_sums(
+    leaves: NDArray[np.integer], n_leaves: int, seeds: NDArray[np.int64], chunk: Chunk, rows: slice
+) -> SideSums:
+    """Return the sums of a chunk by leaf. The `leaves` (n, h) of one half group the cells, the other half is summed."""
+    cells, leaves, sums = recover(chunk), leaves[rows], []
+    pairs = halves(cells, seeds[rows], leaves.shape[1] // 2)
+    for one, other in zip(leaves.T, (part for pair in pairs for part in reversed(pair)), strict=True):
+        used = np.flatnonzero((one >= 0) & cells.whole & (other.factor > 0))
+        factor, place, shape = other.factor[used], (one[used], used), (n_leaves, len(leaves))
+        member, depths, squared = (
+            sparse.csr_array((weight, place), shape=shape) for weight in (np.ones(len(used)), 1 / factor, factor)
+        )
+        counts = sparse.csr_array(other.counts, dtype=np.float64)
+        sums.append((member.sum(1), depths.sum(1), (member @ counts).toarray(), (squared @ counts**2).toarray()))
+    return SideSums(*map(np.stack, zip(*sums, strict=True)))
 
 
 def compare(first: SideSums, second: SideSums) -> tuple[Floats, Floats]:
@@ -93,8 +86,8 @@ def split_genes(query: Query, cut: Cut, leaves: NDArray[np.integer], n_genes: in
     `leaves` (n, h) holds the leaves of the halves of every cell.
     """
     tree = cut.tree
-    parts = query.matrix.each(LeafSums(leaves, tree.n_leaves, query.seeds), desc="Comparing genes")
-    sums = SideSums(*(np.sum(part, axis=0) for part in zip(*(vars(part).values() for part in parts), strict=True)))
+    parts = query.matrix.each(partial(leaf_sums, leaves, tree.n_leaves, query.seeds), desc="Comparing genes")
+    sums = SideSums(*(sum(vars(part)[name] for part in parts) for name in vars(parts[0])))
     names, tables = query.prior.genes[query.match.prior].astype(str), []
     for joined in reversed(tree.joined[len(tree.joined) - len(cut.nodes) + 1 :].tolist()):
         sides = [sums.of(tree.leaves(node)) for node in joined]

@@ -1,8 +1,9 @@
 """Measure how far apart two clusters are, on cells and counts that were not used to learn the measure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,17 +55,25 @@ def separation(agreed: Floats | float) -> Floats:
 
 @dataclass(frozen=True)
 class Measured:
-    """Cells and repeated measurements of them. The order of the cells does not depend on the file."""
+    """Cells and repeated measurements of them, in PCA units. The order of the cells does not depend on the file."""
 
     #: Denoised cells (n, k), and s pairs of independent measurements of them (n, s, 2, k).
     whole: Floats
     halves: Floats
-    #: Pairs of embeddings (n, k): the cells, and simulated cells with the same depths and one profile.
+    #: Pairs of embeddings (n, k): the cells, and simulated cells with the same depths and one profile; first denoised,
+    #: then projected. Both are needed. If depth predicts the cell type, the denoiser moves a simulated cell of that
+    #: depth to that type. Projections, in contrast, change much with depth alone.
     spaces: tuple[tuple[Floats, Floats], ...] = ()
     #: Ratio of the depth of a cell to the depth of its halves.
     depth: float = 2.0
     #: Counts (n, d) of the two halves of every cell, for the first pair of measurements.
     counts: tuple[sparse.csr_array, ...] = ()
+
+    def moved(self, shift: Floats) -> Self:
+        """Return denoised cells and halves moved by the shift (n, k) that aligns batches. Counts cannot be moved."""
+        whole, halves = self.whole + shift.astype(np.float32), self.halves + shift.astype(np.float32)[:, None, None]
+        spaces = ((whole, self.spaces[0][1]), *self.spaces[1:]) if self.spaces else ()
+        return replace(self, whole=whole, halves=halves, spaces=spaces, counts=())
 
     @cached_property
     def folds(self) -> Codes:

@@ -151,14 +151,14 @@ def cluster(
         return target if copy else None
     with _log.recorded() as warned:
         query, denoised = _denoised(adata, reference, use_rep, prior_key, warned)
-        found = find_clusters(query, batches, random_state=random_state, **settings)
-    cut = Cut(found.tree, wanted, query.measured)
-    entry, obsp = graph_slots(keys.uns, found.graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
+        tree, leaves, graph = find_clusters(query, batches, random_state=random_state, **settings)
+    cut = Cut(tree, wanted, query.measured)
+    entry, obsp = graph_slots(keys.uns, graph, n_neighbors, "euclidean", short_seed(random_state), use_rep)
     # The seed of the halves is stored, because dice.tl.cluster_markers has to split the counts in the same way.
     called = settings | {"batch_key": batch_key, "use_rep": use_rep, "halves": query.options.random_state}
     entry |= {"call": called, "warnings": np.array(warned, dtype=str)}
-    slots = _cut_slots(keys, cut, found.leaves, entry)
-    return write(adata, denoised | slots | Slots(obsm={keys.leaves: found.leaves}, obsp=obsp), copy=copy)
+    slots = _cut_slots(keys, cut, leaves, entry)
+    return write(adata, denoised | slots | Slots(obsm={keys.leaves: leaves}, obsp=obsp), copy=copy)
 
 
 def _learn(adata: AnnData, prior_key: str, random_state: int) -> str | None:
