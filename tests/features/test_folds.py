@@ -9,8 +9,7 @@ import pytest
 
 from dice._data.features import FEWEST_MEASURED
 from dice._errors import InputError
-from dice._features.regress import FOLDS, folds_of
-from dice._features.transfer import _check_folds, _depth_share
+from dice._features.transfer import FOLDS, _check_folds, _depth_share, folds_of
 from dice._model.counts import WHOLE_SHARE
 
 

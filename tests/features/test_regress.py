@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dice._features import regress
-from dice._features.regress import PENALTY, Neighbors, Ridge, kernel, neighbor_weights
+from dice._features.regress import PENALTY, Ridge, by_neighbors, kernel, neighbor_weights
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def test_ridge_is_kernel_ridge_in_closed_form(cells):
     x, y = cells
     new, scale = np.random.default_rng(1).normal(size=(9, 4)), np.sqrt(x.var(0).mean())
     inner = kernel(x / scale, x / scale)
-    expected = kernel(new / scale, x / scale) @ np.linalg.solve(inner + 0.5 * np.eye(60), y - y.mean(0)) + y.mean(0)
-    np.testing.assert_allclose(Ridge.fit(x, y, penalty=0.5)(new), expected, atol=2e-4)
+    expected = kernel(new / scale, x / scale) @ np.linalg.solve(inner + PENALTY * np.eye(60), y - y.mean(0)) + y.mean(0)
+    np.testing.assert_allclose(Ridge.fit(x, y)(new), expected, atol=2e-4)
 
 
 def test_a_feature_of_few_cells_is_learned_from_many_centres():
@@ -45,13 +45,12 @@ def test_few_centres_are_nearly_as_good(cells, monkeypatch):
     assert np.corrcoef(some(x).ravel(), whole.ravel())[0, 1] > 0.95
 
 
-@pytest.mark.parametrize("make", [Ridge.fit, Neighbors])
-def test_missing_values_are_left_out(cells, make):
+@pytest.mark.parametrize("predict", [lambda x, y: Ridge.fit(x, y)(x), lambda x, y: by_neighbors(x, y, x[:, None])[0]])
+def test_missing_values_are_left_out(cells, predict):
     x, y = cells
     partly = y.copy()
     partly[::2, 1] = np.nan
-    found = make(x, partly)(x) if make == Ridge.fit else make(x, partly)(x[:, None])[0]
-    full = make(x, y)(x) if make == Ridge.fit else make(x, y)(x[:, None])[0]
+    found, full = predict(x, partly), predict(x, y)
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[:, 0], full[:, 0])
     assert np.abs(found[:, 1] - full[:, 1]).max() > 1e-3
@@ -61,14 +60,14 @@ def test_a_feature_that_nobody_has_is_nothing(cells):
     x, y = cells
     y[:, 1] = np.nan
     assert (Ridge.fit(x, y)(x)[:, 1] == 0).all()
-    assert (Neighbors(x, y)(x[:, None])[0][:, 1] == 0).all()
+    assert (by_neighbors(x, y, x[:, None])[0][:, 1] == 0).all()
 
 
 def test_neighbours_are_the_nearest(cells):
     x, y = cells
     distances = np.linalg.norm(x[:, None] - x, axis=2)
     nearest = np.argsort(distances, axis=1)[:, : regress.REGRESSION_NEIGHBORS]
-    mean, spread = Neighbors(x, y)(x[:, None])
+    mean, spread = by_neighbors(x, y, x[:, None])
     np.testing.assert_allclose(mean, y[nearest].mean(1))
     np.testing.assert_allclose(spread, y[nearest].std(1), atol=1e-7)
 
@@ -76,8 +75,8 @@ def test_neighbours_are_the_nearest(cells):
 def test_samples_are_averaged(cells):
     x, y = cells
     samples = x[:5, None] + np.random.default_rng(2).normal(size=(5, 3, 4))
-    mean, spread = Neighbors(x, y)(samples)
-    each = [Neighbors(x, y)(samples[:, [i]]) for i in range(3)]
+    mean, spread = by_neighbors(x, y, samples)
+    each = [by_neighbors(x, y, samples[:, [i]]) for i in range(3)]
     np.testing.assert_allclose(mean, np.mean([found for found, _ in each], axis=0))
     # The law of total variance.
     within, between = np.mean([s**2 for _, s in each], axis=0), np.var([found for found, _ in each], axis=0)

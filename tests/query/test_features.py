@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dice._features.regress import FOLDS, folds_of
-from dice._features.transfer import Judged, _depth_share, _warn
+from dice._features.transfer import FOLDS, Judged, _depth_share, _warn, folds_of
 
 NAMES = [f"P{i}" for i in range(9)]
 

@@ -10,10 +10,8 @@ towards equal weights, because few held-out cells cannot tell candidates apart.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.optimize import nnls
 from sklearn.metrics.pairwise import rbf_kernel
@@ -38,10 +36,6 @@ BLEND_CELLS = 100.0
 #: Smallest spread, as a share of the mean error. Without this limit it could be 0, because neighbours agree by chance.
 SMALLEST_SPREAD = 0.2
 CANDIDATES = ("ridge on projection", "ridge on denoised", "neighbours on projection", "neighbours on denoised")
-#: Number of cross-validation folds.
-FOLDS = 5
-#: Pairs (training cells, test cells), one for each fold.
-Folds: TypeAlias = list[tuple[Codes, Codes]]
 
 
 @dataclass(frozen=True)
@@ -55,10 +49,10 @@ class Ridge:
     offset: Floats
 
     @classmethod
-    def fit(cls, x: Floats, values: Floats, *, penalty: float = PENALTY) -> "Ridge":
+    def fit(cls, x: Floats, values: Floats) -> "Ridge":
         """Fit features (n, F) of cells (n, k), with all cells or a subsample as centres.
 
-        With all cells as centres, this is kernel ridge regression with slopes (K + penalty I)^-1 values.
+        With all cells as centres, this is kernel ridge regression with slopes (K + PENALTY I)^-1 values.
         """
         scale = float(np.sqrt(x.var(0).mean())) or 1.0
         x = x / scale
@@ -68,7 +62,7 @@ class Ridge:
         for cells, features in _measured_alike(values):
             part, target = inputs[cells], values[np.ix_(cells, features)].astype(np.float64)
             offset[features] = target.mean(0)
-            normal = part.T @ part + penalty * inner
+            normal = part.T @ part + PENALTY * inner
             # Identical cells make the matrix singular. The ridge keeps it positive definite after rounding.
             normal[np.diag_indices_from(normal)] += 1e-8 * np.trace(normal) / len(normal)
             slopes[:, features] = linalg.solve(normal, part.T @ (target - offset[features]), assume_a="pos")
@@ -92,26 +86,19 @@ def _measured_alike(values: Floats) -> Iterator[tuple[Codes, Codes]]:
         yield np.flatnonzero(patterns[:, i]), np.flatnonzero(which.ravel() == i)
 
 
-@dataclass(frozen=True)
-class Neighbors:
-    """Prediction by nearest neighbours among known cells (m, k) with features (m, F)."""
+def by_neighbors(cells: Floats, values: Floats, samples: Floats) -> tuple[Floats, Floats]:
+    """Return mean and standard deviation (n, F) of the features among the neighbours of all samples (n, S, k) of cells.
 
-    cells: Floats
-    values: Floats
-
-    def __call__(self, samples: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation (n, F) of the features among the neighbours of all samples (n, S, k).
-
-        The standard deviation is small only if the posterior is certain and similar cells have similar features.
-        """
-        weights, known = neighbor_weights(samples, self.cells), ~np.isnan(self.values)
-        filled, n_cells = np.nan_to_num(self.values), np.maximum(known.sum(0), 1)
-        usual = filled.sum(0) / n_cells
-        found = weights @ known.astype(np.float64)
-        total = np.maximum(found, 1e-12)
-        mean = np.where(found > 0, (weights @ filled) / total, usual)
-        square = np.where(found > 0, (weights @ np.square(filled)) / total, np.square(filled).sum(0) / n_cells)
-        return mean, np.sqrt(np.maximum(square - mean**2, 0))
+    Neighbours are known cells (m, k) with features (m, F). The standard deviation is small only if the posterior is
+    certain and similar cells have similar features.
+    """
+    weights, known, filled = neighbor_weights(samples, cells), ~np.isnan(values), np.nan_to_num(values)
+    n_cells, found = np.maximum(known.sum(0), 1), weights @ known.astype(np.float64)
+    mean, square = (
+        np.where(found > 0, (weights @ part) / np.maximum(found, 1e-12), part.sum(0) / n_cells)
+        for part in (filled, np.square(filled))
+    )
+    return mean, np.sqrt(np.maximum(square - mean**2, 0))
 
 
 def neighbor_weights(samples: Floats, cells: Floats) -> sparse.csr_array:
@@ -142,16 +129,17 @@ class View:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All candidates, fitted to the same cells."""
+    """All candidates, fitted to features (n, F) of the same cells."""
 
+    cells: View
+    values: Floats
+    #: Ridge regressions on the projection and on the denoised cells.
     ridges: tuple[Ridge, Ridge]
-    neighbors: tuple[Neighbors, Neighbors]
 
     @classmethod
     def fit(cls, cells: View, values: Floats) -> "Candidates":
         """Fit all candidates to features (n, F) of cells."""
-        ridges = Ridge.fit(cells.y, values), Ridge.fit(cells.mean, values)
-        return cls(ridges, (Neighbors(cells.y, values), Neighbors(cells.mean, values)))
+        return cls(cells, values, (Ridge.fit(cells.y, values), Ridge.fit(cells.mean, values)))
 
     def __call__(self, cells: View) -> tuple[Floats, Floats]:
         """Return the predictions (J, n, F) of J candidates for other cells, and B measures of uncertainty (B, n, F).
@@ -159,8 +147,8 @@ class Candidates:
         Predictions from clean latents are averaged over posterior samples.
         """
         denoised = np.mean([self.ridges[1](cells.samples[:, i]) for i in range(cells.samples.shape[1])], axis=0)
-        near, spread = self.neighbors[0](cells.y[:, None])
-        clean, clean_spread = self.neighbors[1](cells.samples)
+        near, spread = by_neighbors(self.cells.y, self.values, cells.y[:, None])
+        clean, clean_spread = by_neighbors(self.cells.mean, self.values, cells.samples)
         values = np.stack([self.ridges[0](cells.y), denoised, near, clean])
         # The measures of uncertainty are the spread among neighbours and the spread among candidates.
         return values, np.stack([np.sqrt((spread**2 + clean_spread**2) / 2), values.std(0)])
@@ -171,25 +159,13 @@ def mixed(weights: Floats, predicted: Floats) -> Floats:
     return np.einsum("fj,jnf->nf", weights, predicted)
 
 
-def folds_of(cells: Codes, seed: int, batches: NDArray[np.integer] | None = None) -> Folds:
-    """Split `cells` into folds of training and test cells. With `batches` (n,), a fold holds out whole batches."""
-    rng = np.random.default_rng(seed)
-    if batches is None:
-        cells, fold = rng.permutation(cells), np.arange(len(cells)) % FOLDS
-    else:
-        different, of_cell = np.unique(batches, return_inverse=True)
-        fold = (rng.permutation(len(different)) % FOLDS)[of_cell]
-    tests = [fold == number for number in range(FOLDS)]
-    return [(cells[~test], cells[test]) for test in tests if test.any() and not test.all()]
-
-
-def blend_values(residuals: Floats, *, pseudo: float = BLEND_CELLS) -> Floats:
+def blend_values(residuals: Floats) -> Floats:
     """Return weights (F, J) of J candidates for every feature that minimise the squared error of the weighted mean.
 
     Weights are not negative and sum to 1, so the error of the weighted mean is the weighted mean of the errors.
 
-    `residuals` (J, n, F) are the errors on held-out cells, NaN where a feature was not measured. `pseudo` is the number
-    of cells that the pull towards equal weights counts as.
+    `residuals` (J, n, F) are the errors on held-out cells, NaN where a feature was not measured. The
+    pull towards equal weights counts as `BLEND_CELLS` cells.
     """
     n_candidates = len(residuals)
     known = np.nan_to_num(np.asarray(residuals, dtype=np.float64))
@@ -197,7 +173,7 @@ def blend_values(residuals: Floats, *, pseudo: float = BLEND_CELLS) -> Floats:
     n_cells = np.maximum((~np.isnan(residuals[0])).sum(0), 1)
     size = np.trace(products, axis1=1, axis2=2)
     # If all candidates predict a feature exactly, the pull is set to 1. Any size gives equal weights.
-    pull = np.where(size > 0, pseudo * size / n_candidates / n_cells, 1.0)
+    pull = np.where(size > 0, BLEND_CELLS * size / n_candidates / n_cells, 1.0)
     a = products + pull[:, None, None] * np.eye(n_candidates)
     # Minimise w'aw - 2 (1'w), then scale to the sum 1. The result minimises w'aw among all weights with the sum 1.
     weights = best_weights(a, np.ones(a.shape[:2]))

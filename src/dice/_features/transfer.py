@@ -6,11 +6,12 @@ cells, whatever the spread. A good spread makes intervals narrow where predictio
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from anndata import AnnData
+from numpy.typing import NDArray
 
 from dice import _log
 from dice._data.checks import read_batches, read_roles
@@ -18,17 +19,7 @@ from dice._data.features import FEWEST_MEASURED, Features
 from dice._data.read import column_names
 from dice._data.write import Slots
 from dice._errors import InputError
-from dice._features.regress import (
-    CANDIDATES,
-    Candidates,
-    Folds,
-    Spread,
-    View,
-    blend_values,
-    conformal_quantile,
-    folds_of,
-    mixed,
-)  # fmt: skip
+from dice._features.regress import CANDIDATES, Candidates, Spread, View, blend_values, conformal_quantile, mixed
 from dice._keys import FeatureKeys
 from dice._model.arrays import DOUBTFUL, correlations, separation, subsample
 from dice._model.counts import WHOLE_SHARE
@@ -54,6 +45,10 @@ WIDER = 1.5
 USELESS = 0.9
 #: Number of cells to predict at once.
 CHUNK = 4096
+#: Number of cross-validation folds.
+FOLDS = 5
+#: Pairs (training cells, test cells), one for each fold.
+Folds: TypeAlias = list[tuple[Codes, Codes]]
 
 
 @dataclass(frozen=True)
@@ -132,20 +127,13 @@ class FeatureModel:
         return mean, half
 
 
-@dataclass(frozen=True)
-class PredictedFeatures:
-    """Predictions (n, F) for a query, half widths of their intervals (n, F), the model, and numbers about the call."""
-
-    mean: Floats
-    half: Floats
-    model: FeatureModel
-    params: dict[str, Any]
-
-
 def predict_features(
     query: Query, reference: AnnData, features: Features, batch_key: str | None, alpha: float, prior_key: str
-) -> PredictedFeatures:
-    """Learn features from reference cells, which are read with the query's genes and depth, and predict the query."""
+) -> tuple[FeatureModel, Floats, Floats, dict[str, Any]]:
+    """Learn features from reference cells, which are read with the query's genes and depth, and predict the query.
+
+    Return the model, predictions (n, F), half widths of their intervals (n, F), and numbers about the call.
+    """
     seed, roles = query.options.random_state, read_roles(reference, prior_key)
     train, validation, calibration = (
         subsample(cells_of(roles, features.known, role), MOST_FITTED) for role in ("train", "validation", "calibration")
@@ -172,7 +160,19 @@ def predict_features(
     mean[empty], half[empty] = model.centre, widened * model.judged.marginal_width / 2
     _warn(model.judged, auc, widened, features.names, batch_key, alpha)
     params = {"n_cells": len(fit) + len(calibration), "n_samples": N_SAMPLES, "depth_share": share}
-    return PredictedFeatures(mean, half, model, params | {"shift_auc": auc, "widened": widened})
+    return model, mean, half, params | {"shift_auc": auc, "widened": widened}
+
+
+def folds_of(cells: Codes, seed: int, batches: NDArray[np.integer] | None = None) -> Folds:
+    """Split `cells` into folds of training and test cells. With `batches` (n,), a fold holds out whole batches."""
+    rng = np.random.default_rng(seed)
+    if batches is None:
+        cells, fold = rng.permutation(cells), np.arange(len(cells)) % FOLDS
+    else:
+        different, of_cell = np.unique(batches, return_inverse=True)
+        fold = (rng.permutation(len(different)) % FOLDS)[of_cell]
+    tests = [fold == number for number in range(FOLDS)]
+    return [(cells[~test], cells[test]) for test in tests if test.any() and not test.all()]
 
 
 def _check_folds(features: Features, fit: Codes, folds: Folds, batch_key: str | None) -> None:
@@ -232,16 +232,17 @@ def _warn(judged: Judged, auc: float, widened: float, names: list[str], batch_ke
         )
 
 
-def feature_slots(keys: FeatureKeys, adata: AnnData, names: list[str], found: PredictedFeatures, record: Any) -> Slots:
-    """Return the results of feature transfer as slots to write into `adata`."""
-    frame = {"index": adata.obs_names, "columns": column_names(names)}
-    judged, weights = found.model.judged, found.model.weights
+def feature_slots(
+    keys: FeatureKeys, adata: AnnData, names: list[str], model: FeatureModel, mean: Floats, half: Floats, record: Any
+) -> Slots:
+    """Return predictions (n, F), their intervals and the quality of the model as slots to write into `adata`."""
+    frame, judged, weights = {"index": adata.obs_names, "columns": column_names(names)}, model.judged, model.weights
     candidates = {"candidate": np.array(CANDIDATES), "weight": weights.mean(0), "weights": weights.astype(np.float32)}
     table = {
         "name": np.array(frame["columns"], dtype=str), "correlation": judged.correlation,
-        "width": 2 * found.half.mean(0) if len(found.half) else judged.width, "held_out_width": judged.width,
+        "width": 2 * half.mean(0) if len(half) else judged.width, "held_out_width": judged.width,
         "marginal_width": judged.marginal_width, "useless": judged.useless, "n_cells": judged.n_cells,
     }  # fmt: skip
-    values = {keys.mean: found.mean, keys.low: found.mean - found.half, keys.high: found.mean + found.half}
+    values = {keys.mean: mean, keys.low: mean - half, keys.high: mean + half}
     obsm = {key: pd.DataFrame(part, **frame) for key, part in values.items()}
     return Slots(obsm=obsm, uns={keys.uns: record | {"features": table, "candidates": candidates}})

@@ -113,9 +113,9 @@ def transfer_features(
         options = replace(options, shift=replace(options.shift, strategy="clusters"))
     with _log.recorded() as warned:
         query = Query.of(adata, prior, options)
-        found = predict_features(query, cells, features, reference_batch_key, alpha, prior_key)
+        model, mean, half, params = predict_features(query, cells, features, reference_batch_key, alpha, prior_key)
     asked = {"alpha": alpha, "reference_batch_key": reference_batch_key}
     asked["features_key"] = features_key if isinstance(features_key, str) else ", ".join(features_key)
-    record = {"call": as_plain(options.arguments() | asked), "params": found.params, "shift": query.plan.shift}
+    record = {"call": as_plain(options.arguments() | asked), "params": params, "shift": query.plan.shift}
     record["warnings"] = np.array(warned, dtype=str)
-    return write(adata, feature_slots(keys, adata, features.names, found, record), copy=copy)
+    return write(adata, feature_slots(keys, adata, features.names, model, mean, half, record), copy=copy)
