@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 
-from dice._labels.slots import vote, votes_help
+from dice._labels.slots import count_votes, vote, votes_help
+from dice._labels.tree import LabelTree
 
 
-def test_probabilities_are_averaged_and_votes_are_counted():
+def test_probabilities_are_averaged():
     probabilities = np.array([[0.9, 0.1, 0.0], [0.4, 0.6, 0.0], [0.4, 0.6, 0.0], [0.0, 0.0, 1.0]])
-    votes = vote(probabilities, np.array([0, 0, 0, -1]), 2, 0.1)
-    np.testing.assert_array_equal(votes.n_cells, [3, 0])
-    np.testing.assert_allclose(votes.probabilities[0], [1.7 / 3, 1.3 / 3, 0])
-    np.testing.assert_allclose(votes.shares[0], [1 / 3, 2 / 3, 0])
-    np.testing.assert_array_equal(votes.sets[0], [True, True, False])
+    n_cells, mean = vote(probabilities, np.array([0, 0, 0, -1]), 2)
+    np.testing.assert_array_equal(n_cells, [3, 0])
+    np.testing.assert_allclose(mean[0], [1.7 / 3, 1.3 / 3, 0])
 
 
-def test_the_set_is_no_longer_than_it_must_be():
-    votes = vote(np.array([[0.92, 0.05, 0.03]]), np.array([0]), 1, 0.1)
-    np.testing.assert_array_equal(votes.sets, [[True, False, False]])
-    np.testing.assert_array_equal(
-        vote(np.array([[0.8, 0.15, 0.05]]), np.array([0]), 1, 0.1).sets, [[True, True, False]]
-    )
+def test_votes_are_counted_and_the_set_is_no_longer_than_it_must_be():
+    probabilities = np.array([[0.92, 0.05, 0.03], [0.9, 0.1, 0.0], [0.4, 0.6, 0.0], [0.72, 0.2, 0.08], [0.9, 0.1, 0.0]])
+    cells = SimpleNamespace(seen=np.array([True, True, True, True, False]))
+    model = SimpleNamespace(names=["B", "T", "NK"], tree=LabelTree.learn(["B", "T", "NK"], np.eye(3)))
+    groups = pd.Categorical(["a", "b", "b", "c", "d"])
+    voted, table = count_votes(cells, model, probabilities, groups, 0.1)
+    np.testing.assert_allclose(table["shares"][1], [0.5, 0.5, 0])
+    assert table["set"].tolist()[:3] == ["B", "B | T", "B | T"]
+    assert table["label"].tolist() == ["B", "B", "B", ""]
+    assert pd.isna(voted[4])
 
 
 def test_votes_help_where_groups_know_labels_and_not_where_they_are_random():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -27,8 +25,6 @@ from dice._model.schema import MAX_NAME
 from dice._types import Floats, Mask
 from dice.options import LabelsKey, Levels
 
-P = ParamSpec("P")
-R = TypeVar("R")
 #: Status of cells that no reference explains.
 UNLIKE_ALL = "unlike the references"
 #: The set of a cell joins the sets of all references with at least this share of the largest weight. A label with a
@@ -57,32 +53,23 @@ class Opinion:
     novel: Mask
 
 
-def takes_several(verb: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a verb so that it takes a list of references, each alone or as a pair with new names of its labels."""
-    signature = inspect.signature(verb)
+def by_each(
+    verb: Callable[..., Any], adata: AnnData, reference: Sequence[Any], labels_key: LabelsKey | None, *,
+    report: object, copy: bool, **given: Any,
+) -> AnnData | None:  # fmt: skip
+    """Run a verb with every reference, the first one last, so that its embedding and clusters are kept.
 
-    @functools.wraps(verb)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = dict(signature.bind_partial(*args, **kwargs).arguments)
-        if not isinstance(given.get("reference"), list | tuple):
-            return verb(*args, **kwargs)
-        return cast("R", _by_each(verb, given))
-
-    return call
-
-
-def _by_each(verb: Callable[..., Any], given: dict[str, Any]) -> AnnData | None:
-    """Run a verb with every reference, the first one last, so that its embedding and clusters are kept."""
-    adata, references, copy = given.pop("adata"), given.pop("reference"), bool(given.pop("copy", False))
+    A reference is given alone, or as a pair with new names of its labels.
+    """
     check_writable(adata, copy=copy)
-    if not references or given.get("report") is not None:
+    if not reference or report is not None:
         raise InputError("Pass one or more references, and no `report` with a list: call dice.pl.report afterwards.")
-    sources = [Source.of(one, place, given.get("labels_key")) for place, one in enumerate(references, 1)]
+    sources = [Source.of(one, place, labels_key) for place, one in enumerate(reference, 1)]
 
     def annotated(source: Source, copy: bool) -> AnnData:
         _log.say(f"Reference {source.place} of {len(sources)}.")
-        reference = source.prior or source.reference
-        found = verb(adata, reference, **given | {"labels_key": source.labels_key}, copy=copy)
+        found = verb(adata, source.prior or source.reference, source.labels_key, **given, copy=copy)
+        # `found or adata` would not do, because an object without cells is false.
         return adata if found is None else found
 
     others = [source.opinion(annotated(source, copy=True)) for source in reversed(sources[1:])]

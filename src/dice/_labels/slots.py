@@ -1,7 +1,6 @@
 """The results of label transfer, as slots of an AnnData object."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -156,19 +155,6 @@ def _set_texts(sets: NDArray[np.bool_], names: list[str]) -> pd.Categorical:
     return pd.Categorical(np.array(words, dtype=object)[code.ravel()], categories=list(dict.fromkeys(words)))
 
 
-@dataclass(frozen=True)
-class Votes:
-    """Votes of the cells of G groups for C labels."""
-
-    #: Number of cells (G,) of every group, and the mean (G, C) of their probabilities.
-    n_cells: Codes
-    probabilities: Floats
-    #: Share (G, C) of the cells with each label as most likely label.
-    shares: Floats
-    #: Sets (G, C) of the labels that together have the probability 1 - alpha.
-    sets: Mask
-
-
 def count_votes(
     cells: LabelCells, model: LabelModel, probabilities: Floats, groups: pd.Categorical | None, alpha: float
 ) -> tuple[pd.Categorical, dict[str, Any]] | None:
@@ -177,34 +163,32 @@ def count_votes(
     Return None if votes of fine groups, which are small k-means clusters, do not help (:func:`votes_help`).
     """
     voting, tree = cells.fine if groups is None else groups, model.tree
-    codes = np.where(cells.seen, voting.codes, -1)
-    votes = vote(probabilities, codes, len(voting.categories), alpha)
-    if groups is None and not votes_help(probabilities, codes, votes.probabilities.argmax(1)):
+    codes, n_groups = np.where(cells.seen, voting.codes, -1), len(voting.categories)
+    n_cells, mean = vote(probabilities, codes, n_groups)
+    label = mean.argmax(1)
+    if groups is None and not votes_help(probabilities, codes, label):
         _log.info("Votes are left out: fine groups would change more labels than are expected to be wrong.")
         return None
-    names = np.array(model.names, dtype=object)[votes.probabilities.argmax(1)]
     # A group in which all cells are empty has no label.
-    names[votes.n_cells == 0] = None
+    names = np.where(n_cells > 0, np.array(model.names, dtype=object)[label], None)
+    # A label is in the set if more likely labels have not reached the probability yet.
+    sets = _set_texts(of_more_likely(mean) < 1 - alpha, model.names)
     table = {
-        "group": np.array([str(name) for name in voting.categories], dtype=str), "n_cells": votes.n_cells,
-        "label": np.array([name or "" for name in names], dtype=str), "probability": votes.probabilities.max(1),
-        "set": np.asarray(_set_texts(votes.sets, model.names)).astype(str),
-        "safe": np.array(tree.names, dtype=str)[tree.nodes(votes.probabilities, 1 - alpha)], "shares": votes.shares,
+        "group": np.array([str(name) for name in voting.categories], dtype=str), "n_cells": n_cells,
+        "label": np.array([name or "" for name in names], dtype=str), "probability": mean.max(1),
+        "set": np.asarray(sets).astype(str), "safe": np.array(tree.names, dtype=str)[tree.nodes(mean, 1 - alpha)],
+        "shares": vote(np.eye(len(model.names))[probabilities.argmax(1)], codes, n_groups)[1],
     }  # fmt: skip
     return _occurring(np.append(names, [None])[voting.codes], model.names), table
 
 
-def vote(probabilities: Floats, groups: Codes, n_groups: int, alpha: float) -> Votes:
-    """Return the votes of cells (n, C) per group (n,). Cells with the code -1 do not vote.
+def vote(probabilities: Floats, groups: Codes, n_groups: int) -> tuple[Codes, Floats]:
+    """Return the number of cells (G,) and their mean probabilities (G, C) per group (n,). The code -1 does not vote.
 
     Probabilities are averaged and not multiplied, because errors of cells in the same group are correlated.
     """
-    n = np.bincount(groups[groups >= 0], minlength=n_groups)
-    votes = np.eye(probabilities.shape[1])[probabilities.argmax(1)]
-    sums = (sums_by_group(values, groups, n_groups) for values in (probabilities, votes))
-    mean, shares = (values / np.maximum(n, 1)[:, None] for values in sums)
-    # A label is in the set if more likely labels have not reached the probability yet.
-    return Votes(n, mean, shares, sets=of_more_likely(mean) < 1 - alpha)
+    n_cells = np.bincount(groups[groups >= 0], minlength=n_groups)
+    return n_cells, sums_by_group(probabilities, groups, n_groups) / np.maximum(n_cells, 1)[:, None]
 
 
 def votes_help(probabilities: Floats, groups: NDArray[np.integer], voted: NDArray[np.integer]) -> bool:

@@ -21,7 +21,7 @@ from dice._errors import InputError
 from dice._files import check_target
 from dice._keys import AnnotateKeys, DenoiseKeys, LabelKeys, PriorKeys
 from dice._labels.cells import check_roles
-from dice._labels.several import takes_several
+from dice._labels.several import by_each
 from dice._labels.slots import agreed_status, label_keys
 from dice._labels.summary import summarize
 from dice._query.query import one_reading
@@ -38,7 +38,6 @@ from dice.tl._transfer_labels import LabelShift, transfer_labels
 N_NEIGHBORS = 15
 
 
-@takes_several
 def annotate(
     adata: AnnData,
     reference: Reference,
@@ -125,6 +124,8 @@ def annotate(
     >>> query.obs[["dice_cluster", "cell_type_dice", "cell_type_dice_status", "dice_novel"]].shape
     (200, 4)
     """
+    if isinstance(reference, list | tuple):
+        return by_each(annotate, **locals())
     check_writable(adata, copy=copy, reference=reference)
     prior_key, alpha = new_key("prior_key", prior_key, "dice"), share("alpha", alpha)
     n_top_genes = whole_number("n_top_genes", n_top_genes, least=2)
