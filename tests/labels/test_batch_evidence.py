@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dice._labels.learn import batch_evidence, widest_batches
+from dice._labels.learn import batch_evidence
+from dice._model.batches import explained_by_batches
 
 
 def reference(shift, seed=0, n=1200):
@@ -27,11 +28,10 @@ def test_a_shift_that_differs_by_label_raises_the_ratio():
     assert far[0] / far[1] > 1.3 * plain[0] / plain[1]
 
 
-def test_the_widest_column_is_taken_and_small_batches_are_left_out():
+def test_batches_explain_more_than_a_random_column_and_small_batches_are_left_out():
     x, labels, batches = reference(1.0)
     other = np.random.default_rng(1).integers(2, size=len(labels))
-    assert widest_batches(x, {"lane": other, "site": batches}, labels) == "site"
-    assert widest_batches(x, {}, labels) is None
+    assert explained_by_batches(x, batches, labels) > explained_by_batches(x, other, labels)
     few = np.where(np.arange(len(labels)) < 30, 1, 0)
     whole = batch_evidence(x, x, labels, few, 4, 0)
     # The large batch is a query of 30 cells, and those 30 are no query.

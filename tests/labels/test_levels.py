@@ -99,7 +99,7 @@ def test_columns_are_levels_and_missing_labels_are_coarse():
     }  # fmt: skip
     assert found.tree.level_names[:5] == ["fine"] * 3 + ["coarse"] * 2
     assert found.codes.tolist() == [1, 1, 0, 0, 2, 2, -1, -1, -1]
-    assert found.coarse.tolist() == [-1] * 6 + [found.tree.names.index("T")] * 2 + [-1]
+    assert found.nodes.tolist() == [1, 1, 0, 0, 2, 2] + [found.tree.names.index("T")] * 2 + [-1]
 
 
 def test_a_coarse_label_may_have_the_name_of_a_fine_one_below_it():
@@ -109,7 +109,7 @@ def test_a_coarse_label_may_have_the_name_of_a_fine_one_below_it():
     parents = parents_of(found.tree)
     assert parents["NK"] == parents["NK CD158"] == "NK (coarse)"
     assert parents["B"] == "B (coarse)"
-    assert (found.coarse == -1).all()
+    assert found.n_coarse == 0
     found = labelled(Levels("b", columns=["a"]), a=list("TTBB"), b=list("xxTT"))
     assert parents_of(found.tree) == {"x": "T (a)", "T": "B", "T (a)": UNRESOLVED, "B": UNRESOLVED}
 
@@ -130,7 +130,7 @@ def test_labels_above_others_are_coarse():
     values = ["naive"] * 2 + ["memory"] * 2 + ["T"] * 3 + ["B"] * 2
     found = labelled(Levels("t", {"naive": "T", "memory": "T"}), t=values)
     assert found.names == ["B", "memory", "naive"]
-    assert (found.coarse >= 0).tolist() == [name == "T" for name in values]
+    assert (found.nodes >= 3).tolist() == [name == "T" for name in values]
     assert found.tree.all_levels == ("1", "2")
     with pytest.raises(DiceError, match="must have two or more labels at its ends"):
         labelled(Levels("t", {"naive": "T", "memory": "naive", "B": "memory"}), t=values)
@@ -180,7 +180,7 @@ def test_labels_above_others_in_an_ontology_are_coarse(ontology):
     values = np.repeat([*LABELS, "T cell", "lymphocyte"], 2)
     found = labelled(Levels("t", ontology), t=values)
     assert sorted(found.names) == sorted(LABELS)
-    held = {found.tree.names[node] for node in found.coarse[found.coarse >= 0]}
+    held = {found.tree.names[node] for node in found.nodes[found.nodes >= len(LABELS)]}
     assert held == {"T cell", "lymphocyte"}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from dice import _log
 from dice._data.checks import read_labels
 from dice._data.read import stored_colors
 from dice._errors import InputError
+from dice._labels.tree import LabelTree
 from dice._model.arrays import Logistic
 from dice._model.offsets import Offsets
 from dice._model.prior import LearnedPrior
@@ -31,34 +32,45 @@ GROUP_CELLS, MOST_GROUPS, LEARNED_CELLS = 25, 400, 10_000
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labels of a reference and the roles of its cells. Codes are -1 for cells without a label."""
+    """Labels of a reference and the roles of its cells."""
 
     #: The column of the labels.
     key: str
-    codes: Codes
+    #: Node (n,) of every cell in the tree: a label or, for cells with only a coarse label, an inner node; -1 for none.
+    nodes: Codes
     names: list[str]
     roles: Codes
     #: Colour of every label, where the reference has them.
     colors: list[str] | None
-    #: The tree of labels, and the inner node (n,) of cells with only a coarse label; -1 for all other cells.
-    tree: Any = None
-    coarse: Codes | None = None
+    #: The tree of labels, if the reference has one.
+    tree: LabelTree | None = None
 
-    def cells(self, *roles: str) -> Codes:
-        """Positions of the labelled cells with any of these roles."""
-        return np.flatnonzero(np.isin(self.roles, [ROLES.index(role) for role in roles]) & (self.codes >= 0))
+    @property
+    def codes(self) -> Codes:
+        """Label (n,) of every cell; -1 for cells without a label or with only a coarse one."""
+        return np.where(self.nodes < len(self.names), self.nodes, -1)
+
+    @property
+    def n_coarse(self) -> int:
+        """Number of cells with only a coarse label."""
+        return int((self.nodes >= len(self.names)).sum())
+
+    def cells(self, *roles: str, coarse: bool = False) -> Codes:
+        """Positions of the cells that have a label, or also of those with a `coarse` one, and any of these roles."""
+        known = (self.nodes if coarse else self.codes) >= 0
+        return np.flatnonzero(np.isin(self.roles, [ROLES.index(role) for role in roles]) & known)
 
 
-def check_labelled(labelled: Labelled, labels_key: str) -> Labelled:
+def check_labelled(labelled: Labelled) -> Labelled:
     """Return labels that have training and calibration cells, or raise an error that says what is missing."""
     if not len(labelled.cells("train")):
         raise InputError(
-            f"No cell that the prior was trained on has a label in reference.obs[{labels_key!r}]: label some, or call "
+            f"No cell that the prior was trained on has a label in reference.obs[{labelled.key!r}]: label some, or call "
             "dice.tl.train_prior(reference) again."
         )
     if not len(labelled.cells("calibration")):
         raise InputError(
-            f"No calibration cell of the reference has a label in obs[{labels_key!r}]: train its prior with "
+            f"No calibration cell of the reference has a label in obs[{labelled.key!r}]: train its prior with "
             "training=dice.Training(calibration_fraction=0.1)."
         )
     return labelled
@@ -67,8 +79,7 @@ def check_labelled(labelled: Labelled, labels_key: str) -> Labelled:
 def check_roles(reference: AnnData, labels_key: str, training: Training, seed: int) -> None:
     """Raise an error before a training that would leave no labelled cells to learn from or to calibrate on."""
     shares = training.validation_fraction, training.calibration_fraction
-    roles = assign_roles(reference.n_obs, *shares, seed).astype(np.intp)
-    check_labelled(labels_of(reference, labels_key, roles), labels_key)
+    check_labelled(labels_of(reference, labels_key, assign_roles(reference.n_obs, *shares, seed).astype(np.intp)))
 
 
 def labels_of(

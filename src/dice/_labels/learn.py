@@ -15,15 +15,8 @@ from dice._labels import views
 from dice._labels.cells import LabelCells, Labelled
 from dice._labels.model import MOST_CELLS, REPRESENTATIONS, LabelModel
 from dice._labels.novelty import within_groups
-from dice._model.arrays import (
-    GENE_ITERATIONS,
-    GENE_STRENGTH,
-    LATENT_STRENGTH,
-    Logistic,
-    explained_by_batches,
-    fit_logistic,
-    subsample,
-)
+from dice._model.arrays import GENE_ITERATIONS, GENE_STRENGTH, LATENT_STRENGTH, Logistic, explained_by_batches
+from dice._model.arrays import fit_logistic, subsample
 from dice._query.query import Query
 from dice._query.reference import as_query
 from dice._types import Codes, Floats, Mask
@@ -69,30 +62,28 @@ def learn_labels(reference: AnnData, prior: Any, labelled: Labelled, seed: int, 
         classifiers["genes"] = _fit([known, *thinned], possible[sampled], n_labels, genes=True)
         logits["genes"] = classifiers["genes"].logits(held_out)
         bar.update()
-    y, card = whole.y[fit], card_of(reference, prior, labelled)
+    y, counts = whole.y[fit], np.bincount(codes, minlength=n_labels).astype(np.float32)
     means, variances = views.label_moments(known, labels, n_labels)
+    moments = views.LabelMoments(means.astype(np.float64), variances.astype(np.float64), counts)
+    components = _components(known, labels, moments, seed)
+    evidence, entries = _evidence(reference, whole.y[rows] / scale, components, rows, labels, labelled, seed)
     model = LabelModel(
-        names=labelled.names, classifiers=classifiers, logits=logits,
-        counts=np.bincount(codes, minlength=n_labels).astype(np.float32),
+        names=labelled.names, classifiers=classifiers, logits=logits, counts=counts,
         centres=views.label_moments(y, codes, n_labels)[0], whiten=within_groups(y, codes).astype(np.float32),
         calibration_codes=labelled.codes[calibration], calibration_y=whole.y[calibration],
-        gene_means=means, gene_variances=variances, temperature=np.ones(1, np.float32),
-        batch_evidence=np.zeros(2, np.float32), card=card,
+        gene_means=means, gene_variances=variances, batch_evidence=evidence,
+        temperature=_temperature(moments, held_out, labelled.codes[calibration], prior.projection.scale),
+        card=card_of(reference, prior, labelled) | entries,
     )  # fmt: skip
-    temperature = _temperature(model, held_out, prior.projection.scale)
-    components = _components(known, labels, model.moments(), seed)
-    evidence, entries = _evidence(reference, whole.y[rows] / scale, components, rows, labels, labelled, seed)
-    card = card | _scores(model) | entries
-    return replace(model, temperature=temperature, batch_evidence=evidence, card=card)
+    return replace(model, card=model.card | _scores(model))
 
 
 def _taught_by(labelled: Labelled) -> tuple[Codes, Codes | Mask]:
     """Return the cells to learn from and their labels (n,), or possible labels (n, C) if some are coarse."""
-    if labelled.coarse is None or not (labelled.coarse >= 0).any():
-        return (fit := labelled.cells("train", "validation")), labelled.codes[fit]
-    nodes = np.where(labelled.codes >= 0, labelled.codes, labelled.coarse)
-    fit = replace(labelled, codes=nodes).cells("train", "validation")
-    return fit, labelled.tree.members[nodes[fit]]
+    fit = labelled.cells("train", "validation", coarse=True)
+    if labelled.tree is None or not labelled.n_coarse:
+        return fit, labelled.nodes[fit]
+    return fit, labelled.tree.members[labelled.nodes[fit]]
 
 
 def _drawn(possible: Codes | Mask, probabilities: Floats, seed: int) -> Codes:
@@ -109,9 +100,10 @@ def _evidence(
 ) -> tuple[Floats, dict[str, Any]]:
     """Return numbers of wrong and of expected wrong labels (2,) between reference batches, and entries for the card."""
     columns = {name: batches[rows] for name, batches in batch_columns(reference).items() if name != labelled.key}
-    name = widest_batches(latents, columns, codes)
-    if name is None:
+    if not columns:
         return np.zeros(2, np.float32), {}
+    # The batches that explain most variance of the latents within labels.
+    name = max(columns, key=lambda name: explained_by_batches(latents, columns[name], codes))
     found = batch_evidence(latents, components, codes, columns[name], len(labelled.names), seed)
     return found, {"batches": name, "batch_errors": int(found[0]), "batch_errors_expected": round(float(found[1]), 1)}
 
@@ -140,13 +132,12 @@ def _cells(reference: AnnData, prior: Any, labelled: Labelled, who: str) -> list
     return [LabelCells.of(replace(whole, depths=depths)) for depths in (PANEL_DEPTHS if panel else whole.depths, thin)]
 
 
-def _temperature(model: LabelModel, held_out: Floats, scale: Floats) -> Floats:
-    """Return the temperature (1,) of the cosines of calibration cells (m, d) and profiles of the labels."""
-    moments = model.moments()
+def _temperature(moments: views.LabelMoments, held_out: Floats, codes: Codes, scale: Floats) -> Floats:
+    """Return the temperature (1,) of the cosines of calibration cells (m, d), with labels (m,), and label profiles."""
     present = (moments.counts > 0) / (moments.counts > 0).sum()
     mean, deviation = moments.of(present)
     profiles = views.Profiles.of(views.OwnScale(mean, deviation, mean, deviation), moments, scale)
-    return np.array([profiles.learn_temperature(held_out, model.calibration_codes)], np.float32)
+    return np.array([profiles.learn_temperature(held_out, codes)], np.float32)
 
 
 def _components(x: Floats, codes: Codes, moments: views.LabelMoments, seed: int) -> Floats:
@@ -173,9 +164,7 @@ def card_of(reference: AnnData, prior: Any, labelled: Labelled) -> dict[str, Any
         card["source"] = title
     if labelled.colors is not None:
         card["colors"] = labelled.colors
-    if labelled.tree is None or labelled.coarse is None:
-        return card
-    return card | labelled.tree.to_card() | {"coarse_cells": int((labelled.coarse >= 0).sum())}
+    return card if labelled.tree is None else card | labelled.tree.to_card() | {"coarse_cells": labelled.n_coarse}
 
 
 def _scores(model: LabelModel) -> dict[str, Any]:
@@ -194,11 +183,6 @@ def _sample(rows: Codes, codes: Codes, seed: int, most: int = MAX_GENE_CELLS) ->
     counts = np.bincount(codes)
     share = np.maximum(most / len(rows), np.minimum(1, 50 / np.maximum(counts, 1)))[codes]
     return rows[rng.random(len(rows)) < share]
-
-
-def widest_batches(latents: Floats, columns: dict[str, Codes], labels: Codes) -> str | None:
-    """Return the batch column that explains most variance of the latents (n, k) within labels (n,)."""
-    return max(columns, key=lambda name: explained_by_batches(latents, columns[name], labels), default=None)
 
 
 def batch_evidence(

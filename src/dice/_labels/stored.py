@@ -64,7 +64,7 @@ def read_or_learn(reference: object, prior: Any, levels: Levels, prior_key: str,
         coarser = tuple(map(str, stored.card.get("levels", ())))[:-1]
         known = coarser and set(coarser) <= set(columns)
         levels = Levels(levels.key, None if known else stored.card["hierarchy"], coarser if known else ())
-    labelled = check_labelled(labels_in_tree(reference, levels, read_roles(reference, prior_key)), levels.key)
+    labelled = check_labelled(labels_in_tree(reference, levels, read_roles(reference, prior_key)))
     if stored is not None and _same_labels(stored.card, labelled):
         colors = dict(zip(labelled.names, labelled.colors or (), strict=False))
         tree = {} if labelled.tree is None else labelled.tree.to_card()
@@ -113,7 +113,7 @@ def _same_labels(card: Mapping[str, Any], labelled: Labelled) -> bool:
     counts = np.bincount(labelled.codes[labelled.codes >= 0], minlength=len(labelled.names))
     learned = card["label_cells"] if isinstance(card.get("label_cells"), list) else []
     same = dict(zip(card["labels"], learned, strict=False)) == dict(zip(labelled.names, counts.tolist(), strict=True))
-    return same and card.get("coarse_cells", 0) == (0 if labelled.coarse is None else (labelled.coarse >= 0).sum())
+    return same and card.get("coarse_cells", 0) == labelled.n_coarse
 
 
 def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: LabelsKey | None) -> Labelled | None:
@@ -132,7 +132,7 @@ def labels_to_learn(reference: AnnData, roles: NDArray[np.int8], labels_key: Lab
 
 
 def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = "reference") -> Labelled:
-    """Return the labels of a reference. With a tree, cells whose label is an inner node are `coarse`."""
+    """Return the labels of a reference, with their tree."""
     if levels.flat:
         return labels_of(reference, levels.key, roles, who)
     if levels.hierarchy is None:
@@ -147,10 +147,9 @@ def labels_in_tree(reference: AnnData, levels: Levels, roles: Codes, who: str = 
         raise InputError(f"The tree of {levels.key!r} must have two or more labels at its ends, got {names}.")
     found = (*levels.columns, levels.key) if levels.columns else ()
     tree = LabelTree.of(names, parents, found, known=[str(name) for name in values.categories])
-    node = np.append(pd.Index(tree.names).get_indexer(labelled.names), -1)[labelled.codes]
+    nodes = np.append(pd.Index(tree.names).get_indexer(labelled.names), -1)[labelled.nodes]
     colors = labelled.colors and [labelled.colors[labelled.names.index(name)] for name in names]
-    fine, coarse = np.where(node < len(names), node, -1), np.where(node >= len(names), node, -1)
-    return replace(labelled, names=names, codes=fine, tree=tree, coarse=coarse, colors=colors)
+    return replace(labelled, names=names, nodes=nodes, tree=tree, colors=colors)
 
 
 def _from_columns(reference: AnnData, levels: Levels, who: str) -> tuple[pd.Categorical, dict[str, str]]:
